@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.contexts import DEFAULT_ORDER
-from gateway.contexts.user_patterns import UserTemplate, check, check_separator
+from gateway.contexts.prompt_template import UserTemplate
 from gateway.http.sessions import SESSION_HEADERS
 from gateway.http.url import Target
 from monitors.config import (
@@ -28,7 +28,6 @@ from monitors.config import (
     gather_options,
     shared_problems,
 )
-from monitors.redaction import Redactor
 from monitors.runtime import settings
 from monitors.runtime.bounds import MAX_HISTORY
 from monitors.runtime.endpoints import (
@@ -269,6 +268,8 @@ def _problems(config: Config) -> list[str]:
         found = _base_url_problems(upstream, config)
         problems += [f"upstreams[{index}].base_url: {problem}" for problem in found]
     for index, name in enumerate(config.capture.extractors):
+        if name in EXTRACTORS:
+            continue
         try:
             load_object(name, EXTRACTORS)
         except ValueError as error:
@@ -377,14 +378,24 @@ def _capture_problems(capture: Capture) -> list[str]:
         )
     for index, template in enumerate(capture.templates):
         problems += [f"capture.templates[{index}].{problem}" for problem in _template_problems(template)]
+    for index, header in enumerate(capture.session_headers):
+        if not _HEADER.fullmatch(header) or header.lower().startswith("x-gaugeway-"):
+            problems.append(f"capture.session_headers[{index}]: expected the name of a header that is not x-gaugeway-*")
+    return problems + _redaction_problems(capture)
+
+
+def _redaction_problems(capture: Capture) -> list[str]:
+    usual = Capture()
+    if (capture.redact, capture.redact_patterns, capture.salt) == (usual.redact, usual.redact_patterns, usual.salt):
+        return []
+    from monitors.redaction import Redactor  # noqa: PLC0415 - only the sampler needs it otherwise
+
     redacted: list[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...], str]] = [
         *((f"capture.redact[{index}]", (kind,), (), "any") for index, kind in enumerate(capture.redact)),
         *((f"capture.redact_patterns.{one[0]}", (), (one,), "any") for one in capture.redact_patterns.items()),
         ("capture.salt", (), (), capture.salt),
     ]
-    for index, header in enumerate(capture.session_headers):
-        if not _HEADER.fullmatch(header) or header.lower().startswith("x-gaugeway-"):
-            problems.append(f"capture.session_headers[{index}]: expected the name of a header that is not x-gaugeway-*")
+    problems = []
     for key, kinds, patterns, salt in redacted:  # one by one: a redactor names its first mistake only
         try:
             Redactor(kinds, patterns, salt)
@@ -394,6 +405,8 @@ def _capture_problems(capture: Capture) -> list[str]:
 
 
 def _template_problems(template: UserTemplate) -> list[str]:
+    from gateway.contexts.user_patterns import check  # noqa: PLC0415 - only where templates are configured
+
     try:
         check(template)
     except ValueError:
@@ -415,6 +428,8 @@ def _template_problems(template: UserTemplate) -> list[str]:
 
 
 def _separator_problems(template: UserTemplate) -> list[str]:
+    from gateway.contexts.user_patterns import check_separator  # noqa: PLC0415 - as above
+
     try:
         check_separator(template)
     except ValueError as error:

@@ -27,7 +27,8 @@ from gateway.contexts import (  # noqa: E402 - the tree is not installed everywh
     trace,
 )
 from gateway.contexts.prompt_parts import capture_info  # noqa: E402
-from gateway.contexts.user_patterns import PatternExtractor, UserTemplate  # noqa: E402
+from gateway.contexts.prompt_template import UserTemplate  # noqa: E402
+from gateway.contexts.user_patterns import PatternExtractor  # noqa: E402
 from gateway.exchange import Request, Response  # noqa: E402
 from monitors.runtime.plugins import load  # noqa: E402
 

@@ -22,7 +22,7 @@ from gateway.config import Capture as Settings
 from gateway.contexts import DEFAULT_ORDER, Extraction
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers
 from gateway.contexts.limits import MAX_BYTES, MAX_PASSAGES
-from gateway.contexts.user_patterns import UserTemplate
+from gateway.contexts.prompt_template import UserTemplate
 from gateway.exchange import GENERATION_ROUTES, Request
 from gateway.http.errors import Rejection
 from gateway.http.json_member import cut_key

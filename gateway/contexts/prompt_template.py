@@ -1,4 +1,4 @@
-"""Matches texts against prompt templates made of literals and fields; used for the templates of known products."""
+"""Prompt templates: those of known products, made of literals and fields, and those that users configure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from monitors.records import Context
 
@@ -75,3 +77,20 @@ class Template:
                 question = behind
             end = start
         return question, text[position:end]
+
+
+class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A prompt of the user's app. `pattern` has a group `contexts` and maybe one `question`; a dot matches line breaks.
+
+    A group `contexts` that matches repeatedly gives one piece each time; every piece is split at `separator`, or where
+    `separator_pattern` matches. Its groups `id`, `source`, `title` and `score` say it of the passage that follows. With
+    `read_as` the reader of structure separates them, by its splitting of that name. With `clean` that reader takes
+    titles, sources and the like off each passage.
+    """
+
+    name: str
+    pattern: str
+    separator: str = "\n\n"
+    separator_pattern: str | None = None
+    read_as: str | None = None
+    clean: bool = False

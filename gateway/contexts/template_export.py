@@ -16,8 +16,9 @@ import msgspec
 
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, Split
+from gateway.contexts.prompt_template import UserTemplate
 from gateway.contexts.structure.passages import split
-from gateway.contexts.user_patterns import UserTemplate, check, check_separator
+from gateway.contexts.user_patterns import check, check_separator
 
 MESSAGES = {SYSTEM: "system", USER: "user"}
 _MARKS = re.compile(f"([{SYSTEM}{USER}{END}])")

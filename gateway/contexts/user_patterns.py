@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-import msgspec
 import regex
 
 from gateway.contexts import Extraction, last_user_text, system_texts, user_texts
 from gateway.contexts.learning.model import Split, split
 from gateway.contexts.limits import extraction
+from gateway.contexts.prompt_template import UserTemplate
 from gateway.contexts.structure.passage_metadata import clean
 from gateway.exchange import Request, Response
 from monitors.records import Context
@@ -20,7 +20,7 @@ TIMEOUT_S = 0.05
 """Time limit of one pattern on one message; after it the pattern counts as no match."""
 
 _GROUPS = frozenset({"question", "contexts"})
-_SEPARATOR = "\n\n"
+_DEFAULT_SEPARATOR = "\n\n"
 _SEPARATOR_GROUPS = frozenset({"id", "source", "title", "score"})
 _LONGEST = 10_000
 _PIECES = 1_000
@@ -40,23 +40,6 @@ _CUTS = 24
 _RUNS = ("a", "A", "0", " ", "\n", "-", "<", ".", "a ", "a\n", "a,", " \n")
 _SAMPLES = {"n": "\n", "t": "\t", "r": "\r", "s": " ", "S": "a", "d": "0", "D": "a", "w": "a", "W": " ", "h": " "}
 _SKIPPED = frozenset("()|*+?{}^$")
-
-
-class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A prompt of the user's app. `pattern` has a group `contexts` and maybe one `question`; a dot matches line breaks.
-
-    A group `contexts` that matches repeatedly gives one piece each time; every piece is split at `separator`, or where
-    `separator_pattern` matches. Its groups `id`, `source`, `title` and `score` say it of the passage that follows. With
-    `read_as` the reader of structure separates them, by its splitting of that name. With `clean` that reader takes
-    titles, sources and the like off each passage.
-    """
-
-    name: str
-    pattern: str
-    separator: str = _SEPARATOR
-    separator_pattern: str | None = None
-    read_as: str | None = None
-    clean: bool = False
 
 
 class PatternExtractor:
@@ -124,12 +107,12 @@ def check_separator(template: UserTemplate) -> regex.Pattern[str] | None:
         if template.read_as.partition(":")[0] not in READINGS:
             known = ", ".join(READINGS)
             raise ValueError(f"template {template.name!r}, read_as: {template.read_as!r} is none of {known}")
-        if template.separator_pattern is not None or template.separator != _SEPARATOR:
+        if template.separator_pattern is not None or template.separator != _DEFAULT_SEPARATOR:
             raise ValueError(f"template {template.name!r}, read_as and a separator exclude each other")
     if template.separator_pattern is None:
         return None
     name = f"template {template.name!r}, separator_pattern"
-    if template.separator != _SEPARATOR:
+    if template.separator != _DEFAULT_SEPARATOR:
         raise ValueError(f"{name}: there is a separator as well; give one of the two")
     pattern = _compiled(name, template.separator_pattern, regex.MULTILINE, _SEPARATOR_GROUPS)
     if pattern.search("", timeout=_PROBE_S) is not None:

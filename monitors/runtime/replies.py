@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-import httpx
+if TYPE_CHECKING:
+    import httpx
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024
 """A judge's answer with 20 alternatives for each of 10,000 tokens."""
@@ -64,7 +65,7 @@ def limited(limit: int = MAX_REPLY_BYTES) -> Options:
 
 def _wrapped(stream: Any, window_bits: int | None, limit: int) -> Any:
     """Return the stream limited, as a stream of the library that `stream` is of."""
-    base = next(one for one in type(stream).__mro__ if one.__name__ == httpx.AsyncByteStream.__name__)
+    base = next(one for one in type(stream).__mro__ if one.__name__ == "AsyncByteStream")
     return _limited_kind(base)(stream, window_bits, limit)
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("litestar", "uvicorn", "numpy", "httpx", "openai", "jinja2", "opentelemetry")
+HEAVY = ("litestar", "uvicorn", "numpy", "httpx", "rich", "openai", "jinja2", "opentelemetry")
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,8 @@ HEAVY = ("litestar", "uvicorn", "numpy", "httpx", "openai", "jinja2", "opentelem
         ("gateway.config", ()),
         ("gateway.supervisor", ()),
         ("gateway.handoff.sampler_process", ()),
-        ("gateway.app", ("litestar", "uvicorn", "httpx")),
-        ("monitors.app", ("litestar", "uvicorn", "numpy", "httpx", "jinja2")),
+        ("gateway.app", ("litestar", "uvicorn")),
+        ("monitors.app", ("litestar", "uvicorn", "numpy", "httpx", "rich", "jinja2")),
     ],
 )
 def test_a_process_loads_nothing_heavy_that_it_does_not_need(module, allowed):

@@ -14,7 +14,7 @@ import pytest
 from gateway import config as tables
 from gateway.app import Gateway
 from gateway.config import Config
-from gateway.contexts.user_patterns import UserTemplate
+from gateway.contexts.prompt_template import UserTemplate
 from gateway.reload import EFFECTS, RestartNeeded, changed, check_live, keys_of
 from gateway.telemetry.metrics import Instruments
 from monitors import config as shared

@@ -12,8 +12,8 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.overview import low_captures
 from dashboards.web.views.prompt_form import MAX_ENTRY, Applied, applied, prefilled
 from gateway.capture.stored_templates import learned_of
+from gateway.contexts.prompt_template import UserTemplate
 from gateway.contexts.template_export import Described, Piece, messages, toml
-from gateway.contexts.user_patterns import UserTemplate
 from monitors.api.templates import stored
 from monitors.records import Sample
 from monitors.storage.stores import Query

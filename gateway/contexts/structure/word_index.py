@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
+from functools import cache
 from typing import Literal
 
 import ahocorasick_rs
@@ -98,11 +99,15 @@ _LAST_WORD = [name.rfind(" ") + 1 for name in _NAMES]
 """Where the last word of an entry begins; 0 for a single word."""
 _HIDDEN = 60
 
-_SEARCH = ahocorasick_rs.AhoCorasick(
-    _NAMES,
-    matchkind=ahocorasick_rs.MatchKind.LeftmostLongest,
-    implementation=ahocorasick_rs.Implementation.DFA,  # a third faster than the default, for some MB
-)
+
+@cache
+def _search() -> ahocorasick_rs.AhoCorasick:
+    """The search for all entries at once. Built with its first use, as the gateway process rarely needs it."""
+    return ahocorasick_rs.AhoCorasick(
+        _NAMES,
+        matchkind=ahocorasick_rs.MatchKind.LeftmostLongest,
+        implementation=ahocorasick_rs.Implementation.DFA,  # a third faster than the default, for 6 MB
+    )
 
 
 _TOKENS = re.compile(
@@ -147,9 +152,9 @@ def _word_end(part: str, at: int) -> int:
 
 def _matches(part: str) -> list[tuple[int, int, int]]:
     try:
-        return _SEARCH.find_matches_as_indexes(part)
+        return _search().find_matches_as_indexes(part)
     except UnicodeEncodeError:  # half of a surrogate pair: no word has one
-        return _SEARCH.find_matches_as_indexes(part.encode("utf-8", "replace").decode())
+        return _search().find_matches_as_indexes(part.encode("utf-8", "replace").decode())
 
 
 class IndexedText:

@@ -13,7 +13,8 @@ import pytest
 import zstandard
 
 from gateway.config import Capture, Config, Upstream
-from gateway.contexts.user_patterns import PatternExtractor, UserTemplate
+from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts.user_patterns import PatternExtractor
 from gateway.exchange import Request, Response
 from gateway.http import encoding
 from monitors.redaction import Redactor

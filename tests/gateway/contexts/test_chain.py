@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gateway.capture.exchange_reader import extract
 from gateway.contexts import BUILT_IN, DEFAULT_ORDER, last_user_text, trace
 from gateway.contexts.limits import MAX_BYTES, MAX_PASSAGES, extraction
-from gateway.contexts.user_patterns import PatternExtractor, UserTemplate
+from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts.user_patterns import PatternExtractor
 from gateway.exchange import Exchange, Explicit, Request, Response
 from monitors.records import Context
 from monitors.runtime.plugins import load

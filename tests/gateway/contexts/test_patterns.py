@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from gateway.contexts.user_patterns import PatternExtractor, UserTemplate, check, check_separator
+from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts.user_patterns import PatternExtractor, check, check_separator
 from gateway.exchange import Request, Response
 from monitors.records import Context
 

@@ -7,9 +7,10 @@ import pytest
 
 from gateway.contexts.learning import LearnedTemplate, Learner, frame_of, match
 from gateway.contexts.learning.model import Split
+from gateway.contexts.prompt_template import UserTemplate
 from gateway.contexts.structure.passages import readings
 from gateway.contexts.template_export import describe, toml
-from gateway.contexts.user_patterns import READINGS, PatternExtractor, UserTemplate, check_separator
+from gateway.contexts.user_patterns import READINGS, PatternExtractor, check_separator
 from gateway.exchange import Request, Response
 from tests.support.prompt_traffic import LAYOUTS, traffic
 
