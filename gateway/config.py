@@ -201,18 +201,27 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cache: Cache = Cache()
 
 
-def load(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, upstream: str | None = None) -> Config:
+def load(
+    path: Path | None,
+    overrides: dict[str, dict[str, Any]] | None = None,
+    upstream: str | None = None,
+    judge: tuple[str | None, str | None] = (None, None),
+) -> Config:
     """Read the file, apply the command line's options, and check the result. Raises ConfigError.
 
-    `overrides` maps table -> key -> value (None: not given); `upstream` replaces `[[upstreams]]`.
+    `overrides` maps table -> key -> value (None: not given); `upstream` replaces `[[upstreams]]`; `judge` are the
+    judge's model and address.
     """
-    config, problems = examine(path, overrides, upstream)
+    config, problems = examine(path, overrides, upstream, judge)
     problems.raise_any()
     return config
 
 
 def examine(
-    path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, upstream: str | None = None
+    path: Path | None,
+    overrides: dict[str, dict[str, Any]] | None = None,
+    upstream: str | None = None,
+    judge: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Config, settings.Problems]:
     """Do what `load` does, but return the problems, with warnings of deprecated keys.
 
@@ -225,6 +234,7 @@ def examine(
         raw = settings.overlay(raw, table, given)
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
+    raw = settings.overlay_judge(raw, *judge)
     problems.warnings += _drop_deprecated(raw)
     config = settings.convert_into(gather_options(raw), Config, problems)
     problems.extend(_problems(config))

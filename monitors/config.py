@@ -362,10 +362,18 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capture: Sampled = Sampled()
 
 
-def load(path: Path | None, *, port: int | None = None, gateway: Mapping[str, Any] | None = None) -> Config:
+def load(
+    path: Path | None,
+    *,
+    port: int | None = None,
+    gateway: Mapping[str, Any] | None = None,
+    upstream: str | None = None,
+    judge: tuple[str | None, str | None] = (None, None),
+) -> Config:
     """Read the configuration file for the evaluation plane. Raises ConfigError.
 
-    `port` beats `[monitors] port`, and what `gateway` has the keys of `[gateway]`.
+    `port` beats `[monitors] port`, and what `gateway` has the keys of `[gateway]`. `judge` are the judge's model and
+    address of the command line; `upstream` is the address if neither that nor `[judge]` has one.
     """
     problems = settings.Problems()
     raw = settings.read_into(path, problems)
@@ -373,6 +381,9 @@ def load(path: Path | None, *, port: int | None = None, gateway: Mapping[str, An
         raw = settings.overlay(raw, "monitors", {"port": port})
     if given := {name: value for name, value in (gateway or {}).items() if value is not None}:
         raw = settings.overlay(raw, "gateway", given)
+    if upstream is not None:
+        raw = {**raw, "upstreams": [{"base_url": upstream}]}
+    raw = settings.overlay_judge(raw, *judge)
     config = settings.convert_into(gather_options(raw), Config, problems)
     problems.extend(shared_problems(config))
     problems.raise_any()
@@ -405,7 +416,8 @@ def address_problems(shared: Shared) -> list[str]:
         if (problem := endpoints.base_url_problem(url)) is not None:
             problems.append(f"{table}.base_url: {problem}")
         if not key and endpoints.needs_key(url):
-            problems.append(f"{table}.api_key: missing: this provider refuses requests without one")
+            hint = "; with --judge, set OPENAI_API_KEY" if table == "judge" else ""
+            problems.append(f"{table}.api_key: missing: this provider refuses requests without one{hint}")
     return problems
 
 
