@@ -27,6 +27,7 @@ from monitors.config import (
     Table,
     gather_options,
     shared_problems,
+    with_environment,
 )
 from monitors.redaction import Redactor
 from monitors.runtime import settings
@@ -80,11 +81,12 @@ class Upstream(Table, frozen=True):
     """`[[upstreams]]`: a provider behind the gateway. Without `api_key` the client's own Authorization passes.
 
     `proxy` is an HTTP proxy's URL. `models` are shell patterns; `aliases` maps a model that clients ask for to the one
-    this upstream is sent.
+    this upstream is sent. `provider` is what spans call it; None: `gateway.upstreams.provider` guesses.
     """
 
     base_url: str
     name: str = "default"
+    provider: Annotated[str, settings.in_form("^[a-z0-9_.-]{1,64}$", "lower-case letters, digits, _ . -")] | None = None
     api_key: str | None = None
     ca_file: str | None = None
     proxy: str | None = None
@@ -227,7 +229,7 @@ def examine(
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
     problems.warnings += _drop_deprecated(raw)
-    config = settings.convert_into(gather_options(raw), Config, problems)
+    config = with_environment(settings.convert_into(gather_options(raw), Config, problems), problems)
     problems.extend(_problems(config))
     return config, problems
 

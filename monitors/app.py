@@ -380,7 +380,8 @@ def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -
         headers = config.telemetry.otlp_headers
         spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
         logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if config.telemetry.events else None
-        exporters.append(OTelExporter(spans, logs, content=config.telemetry.content))
+        name, content = config.telemetry.service_name, config.telemetry.content
+        exporters.append(OTelExporter(spans, logs, passes=passes, content=content, service_name=name))
     return [*exporters, *open_sinks(config, instruments)]
 
 

@@ -30,11 +30,17 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens that the upstream reported for one exchange; None where it reported none."""
+    """Tokens that the upstream reported for one exchange; None where it reported none.
+
+    `cached_tokens` were read from the provider's cache, `cache_write_tokens` written to it; both are part of
+    `input_tokens`, except at Anthropic's `/v1/messages`. `reasoning_tokens` are part of `output_tokens`.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -185,10 +185,10 @@ def bounded_usage(usage: Usage | None) -> Usage | None:
     """Return a usage without counts that cannot be."""
     if usage is None:
         return None
-    counts = usage.input_tokens, usage.output_tokens, usage.cached_tokens
-    if all(one is None or 0 <= one <= MAX_TOKENS for one in counts):
+    counts = {one.name: getattr(usage, one.name) for one in fields(Usage)}
+    if all(one is None or 0 <= one <= MAX_TOKENS for one in counts.values()):
         return usage
-    return Usage(**dict(zip(("input_tokens", "output_tokens", "cached_tokens"), map(token_count, counts), strict=True)))
+    return Usage(**{name: token_count(count) for name, count in counts.items()})
 
 
 def bounded_passages(contexts: tuple[Context, ...]) -> tuple[Context, ...]:
