@@ -114,8 +114,16 @@ def test_attributes_of_openai_are_left_out_for_other_providers():
     exporter = InMemorySpanExporter()
     spans = OTelSpans(SimpleSpanProcessor(exporter), servers=groq)
     summary = ExchangeSummary(
-        **{"id": "x", "app": "a", "route": "chat_completions", "model": "m", "stream": False, "started_at": 1.0},
-        **{"duration_s": 1.0, "ending": "complete", "status": 200, "trace": Trace(TRACE, SPAN)},
+        id="x",
+        app="a",
+        route="chat_completions",
+        model="m",
+        stream=False,
+        started_at=1.0,
+        duration_s=1.0,
+        ending="complete",
+        status=200,
+        trace=Trace(TRACE, SPAN),
     )
     spans.emit(summary)
     found = exporter.get_finished_spans()[0].attributes

@@ -20,7 +20,6 @@ from monitors.records import Context, Evaluation, Failed, Score, Skipped
 from monitors.runtime.otlp_exporters import SCHEMA_URL
 from tests.monitors.exporters.test_http import FAITHFUL, RELEVANT, SAMPLE, SPAN, TRACE
 
-
 PASSES = {"faithfulness": (0.7, False)}
 
 
