@@ -365,7 +365,11 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
     def counted(convention: str, count: int) -> None:
         instruments.retrieval_spans.labels(convention).inc(count)
 
-    return [receiver(queue.supply, counted=counted, redact=redactor.redact_supplement if redactor else None)]
+    def counted_steps(operation: str, count: int) -> None:
+        instruments.agent_spans.labels(operation).inc(count)
+
+    redact = redactor.redact_supplement if redactor else None
+    return [receiver(queue.supply, counted=counted, counted_steps=counted_steps, redact=redact)]
 
 
 def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -> list[Exporter]:

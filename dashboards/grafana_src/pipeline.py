@@ -417,9 +417,10 @@ def _supplements() -> list[Built]:
             Query(rate(series("gaugeway_supplements_total"), "source", "result"), "{{source}} {{result}}"),
         ),
         lines(
-            "Retriever spans",
-            "Retriever spans received, by convention.",
+            "Spans of apps",
+            "Spans received: of retrievers by convention, of tools and agents by operation.",
             "ops",
             Query(rate(series("gaugeway_retrieval_spans_total"), "convention"), "{{convention}}"),
+            Query(rate(series("gaugeway_agent_spans_total"), "operation"), "{{operation}}"),
         ),
     ]

@@ -129,8 +129,11 @@ def size(supplement: Supplement) -> int:
     6
     """
     texts = (supplement.question, supplement.reference, supplement.comment, supplement.label)
-    contexts = supplement.contexts or ()
-    return sum(map(_size, texts)) + sum(_size(one.text) + _size(one.id) + _size(one.source) for one in contexts)
+    contexts, calls = supplement.contexts or (), supplement.calls or ()
+    called = sum(_size(one.name) + _size(one.arguments) for one in calls)
+    return (
+        sum(map(_size, texts)) + called + sum(_size(one.text) + _size(one.id) + _size(one.source) for one in contexts)
+    )
 
 
 def _size(text: str | None) -> int:
@@ -347,4 +350,5 @@ def bounded_supplement(supplement: Supplement) -> Supplement:
         trace_id=optional_name(supplement.trace_id),
         label=optional_name(supplement.label),
         contexts=None if supplement.contexts is None else bounded_passages(supplement.contexts),
+        calls=None if supplement.calls is None else bounded_calls(supplement.calls),
     )
