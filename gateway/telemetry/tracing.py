@@ -23,6 +23,17 @@ _OPERATIONS = {"chat_completions": "chat", "responses": "chat", "completions": "
 _MAX_ATTRIBUTE = 1000
 _INT64 = 2**63
 _API_TYPES = {"chat_completions": "chat_completions", "responses": "responses"}
+_PROVIDERS = {
+    "azure.ai.openai": "azure",
+    "azure.ai.inference": "azure",
+    "aws.bedrock": "aws",
+    "gcp.gemini": "google",
+    "gcp.vertex_ai": "google",
+    "gcp.gen_ai": "google",
+    "mistral_ai": "mistralai",
+    "x_ai": "xai",
+}
+"""OpenTelemetry's names of providers -> OpenInference's, where they differ."""
 _OPENAI = frozenset({"openai", "azure.ai.openai"})
 """Providers whose spans have attributes of the namespace `openai`."""
 
@@ -196,7 +207,7 @@ def _openinference(exchange: ExchangeSummary, provider: str) -> dict[str, Any]:
         "openinference.span.kind": "LLM",
         "session.id": exchange.conversation,
         "llm.model_name": exchange.response_model or exchange.model,
-        "llm.provider": provider,
+        "llm.provider": _PROVIDERS.get(provider, provider),
         "llm.invocation_parameters": json.dumps(parameters) if parameters else None,
         "llm.token_count.prompt": sent,
         "llm.token_count.completion": received,
