@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from monitors.runtime import endpoints, settings
+from monitors.runtime import endpoints, otel_environment, settings
 from monitors.runtime.options import keys_of_kind
 from monitors.sampling import Bias as Bias  # noqa: PLC0414 - a table of the configuration
 
@@ -306,12 +307,13 @@ class Sink(Table, frozen=True):
 class Telemetry(Table, frozen=True):
     """`[telemetry]`: OpenTelemetry export (extra `otlp`); off without an endpoint, and without content unless asked.
 
-    `events` are sent as log records, which some endpoints do not take. `baggage` lets the client's header of that name
-    go on to the upstreams.
+    `service_name` replaces the names of both planes. `events` are sent as log records, which some endpoints do not
+    take. `baggage` lets the client's header of that name go on to the upstreams.
     """
 
     otlp_endpoint: str | None = None
     otlp_headers: dict[str, str] = msgspec.field(default_factory=dict)
+    service_name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     content: bool = False
     propagate: bool = True
     openinference: bool = True
@@ -362,6 +364,9 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capture: Sampled = Sampled()
 
 
+S = TypeVar("S", bound=Shared)
+
+
 def load(
     path: Path | None,
     *,
@@ -384,10 +389,24 @@ def load(
     if upstream is not None:
         raw = {**raw, "upstreams": [{"base_url": upstream}]}
     raw = settings.overlay_judge(raw, *judge)
-    config = settings.convert_into(gather_options(raw), Config, problems)
+    config = with_environment(settings.convert_into(gather_options(raw), Config, problems), problems)
     problems.extend(shared_problems(config))
     problems.raise_any()
     return config
+
+
+def with_environment(config: S, problems: settings.Problems) -> S:
+    """Return the configuration with the endpoint of OTEL_EXPORTER_OTLP_ENDPOINT where it names none.
+
+    An endpoint that cannot be used is left out, and `problems` gets a warning.
+    """
+    if config.telemetry.otlp_endpoint is not None:
+        return config
+    url, warning = otel_environment.otlp_endpoint()
+    problems.warnings += [] if warning is None else [warning]
+    if url is None:
+        return config
+    return replace(config, telemetry=replace(config.telemetry, otlp_endpoint=url))
 
 
 def shared_problems(shared: Shared) -> list[str]:

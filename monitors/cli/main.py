@@ -85,6 +85,7 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
     from monitors.app import run  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
     from monitors.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors.runtime.otel_environment import otlp_endpoint  # noqa: PLC0415
 
     try:
         config = load(
@@ -97,6 +98,8 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
         if not options["supervised"]:
             configure_logs(options["log_format"])
             log_config(options["config"])
+            if config.telemetry.otlp_endpoint is None and (warning := otlp_endpoint().warning) is not None:
+                logging.getLogger("gaugeway").warning("%s", warning)
         with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
             supervised, log_format = options["supervised"], options["log_format"]
             running = run(config, data_dir, page=page and page(), supervised=supervised, log_format=log_format)
