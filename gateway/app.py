@@ -45,7 +45,8 @@ from gateway.upstreams import Upstream
 from gateway.upstreams.pool import NativeUpstream
 from gateway.upstreams.provider import provider_of
 from gateway.upstreams.router import ClientSettings, Router
-from monitors.config import LOOPBACK, queue_url, store_url
+from monitors.config import LOOPBACK
+from monitors.config_loading import queue_url, store_url
 from monitors.processes.worker_metrics import WorkerMetrics, inherited
 from monitors.redaction.key import redaction_key
 from monitors.runtime import audit

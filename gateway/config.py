@@ -15,20 +15,8 @@ from gateway.contexts import DEFAULT_ORDER
 from gateway.contexts.prompt_template import UserTemplate
 from gateway.http.sessions import SESSION_HEADERS
 from gateway.http.url import Target
-from monitors.config import (
-    LOOPBACK,
-    Count,
-    Port,
-    Positive,
-    Price,
-    Rate,
-    SampleBy,
-    Shared,
-    Table,
-    gather_options,
-    shared_problems,
-    with_environment,
-)
+from monitors.config import LOOPBACK, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
+from monitors.config_loading import gather_options, shared_problems, with_environment
 from monitors.runtime import settings
 from monitors.runtime.bounds import MAX_HISTORY
 from monitors.runtime.endpoints import (

@@ -28,7 +28,7 @@ from monitors.cli.labels import labels
 from monitors.cli.main import fail, log_config, monitors, plane_options
 from monitors.cli.migrate import migrate, move
 from monitors.cli.simulate import simulate
-from monitors.config import address_warnings
+from monitors.config_loading import address_warnings
 from monitors.processes.data_directory import DirectoryInUseError, hold
 from monitors.runtime import audit, descriptors
 from monitors.runtime.endpoints import port_problems

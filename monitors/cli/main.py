@@ -83,7 +83,7 @@ def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
 def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **options: Any) -> None:
     """Run only the evaluation plane: worker, detectors, alerts, admin port."""
     from monitors.app import run  # noqa: PLC0415
-    from monitors.config import load  # noqa: PLC0415
+    from monitors.config_loading import load  # noqa: PLC0415
     from monitors.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
     from monitors.runtime.otel_environment import otlp_endpoint  # noqa: PLC0415
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway import config as gateway_config
-from monitors import config as monitors_config
+from monitors import config_loading as monitors_config
 from monitors.runtime import otel_environment
 from monitors.runtime.otel_environment import otlp_endpoint
 
