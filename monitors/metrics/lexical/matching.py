@@ -59,7 +59,7 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
     Returns the share, by weight, of the different words of all sentences that stand in any context, and the match of
     each sentence.
     """
-    words = [source.vocabulary.ids(one.tokens) for one in said]
+    words = [source.vocabulary.ids(one.tokens).tolist() for one in said]
     lengths = np.array([len(one) for one in words])
     flat = np.array(list(chain.from_iterable(words)), np.int32)
     rows = _Rows(flat, source)

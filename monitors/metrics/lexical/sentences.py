@@ -26,33 +26,47 @@ _UNSPACED = (
 _PLACEHOLDER = r"\[[A-Z][A-Z0-9_]{0,31}_[0-9a-f]{6}\]"
 # Latin letters first: it is the fast way for most texts. Nothing is given back (`++`), so no text takes long.
 _LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f"
-_TOKEN = re.compile(
-    rf"(?P<word>(?:[{_LATIN}]++|(?![{_UNSPACED}])[^\W\d_]|[{_MARKS}])++"
-    r"(?:['\u2019](?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![^\W_]))?)"
-    rf"|(?P<placeholder>{_PLACEHOLDER})|(?P<number>{NUMBER})|(?P<unspaced>[{_UNSPACED}]+)"
+_WORD = re.compile(
+    rf"(?:[{_LATIN}]++|(?![{_UNSPACED}])[^\W\d_]|[{_MARKS}])++"
+    r"(?:['\u2019](?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![^\W_]))?"
 )
+# What is no word. Some marks are digits too: they begin no number.
+_NO_WORD = re.compile(
+    rf"(?P<placeholder>{_PLACEHOLDER})|(?![{_MARKS}])(?P<number>{NUMBER})|(?P<unspaced>[{_UNSPACED}]+)"
+)
+# Found fast: each has such a character, a number after at most four others ("-$ .5").
+_IN_NO_WORD = re.compile(rf"[\d\[{_UNSPACED}]")
+_BEFORE_DIGITS = 4
 # The same for a sentence of ASCII without digits and brackets, which most are.
 _PLAIN = re.compile(r"[A-Za-z]++(?:'(?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![A-Za-z]))?")
-_NOT_PLAIN = re.compile(r"[0-9\[]")
+# In lower case, with 0 for digits and brackets, and a space for all but letters and apostrophes.
+_LETTERS = bytes(
+    ord("0") if chr(one) in "0123456789[" else one if chr(one).isalpha() or one == ord("'") else ord(" ")
+    for one in bytes(range(128)).lower()
+).ljust(256)
 _THREES = re.compile(f"[{_THAI}]")
 _CHARACTERS = re.compile(f"[{_UNSPACED}]")
 _THIN_SPACES = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
+# These begin with one set of characters, which the engine looks for fast.
 _NOT_STATED = re.compile(
-    r"\[\d++(?:\s*+,\s*+\d++)*+\]"
-    rf"|^[ \t]*(?:\d{{1,2}}[.)](?![ \t]+{MONTH})|[-*\u2022])[ \t]+",
-    re.MULTILINE | re.IGNORECASE,
+    r"[\[\n](?:(?<=\[)\d++(?:\s*+,\s*+\d++)*+\]"
+    rf"|(?<=(\n))[ \t]*(?:\d{{1,2}}[.)](?![ \t]+{MONTH})|[-*\u2022])[ \t]+)",
+    re.IGNORECASE,
 )
-# Begins with one set of characters, which the engine looks for fast; what is between two sentences is group 1.
+# What is between two sentences is group 1.
 _SENTENCE_END = re.compile(
     r"[.!?\u2026\u3002\uff01\uff1f\u061f\u0964\n]"
     r"(?:(?<=[.!?\u2026])([\"'\u201d\u2019)\]]*\s+)(?![a-z])|(?<=[\u3002\uff01\uff1f\u061f\u0964])()|(?<=\n))"
 )
 _THAI_SENTENCE_END = re.compile(f"(?<=[{_THAI}]) +(?=[{_THAI}])")
-_ABBREVIATED = re.compile(
-    r"(?:(?:^|[\s(])(?:[^\W\d_]|mr|mrs|ms|dr|prof|st|no|nr|vs|bzw|ca|approx|inc|gen|mio|mrd|tsd|jan|feb|apr|aug|sept?|o[ck]t|nov|de[cz]|sen|rev|hon|sr|sra|mme|z\.\s?b"
-    r"|e\.g|i\.e|d\.h|p\.\s?ej))\.$",
-    re.IGNORECASE,
+_ABBREVIATIONS = (
+    "mr mrs ms dr prof st no nr vs bzw ca approx inc gen mio mrd tsd jan feb apr aug sep sept oct okt nov dec dez sen "
+    "rev hon sr sra mme"
 )
+_ABBREVIATED = re.compile(
+    rf"(?:^|[\s(])(?:[^\W\d_]|{_ABBREVIATIONS.replace(' ', '|')}|z\.\s?b|e\.g|i\.e|d\.h|p\.\s?ej)\.$", re.IGNORECASE
+)
+_ENDS_OF_ABBREVIATED = frozenset((*_ABBREVIATIONS.split(), *"abcdefghijklmnopqrstuvwxyz", "ej"))
 _DAY = re.compile(r"(?:^|\D)\d{1,2}\.$")
 _BEGINS_WITH_MONTH = re.compile(MONTH, re.IGNORECASE)
 _SHORT_WORD = 5
@@ -115,13 +129,19 @@ def sentences(text: str, allowance: Allowance | None = None, *, with_names: bool
 
 def guess(text: str) -> Language:
     """The language of a text, by the words it begins with."""
-    return language_of(re.findall(r"[^\W\d_]+", text[: 8 * _VOTERS].casefold())[:_VOTERS])
+    begin = text[: 8 * _VOTERS]
+    if begin.isascii():
+        words = _letters(begin).replace("'", " ").replace("0", " ").split()
+    else:
+        words = re.findall(r"[^\W\d_]+", begin.casefold())
+    return language_of(words[:_VOTERS])
 
 
 def _pieces(text: str) -> Iterator[str]:
     """The text cut at the ends of sentences, but not after "Dr." or within "6. Mai"."""
     kept: list[str] = []
-    for piece in filter(None, map(str.strip, _cut(_NOT_STATED.sub(" ", text)))):
+    stated = _NOT_STATED.sub(r"\1 ", f"\n{text}")[1:]
+    for piece in filter(None, map(str.strip, _cut(stated))):
         if kept and not _goes_on(kept[-1], piece):
             yield " ".join(kept)
             kept = []
@@ -130,25 +150,23 @@ def _pieces(text: str) -> Iterator[str]:
         yield " ".join(kept)
 
 
-def _cut(text: str) -> Iterator[str]:
+def _cut(text: str) -> list[str]:
     """The text cut after the characters that may end a sentence."""
-    begin = 0
+    pieces, begin = [], 0
     for end in _SENTENCE_END.finditer(text):
-        if end.lastindex:
-            yield from _cut_thai(text[begin : end.start(end.lastindex)])
-        else:
-            yield from _cut_thai(text[begin : end.start()])
+        pieces.append(text[begin : end.start(end.lastindex or 0)])
         begin = end.end()
-    yield from _cut_thai(text[begin:])
-
-
-def _cut_thai(text: str) -> Iterable[str]:
-    """The text cut where a space ends a sentence."""
-    return (text,) if text.isascii() else _THAI_SENTENCE_END.split(text)
+    pieces.append(text[begin:])
+    return pieces if text.isascii() else [part for piece in pieces for part in _THAI_SENTENCE_END.split(piece)]
 
 
 def _goes_on(before: str, piece: str) -> bool:
     """Whether the dot at the end of `before` ends no sentence."""
+    if not before.endswith("."):
+        return False
+    word = before[before.rfind(" ") + 1 : -1]
+    if word.isalpha() and word.isascii() and word.lower() not in _ENDS_OF_ABBREVIATED:
+        return False  # of what follows this is the fast way
     if (found := _ABBREVIATED.search(before[-12:])) is not None:
         word = found[0].strip(" (.")
         return len(word) == 1 or not word.isupper()  # "CA." is a state, "ca." is about
@@ -166,14 +184,15 @@ def parse(
     ('東京', '京は')
     """
     language = language or guess(text)
-    if text.isascii() and _NOT_PLAIN.search(text) is None:
-        found = _PLAIN.findall(text)
-        words = [word.lower() for word in found] if "'" not in text else list(map(fold, found))
+    if text.isascii() and "0" not in (letters := _letters(text)):
+        words = letters.split() if "'" not in text else list(map(fold, _PLAIN.findall(text)))
         if language.counts.keys().isdisjoint(words):
             if allowance is not None:
                 allowance.use(len(words))
-            return Sentence(text.strip(), tuple(words), (), _names(text, found, language) if with_names else ())
-    read = _Reading(nfkc(_THIN_SPACES.sub("", text)), language, allowance, with_names=with_names)
+            return Sentence(text.strip(), tuple(words), (), _names(text, language) if with_names else ())
+    normal = text if text.isascii() else nfkc(_THIN_SPACES.sub("", text))
+    with_names = with_names and not (normal[:1].isalpha() and normal[1:].islower())
+    read = _Reading(normal, language, allowance, with_names=with_names)
     return Sentence(
         text=text.strip(),
         tokens=tuple(read.tokens()),
@@ -182,9 +201,13 @@ def parse(
     )
 
 
-def _names(text: str, found: list[str], language: Language) -> tuple[Name, ...]:
+def _letters(text: str) -> str:
+    return text.encode().translate(_LETTERS).decode()
+
+
+def _names(text: str, language: Language) -> tuple[Name, ...]:
     """The names of a plain sentence; most have none, which the capitals tell."""
-    if not any(word[0] < "a" for word in found[1:]):
+    if text[1:].islower() or not any(word[0] < "a" for word in _PLAIN.findall(text)[1:]):
         return ()
     places = _PLAIN.finditer(text)
     return names.find(text, [Word(one[0], fold(one[0]), one.start(), one.end()) for one in places], language)
@@ -223,22 +246,34 @@ class _Reading:
         self.found: list[str | Number] = [one.number(text) if isinstance(one, Quantity) else one for one in self._found]
 
     def _all(self) -> None:
-        position, matches, plain = 0, _TOKEN.finditer(self.text), 0
-        counts, found, words = self.language.counts, self._found, self.words
-        while (match := next(matches, None)) is not None:
-            start, end = match.span()
-            if start < position:
-                if end > position:  # what was taken ends within this token
-                    matches = _TOKEN.finditer(self.text, position)
-            elif match.lastgroup != "word" or (word := fold(match[0])) in MONTHS or word in counts or word == "one":
+        text, position = self.text, 0
+        while (sign := _IN_NO_WORD.search(text, position)) is not None:
+            match = _NO_WORD.search(text, max(position, sign.start() - _BEFORE_DIGITS))
+            if match is None:
+                break
+            # With the next character, which decides whether an "'s" before it belongs to the word.
+            position = self._words(position, match.start() + 1)
+            if position <= match.start():
                 position = self._read(match)
-            else:
-                position = end
-                plain += 1
-                found.append(word)
-                if self._with_names:
-                    words.append(Word(match[0], word, start, end))
-        self._allowance.use(plain)
+        self._words(position, len(text))
+
+    def _words(self, position: int, end: int) -> int:
+        """Take the words between two places, and the numbers and dates that begin with them; return where they end."""
+        words, counts = list(map(fold, _WORD.findall(self.text, position, end))), self.language.counts
+        if MONTHS.keys().isdisjoint(words) and counts.keys().isdisjoint(words) and "one" not in words:
+            self._allowance.use(len(words))
+            self._found += words
+            if self._with_names:
+                places = _WORD.finditer(self.text, position, end)
+                self.words += [Word(one[0], word, *one.span()) for one, word in zip(places, words, strict=True)]
+            return position
+        matches = _WORD.finditer(self.text, position, end)
+        while (match := next(matches, None)) is not None:
+            if match.start() >= position:
+                position = self._word(match)
+            elif match.end() > position:  # what was taken ends within this word
+                matches = _WORD.finditer(self.text, position, end)
+        return position
 
     def tokens(self) -> Iterator[str]:
         """The tokens of all that was found."""
@@ -249,13 +284,10 @@ class _Reading:
                 yield found
 
     def _read(self, match: re.Match[str]) -> int:
-        """Take one token, and what belongs to it, and return where it ends."""
+        """Take what is no word, and what belongs to it, and return where it ends."""
         if match.lastgroup == "number":
             self._allowance.use(_NUMBER_TOKENS)
             return self._number(match)
-        if match.lastgroup == "word":
-            self._allowance.use(1)
-            return self._word(match)
         if match.lastgroup == "unspaced":
             self._allowance.use(match.end() - match.start())
             self._unspaced(match[0])
@@ -282,6 +314,8 @@ class _Reading:
         return number.end
 
     def _word(self, match: re.Match[str]) -> int:
+        """Take a word, or the number or date that begins with it, and return where it ends."""
+        self._allowance.use(1)
         start, end, word = match.start(), match.end(), fold(match[0])
         if word in MONTHS and (date := date_from_month(self.text, start, end)) is not None:
             self._found.append(date)
@@ -289,7 +323,8 @@ class _Reading:
         value = "1" if self._tens and word == "one" else self.language.counts.get(word)
         if value is not None:
             return self._spelled(word, value, start, end)
-        self.words.append(Word(match[0], word, start, end))
+        if self._with_names:
+            self.words.append(Word(match[0], word, start, end))
         self._found.append(word)
         return end
 
