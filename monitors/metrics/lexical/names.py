@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from monitors.metrics.lexical.languages import Language
@@ -32,8 +31,7 @@ class Word(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(NamedTuple):
     """A name as written; the words that must be found for it, folded; its initials, for an abbreviation to fit."""
 
     text: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from monitors.metrics.lexical import names
 from monitors.metrics.lexical.dates import MONTH, MONTHS, date_at, date_from_month
@@ -80,8 +80,7 @@ _NUMBER_TOKENS = 8
 """Cost of a number in tokens, since all its readings, scales and units are stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A sentence taken apart. `tokens` are what overlaps are counted in."""
 
     text: str
