@@ -192,11 +192,12 @@ def parse(
     normal = text if text.isascii() else nfkc(_THIN_SPACES.sub("", text))
     with_names = with_names and not (normal[:1].isalpha() and normal[1:].islower())
     read = _Reading(normal, language, allowance, with_names=with_names)
+    tokens, numbers = read.result()
     return Sentence(
         text=text.strip(),
-        tokens=tuple(read.tokens()),
-        numbers=tuple(found for found in read.found if isinstance(found, Number)),
-        names=names.find(read.text, read.words, read.language) if with_names else (),
+        tokens=tuple(tokens),
+        numbers=tuple(numbers),
+        names=names.find(normal, read.words, language) if with_names else (),
     )
 
 
@@ -234,18 +235,17 @@ class _Reading:
     """One pass over a sentence: what was found, in order."""
 
     def __init__(self, text: str, language: Language, allowance: Allowance | None, *, with_names: bool) -> None:
-        self.text = text
+        self._text = text
         self._with_names = with_names
         self._allowance = allowance or Allowance()
-        self.language = language
+        self._language = language
         self.words: list[Word] = []
         self._found: list[str | Quantity | Number] = []
         self._tens = False
         self._all()
-        self.found: list[str | Number] = [one.number(text) if isinstance(one, Quantity) else one for one in self._found]
 
     def _all(self) -> None:
-        text, position = self.text, 0
+        text, position = self._text, 0
         while (sign := _IN_NO_WORD.search(text, position)) is not None:
             match = _NO_WORD.search(text, max(position, sign.start() - _BEFORE_DIGITS))
             if match is None:
@@ -258,29 +258,44 @@ class _Reading:
 
     def _words(self, position: int, end: int) -> int:
         """Take the words between two places, and the numbers and dates that begin with them; return where they end."""
-        words, counts = list(map(fold, _WORD.findall(self.text, position, end))), self.language.counts
+        counts = self._language.counts
+        words = [fold(word) for word in _WORD.findall(self._text, position, end)]
         if MONTHS.keys().isdisjoint(words) and counts.keys().isdisjoint(words) and "one" not in words:
             self._allowance.use(len(words))
             self._found += words
             if self._with_names:
-                places = _WORD.finditer(self.text, position, end)
+                places = _WORD.finditer(self._text, position, end)
                 self.words += [Word(one[0], word, *one.span()) for one, word in zip(places, words, strict=True)]
             return position
-        matches = _WORD.finditer(self.text, position, end)
-        while (match := next(matches, None)) is not None:
-            if match.start() >= position:
-                position = self._word(match)
-            elif match.end() > position:  # what was taken ends within this word
-                matches = _WORD.finditer(self.text, position, end)
+        found: Iterator[tuple[re.Match[str], str]] = zip(_WORD.finditer(self._text, position, end), words, strict=True)
+        while (one := next(found, None)) is not None:
+            match, word = one
+            if match.start() < position:
+                if match.end() > position:  # what was taken ends within this word
+                    found = ((other, fold(other[0])) for other in _WORD.finditer(self._text, position, end))
+            elif word in MONTHS or word in counts or word == "one":
+                position = self._word(word, match)
+            else:
+                self._plain(word, match)
         return position
 
-    def tokens(self) -> Iterator[str]:
-        """The tokens of all that was found."""
-        for found in self.found:
-            if isinstance(found, Number):
-                yield from found.tokens
+    def _plain(self, word: str, match: re.Match[str]) -> None:
+        self._allowance.use(1)
+        self._found.append(word)
+        if self._with_names:
+            self.words.append(Word(match[0], word, match.start(), match.end()))
+
+    def result(self) -> tuple[list[str], list[Number]]:
+        """The tokens of all that was found, and the numbers."""
+        tokens: list[str] = []
+        numbers: list[Number] = []
+        for found in self._found:
+            if isinstance(found, str):
+                tokens.append(found)
             else:
-                yield found
+                numbers.append(found.number(self._text) if isinstance(found, Quantity) else found)
+                tokens += numbers[-1].tokens
+        return tokens, numbers
 
     def _read(self, match: re.Match[str]) -> int:
         """Take what is no word, and what belongs to it, and return where it ends."""
@@ -295,7 +310,7 @@ class _Reading:
         return match.end()
 
     def _number(self, match: re.Match[str]) -> int:
-        date = date_at(self.text, match.start()) if match[0][0].isdecimal() else None
+        date = date_at(self._text, match.start()) if match[0][0].isdecimal() else None
         if date is not None:
             self._found.append(date)
             return date.end
@@ -303,39 +318,38 @@ class _Reading:
         unit = before if isinstance(before, str) and before in _CURRENCIES else ""
         if unit:
             self._found.pop()
-        return self._quantity(quantity(self.text, match, unit))
+        return self._quantity(quantity(self._text, match, unit))
 
     def _quantity(self, number: Quantity) -> int:
         if self._found and isinstance(first := self._found[-1], Quantity):
-            self._found[-1], number = first.in_range_with(self.text, number)
+            self._found[-1], number = first.in_range_with(self._text, number)
         self._found.append(number)
         self._tens = False
         return number.end
 
-    def _word(self, match: re.Match[str]) -> int:
-        """Take a word, or the number or date that begins with it, and return where it ends."""
-        self._allowance.use(1)
-        start, end, word = match.start(), match.end(), fold(match[0])
-        if word in MONTHS and (date := date_from_month(self.text, start, end)) is not None:
+    def _word(self, word: str, match: re.Match[str]) -> int:
+        """Take a word that may begin a number or a date, and return where that ends."""
+        start, end = match.span()
+        if word in MONTHS and (date := date_from_month(self._text, start, end)) is not None:
+            self._allowance.use(1)
             self._found.append(date)
             return date.end
-        value = "1" if self._tens and word == "one" else self.language.counts.get(word)
+        value = "1" if self._tens and word == "one" else self._language.counts.get(word)
         if value is not None:
+            self._allowance.use(1)
             return self._spelled(word, value, start, end)
-        if self._with_names:
-            self.words.append(Word(match[0], word, start, end))
-        self._found.append(word)
+        self._plain(word, match)
         return end
 
     def _spelled(self, word: str, value: str, start: int, end: int) -> int:
         """A number word; "twenty-one" is one."""
         tens = self._found[-1] if self._tens and self._found else None
-        if isinstance(tens, Quantity) and int(value) < _TEN and _GAP.fullmatch(self.text, tens.end, start):
+        if isinstance(tens, Quantity) and int(value) < _TEN and _GAP.fullmatch(self._text, tens.end, start):
             self._found.pop()
             (ten,) = tens.readings
-            return self._quantity(spelled(self.text, tens.start, end, str(int(ten) + int(value))))
-        end = self._quantity(spelled(self.text, start, end, value))
-        self._tens = word in self.language.tens
+            return self._quantity(spelled(self._text, tens.start, end, str(int(ten) + int(value))))
+        end = self._quantity(spelled(self._text, start, end, value))
+        self._tens = word in self._language.tens
         return end
 
     def _unspaced(self, run: str) -> None:
