@@ -74,8 +74,8 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
             sentence,
             context,
             *share,
-            numbers=tuple([one.text for one in sentence.numbers if not one.supported_by(stated)]),
-            names=tuple([one.text for one in sentence.names if not _named(one, rows, source)]),
+            tuple([one.text for one in sentence.numbers if not one.supported_by(stated)]),
+            tuple([one.text for one in sentence.names if not _named(one, rows, source)]),
         )
         for sentence, context, share in zip(said, contexts, shares, strict=True)
     ]
@@ -202,12 +202,13 @@ def _longest_runs(said: Ids, there: Ids, table: Ids) -> Ints:
     Runs of one length are numbered. With the next word such a number makes a run one longer, so every run is found
     exactly without being held. `table` is all 0, before and after, and has a place for each word.
     """
-    size, base = len(said), len(said) + 1
+    size = len(said)
     both = np.concatenate([said, _BREAK, there])
     words = _numbered(both, size, table)
     words[both < 0] = 0
     longest = np.zeros(size, np.int64)
-    table = np.zeros(base * base, np.int32)
+    base = int(words.max()) + 1
+    table = np.zeros((size + 1) * base, np.int32)
     starts = np.flatnonzero(words)
     runs = words[starts]
     for length in range(1, LONGEST_RUN):
@@ -222,7 +223,7 @@ def _longest_runs(said: Ids, there: Ids, table: Ids) -> Ints:
     return longest
 
 
-def _numbered(values: Ids, size: int, table: Ids) -> Ids:
+def _numbered(values: Ids | Ints, size: int, table: Ids) -> Ints:
     """Numbers from 1, equal for equal values, for those both among the first `size` and after them; 0 for the others.
 
     `table` is all 0, before and after, and has a place for each value.
@@ -231,10 +232,10 @@ def _numbered(values: Ids, size: int, table: Ids) -> Ids:
     table[first] = np.arange(1, size + 1)
     numbers = table[values]
     table[first] = 0
-    both = np.zeros(size + 1, np.int32)
+    both = np.zeros(size + 1, np.int64)
     both[numbers[size:]] = 1
     both[0] = 0
-    return numbers * both[numbers]
+    return (both.cumsum() * both)[numbers]
 
 
 def _named(name: Name, rows: _Rows, source: Source) -> bool:

@@ -102,5 +102,10 @@ def _name_among_nouns(words: Sequence[Word], first: int, asked: int) -> bool:
 
 def _is_title(words: Sequence[Word], language: Language) -> bool:
     """Whether all words that are more than grammar begin with capitals, as in a heading: such capitals name nothing."""
-    said = [word for word in words if word.folded not in language.openers and word.folded not in language.marks]
-    return len(said) >= _TITLE and all(word.written[0].isupper() for word in said)
+    said = 0
+    for word in words:
+        if word.folded not in language.openers and word.folded not in language.marks:
+            if not word.written[0].isupper():
+                return False
+            said += 1
+    return said >= _TITLE
