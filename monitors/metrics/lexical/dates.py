@@ -48,8 +48,9 @@ _THIS_CENTURY = 50
 
 def date_at(text: str, start: int) -> Number | None:
     """The date or time of day that begins with the digits at `start`."""
-    begin = _BEGINS.match(text, start)
-    for form, read in _FORMS[begin.lastgroup] if begin is not None else ():
+    if (begin := _BEGINS.match(text, start)) is None or begin.lastgroup is None:
+        return None
+    for form, read in _FORMS[begin.lastgroup]:
         if (found := form.match(text, start)) is not None and (number := read(found)) is not None:
             return number
     return None

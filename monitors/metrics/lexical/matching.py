@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -106,7 +106,7 @@ class _Rows:
         place = self._place[np.concatenate([passage.stems for passage in passages])]
         row = np.concatenate([passage.rows for passage in passages])
         row = row + np.repeat(offsets, [len(passage.rows) for passage in passages])
-        there = np.flatnonzero(place >= 0)
+        there = (place >= 0).nonzero()[0]
         self.stem, self.row = place[there], row[there]
         found = np.bincount(self.stem, minlength=len(stems))
         whole = self.count + 1.0
@@ -132,12 +132,12 @@ class _Rows:
 
 def _overlaps(words: list[int], lengths: list[int], rows: _Rows) -> tuple[Ints, NDArray[np.float64]]:
     """For each sentence its best window, and the share by weight of its different words which that holds."""
-    ends = np.cumsum([0, *lengths]).tolist()
+    ends = list(accumulate(lengths, initial=0))
     different = [list(dict.fromkeys(words[begin:end])) for begin, end in pairwise(ends)]
     counts = [len(one) for one in different]
     of = np.repeat(np.arange(len(lengths)), counts)
     stem, weight = rows.weights(np.array(list(chain.from_iterable(different)), np.int32))
-    ends = np.cumsum([0, *counts]).tolist()
+    ends = list(accumulate(counts, initial=0))
     whole = _window_matrix(rows.stem, rows.row, rows.stems, rows) if rows.stems * rows.count <= _MOST_CELLS else None
     best, held = np.zeros(len(lengths), np.int64), np.zeros(len(lengths))
     for begin in range(0, len(lengths), _SENTENCES_AT_A_TIME):
@@ -145,13 +145,10 @@ def _overlaps(words: list[int], lengths: list[int], rows: _Rows) -> tuple[Ints, 
         part = slice(ends[begin], ends[end])
         asked = np.zeros(rows.stems, np.int64)
         asked[stem[part]] = 1
-        stems, place = np.flatnonzero(asked), np.cumsum(asked) - 1
-        cells = (of[part] - begin) * len(stems) + place[stem[part]]
-        weights = np.bincount(cells, weight[part], (end - begin) * len(stems)).reshape(end - begin, len(stems))
-        if whole is not None:
-            windows = weights @ whole[stems]
-        else:
-            windows = _in_parts(weights, stems, rows)
+        stems, place = asked.nonzero()[0], asked.cumsum() - 1
+        weights = np.zeros((end - begin, len(stems)))
+        np.add.at(weights.reshape(-1), (of[part] - begin) * len(stems) + place[stem[part]], weight[part])
+        windows = weights @ whole[stems] if whole is not None else _in_parts(weights, stems, rows)
         best[begin:end] = windows.argmax(axis=1)
         held[begin:end] = windows.max(axis=1)
     return best, np.minimum(1.0, held / np.bincount(of, weight))
@@ -184,7 +181,7 @@ def _runs(words: Ids, lengths: Ints, source: Source) -> tuple[Ints, Ints]:
 
     A run ends with its sentence and with its context.
     """
-    begins = np.cumsum([0, *(lengths[:-1] + 1)])
+    begins = (lengths + 1).cumsum() - (lengths + 1)
     said = np.full(len(words) + len(lengths), -1, np.int32)
     said[np.arange(len(words)) + np.repeat(np.arange(len(lengths)), lengths)] = words
     there = np.concatenate([part for _, _, passage in source.contexts for part in (passage.words, _BREAK)])
@@ -209,15 +206,15 @@ def _longest_runs(said: Ids, there: Ids, table: Ids) -> Ints:
     longest = np.zeros(size, np.int64)
     base = int(words.max()) + 1
     table = np.zeros((size + 1) * base, np.int32)
-    starts = np.flatnonzero(words)
+    starts = words.nonzero()[0]
     runs = words[starts]
     for length in range(1, LONGEST_RUN):
         longest[starts[: starts.searchsorted(size)]] = length
         last = words[starts + length]
-        goes_on = np.flatnonzero(last)
+        goes_on = last.nonzero()[0]
         starts = starts[goes_on]
         runs = _numbered(runs[goes_on] * base + last[goes_on], int(starts.searchsorted(size)), table)
-        known = np.flatnonzero(runs)
+        known = runs.nonzero()[0]
         starts, runs = starts[known], runs[known]
     longest[starts[: starts.searchsorted(size)]] = LONGEST_RUN
     return longest
