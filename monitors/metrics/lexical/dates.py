@@ -50,7 +50,7 @@ def date_at(text: str, start: int) -> Number | None:
     """The date or time of day that begins with the digits at `start`."""
     if (begin := _BEGINS.match(text, start)) is None or begin.lastgroup is None:
         return None
-    for form, read in _FORMS[begin.lastgroup]:
+    for form, read in FORMS[begin.lastgroup]:
         if (found := form.match(text, start)) is not None and (number := read(found)) is not None:
             return number
     return None
@@ -104,7 +104,7 @@ def _time(found: re.Match[str]) -> Number | None:
     return Number(found[0].strip(), tuple(frozenset({one}) for one in keys), frozenset(stated), tokens, found.end())
 
 
-_FORMS = {
+FORMS = {
     "separated": ((_ISO, _iso), (_SLASHED, _slashed), (_TIME, _time)),
     "unspaced": ((_UNSPACED, _unspaced),),
     "clock": ((_TIME, _time),),
