@@ -30,14 +30,14 @@ _WORD = re.compile(
     rf"(?:[{_LATIN}]++|(?![{_UNSPACED}])[^\W\d_]|[{_MARKS}])++"
     r"(?:['\u2019](?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![^\W_]))?"
 )
-# What is no word. Some marks are digits too: they begin no number.
+# Every other token. Some marks are digits too: they begin no number.
 _NO_WORD = re.compile(
     rf"(?P<placeholder>{_PLACEHOLDER})|(?![{_MARKS}])(?P<number>{NUMBER})|(?P<unspaced>[{_UNSPACED}]+)"
 )
 # Found fast: each has such a character, a number after at most four others ("-$ .5").
 _IN_NO_WORD = re.compile(rf"[\d\[{_UNSPACED}]")
 _BEFORE_DIGITS = 4
-# The same for a sentence of ASCII without digits and brackets, which most are.
+# The words of a sentence of ASCII without digits and brackets, which most are.
 _PLAIN = re.compile(r"[A-Za-z]++(?:'(?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![A-Za-z]))?")
 # In lower case, with 0 for digits and brackets, and a space for all but letters and apostrophes.
 _LETTERS = bytes(
