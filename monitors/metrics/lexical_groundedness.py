@@ -96,13 +96,11 @@ def grade(response: str, source: Source) -> Score | Skipped:
 
 
 def _grade(one: Compared) -> float:
-    grade = (
-        _OVERLAP * one.overlap
-        + _BIGRAMS * one.bigrams
-        + _RUN * one.run
-        - _NUMBER_PENALTY * len(one.numbers) / max(1, len(one.sentence.numbers))
-        - _NAME_PENALTY * len(one.names) / max(1, len(one.sentence.names))
-    )
+    grade = _OVERLAP * one.overlap + _BIGRAMS * one.bigrams + _RUN * one.run
+    if one.numbers:
+        grade -= _NUMBER_PENALTY * len(one.numbers) / len(one.sentence.numbers)
+    if one.names:
+        grade -= _NAME_PENALTY * len(one.names) / len(one.sentence.names)
     return min(1.0, max(0.0, grade))
 
 

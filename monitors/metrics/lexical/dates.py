@@ -36,10 +36,10 @@ _AFTER_MONTH = re.compile(
     r"\.?\s+(?:(\d{1,2})(?:st|nd|rd|th)?(?![\d%]|[.,:]\d)(?:,?\s+(\d{4})(?!\d))?|,?(?:del?\s+|of\s+)?(\d{4})(?!\d))",
     re.IGNORECASE,
 )
-# What each form needs after its first digits: one match rules out most numbers.
+# What follows the first digits tells which forms it may be; of most numbers it rules out all.
 _BEGINS = re.compile(
-    r"\d{1,4}(?:[-/.:h]\d|\s?[年년月월]|\s?(?:[ap]\.?m\b|uhr\b)"
-    rf"|(?:st|nd|rd|th|er|[ºª.])?\s+(?:of\s+|de\s+)?{MONTH})",
+    r"\d{1,4}(?:(?P<separated>[-/.:h]\d)|(?P<unspaced>\s?[年년月월])|(?P<clock>\s?(?:[ap]\.?m\b|uhr\b))"
+    rf"|(?P<month>(?:st|nd|rd|th|er|[ºª.])?\s+(?:of\s+|de\s+)?{MONTH}))",
     re.IGNORECASE,
 )
 _NOON, _HOURS, _DAYS, _YEARS = 12, 24, 31, 100
@@ -48,7 +48,9 @@ _THIS_CENTURY = 50
 
 def date_at(text: str, start: int) -> Number | None:
     """The date or time of day that begins with the digits at `start`."""
-    for form, read in _FORMS if _BEGINS.match(text, start) is not None else ():
+    if (begin := _BEGINS.match(text, start)) is None or begin.lastgroup is None:
+        return None
+    for form, read in FORMS[begin.lastgroup]:
         if (found := form.match(text, start)) is not None and (number := read(found)) is not None:
             return number
     return None
@@ -102,7 +104,12 @@ def _time(found: re.Match[str]) -> Number | None:
     return Number(found[0].strip(), tuple(frozenset({one}) for one in keys), frozenset(stated), tokens, found.end())
 
 
-_FORMS = ((_ISO, _iso), (_SLASHED, _slashed), (_DAY_FIRST, _day_first), (_UNSPACED, _unspaced), (_TIME, _time))
+FORMS = {
+    "separated": ((_ISO, _iso), (_SLASHED, _slashed), (_TIME, _time)),
+    "unspaced": ((_UNSPACED, _unspaced),),
+    "clock": ((_TIME, _time),),
+    "month": ((_DAY_FIRST, _day_first),),
+}
 
 
 def _date(text: str, end: int, orders: list[tuple[int | None, int | None, int | None]]) -> Number | None:

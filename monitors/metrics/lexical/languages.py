@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,5 +149,5 @@ def language_of(words: Iterable[str]) -> Language:
     >>> language_of("die lampe ist am 6. mai nicht da".split()) is LANGUAGES["de"]
     True
     """
-    votes = Counter(name for word in words if word in _VOTES for name in _VOTES[word])
+    votes = Counter(chain.from_iterable([_VOTES[word] for word in words if word in _VOTES]))
     return LANGUAGES[max(LANGUAGES, key=votes.__getitem__)] if votes else _EVERY

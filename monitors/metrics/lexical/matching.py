@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import TypeAlias
+from itertools import accumulate, chain, pairwise
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,7 @@ _BREAK = np.array([-1], np.int32)
 Ints: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(NamedTuple):
     """The match of one sentence: the index of the closest context, shares in [0, 1], and what no context holds."""
 
     sentence: Sentence
@@ -59,70 +58,69 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
     Returns the share, by weight, of the different words of all sentences that stand in any context, and the match of
     each sentence.
     """
-    words = [source.vocabulary.ids(one.tokens) for one in said]
-    lengths = np.array([len(one) for one in words])
-    flat = np.array(list(chain.from_iterable(words)), np.int32)
+    flat = source.vocabulary.ids([token for one in said for token in one.tokens])
+    lengths = np.array([len(one.tokens) for one in said])
     rows = _Rows(flat, source)
-    pairs, run = _runs(words, source)
-    of = np.repeat(np.arange(len(said)), lengths)
-    weights, best, held = _overlaps(flat, of, len(said), rows)
+    pairs, run = _runs(flat, lengths, source)
+    best, overlap = _overlaps(flat.tolist(), lengths.tolist(), rows)
+    bigrams = np.where(lengths > 1, pairs / np.maximum(lengths - 1, 1), overlap)
     stated = frozenset[str]()
     if any(one.numbers for one in said):
         stated = frozenset().union(*(passage.numbers for _, _, passage in source.contexts))
+    shares = zip(overlap.tolist(), bigrams.tolist(), (run / np.minimum(lengths, LONGEST_RUN)).tolist(), strict=True)
     contexts = rows.context[best].tolist()
-    compared = []
-    for at, sentence in enumerate(said):
-        overlap = min(1.0, float(held[at] / weights[at]))
-        neighbours = int(lengths[at]) - 1
-        compared.append(
-            Compared(
-                sentence=sentence,
-                context=contexts[at],
-                overlap=overlap,
-                bigrams=int(pairs[at]) / neighbours if neighbours else overlap,
-                run=int(run[at]) / min(LONGEST_RUN, int(lengths[at])),
-                numbers=tuple(one.text for one in sentence.numbers if not one.supported_by(stated)),
-                names=tuple(one.text for one in sentence.names if not _named(one, rows, source)),
-            )
+    compared = [
+        Compared(
+            sentence,
+            context,
+            *share,
+            tuple([one.text for one in sentence.numbers if not one.supported_by(stated)]),
+            tuple([one.text for one in sentence.names if not _named(one, rows, source)]),
         )
+        for sentence, context, share in zip(said, contexts, shares, strict=True)
+    ]
     return rows.share, compared
 
 
 class _Rows:
     """Which sentences of the contexts, one row each, contain the stems of the response.
 
-    `stem_of` is each word's place among `stems`; entries (`stem`, `row`) are distinct; `first` and `context` are, for
-    each row, the first row of its context and the index of the context.
+    Stems are known by their place among those of the response; entries (`stem`, `row`) are distinct; `first` and
+    `context` are, for each row, the first row of its context and the index of the context.
     """
 
     def __init__(self, flat: Ids, source: Source) -> None:
-        vocabulary = source.vocabulary
+        self._vocabulary = vocabulary = source.vocabulary
         # In the order of the response: the numbers of words depend on what was read before, and no sum may.
-        stems, first, inverse = np.unique(vocabulary.stems(flat), return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        self.stems, self.stem_of = stems[order], np.argsort(order)[inverse]
-        counts = [passage.sentences for _, _, passage in source.contexts]
+        words = np.array(list(dict.fromkeys(flat.tolist())), np.int32)
+        stems = np.array(list(dict.fromkeys(vocabulary.stems(words).tolist())), np.int32)
+        self.stems = len(stems)
+        self._place = np.full(len(vocabulary), -1)
+        self._place[stems] = np.arange(len(stems))
+        passages = [passage for _, _, passage in source.contexts]
+        counts = [passage.sentences for passage in passages]
         offsets = np.cumsum([0, *counts[:-1]])
         self.count = sum(counts)
         self.first = np.repeat(offsets, counts)
         self.context = np.repeat([index for index, _, _ in source.contexts], counts)
-        there = np.concatenate([passage.stems for _, _, passage in source.contexts])
-        row = np.concatenate(
-            [passage.rows + offset for (_, _, passage), offset in zip(source.contexts, offsets, strict=True)]
-        )
-        self._place = np.full(len(vocabulary), -1)
-        self._place[self.stems] = np.arange(len(self.stems))
-        place = self._place[there]
-        self.stem, self.row = place[place >= 0], row[place >= 0]
-        found = np.bincount(self.stem, minlength=len(self.stems))
+        place = self._place[np.concatenate([passage.stems for passage in passages])]
+        row = np.concatenate([passage.rows for passage in passages])
+        row = row + np.repeat(offsets, [len(passage.rows) for passage in passages])
+        there = (place >= 0).nonzero()[0]
+        self.stem, self.row = place[there], row[there]
+        found = np.bincount(self.stem, minlength=len(stems))
         whole = self.count + 1.0
         here = np.log(whole / (found + 0.5)) / np.log(whole / 0.5)
-        general = vocabulary.idf(self.stems)
-        length = vocabulary.length_weights(flat)
-        self.weight = ((here + general) / 2)[self.stem_of] * length
-        once = np.sort(np.unique(flat, return_index=True)[1])
-        weight, known = (general[self.stem_of] * length)[once], found[self.stem_of[once]] > 0
+        general = vocabulary.idf(stems)
+        self._idf = (here + general) / 2
+        place = self._place[vocabulary.stems(words)]
+        weight, known = general[place] * vocabulary.length_weights(words), found[place] > 0
         self.share = float(weight[known].sum() / weight.sum())
+
+    def weights(self, words: Ids) -> tuple[Ints, NDArray[np.float64]]:
+        """The stem and the weight of words of the response."""
+        stem = self._place[self._vocabulary.stems(words)]
+        return stem, self._idf[stem] * self._vocabulary.length_weights(words)
 
     def windows(self, stem: int) -> set[int]:
         """The windows that contain a stem, given by its number; window r are the rows r to r + 2 of one context."""
@@ -132,57 +130,66 @@ class _Rows:
         return {row - back for row in rows for back in range(WINDOW) if row - back >= self.first[row]}
 
 
-def _overlaps(
-    flat: Ids, of: Ints, sentences: int, rows: _Rows
-) -> tuple[NDArray[np.float64], Ints, NDArray[np.float64]]:
-    """For each sentence the weight of its different words, its best window, and the weight which that holds."""
-    once = np.sort(np.unique(of * (int(flat.max()) + 1) + flat, return_index=True)[1])
-    of, stem, weight = of[once], rows.stem_of[once], rows.weight[once]
-    total = np.zeros(sentences)
-    np.add.at(total, of, weight)
-    best, held = np.zeros(sentences, np.int64), np.zeros(sentences)
-    at_a_time = max(1, _MOST_CELLS // max(rows.count, 1))
-    for begin in range(0, sentences, _SENTENCES_AT_A_TIME):
-        end = min(begin + _SENTENCES_AT_A_TIME, sentences)
-        part = slice(*np.searchsorted(of, [begin, end]))
-        stems, local = np.unique(stem[part], return_inverse=True)
-        asked = np.zeros((end - begin, len(stems)))
-        np.add.at(asked, (of[part] - begin, local), weight[part])
-        place = np.full(len(rows.stems), -1)
-        place[stems] = np.arange(len(stems))
-        entry = place[rows.stem]
-        windows = np.zeros((end - begin, rows.count))
-        for low in range(0, len(stems), at_a_time):
-            high = min(low + at_a_time, len(stems))
-            inside = (entry >= low) & (entry < high)
-            windows += asked[:, low:high] @ _window_matrix(entry[inside] - low, rows.row[inside], high - low, rows)
+def _overlaps(words: list[int], lengths: list[int], rows: _Rows) -> tuple[Ints, NDArray[np.float64]]:
+    """For each sentence its best window, and the share by weight of its different words which that holds."""
+    ends = list(accumulate(lengths, initial=0))
+    different = [list(dict.fromkeys(words[begin:end])) for begin, end in pairwise(ends)]
+    counts = [len(one) for one in different]
+    of = np.repeat(np.arange(len(lengths)), counts)
+    stem, weight = rows.weights(np.array(list(chain.from_iterable(different)), np.int32))
+    ends = list(accumulate(counts, initial=0))
+    whole = _window_matrix(rows.stem, rows.row, rows.stems, rows) if rows.stems * rows.count <= _MOST_CELLS else None
+    best, held = np.zeros(len(lengths), np.int64), np.zeros(len(lengths))
+    for begin in range(0, len(lengths), _SENTENCES_AT_A_TIME):
+        end = min(begin + _SENTENCES_AT_A_TIME, len(lengths))
+        part = slice(ends[begin], ends[end])
+        asked = np.zeros(rows.stems, np.int64)
+        asked[stem[part]] = 1
+        stems, place = asked.nonzero()[0], asked.cumsum() - 1
+        weights = np.zeros((end - begin, len(stems)))
+        np.add.at(weights.reshape(-1), (of[part] - begin) * len(stems) + place[stem[part]], weight[part])
+        windows = weights @ whole[stems] if whole is not None else _in_parts(weights, stems, rows)
         best[begin:end] = windows.argmax(axis=1)
         held[begin:end] = windows.max(axis=1)
-    return total, best, held
+    return best, np.minimum(1.0, held / np.bincount(of, weight))
+
+
+def _in_parts(weights: NDArray[np.float64], stems: Ints, rows: _Rows) -> NDArray[np.float64]:
+    """The weights that windows hold, with no matrix larger than _MOST_CELLS."""
+    place = np.full(rows.stems, -1)
+    place[stems] = np.arange(len(stems))
+    entry = place[rows.stem]
+    windows = np.zeros((len(weights), rows.count))
+    at_a_time = max(1, _MOST_CELLS // rows.count)
+    for low in range(0, len(stems), at_a_time):
+        high = min(low + at_a_time, len(stems))
+        inside = (entry >= low) & (entry < high)
+        windows += weights[:, low:high] @ _window_matrix(entry[inside] - low, rows.row[inside], high - low, rows)
+    return windows
 
 
 def _window_matrix(stem: Ints, row: Ints, stems: int, rows: _Rows) -> NDArray[np.float64]:
     """Which stems stand in which windows, as 0 and 1; shape (stems, rows)."""
     matrix = np.zeros((stems, rows.count))
-    for back in range(WINDOW):
-        inside = row - back >= rows.first[row]
-        matrix[stem[inside], row[inside] - back] = 1.0
+    window = np.maximum(row - np.arange(WINDOW)[:, np.newaxis], rows.first[row])
+    matrix.reshape(-1)[stem * rows.count + window] = 1.0
     return matrix
 
 
-def _runs(words: Sequence[Sequence[int]], source: Source) -> tuple[Ints, Ints]:
+def _runs(words: Ids, lengths: Ints, source: Source) -> tuple[Ints, Ints]:
     """For each sentence how many pairs of neighbours stand in a context, and its longest run of words that does.
 
     A run ends with its sentence and with its context.
     """
-    said = np.array([word for one in words for word in (*one, -1)], np.int32)
+    begins = (lengths + 1).cumsum() - (lengths + 1)
+    said = np.full(len(words) + len(lengths), -1, np.int32)
+    said[np.arange(len(words)) + np.repeat(np.arange(len(lengths)), lengths)] = words
     there = np.concatenate([part for _, _, passage in source.contexts for part in (passage.words, _BREAK)])
     table = np.zeros(len(source.vocabulary) + 1, np.int32)
     longest = np.zeros(len(said), np.int64)
     for begin in range(0, len(said), _WORDS_AT_A_TIME):
         part = _longest_runs(said[begin : begin + _WORDS_AT_A_TIME + LONGEST_RUN - 1], there, table)
         longest[begin : begin + _WORDS_AT_A_TIME] = part[:_WORDS_AT_A_TIME]
-    begins = np.cumsum([0, *(len(one) + 1 for one in words[:-1])])
     return np.add.reduceat(longest > 1, begins, dtype=np.int64), np.maximum.reduceat(longest, begins)
 
 
@@ -190,44 +197,42 @@ def _longest_runs(said: Ids, there: Ids, table: Ids) -> Ints:
     """For each place in `said` the length of the longest run from it that stands in `there`; -1 is no word.
 
     Runs of one length are numbered. With the next word such a number makes a run one longer, so every run is found
-    exactly without being held.
+    exactly without being held. `table` is all 0, before and after, and has a place for each word.
     """
-    words, given = _numbered(said, there, table)
-    words[said < 0] = given[there < 0] = 0
-    longest = (words > 0).astype(np.int64)
-    base = len(said) + 1
-    table = np.zeros(base * base, np.int32)
-    (starts,), (places,) = np.nonzero(words), np.nonzero(given)
-    runs, known = words[starts], given[places]
-    for length in range(2, LONGEST_RUN + 1):
-        starts, runs = _longer(words, starts, runs, length, base)
-        places, known = _longer(given, places, known, length, base)
-        runs, known = _numbered(runs, known, table)
-        starts, runs = starts[runs > 0], runs[runs > 0]
-        places, known = places[known > 0], known[known > 0]
-        longest[starts] = length
+    size = len(said)
+    both = np.concatenate([said, _BREAK, there])
+    words = _numbered(both, size, table)
+    words[both < 0] = 0
+    longest = np.zeros(size, np.int64)
+    base = int(words.max()) + 1
+    table = np.zeros((size + 1) * base, np.int32)
+    starts = words.nonzero()[0]
+    runs = words[starts]
+    for length in range(1, LONGEST_RUN):
+        longest[starts[: starts.searchsorted(size)]] = length
+        last = words[starts + length]
+        goes_on = last.nonzero()[0]
+        starts = starts[goes_on]
+        runs = _numbered(runs[goes_on] * base + last[goes_on], int(starts.searchsorted(size)), table)
+        known = runs.nonzero()[0]
+        starts, runs = starts[known], runs[known]
+    longest[starts[: starts.searchsorted(size)]] = LONGEST_RUN
     return longest
 
 
-def _numbered(said: Ids, there: Ids, table: Ids) -> tuple[Ids, Ids]:
-    """Numbers from 1 for the values that are in both, equal for equal values, and 0 for the others.
+def _numbered(values: Ids | Ints, size: int, table: Ids) -> Ints:
+    """Numbers from 1, equal for equal values, for those both among the first `size` and after them; 0 for the others.
 
     `table` is all 0, before and after, and has a place for each value.
     """
-    table[said] = np.arange(1, len(said) + 1)
-    numbers, found = table[said], table[there]
-    table[said] = 0
-    both = np.zeros(len(said) + 1, bool)
-    both[found] = True
-    return numbers * both[numbers], found
-
-
-def _longer(words: Ids, starts: Ints, runs: Ids, length: int, base: int) -> tuple[Ints, Ids]:
-    """The runs of `length` words that begin with these runs of one word less: where, and run and last word in one."""
-    inside = starts + length <= len(words)
-    starts, runs = starts[inside], runs[inside]
-    last = words[starts + (length - 1)]
-    return starts[last > 0], (runs * base + last)[last > 0]
+    first = values[:size]
+    table[first] = np.arange(1, size + 1)
+    numbers = table[values]
+    table[first] = 0
+    both = np.zeros(size + 1, np.int64)
+    both[numbers[size:]] = 1
+    both[0] = 0
+    return (both.cumsum() * both)[numbers]
 
 
 def _named(name: Name, rows: _Rows, source: Source) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from monitors.metrics.lexical.languages import Language
@@ -32,8 +31,7 @@ class Word(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(NamedTuple):
     """A name as written; the words that must be found for it, folded; its initials, for an abbreviation to fit."""
 
     text: str
@@ -104,5 +102,10 @@ def _name_among_nouns(words: Sequence[Word], first: int, asked: int) -> bool:
 
 def _is_title(words: Sequence[Word], language: Language) -> bool:
     """Whether all words that are more than grammar begin with capitals, as in a heading: such capitals name nothing."""
-    said = [word for word in words if word.folded not in language.openers and word.folded not in language.marks]
-    return len(said) >= _TITLE and all(word.written[0].isupper() for word in said)
+    said = 0
+    for word in words:
+        if word.folded not in language.openers and word.folded not in language.marks:
+            if not word.written[0].isupper():
+                return False
+            said += 1
+    return said >= _TITLE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from monitors.metrics.lexical.units import SCALES, UNITS
 
@@ -28,8 +28,7 @@ _SUFFIXES = 2
 _REMEMBERED = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(NamedTuple):
     """A number or a date as written in `text`, which ends at `end`.
 
     As a claim it is supported when everything in one of `asks` is stated; in a context it states `states`: "1.234" asks
@@ -47,8 +46,7 @@ class Number:
         return any(ask <= stated for ask in self.asks)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(NamedTuple):
     """A number being read: every value the digits may stand for, and the scale and the unit found around them.
 
     `parts` are the numbers it would be if a space between digits were just a space.
@@ -68,8 +66,8 @@ class Quantity:
         readings = self.readings
         if second.scale and not self.scale:
             readings |= {_shifted(one, second.scale) for one in readings}
-        first = replace(self, readings=readings, unit=self.unit or second.unit)
-        return first, replace(second, unit=second.unit or (self.unit if self.unit in _SIGNS else ""))
+        first = self._replace(readings=readings, unit=self.unit or second.unit)
+        return first, second._replace(unit=second.unit or (self.unit if self.unit in _SIGNS else ""))
 
     def number(self, text: str) -> Number:
         """What it asks for and states."""
@@ -100,8 +98,9 @@ def _meaning(
 
 def quantity(text: str, written: re.Match[str], unit: str = "") -> Quantity:
     """The number that `written` (a match of NUMBER) begins, with what follows it; `unit` is a currency before it."""
-    split = _SPLIT.fullmatch(_ascii(written[0]))
-    minus, currency, digits = split.groups() if split is not None else ("", "", written[0])
+    minus, currency, digits = "", "", _ascii(written[0])
+    if not digits[0].isdecimal() and (split := _SPLIT.fullmatch(digits)) is not None:
+        minus, currency, digits = split.groups()
     readings, parts, end = _readings(digits.replace(" ", "")), frozenset[str](), written.end()
     if " " in digits:
         parts = frozenset(one for part in digits.split() for one in _readings(part))
@@ -129,27 +128,30 @@ def _with_suffix(text: str, number: Quantity) -> Quantity:
     """The number with the scale, then the unit, that follow it."""
     for _ in range(_SUFFIXES):
         if not number.unit and (per_cent := _PER_CENT.match(text, number.end)) is not None:
-            return replace(number, end=per_cent.end(), unit="percent")
+            return number._replace(end=per_cent.end(), unit="percent")
         if not number.scale and (character := text[number.end : number.end + 1]) in _SCALE_CHARACTERS:
-            number = replace(number, end=number.end + 1, scale=SCALES[character])
+            number = number._replace(end=number.end + 1, scale=SCALES[character])
+        elif (following := _NEXT.match(text, number.end)) is None or (longer := _longer(number, following)) is number:
+            break
         else:
-            following = _NEXT.match(text, number.end)
-            number = number if following is None else _longer(number, following)
+            number = longer
     return number
 
 
 def _longer(number: Quantity, following: re.Match[str]) -> Quantity:
     """The number with the word or sign that follows, if that is a scale or a unit."""
     word = (following["sign"] or following["word"]).casefold().replace(" ", "")
+    if word not in SCALES and word not in UNITS:
+        return number
     attached, end = following.start() in (following.start("word"), following.start("sign")), following.end()
     if word == "m" and not number.scale and (attached or number.unit):
         # "$5m" are millions; "5m" may be metres: then both are asked for.
         millions = frozenset(_shifted(one, SCALES["million"]) for one in number.readings)
-        return replace(number, end=end, readings=millions if number.unit else millions | number.readings)
+        return number._replace(end=end, readings=millions if number.unit else millions | number.readings)
     if word in SCALES and not number.scale and (len(word) > 1 or attached or number.unit):
-        return replace(number, end=end, scale=SCALES[word])
+        return number._replace(end=end, scale=SCALES[word])
     if word in UNITS and not number.unit:
-        return replace(number, end=end, unit=word)
+        return number._replace(end=end, unit=word)
     return number
 
 

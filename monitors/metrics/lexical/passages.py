@@ -39,23 +39,17 @@ class Passage:
 
 def read_passage(text: str, vocabulary: Vocabulary, allowance: Allowance) -> Passage:
     """Parse a passage. Raises TooLongError when it has more tokens than the allowance has left."""
-    words: list[int] = []
-    lengths: list[int] = []
-    numbers: set[str] = set()
-    for one in sentences(text, allowance, with_names=False):
-        words += vocabulary.ids(one.tokens)
-        lengths.append(len(one.tokens))
-        for number in one.numbers:
-            numbers |= number.states
-    ids = np.array(words, np.int32)
-    rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-    row, stem = np.divmod(np.unique(rows * len(vocabulary) + vocabulary.stems(ids)), max(1, len(vocabulary)))
+    said = sentences(text, allowance, with_names=False)
+    words = vocabulary.ids([token for one in said for token in one.tokens])
+    rows = np.repeat(np.arange(len(said)), [len(one.tokens) for one in said])
+    pairs = np.sort(rows * len(vocabulary) + vocabulary.stems(words))  # np.unique takes five times as long
+    row, stem = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], max(1, len(vocabulary)))
     return Passage(
-        words=ids,
+        words=words,
         stems=stem.astype(np.int32),
         rows=row.astype(np.int32),
-        sentences=len(lengths),
-        numbers=frozenset(numbers),
+        sentences=len(said),
+        numbers=frozenset().union(*(number.states for one in said for number in one.numbers)),
     )
 
 

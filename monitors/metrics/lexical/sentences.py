@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from monitors.metrics.lexical import names
 from monitors.metrics.lexical.dates import MONTH, MONTHS, date_at, date_from_month
@@ -26,33 +26,47 @@ _UNSPACED = (
 _PLACEHOLDER = r"\[[A-Z][A-Z0-9_]{0,31}_[0-9a-f]{6}\]"
 # Latin letters first: it is the fast way for most texts. Nothing is given back (`++`), so no text takes long.
 _LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f"
-_TOKEN = re.compile(
-    rf"(?P<word>(?:[{_LATIN}]++|(?![{_UNSPACED}])[^\W\d_]|[{_MARKS}])++"
-    r"(?:['\u2019](?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![^\W_]))?)"
-    rf"|(?P<placeholder>{_PLACEHOLDER})|(?P<number>{NUMBER})|(?P<unspaced>[{_UNSPACED}]+)"
+_WORD = re.compile(
+    rf"(?:[{_LATIN}]++|(?![{_UNSPACED}])[^\W\d_]|[{_MARKS}])++"
+    r"(?:['\u2019](?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![^\W_]))?"
 )
-# The same for a sentence of ASCII without digits and brackets, which most are.
+# Every other token. Some marks are digits too: they begin no number.
+_NO_WORD = re.compile(
+    rf"(?P<placeholder>{_PLACEHOLDER})|(?![{_MARKS}])(?P<number>{NUMBER})|(?P<unspaced>[{_UNSPACED}]+)"
+)
+# Found fast: each has such a character, a number after at most four others ("-$ .5").
+_IN_NO_WORD = re.compile(rf"[\d\[{_UNSPACED}]")
+_BEFORE_DIGITS = 4
+# The words of a sentence of ASCII without digits and brackets, which most are.
 _PLAIN = re.compile(r"[A-Za-z]++(?:'(?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![A-Za-z]))?")
-_NOT_PLAIN = re.compile(r"[0-9\[]")
+# In lower case, with 0 for digits and brackets, and a space for all but letters and apostrophes.
+_LETTERS = bytes(
+    ord("0") if chr(one) in "0123456789[" else one if chr(one).isalpha() or one == ord("'") else ord(" ")
+    for one in bytes(range(128)).lower()
+).ljust(256)
 _THREES = re.compile(f"[{_THAI}]")
 _CHARACTERS = re.compile(f"[{_UNSPACED}]")
 _THIN_SPACES = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
+# These begin with one set of characters, which the engine looks for fast.
 _NOT_STATED = re.compile(
-    r"\[\d++(?:\s*+,\s*+\d++)*+\]"
-    rf"|^[ \t]*(?:\d{{1,2}}[.)](?![ \t]+{MONTH})|[-*\u2022])[ \t]+",
-    re.MULTILINE | re.IGNORECASE,
+    r"[\[\n](?:(?<=\[)\d++(?:\s*+,\s*+\d++)*+\]"
+    rf"|(?<=(\n))[ \t]*(?:\d{{1,2}}[.)](?![ \t]+{MONTH})|[-*\u2022])[ \t]+)",
+    re.IGNORECASE,
 )
-# Begins with one set of characters, which the engine looks for fast; what is between two sentences is group 1.
+# What is between two sentences is group 1.
 _SENTENCE_END = re.compile(
     r"[.!?\u2026\u3002\uff01\uff1f\u061f\u0964\n]"
     r"(?:(?<=[.!?\u2026])([\"'\u201d\u2019)\]]*\s+)(?![a-z])|(?<=[\u3002\uff01\uff1f\u061f\u0964])()|(?<=\n))"
 )
 _THAI_SENTENCE_END = re.compile(f"(?<=[{_THAI}]) +(?=[{_THAI}])")
-_ABBREVIATED = re.compile(
-    r"(?:(?:^|[\s(])(?:[^\W\d_]|mr|mrs|ms|dr|prof|st|no|nr|vs|bzw|ca|approx|inc|gen|mio|mrd|tsd|jan|feb|apr|aug|sept?|o[ck]t|nov|de[cz]|sen|rev|hon|sr|sra|mme|z\.\s?b"
-    r"|e\.g|i\.e|d\.h|p\.\s?ej))\.$",
-    re.IGNORECASE,
+_ABBREVIATIONS = (
+    "mr mrs ms dr prof st no nr vs bzw ca approx inc gen mio mrd tsd jan feb apr aug sep sept oct okt nov dec dez sen "
+    "rev hon sr sra mme"
 )
+_ABBREVIATED = re.compile(
+    rf"(?:^|[\s(])(?:[^\W\d_]|{_ABBREVIATIONS.replace(' ', '|')}|z\.\s?b|e\.g|i\.e|d\.h|p\.\s?ej)\.$", re.IGNORECASE
+)
+_ENDS_OF_ABBREVIATED = frozenset((*_ABBREVIATIONS.split(), *"abcdefghijklmnopqrstuvwxyz", "ej"))
 _DAY = re.compile(r"(?:^|\D)\d{1,2}\.$")
 _BEGINS_WITH_MONTH = re.compile(MONTH, re.IGNORECASE)
 _SHORT_WORD = 5
@@ -66,8 +80,7 @@ _NUMBER_TOKENS = 8
 """Cost of a number in tokens, since all its readings, scales and units are stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A sentence taken apart. `tokens` are what overlaps are counted in."""
 
     text: str
@@ -115,13 +128,19 @@ def sentences(text: str, allowance: Allowance | None = None, *, with_names: bool
 
 def guess(text: str) -> Language:
     """The language of a text, by the words it begins with."""
-    return language_of(re.findall(r"[^\W\d_]+", text[: 8 * _VOTERS].casefold())[:_VOTERS])
+    begin = text[: 8 * _VOTERS]
+    if begin.isascii():
+        words = _letters(begin).replace("'", " ").replace("0", " ").split()
+    else:
+        words = re.findall(r"[^\W\d_]+", begin.casefold())
+    return language_of(words[:_VOTERS])
 
 
 def _pieces(text: str) -> Iterator[str]:
     """The text cut at the ends of sentences, but not after "Dr." or within "6. Mai"."""
     kept: list[str] = []
-    for piece in filter(None, map(str.strip, _cut(_NOT_STATED.sub(" ", text)))):
+    stated = _NOT_STATED.sub(r"\1 ", f"\n{text}")[1:]
+    for piece in filter(None, map(str.strip, _cut(stated))):
         if kept and not _goes_on(kept[-1], piece):
             yield " ".join(kept)
             kept = []
@@ -130,25 +149,23 @@ def _pieces(text: str) -> Iterator[str]:
         yield " ".join(kept)
 
 
-def _cut(text: str) -> Iterator[str]:
+def _cut(text: str) -> list[str]:
     """The text cut after the characters that may end a sentence."""
-    begin = 0
+    pieces, begin = [], 0
     for end in _SENTENCE_END.finditer(text):
-        if end.lastindex:
-            yield from _cut_thai(text[begin : end.start(end.lastindex)])
-        else:
-            yield from _cut_thai(text[begin : end.start()])
+        pieces.append(text[begin : end.start(end.lastindex or 0)])
         begin = end.end()
-    yield from _cut_thai(text[begin:])
-
-
-def _cut_thai(text: str) -> Iterable[str]:
-    """The text cut where a space ends a sentence."""
-    return (text,) if text.isascii() else _THAI_SENTENCE_END.split(text)
+    pieces.append(text[begin:])
+    return pieces if text.isascii() else [part for piece in pieces for part in _THAI_SENTENCE_END.split(piece)]
 
 
 def _goes_on(before: str, piece: str) -> bool:
     """Whether the dot at the end of `before` ends no sentence."""
+    if not before.endswith("."):
+        return False
+    word = before[before.rfind(" ") + 1 : -1]
+    if word.isalpha() and word.isascii() and word.lower() not in _ENDS_OF_ABBREVIATED:
+        return False  # of what follows this is the fast way
     if (found := _ABBREVIATED.search(before[-12:])) is not None:
         word = found[0].strip(" (.")
         return len(word) == 1 or not word.isupper()  # "CA." is a state, "ca." is about
@@ -166,25 +183,31 @@ def parse(
     ('東京', '京は')
     """
     language = language or guess(text)
-    if text.isascii() and _NOT_PLAIN.search(text) is None:
-        found = _PLAIN.findall(text)
-        words = [word.lower() for word in found] if "'" not in text else list(map(fold, found))
+    if text.isascii() and "0" not in (letters := _letters(text)):
+        words = letters.split() if "'" not in text else list(map(fold, _PLAIN.findall(text)))
         if language.counts.keys().isdisjoint(words):
             if allowance is not None:
                 allowance.use(len(words))
-            return Sentence(text.strip(), tuple(words), (), _names(text, found, language) if with_names else ())
-    read = _Reading(nfkc(_THIN_SPACES.sub("", text)), language, allowance, with_names=with_names)
+            return Sentence(text.strip(), tuple(words), (), _names(text, language) if with_names else ())
+    normal = text if text.isascii() else nfkc(_THIN_SPACES.sub("", text))
+    with_names = with_names and not (normal[:1].isalpha() and normal[1:].islower())
+    read = _Reading(normal, language, allowance, with_names=with_names)
+    tokens, numbers = read.result()
     return Sentence(
         text=text.strip(),
-        tokens=tuple(read.tokens()),
-        numbers=tuple(found for found in read.found if isinstance(found, Number)),
-        names=names.find(read.text, read.words, read.language) if with_names else (),
+        tokens=tuple(tokens),
+        numbers=tuple(numbers),
+        names=names.find(normal, read.words, language) if with_names else (),
     )
 
 
-def _names(text: str, found: list[str], language: Language) -> tuple[Name, ...]:
+def _letters(text: str) -> str:
+    return text.encode().translate(_LETTERS).decode()
+
+
+def _names(text: str, language: Language) -> tuple[Name, ...]:
     """The names of a plain sentence; most have none, which the capitals tell."""
-    if not any(word[0] < "a" for word in found[1:]):
+    if text[1:].islower() or not any(word[0] < "a" for word in _PLAIN.findall(text)[1:]):
         return ()
     places = _PLAIN.finditer(text)
     return names.find(text, [Word(one[0], fold(one[0]), one.start(), one.end()) for one in places], language)
@@ -212,50 +235,73 @@ class _Reading:
     """One pass over a sentence: what was found, in order."""
 
     def __init__(self, text: str, language: Language, allowance: Allowance | None, *, with_names: bool) -> None:
-        self.text = text
+        self._text = text
         self._with_names = with_names
         self._allowance = allowance or Allowance()
-        self.language = language
+        self._language = language
         self.words: list[Word] = []
         self._found: list[str | Quantity | Number] = []
         self._tens = False
         self._all()
-        self.found: list[str | Number] = [one.number(text) if isinstance(one, Quantity) else one for one in self._found]
 
     def _all(self) -> None:
-        position, matches, plain = 0, _TOKEN.finditer(self.text), 0
-        counts, found, words = self.language.counts, self._found, self.words
-        while (match := next(matches, None)) is not None:
-            start, end = match.span()
-            if start < position:
-                if end > position:  # what was taken ends within this token
-                    matches = _TOKEN.finditer(self.text, position)
-            elif match.lastgroup != "word" or (word := fold(match[0])) in MONTHS or word in counts or word == "one":
+        text, position = self._text, 0
+        while (sign := _IN_NO_WORD.search(text, position)) is not None:
+            match = _NO_WORD.search(text, max(position, sign.start() - _BEFORE_DIGITS))
+            if match is None:
+                break
+            # With the next character, which decides whether an "'s" before it belongs to the word.
+            position = self._words(position, match.start() + 1)
+            if position <= match.start():
                 position = self._read(match)
-            else:
-                position = end
-                plain += 1
-                found.append(word)
-                if self._with_names:
-                    words.append(Word(match[0], word, start, end))
-        self._allowance.use(plain)
+        self._words(position, len(text))
 
-    def tokens(self) -> Iterator[str]:
-        """The tokens of all that was found."""
-        for found in self.found:
-            if isinstance(found, Number):
-                yield from found.tokens
+    def _words(self, position: int, end: int) -> int:
+        """Take the words between two places, and the numbers and dates that begin with them; return where they end."""
+        counts = self._language.counts
+        words = [fold(word) for word in _WORD.findall(self._text, position, end)]
+        if MONTHS.keys().isdisjoint(words) and counts.keys().isdisjoint(words) and "one" not in words:
+            self._allowance.use(len(words))
+            self._found += words
+            if self._with_names:
+                places = _WORD.finditer(self._text, position, end)
+                self.words += [Word(one[0], word, *one.span()) for one, word in zip(places, words, strict=True)]
+            return position
+        found: Iterator[tuple[re.Match[str], str]] = zip(_WORD.finditer(self._text, position, end), words, strict=True)
+        while (one := next(found, None)) is not None:
+            match, word = one
+            if match.start() < position:
+                if match.end() > position:  # what was taken ends within this word
+                    found = ((other, fold(other[0])) for other in _WORD.finditer(self._text, position, end))
+            elif word in MONTHS or word in counts or word == "one":
+                position = self._word(word, match)
             else:
-                yield found
+                self._plain(word, match)
+        return position
+
+    def _plain(self, word: str, match: re.Match[str]) -> None:
+        self._allowance.use(1)
+        self._found.append(word)
+        if self._with_names:
+            self.words.append(Word(match[0], word, match.start(), match.end()))
+
+    def result(self) -> tuple[list[str], list[Number]]:
+        """The tokens of all that was found, and the numbers."""
+        tokens: list[str] = []
+        numbers: list[Number] = []
+        for found in self._found:
+            if isinstance(found, str):
+                tokens.append(found)
+            else:
+                numbers.append(found.number(self._text) if isinstance(found, Quantity) else found)
+                tokens += numbers[-1].tokens
+        return tokens, numbers
 
     def _read(self, match: re.Match[str]) -> int:
-        """Take one token, and what belongs to it, and return where it ends."""
+        """Take what is no word, and what belongs to it, and return where it ends."""
         if match.lastgroup == "number":
             self._allowance.use(_NUMBER_TOKENS)
             return self._number(match)
-        if match.lastgroup == "word":
-            self._allowance.use(1)
-            return self._word(match)
         if match.lastgroup == "unspaced":
             self._allowance.use(match.end() - match.start())
             self._unspaced(match[0])
@@ -264,7 +310,7 @@ class _Reading:
         return match.end()
 
     def _number(self, match: re.Match[str]) -> int:
-        date = date_at(self.text, match.start()) if match[0][0].isdecimal() else None
+        date = date_at(self._text, match.start()) if match[0][0].isdecimal() else None
         if date is not None:
             self._found.append(date)
             return date.end
@@ -272,36 +318,38 @@ class _Reading:
         unit = before if isinstance(before, str) and before in _CURRENCIES else ""
         if unit:
             self._found.pop()
-        return self._quantity(quantity(self.text, match, unit))
+        return self._quantity(quantity(self._text, match, unit))
 
     def _quantity(self, number: Quantity) -> int:
         if self._found and isinstance(first := self._found[-1], Quantity):
-            self._found[-1], number = first.in_range_with(self.text, number)
+            self._found[-1], number = first.in_range_with(self._text, number)
         self._found.append(number)
         self._tens = False
         return number.end
 
-    def _word(self, match: re.Match[str]) -> int:
-        start, end, word = match.start(), match.end(), fold(match[0])
-        if word in MONTHS and (date := date_from_month(self.text, start, end)) is not None:
+    def _word(self, word: str, match: re.Match[str]) -> int:
+        """Take a word that may begin a number or a date, and return where that ends."""
+        start, end = match.span()
+        if word in MONTHS and (date := date_from_month(self._text, start, end)) is not None:
+            self._allowance.use(1)
             self._found.append(date)
             return date.end
-        value = "1" if self._tens and word == "one" else self.language.counts.get(word)
+        value = "1" if self._tens and word == "one" else self._language.counts.get(word)
         if value is not None:
+            self._allowance.use(1)
             return self._spelled(word, value, start, end)
-        self.words.append(Word(match[0], word, start, end))
-        self._found.append(word)
+        self._plain(word, match)
         return end
 
     def _spelled(self, word: str, value: str, start: int, end: int) -> int:
         """A number word; "twenty-one" is one."""
         tens = self._found[-1] if self._tens and self._found else None
-        if isinstance(tens, Quantity) and int(value) < _TEN and _GAP.fullmatch(self.text, tens.end, start):
+        if isinstance(tens, Quantity) and int(value) < _TEN and _GAP.fullmatch(self._text, tens.end, start):
             self._found.pop()
             (ten,) = tens.readings
-            return self._quantity(spelled(self.text, tens.start, end, str(int(ten) + int(value))))
-        end = self._quantity(spelled(self.text, start, end, value))
-        self._tens = word in self.language.tens
+            return self._quantity(spelled(self._text, tens.start, end, str(int(ten) + int(value))))
+        end = self._quantity(spelled(self._text, start, end, value))
+        self._tens = word in self._language.tens
         return end
 
     def _unspaced(self, run: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -32,10 +32,14 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self._words)
 
-    def ids(self, words: Iterable[str]) -> list[int]:
+    def ids(self, words: Sequence[str]) -> Ids:
         """Return the number of each word; a new word gets the next one."""
         known = self._words
-        return [known[word] if word in known else self._add(word) for word in words]
+        try:
+            numbers = list(map(known.__getitem__, words))
+        except KeyError:
+            numbers = [known[word] if word in known else self._add(word) for word in words]
+        return np.array(numbers, np.int32)
 
     def stems(self, ids: Ids) -> Ids:
         """Return the number of each word's stem."""
