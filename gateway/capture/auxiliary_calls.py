@@ -257,7 +257,8 @@ def _fixed_words(low_head: str, low_tail: str, role: Role) -> _Rule | None:
 
 def _refines(messages: list[dict[str, Any]], text: str) -> bool:
     """Whether the call refines an answer that the prompt quotes, or (LangChain, chat) that is the previous turn."""
-    if _REFINES not in _plain(text[-_TAIL:]):
+    tail = text[-_TAIL:].lower()
+    if ("refine" not in tail and "**" not in tail) or _REFINES not in _plain(tail):
         return False
     head = _plain(text[:_HEAD])
     if "we have provided an existing answer" in head:

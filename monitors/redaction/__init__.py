@@ -9,11 +9,12 @@ from typing import TypeAlias
 
 import regex
 
-from monitors.records import CaptureInfo, Context, Sample, Supplement
+from monitors.records import CaptureInfo, Context, Sample, Supplement, changed
 from monitors.redaction.phones import phones
 from monitors.redaction.pii import addresses, cards, emails, ibans
 from monitors.redaction.secrets import secrets
 from monitors.redaction.spans import Span, resolve
+from monitors.text_cache import TextCache
 
 Finder: TypeAlias = Callable[[str], Iterator[Span]]
 
@@ -32,10 +33,6 @@ PATTERN_S = 0.1
 _MILLION = 1_000_000
 _REMEMBERED = 200
 """Instructions whose redacted text is remembered: of at most 33 KB each."""
-_CLEAN_FROM = 200
-"""Characters from which a text without anything to redact is remembered; a shorter one is searched as fast."""
-_MOST_CLEAN = 8192
-"""Hashes of such texts in each of two generations, together 1.5 MB: passages and instructions recur."""
 _NAME = regex.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
@@ -61,25 +58,11 @@ class Redactor:
         self._order = {kind: rank for rank, kind in enumerate([*names, *FINDERS])}
         self._key = blake2b(salt.encode("utf-8", "surrogatepass")).digest()
         self._known: dict[bytes, str] = {}
-        self._clean: set[bytes] = set()
-        self._clean_before: set[bytes] = set()
+        self._clean: TextCache[bool] = TextCache()
         self.withheld = 0
 
     def redact(self, text: str) -> str:
         """Return `text` with placeholders. Never raises; the time grows with the length of the text."""
-        if len(text) < _CLEAN_FROM:
-            return self._redacted(text)
-        key = _key_of(text)
-        if key in self._clean or key in self._clean_before:
-            return text
-        redacted = self._redacted(text)
-        if redacted is text:
-            if len(self._clean) >= _MOST_CLEAN:
-                self._clean, self._clean_before = set(), self._clean
-            self._clean.add(key)
-        return redacted
-
-    def _redacted(self, text: str) -> str:
         try:
             spans = self.spans(text)
         except TimeoutError:
@@ -93,6 +76,15 @@ class Redactor:
             position = span.end
         return "".join([*pieces, text[position:]])
 
+    def _recurring(self, text: str) -> str:
+        """Redact a text of the kind that recurs, as passages do: one without anything to redact is searched once."""
+        if self._clean.get(text):
+            return text
+        redacted = self.redact(text)
+        if redacted is text:
+            self._clean.put(text, value=True)
+        return redacted
+
     def spans(self, text: str) -> list[Span]:
         """Find what is to be replaced, without overlaps. Raises TimeoutError when an own pattern does not end."""
         found = [span for find in self._finders for span in find(text)]
@@ -104,19 +96,19 @@ class Redactor:
 
     def redact_sample(self, sample: Sample) -> Sample:
         """Return the sample with its free text redacted; ids of ours, app and model are no free text."""
-        return replace(
+        return changed(
             sample,
             question=self._optional(sample.question),
             contexts=self._contexts(sample.contexts),
             response=self.redact(sample.response),
             reference=self._optional(sample.reference),
-            tags={name: self.redact(value) for name, value in sample.tags.items()},
+            tags={name: self._recurring(value) for name, value in sample.tags.items()},
             session=self._optional(sample.session),
             context_key=self._optional(sample.context_key),
             capture=None if sample.capture is None else self._capture(sample.capture),
-            history=tuple(replace(one, text=self.redact(one.text)) for one in sample.history),
+            history=tuple(changed(one, text=self._recurring(one.text)) for one in sample.history),
             calls=tuple(
-                replace(one, name=self.redact(one.name), arguments=self.redact(one.arguments)) for one in sample.calls
+                changed(one, name=self._recurring(one.name), arguments=self.redact(one.arguments)) for one in sample.calls
             ),
         )
 
@@ -165,34 +157,34 @@ class Redactor:
         return None if text is None else self.redact(text)
 
     def _contexts(self, contexts: tuple[Context, ...]) -> tuple[Context, ...]:
-        return tuple(
-            replace(
-                one,
-                text=self.redact(one.text),
-                id=self._optional(one.id),
-                source=self._optional(one.source),
-                tool=self._optional(one.tool),
-            )
-            for one in contexts
-        )
+        return tuple(map(self._context, contexts))
+
+    def _context(self, one: Context) -> Context:
+        text = self._recurring(one.text)
+        if text is one.text and one.id is None and one.source is None and one.tool is None:
+            return one
+        names = (None if name is None else self._recurring(name) for name in (one.id, one.source, one.tool))
+        return changed(one, text=text, **dict(zip(("id", "source", "tool"), names, strict=True)))
 
     def _capture(self, capture: CaptureInfo) -> CaptureInfo:
         """Offsets stay those in the request, independent of placeholder lengths."""
-        return replace(
+        return changed(
             capture,
-            marker=self._optional(capture.marker),
-            reason=self._optional(capture.reason),
-            parts=tuple(replace(one, text=self._repeated(one.text)) if one.text else one for one in capture.parts),
+            marker=None if capture.marker is None else self._recurring(capture.marker),
+            reason=None if capture.reason is None else self._recurring(capture.reason),
+            parts=tuple(changed(one, text=self._repeated(one.text)) if one.text else one for one in capture.parts),
         )
 
     def _repeated(self, text: str) -> str:
         """Redact a text that mostly was redacted before: an app sends the same instructions with every request."""
+        if self._clean.get(text):
+            return text
         key = _key_of(text)
         if (known := self._known.get(key)) is not None:
             return known
         withheld = self.withheld
-        redacted = self.redact(text)
-        if self.withheld == withheld:
+        redacted = self._recurring(text)
+        if self.withheld == withheld and redacted is not text:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = redacted

@@ -46,6 +46,9 @@ _VENDORS = tuple(
     )
 )
 _SHORTEST = 15
+_WORDS = bytes(b" x"[byte not in b"\t\n\v\f\r\x1c\x1d\x1e\x1f "] for byte in range(256))
+_LONG_WORD = b"x" * _SHORTEST
+"""Most texts have no word as long as a key. Of UTF-8, where a character outside ASCII counts for more than one."""
 _BEARER = re.compile(r"\b(?:bearer|token)[ \t]{1,3}([\w.~+/-]{16,}+=*)", re.IGNORECASE)
 _BASIC = re.compile(r"\bbasic[ \t]{1,3}([A-Za-z0-9+/]{8,1024}={0,2})(?![\w/+])", re.IGNORECASE)
 _KEY_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -84,7 +87,22 @@ _LOOK_BACK = 48
 
 def secrets(text: str) -> Iterator[Span]:
     """Credentials of every sort; the value is the secret as it stands."""
-    # Most texts have no word as long as a key: the needles are looked for in the long ones only.
+    if _LONG_WORD in text.encode("utf-8", "surrogatepass").translate(_WORDS):
+        yield from _keys(text)
+    yield from _headers(text)
+    yield from _private_keys(text)
+    if "://" in text:
+        for found in _URL_PASSWORD.finditer(text):
+            if not _is_stand_in(found[1]):
+                yield _span(text, *found.span(1))
+    small = text.lower()
+    if (":" in text or "=" in text) and any(hint in small for hint in _HINTS):
+        yield from _assignments(text)
+    yield from _without_sign(text, small)
+
+
+def _keys(text: str) -> Iterator[Span]:
+    """Keys of known vendors; the needles are looked for in long words only."""
     long = " ".join([word for word in text.split() if len(word) >= _SHORTEST])
     for needle, pattern in _VENDORS:
         if needle in long:
@@ -92,14 +110,6 @@ def secrets(text: str) -> Iterator[Span]:
                 alone = not found.start() or not text[found.start() - 1].isalnum()
                 if alone and any(one.isdigit() for one in found[0]):
                     yield _span(text, found.start(), found.end())
-    yield from _headers(text)
-    yield from _private_keys(text)
-    if "://" in text:
-        for found in _URL_PASSWORD.finditer(text):
-            if not _is_stand_in(found[1]):
-                yield _span(text, *found.span(1))
-    yield from _assignments(text)
-    yield from _without_sign(text)
 
 
 def _span(text: str, start: int, end: int) -> Span:
@@ -161,8 +171,7 @@ def _assignments(text: str) -> Iterator[Span]:
             yield _span(text, first, first + len(text[first:done].rstrip(".")))
 
 
-def _without_sign(text: str) -> Iterator[Span]:
-    small = text.lower()
+def _without_sign(text: str, small: str) -> Iterator[Span]:
     if "pass" in small:
         for found in _SAID.finditer(text):
             value = found[2].rstrip(".")

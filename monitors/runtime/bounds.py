@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from monitors.records import CaptureInfo, Context, Links, Message, PromptPart, Sample, Supplement, ToolCall, Usage
+from monitors.records import CaptureInfo, Context, Links, Message, PromptPart, Sample, Supplement, ToolCall, Usage, changed
 
 MAX_PASSAGES = 200
 MAX_BYTES = 1_000_000
@@ -255,7 +255,7 @@ def _shortened_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 def bounded_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Return the first tool calls, their names and arguments cut."""
     return tuple(
-        replace(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]) for one in calls[:MAX_CALLS]
+        changed(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]) for one in calls[:MAX_CALLS]
     )
 
 

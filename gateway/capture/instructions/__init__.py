@@ -81,6 +81,10 @@ def asked_for(text: str, role: Role) -> Kind | None:
     """Say what a message asks the model to produce beside answers; None for anything else. Linear, never raises."""
     first = _START[role]
     start, end = text[:first].lower(), text[-_END:].lower() if len(text) > first else ""
+    lead = start[:_LEAD]
+    for words in _PLAINLY:
+        if words in lead:
+            return None
     both = f"{start} {end}"
     starts = starts_of(both)
     verbs, stems = starts & _VERBS, starts & _STEMS
@@ -90,10 +94,6 @@ def asked_for(text: str, role: Role) -> Kind | None:
         candidates += [one for one in _ANYWHERE if all(any(stem in both for stem in stems) for stems in one.stems)]
     if not candidates:
         return None
-    lead = start[:_LEAD]
-    for words in _PLAINLY:
-        if words in lead:
-            return None
     zones = _Zones(_tidy(start), _tidy(end), not end)
     if role == "user" and _is_a_command(zones.start):
         return "query_generation"
