@@ -184,7 +184,7 @@ def auxiliary(request: Request, response: Response) -> str | None:
     """Return the kind of auxiliary call, one of `KINDS`; None for an answer. Linear time, never raises."""
     if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
         return "tool_call"
-    messages = list(messages_of(request))
+    messages = messages_of(request)
     if not _brings_contexts(request, messages):
         systems = [text_of(one.get("content")) for one in messages if one.get("role") in ("system", "developer")]
         users = [text_of(one.get("content")) for one in messages if one.get("role") == "user"]

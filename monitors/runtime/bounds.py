@@ -60,6 +60,8 @@ MAX_LINKS = 8
 MAX_REASON = 300
 """Characters of the reason why an extractor decided as it did."""
 _MARK = 17
+_WIDEST = 4
+"""Bytes of UTF-8 of the widest character."""
 _UNFIT = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff0-\uffff]"
 )
@@ -299,7 +301,10 @@ def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
         parts = tuple(replace(one, role=bounded_name(one.role)) for one in parts)
     if len(parts) > MAX_PARTS:
         parts = _most_telling(parts)
-    if (most := _level([_size(one.text) for one in parts if one.text], MAX_INSTRUCTION_BYTES)) is not None:
+    texts = [one.text for one in parts if one.text]
+    many = _WIDEST * sum(map(len, texts)) > MAX_INSTRUCTION_BYTES
+    most = _level(map(_size, texts), MAX_INSTRUCTION_BYTES) if many else None
+    if most is not None:
         parts = tuple(_shortened(one, most, margin) for one in parts)
     if parts is capture.parts:
         return capture
