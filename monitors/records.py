@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
-from functools import cache
-from operator import attrgetter
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -346,15 +344,8 @@ class Alert:
 _T = TypeVar("_T")
 
 
-@cache
-def _fields_of(kind: type) -> tuple[tuple[str, ...], attrgetter[tuple[Any, ...]]]:
-    names = tuple(one.name for one in fields(kind))
-    return names, attrgetter(*names)
-
-
 def changed(record: _T, **changes: Any) -> _T:
-    """Return a record with other values: as `dataclasses.replace`, in a third of the time, for records of two fields or
-    more; the record itself where no value is another object.
+    """Return the record with other values, as `dataclasses.replace`; the record itself where none is another object.
 
     >>> message = Message(role="user", text="a")
     >>> changed(message, text="b"), changed(message, role="user") is message
@@ -362,8 +353,5 @@ def changed(record: _T, **changes: Any) -> _T:
     """
     for name, value in changes.items():
         if getattr(record, name) is not value:
-            break
-    else:
-        return record
-    names, values = _fields_of(type(record))
-    return type(record)(**{**dict(zip(names, values(record), strict=True)), **changes})
+            return replace(record, **changes)  # type: ignore[type-var]
+    return record

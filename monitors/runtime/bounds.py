@@ -249,9 +249,7 @@ def bounded_transcript(transcript: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _shortened_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    return tuple(
-        one if len(one.text) <= MAX_HISTORY_TEXT else replace(one, text=one.text[:MAX_HISTORY_TEXT]) for one in messages
-    )
+    return tuple(changed(one, text=one.text[:MAX_HISTORY_TEXT]) for one in messages)
 
 
 def bounded_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
