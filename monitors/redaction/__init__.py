@@ -160,18 +160,20 @@ class Redactor:
         return tuple(map(self._context, contexts))
 
     def _context(self, one: Context) -> Context:
-        text = self._recurring(one.text)
-        if text is one.text and one.id is None and one.source is None and one.tool is None:
-            return one
-        names = (None if name is None else self._recurring(name) for name in (one.id, one.source, one.tool))
-        return changed(one, text=text, **dict(zip(("id", "source", "tool"), names, strict=True)))
+        return changed(
+            one,
+            text=self._recurring(one.text),
+            id=one.id and self._recurring(one.id),
+            source=one.source and self._recurring(one.source),
+            tool=one.tool and self._recurring(one.tool),
+        )
 
     def _capture(self, capture: CaptureInfo) -> CaptureInfo:
         """Offsets stay those in the request, independent of placeholder lengths."""
         return changed(
             capture,
-            marker=None if capture.marker is None else self._recurring(capture.marker),
-            reason=None if capture.reason is None else self._recurring(capture.reason),
+            marker=capture.marker and self._recurring(capture.marker),
+            reason=capture.reason and self._recurring(capture.reason),
             parts=tuple(changed(one, text=self._repeated(one.text)) if one.text else one for one in capture.parts),
         )
 
