@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TypeAlias
+from operator import is_
+from typing import TypeAlias, TypeVar
 
 import regex
 
-from monitors.records import CaptureInfo, Context, Sample, Supplement, changed
+from monitors.records import CaptureInfo, Context, Message, PromptPart, Sample, Supplement, changed
 from monitors.redaction.phones import phones
 from monitors.redaction.pii import addresses, cards, emails, ibans
 from monitors.redaction.secrets import secrets
 from monitors.redaction.spans import Span, resolve
 from monitors.text_cache import TextCache
 
+_T = TypeVar("_T")
 Finder: TypeAlias = Callable[[str], Iterator[Span]]
 
 # In this order the more specific comes first.
@@ -106,7 +108,7 @@ class Redactor:
             session=self._optional(sample.session),
             context_key=self._optional(sample.context_key),
             capture=None if sample.capture is None else self._capture(sample.capture),
-            history=tuple(changed(one, text=self._recurring(one.text)) for one in sample.history),
+            history=_each(self._message, sample.history),
             calls=tuple(
                 changed(one, name=self._recurring(one.name), arguments=self.redact(one.arguments)) for one in sample.calls
             ),
@@ -157,7 +159,7 @@ class Redactor:
         return None if text is None else self.redact(text)
 
     def _contexts(self, contexts: tuple[Context, ...]) -> tuple[Context, ...]:
-        return tuple(map(self._context, contexts))
+        return _each(self._context, contexts)
 
     def _context(self, one: Context) -> Context:
         return changed(
@@ -168,14 +170,20 @@ class Redactor:
             tool=one.tool and self._recurring(one.tool),
         )
 
+    def _message(self, one: Message) -> Message:
+        return changed(one, text=self._recurring(one.text))
+
     def _capture(self, capture: CaptureInfo) -> CaptureInfo:
         """Offsets stay those in the request, independent of placeholder lengths."""
         return changed(
             capture,
             marker=capture.marker and self._recurring(capture.marker),
             reason=capture.reason and self._recurring(capture.reason),
-            parts=tuple(changed(one, text=self._repeated(one.text)) if one.text else one for one in capture.parts),
+            parts=_each(self._part, capture.parts),
         )
+
+    def _part(self, one: PromptPart) -> PromptPart:
+        return changed(one, text=self._repeated(one.text)) if one.text else one
 
     def _repeated(self, text: str) -> str:
         """Redact a text that mostly was redacted before: an app sends the same instructions with every request."""
@@ -199,6 +207,12 @@ class Redactor:
     def _hash(self, kind: str, value: str) -> str:
         said = f"{kind}\0{value}".encode("utf-8", "surrogatepass")
         return blake2b(said, key=self._key, digest_size=16).hexdigest()
+
+
+def _each(redact: Callable[[_T], _T], records: tuple[_T, ...]) -> tuple[_T, ...]:
+    """Redact each record; without a change, return the tuple itself."""
+    found = tuple(map(redact, records))
+    return records if all(map(is_, found, records)) else found
 
 
 def _key_of(text: str) -> bytes:

@@ -72,7 +72,7 @@ _V4_DIGITS, _LOOK_BACK = 3, 24
 
 def emails(text: str) -> Iterator[Span]:
     """Addresses; a user's password in a URL (`://user:password@host`) and a file name (`logo@2x.png`) are none."""
-    if "@" not in text and "%40" not in text:
+    if "@" not in text and ("%" not in text or "%40" not in text):
         return
     done = 0
     for found in _DOMAIN.finditer(text):

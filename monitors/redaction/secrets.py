@@ -87,15 +87,19 @@ _LOOK_BACK = 48
 
 def secrets(text: str) -> Iterator[Span]:
     """Credentials of every sort; the value is the secret as it stands."""
+    # Looking for one character takes a twentieth of the time of looking for several.
+    small = text.lower()
     if _LONG_WORD in text.encode("utf-8", "surrogatepass").translate(_WORDS):
         yield from _keys(text)
-    yield from _headers(text)
-    yield from _private_keys(text)
-    if "://" in text:
+        yield from _bearers(text)
+    if "asic" in small:
+        yield from _basic(text)
+    if "-" in text:
+        yield from _private_keys(text)
+    if ":" in text and "://" in text:
         for found in _URL_PASSWORD.finditer(text):
             if not _is_stand_in(found[1]):
                 yield _span(text, *found.span(1))
-    small = text.lower()
     if (":" in text or "=" in text) and any(hint in small for hint in _HINTS):
         yield from _assignments(text)
     yield from _without_sign(text, small)
@@ -116,12 +120,14 @@ def _span(text: str, start: int, end: int) -> Span:
     return Span(start, end, "secret", text[start:end])
 
 
-def _headers(text: str) -> Iterator[Span]:
-    lower = ("earer", "oken ", "EARER", "OKEN ")
-    if any(hint in text for hint in lower):
+def _bearers(text: str) -> Iterator[Span]:
+    if any(hint in text for hint in ("earer", "oken ", "EARER", "OKEN ")):
         for found in _BEARER.finditer(text):
             if looks_random(found[1]):
                 yield _span(text, *found.span(1))
+
+
+def _basic(text: str) -> Iterator[Span]:
     if "asic" in text or "ASIC" in text:
         for found in _BASIC.finditer(text):
             try:
@@ -177,11 +183,11 @@ def _without_sign(text: str, small: str) -> Iterator[Span]:
             value = found[2].rstrip(".")
             if _looks_chosen(value) and (found[1] or looks_random(value) or any(one in _SYMBOLS for one in value)):
                 yield _span(text, found.start(2), found.start(2) + len(value))
-    if any(word in small for word in ("_key ", "_token ", "_secret ")):
+    if "_" in small and any(word in small for word in ("_key ", "_token ", "_secret ")):
         yield from (_span(text, *found.span(1)) for found in _SET.finditer(text) if looks_random(found[1]))
-    if " -u" in text or " --user" in text:
+    if "-" in text and (" -u" in text or " --user" in text):
         yield from (_span(text, *found.span(1)) for found in _CURL_USER.finditer(text) if not _is_stand_in(found[1]))
-    if "cookie:" in small:
+    if ":" in small and "cookie:" in small:
         for line in _COOKIES.finditer(text):
             values = _COOKIE_VALUE.finditer(text, *line.span(1))
             yield from (_span(text, *found.span(1)) for found in values if looks_random(found[1]))

@@ -200,6 +200,8 @@ def bounded_passages(contexts: tuple[Context, ...]) -> tuple[Context, ...]:
 
 def bounded_passage(context: Context) -> Context:
     """Return a passage whose id, source and tool are bounded."""
+    if context.id is None and context.source is None and context.tool is None:
+        return context
     name, source = optional_name(context.id, MAX_PASSAGE_NAME), optional_name(context.source, MAX_PASSAGE_NAME)
     tool = optional_name(context.tool)
     if name == context.id and source == context.source and tool == context.tool:
