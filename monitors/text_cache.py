@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-MAX_CACHED_BYTES = 4 * 1024 * 1024
-"""Of memory for the texts in each of a cache's two generations; what is kept of a text is about as large as the text.
-Most caches are of the same texts and share them."""
+MAX_CACHED_BYTES = 2 * 1024 * 1024
+"""Of memory for the texts in each of a cache's two generations. What is kept of a text is at most about as large; most
+caches are of the same texts and share them."""
 LONGEST_CACHED = 32_768
 """Characters of a text that is kept."""
 _ENTRY = 200

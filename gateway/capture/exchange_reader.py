@@ -148,7 +148,6 @@ class Capture:
 
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
         """Run the extractors; a learned template comes before those that infer."""
-
         found: dict[int, Extraction | None] = {}
 
         def ask(index: int) -> Extraction | None:

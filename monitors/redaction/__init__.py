@@ -110,7 +110,8 @@ class Redactor:
             capture=None if sample.capture is None else self._capture(sample.capture),
             history=_each(self._message, sample.history),
             calls=tuple(
-                changed(one, name=self._recurring(one.name), arguments=self.redact(one.arguments)) for one in sample.calls
+                changed(one, name=self._recurring(one.name), arguments=self.redact(one.arguments))
+                for one in sample.calls
             ),
         )
 

@@ -48,7 +48,6 @@ _VENDORS = tuple(
 _SHORTEST = 15
 _WORDS = bytes(b" x"[byte not in b"\t\n\v\f\r\x1c\x1d\x1e\x1f "] for byte in range(256))
 _LONG_WORD = b"x" * _SHORTEST
-"""Most texts have no word as long as a key. Of UTF-8, where a character outside ASCII counts for more than one."""
 _BEARER = re.compile(r"\b(?:bearer|token)[ \t]{1,3}([\w.~+/-]{16,}+=*)", re.IGNORECASE)
 _BASIC = re.compile(r"\bbasic[ \t]{1,3}([A-Za-z0-9+/]{8,1024}={0,2})(?![\w/+])", re.IGNORECASE)
 _KEY_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -89,7 +88,7 @@ def secrets(text: str) -> Iterator[Span]:
     """Credentials of every sort; the value is the secret as it stands."""
     # Looking for one character takes a twentieth of the time of looking for several.
     small = text.lower()
-    if _LONG_WORD in text.encode("utf-8", "surrogatepass").translate(_WORDS):
+    if has_long_word(text):
         yield from _keys(text)
         yield from _bearers(text)
     if "asic" in small:
@@ -103,6 +102,14 @@ def secrets(text: str) -> Iterator[Span]:
     if (":" in text or "=" in text) and any(hint in small for hint in _HINTS):
         yield from _assignments(text)
     yield from _without_sign(text, small)
+
+
+def has_long_word(text: str) -> bool:
+    """Whether there may be a word as long as a key; most texts have none.
+
+    Never misses one: characters outside ASCII count with their bytes of UTF-8, and as letters.
+    """
+    return _LONG_WORD in text.encode("utf-8", "surrogatepass").translate(_WORDS)
 
 
 def _keys(text: str) -> Iterator[Span]:

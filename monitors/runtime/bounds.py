@@ -10,7 +10,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from monitors.records import CaptureInfo, Context, Links, Message, PromptPart, Sample, Supplement, ToolCall, Usage, changed
+from monitors.records import (
+    CaptureInfo,
+    Context,
+    Links,
+    Message,
+    PromptPart,
+    Sample,
+    Supplement,
+    ToolCall,
+    Usage,
+    changed,
+)
 
 MAX_PASSAGES = 200
 MAX_BYTES = 1_000_000

@@ -198,8 +198,22 @@ def _take(cleaned: Sequence[CleanedPassage], said: Sequence[tuple[str, int]]) ->
 class _Signs:
     """What one passage's text has that may be text the app added; a function of the text alone."""
 
-    __slots__ = ("form", "headed", "keys", "last", "last_form", "lines", "named", "place", "prefixed", "sign")
-    __slots__ += ("marked", "short", "tagged", "titled")
+    __slots__ = (
+        "form",
+        "headed",
+        "keys",
+        "last",
+        "last_form",
+        "lines",
+        "marked",
+        "named",
+        "place",
+        "prefixed",
+        "short",
+        "sign",
+        "tagged",
+        "titled",
+    )
 
     def __init__(self, text: str) -> None:
         head, lines = text.lstrip()[:80], text.strip().split("\n")
