@@ -365,7 +365,11 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
     def counted(convention: str, count: int) -> None:
         instruments.retrieval_spans.labels(convention).inc(count)
 
-    return [receiver(queue.supply, counted=counted, redact=redactor.redact_supplement if redactor else None)]
+    def counted_steps(operation: str, count: int) -> None:
+        instruments.agent_spans.labels(operation).inc(count)
+
+    redact = redactor.redact_supplement if redactor else None
+    return [receiver(queue.supply, counted=counted, counted_steps=counted_steps, redact=redact)]
 
 
 def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -> list[Exporter]:
@@ -380,7 +384,8 @@ def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -
         headers = config.telemetry.otlp_headers
         spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
         logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if config.telemetry.events else None
-        exporters.append(OTelExporter(spans, logs, content=config.telemetry.content))
+        name, content = config.telemetry.service_name, config.telemetry.content
+        exporters.append(OTelExporter(spans, logs, passes=passes, content=content, service_name=name))
     return [*exporters, *open_sinks(config, instruments)]
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from monitors.runtime import endpoints, settings
+from monitors.runtime import endpoints, otel_environment, settings
 from monitors.runtime.options import keys_of_kind
 from monitors.sampling import Bias as Bias  # noqa: PLC0414 - a table of the configuration
 
@@ -306,12 +307,13 @@ class Sink(Table, frozen=True):
 class Telemetry(Table, frozen=True):
     """`[telemetry]`: OpenTelemetry export (extra `otlp`); off without an endpoint, and without content unless asked.
 
-    `events` are sent as log records, which some endpoints do not take. `baggage` lets the client's header of that name
-    go on to the upstreams.
+    `service_name` replaces the names of both planes. `events` are sent as log records, which some endpoints do not
+    take. `baggage` lets the client's header of that name go on to the upstreams.
     """
 
     otlp_endpoint: str | None = None
     otlp_headers: dict[str, str] = msgspec.field(default_factory=dict)
+    service_name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     content: bool = False
     propagate: bool = True
     openinference: bool = True
@@ -362,10 +364,21 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capture: Sampled = Sampled()
 
 
-def load(path: Path | None, *, port: int | None = None, gateway: Mapping[str, Any] | None = None) -> Config:
+S = TypeVar("S", bound=Shared)
+
+
+def load(
+    path: Path | None,
+    *,
+    port: int | None = None,
+    gateway: Mapping[str, Any] | None = None,
+    upstream: str | None = None,
+    judge: tuple[str | None, str | None] = (None, None),
+) -> Config:
     """Read the configuration file for the evaluation plane. Raises ConfigError.
 
-    `port` beats `[monitors] port`, and what `gateway` has the keys of `[gateway]`.
+    `port` beats `[monitors] port`, and what `gateway` has the keys of `[gateway]`. `judge` are the judge's model and
+    address of the command line; `upstream` is the address if neither that nor `[judge]` has one.
     """
     problems = settings.Problems()
     raw = settings.read_into(path, problems)
@@ -373,10 +386,27 @@ def load(path: Path | None, *, port: int | None = None, gateway: Mapping[str, An
         raw = settings.overlay(raw, "monitors", {"port": port})
     if given := {name: value for name, value in (gateway or {}).items() if value is not None}:
         raw = settings.overlay(raw, "gateway", given)
-    config = settings.convert_into(gather_options(raw), Config, problems)
+    if upstream is not None:
+        raw = {**raw, "upstreams": [{"base_url": upstream}]}
+    raw = settings.overlay_judge(raw, *judge)
+    config = with_environment(settings.convert_into(gather_options(raw), Config, problems), problems)
     problems.extend(shared_problems(config))
     problems.raise_any()
     return config
+
+
+def with_environment(config: S, problems: settings.Problems) -> S:
+    """Return the configuration with the endpoint of OTEL_EXPORTER_OTLP_ENDPOINT where it names none.
+
+    An endpoint that cannot be used is left out, and `problems` gets a warning.
+    """
+    if config.telemetry.otlp_endpoint is not None:
+        return config
+    url, warning = otel_environment.otlp_endpoint()
+    problems.warnings += [] if warning is None else [warning]
+    if url is None:
+        return config
+    return replace(config, telemetry=replace(config.telemetry, otlp_endpoint=url))
 
 
 def shared_problems(shared: Shared) -> list[str]:
@@ -405,7 +435,8 @@ def address_problems(shared: Shared) -> list[str]:
         if (problem := endpoints.base_url_problem(url)) is not None:
             problems.append(f"{table}.base_url: {problem}")
         if not key and endpoints.needs_key(url):
-            problems.append(f"{table}.api_key: missing: this provider refuses requests without one")
+            hint = "; with --judge, set OPENAI_API_KEY" if table == "judge" else ""
+            problems.append(f"{table}.api_key: missing: this provider refuses requests without one{hint}")
     return problems
 
 

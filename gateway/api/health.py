@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from litestar import Litestar, Request, Response, get
+from litestar import Request, Response, get
 from litestar.exceptions import HTTPException
 
 from gateway.api.feedback import Supplements
 from gateway.api.openapi import document
 from gateway.http.errors import Rejection, body_of
-from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
+from monitors.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 
 _NOT_FOUND, _SERVERS = 404, 500
 _CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
@@ -30,7 +30,7 @@ class Readiness:
 
 def traffic_app(
     readiness: Readiness, supplements: Supplements | None = None, on_invalid: Callable[[str], None] = lambda _: None
-) -> Litestar:
+) -> WebApp:
     """Return the app for the traffic port's own routes; `supplements` adds contexts and feedback.
 
     `on_invalid` is called with `unknown_path` for each request to an unknown path.
@@ -51,7 +51,7 @@ def traffic_app(
             on_invalid("unknown_path")
         return _openai_error(request, error)
 
-    return Litestar(
+    return WebApp(
         [healthz, readyz, *(supplements.handlers() if supplements is not None else ())],
         openapi_config=None,
         logging_config=None,
@@ -59,7 +59,7 @@ def traffic_app(
     )
 
 
-def admin_app(registry: Any, host: str, token: str | None) -> Litestar:
+def admin_app(registry: Any, host: str, token: str | None) -> WebApp:
     """Return the app of the gateway's admin port."""
 
     @get("/api/openapi.json", sync_to_thread=True)
@@ -67,7 +67,7 @@ def admin_app(registry: Any, host: str, token: str | None) -> Litestar:
         return document()
 
     warn_if_short("gateway.admin_token", token)
-    return Litestar(
+    return WebApp(
         [metrics_handler(registry), openapi],
         guards=[allowed_hosts(host, token), guess_guard(token), token_guard(token)],
         openapi_config=None,

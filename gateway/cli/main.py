@@ -1,4 +1,4 @@
-"""The command line: `gaugeway serve | gateway | monitors | demo | check | keys | templates | inspect`."""
+"""The command line: `gaugeway serve | gateway | monitors | demo | init | check | keys | templates | inspect`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from dashboards.cli import dashboards
 from gateway import config as configuration
+from gateway.cli.init import init
 from gateway.cli.inspect import inspect
 from gateway.cli.keys import keys
 from gateway.cli.templates import templates
@@ -199,10 +200,13 @@ def _load_with_warnings(options: dict[str, Any]) -> configuration.Config:
     return config
 
 
-def _given(options: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """Return the configuration given on the command line: keys by table, and the upstream."""
+def _given(
+    options: dict[str, Any],
+) -> tuple[dict[str, dict[str, Any]], str | None, tuple[str | None, str | None]]:
+    """Return what the command line gives: keys by table, the upstream, and the judge's model and address."""
     gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
-    return {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}, options["upstream"]
+    tables = {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}
+    return tables, options["upstream"], (options["judge"], options["judge_url"])
 
 
 def _arguments(options: dict[str, Any]) -> list[str]:
@@ -215,6 +219,7 @@ main.add_command(monitors)
 main.add_command(keys)
 main.add_command(templates)
 for _command in (
+    init,
     inspect,
     evaluate,
     compare_runs,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Protocol
 
-from litestar import Litestar, Request, Response, Router, get
+from litestar import Request, Response, Router, get
 from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, FromQuery, QueryParameter
@@ -21,7 +21,7 @@ from monitors.analysis.quality import Quality
 from monitors.api.errors import as_json, on_error
 from monitors.api.openapi import openapi_handler
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
-from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
+from monitors.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 from monitors.storage.stores import Query, Store
 
 DAY_S = 86_400.0
@@ -74,7 +74,7 @@ def admin_app(
     token: str | None,
     handlers: Sequence[Any] = (),
     pages: Pages | None = None,
-) -> Litestar:
+) -> WebApp:
     """Build the admin app for the address `host`; with a token, everything except `/healthz` requires it.
 
     `handlers` are served behind the same guards; `pages` only behind the one that checks the Host header.
@@ -88,7 +88,7 @@ def admin_app(
     guarded.append(openapi_handler([healthz, *guarded]))
     warn_if_short("monitors.token", token)
     here, entered = [allowed_hosts(host, token), guess_guard(token)], pages.entered if pages else None
-    return Litestar(
+    return WebApp(
         [
             healthz,
             Router("/", route_handlers=guarded, guards=[*here, token_guard(token, entered)]),

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Response, get
+from litestar import Response, get
 from litestar.openapi import OpenAPIConfig
 
 from monitors.alerting.acknowledgements import Ack, UndeliveredNotification
@@ -26,6 +26,7 @@ from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
 from monitors.records import Alert, Failed, Sample, Score, Skipped, Supplement
+from monitors.runtime.auth import WebApp
 from monitors.storage.stores import Point
 from monitors.storage.templates import StoredTemplate
 
@@ -247,7 +248,7 @@ def openapi_handler(handlers: Sequence[Any]) -> Any:
 
 def document(handlers: Sequence[Any]) -> dict[str, Any]:
     """The document of these handlers. Raises KeyError for a route that `_OPERATIONS` does not describe."""
-    listed = Litestar(list(handlers), openapi_config=OpenAPIConfig(title="Gaugeway", version=version("gaugeway")))
+    listed = WebApp(list(handlers), openapi_config=OpenAPIConfig(title="Gaugeway", version=version("gaugeway")))
     generated: dict[str, Any] = listed.openapi_schema.to_schema()
     paths = {
         path: {method: _operation(method, path, one) for method, one in methods.items()}

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import regex
 
-from monitors.records import CaptureInfo, Context, Message, PromptPart, Sample, Supplement, changed
+from monitors.records import CaptureInfo, Context, Message, PromptPart, Sample, Supplement, ToolCall, changed
 from monitors.redaction.phones import phones
 from monitors.redaction.pii import addresses, cards, emails, ibans
 from monitors.redaction.secrets import secrets
@@ -109,10 +109,7 @@ class Redactor:
             context_key=self._optional(sample.context_key),
             capture=None if sample.capture is None else self._capture(sample.capture),
             history=_each(self._message, sample.history),
-            calls=tuple(
-                changed(one, name=self._recurring(one.name), arguments=self.redact(one.arguments))
-                for one in sample.calls
-            ),
+            calls=_each(self._call, sample.calls),
         )
 
     def redact_supplement(self, supplement: Supplement) -> Supplement:
@@ -125,6 +122,7 @@ class Redactor:
             reference=self._optional(supplement.reference),
             label=self._optional(supplement.label),
             comment=self._optional(supplement.comment),
+            calls=None if supplement.calls is None else _each(self._call, supplement.calls),
         )
 
     def without_content(self, sample: Sample) -> Sample:
@@ -140,7 +138,7 @@ class Redactor:
             reference=self._digest(sample.reference),
             capture=None if sample.capture is None else _without_words(sample.capture),
             history=(),
-            calls=tuple(replace(one, arguments="") for one in sample.calls),
+            calls=_without_arguments(sample.calls),
         )
 
     def supplement_without_content(self, supplement: Supplement) -> Supplement:
@@ -154,6 +152,7 @@ class Redactor:
             else tuple(replace(one, text=self._digest(one.text) or "") for one in contexts),
             reference=self._digest(supplement.reference),
             comment=self._digest(supplement.comment),
+            calls=None if supplement.calls is None else _without_arguments(supplement.calls),
         )
 
     def _optional(self, text: str | None) -> str | None:
@@ -173,6 +172,9 @@ class Redactor:
 
     def _message(self, one: Message) -> Message:
         return changed(one, text=self._recurring(one.text))
+
+    def _call(self, one: ToolCall) -> ToolCall:
+        return changed(one, name=self._recurring(one.name), arguments=self.redact(one.arguments))
 
     def _capture(self, capture: CaptureInfo) -> CaptureInfo:
         """Offsets stay those in the request, independent of placeholder lengths."""
@@ -218,6 +220,10 @@ def _each(redact: Callable[[_T], _T], records: tuple[_T, ...]) -> tuple[_T, ...]
 
 def _key_of(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _without_arguments(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    return tuple(replace(one, arguments="") for one in calls)
 
 
 def _without_words(capture: CaptureInfo) -> CaptureInfo:
