@@ -12,8 +12,8 @@ MAX_CACHED_BYTES = 2 * 1024 * 1024
 caches are of the same texts and share them."""
 LONGEST_CACHED = 32_768
 """Characters of a text that is kept."""
-_ENTRY = 200
-"""Bytes of an entry beside its text."""
+_ENTRY = 500
+"""Bytes of an entry beside its text, about."""
 
 
 class TextCache(Generic[T]):
