@@ -128,12 +128,16 @@ class Recording(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The decoded client request. `headers` has lower-case names; `body` is the JSON object ({} without one)."""
+    """The decoded client request. `headers` has lower-case names; `body` is the JSON object ({} without one).
+
+    `messages` is set by the first `gateway.contexts.messages_of`, since a dozen readers want them.
+    """
 
     route: str
     headers: dict[str, str]
     body: dict[str, Any]
     explicit: Explicit | None = None
+    messages: list[dict[str, Any]] | None = field(default=None, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

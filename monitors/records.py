@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -348,3 +348,19 @@ class Alert:
     cause_tool: str | None = None
     cause_strength: float | None = None
     cause_evidence: tuple[str, ...] = ()
+
+
+_T = TypeVar("_T")
+
+
+def changed(record: _T, **changes: Any) -> _T:
+    """Return the record with other values, as `dataclasses.replace`; the record itself where none is another object.
+
+    >>> message = Message(role="user", text="a")
+    >>> changed(message, text="b"), changed(message, role="user") is message
+    (Message(role='user', text='b'), True)
+    """
+    for name, value in changes.items():
+        if getattr(record, name) is not value:
+            return replace(record, **changes)  # type: ignore[type-var]
+    return record

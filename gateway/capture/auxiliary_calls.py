@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from gateway.capture.instructions import Role, asked_for, starts_of, wants_an_answer
+from gateway.capture.instructions import Role, WordStarts, asked_for, wants_an_answer
 from gateway.capture.instructions.directives import LENGTH_OF_START, Kind
 from gateway.contexts import messages_of, text_of
 from gateway.exchange import Request, Response
@@ -177,14 +177,14 @@ _RULES_AT: dict[str, list[tuple[int, str, _Rule]]] = {}
 for _index, _rule in enumerate(_RULES):
     if not _rule.tail:
         _RULES_AT.setdefault(_rarest(_rule)[:LENGTH_OF_START], []).append((_index, _rarest(_rule), _rule))
-_RULE_STARTS = frozenset(_RULES_AT)
+_rule_starts = WordStarts(frozenset(_RULES_AT))
 
 
 def auxiliary(request: Request, response: Response) -> str | None:
     """Return the kind of auxiliary call, one of `KINDS`; None for an answer. Linear time, never raises."""
     if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
         return "tool_call"
-    messages = list(messages_of(request))
+    messages = messages_of(request)
     if not _brings_contexts(request, messages):
         systems = [text_of(one.get("content")) for one in messages if one.get("role") in ("system", "developer")]
         users = [text_of(one.get("content")) for one in messages if one.get("role") == "user"]
@@ -244,7 +244,7 @@ def _verdict(text: str, role: Role, *, agent: bool) -> Kind | None:
 
 
 def _fixed_words(low_head: str, low_tail: str, role: Role) -> _Rule | None:
-    tried = sorted(entry for start in starts_of(low_head) & _RULE_STARTS for entry in _RULES_AT[start])
+    tried = sorted(entry for start in _rule_starts.of_lines(low_head) for entry in _RULES_AT[start])
     rules = [rule for _, word, rule in tried if rule.role in ("any", role) and word in low_head]
     if rules:
         head = _plain(low_head)
@@ -257,7 +257,8 @@ def _fixed_words(low_head: str, low_tail: str, role: Role) -> _Rule | None:
 
 def _refines(messages: list[dict[str, Any]], text: str) -> bool:
     """Whether the call refines an answer that the prompt quotes, or (LangChain, chat) that is the previous turn."""
-    if _REFINES not in _plain(text[-_TAIL:]):
+    tail = text[-_TAIL:].lower()
+    if ("refine" not in tail and "**" not in tail) or _REFINES not in _plain(tail):
         return False
     head = _plain(text[:_HEAD])
     if "we have provided an existing answer" in head:

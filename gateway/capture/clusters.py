@@ -45,7 +45,7 @@ def _session(exchange: Exchange, user: str | None) -> str | None:
 
 def _normalised(question: str) -> str:
     words = _WORDS.findall(unicodedata.normalize("NFKC", question[:_MOST_READ]).casefold())
-    return " ".join(_NUMBER.sub("0", word) for word in words)
+    return _NUMBER.sub("0", " ".join(words))
 
 
 def _hashed(kind: str, app: str, value: str, salt: str) -> str:

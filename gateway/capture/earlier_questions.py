@@ -7,7 +7,7 @@ of it. A turn that this process did not see is read by the extractors that read 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
+from hashlib import sha256
 
 from gateway.contexts import Extraction, Extractor, name_of
 from gateway.exchange import Request, Response
@@ -74,4 +74,4 @@ def _place(turn: str, question: str | None) -> _Place:
 
 
 def _key(turn: str) -> bytes:
-    return blake2b(turn.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return sha256(turn.encode("utf-8", "surrogatepass")).digest()[:16]  # half the time of BLAKE2 for a long prompt

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from gateway.contexts import Extraction, system_texts, user_texts
+from gateway.contexts.prompt_parts import find
 from gateway.exchange import Request
 
 _NUMBERS = re.compile(r"\d+")
@@ -31,7 +32,7 @@ def prompt_version(request: Request, extraction: Extraction, *, salt: str) -> st
 
 def _fixed(text: str, passages: Iterable[str], question: str | None) -> str:
     """Return the constant part of `text`: without the lines from the first to the last passage."""
-    found = [(start, start + len(one)) for one in passages if one and (start := text.find(one)) >= 0]
+    found = [(start, start + len(one)) for one in passages if one and (start := find(text, one, 0, len(text))) >= 0]
     if found:
         first, last = min(found)[0], max(end for _, end in found)
         closing = text.find("\n", last)

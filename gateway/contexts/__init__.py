@@ -79,8 +79,14 @@ def name_of(extractor: Extractor) -> str:
     return next((name for name, built_in in BUILT_IN.items() if built_in == target), target)
 
 
-def messages_of(request: Request) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a request of any API; tool results are separate messages."""
+def messages_of(request: Request) -> list[dict[str, Any]]:
+    """Return the messages of a request of any API; tool results are separate messages."""
+    if request.messages is None:
+        object.__setattr__(request, "messages", list(_messages(request)))
+    return request.messages or []
+
+
+def _messages(request: Request) -> Iterator[dict[str, Any]]:
     body = request.body
     system = body.get({"responses": "instructions", "messages": "system"}.get(request.route, ""))
     if text := text_of(system):
@@ -126,6 +132,8 @@ def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def text_of(content: Any) -> str:
     """Return the text of a message's content, its parts joined by line breaks."""
+    if isinstance(content, str):
+        return content
     return "\n".join(text_parts(content))
 
 

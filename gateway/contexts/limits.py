@@ -14,11 +14,25 @@ MAX_BYTES = bounds.MAX_BYTES
 
 
 def extraction(
-    question: str | None, contexts: Iterable[Context], *, source: str, marker: str | None = None
+    question: str | None,
+    contexts: Iterable[Context],
+    *,
+    source: str,
+    marker: str | None = None,
+    confidence: float = 1.0,
+    reason: str | None = None,
 ) -> Extraction:
     """Return an extraction with as many passages as the limits allow; the last one may be shortened.
 
     `contexts` is not read beyond that.
     """
     kept, cut = bounds.passages(map(bounded_passage, contexts))
-    return Extraction(question=(question or "").strip() or None, contexts=kept, source=source, marker=marker, cut=cut)
+    return Extraction(
+        question=(question or "").strip() or None,
+        contexts=kept,
+        source=source,
+        marker=marker,
+        cut=cut,
+        confidence=confidence,
+        reason=reason,
+    )

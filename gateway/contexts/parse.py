@@ -52,6 +52,8 @@ _SOURCE_KEYS = ("source", "url", "uri", "link", "filename", "file_name", "file_p
 _ID_KEYS = ("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
 _SCORE_KEYS = ("score", "_score", "@search.score", "relevance_score", "similarity")
 
+_SAYING_KEYS = (*_PASSAGE_KEYS, *_TEXT_KEYS)
+_CONTAINER_KEYS = (*_RETRIEVED_KEYS, *_LIST_KEYS)
 _WRAPPERS = ("result", "hit", "match", "item")
 _MEASURED_KEYS = (*_SCORE_KEYS, "distance", "relevance", "rank")
 _WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
@@ -142,7 +144,7 @@ class _Reader:
         if value.get("type") in _PART_TYPES and isinstance(value.get("text"), str):
             yield from self._text(value["text"], certain=certain, depth=depth + 1)
             return
-        is_hit = any(isinstance(value.get(key), str) for key in _PASSAGE_KEYS) or _is_measured_wrapper(value)
+        is_hit = any(isinstance(value[key], str) for key in _in(value, _PASSAGE_KEYS)) or _is_measured_wrapper(value)
         found = [] if is_hit else list(self._inside(value, certain=certain, depth=depth + 1))
         yield from found or _entry(value, certain=certain)
 
@@ -161,14 +163,20 @@ class _Reader:
         if _is_columns(value):
             yield from islice(_columns(value), _VALUES)
             return
-        told = any(isinstance(value.get(key), str) for key in _TEXT_KEYS)
-        for key in (*_RETRIEVED_KEYS, *_LIST_KEYS):
-            inner = value.get(key)
+        containers = _in(value, _CONTAINER_KEYS)
+        told = bool(containers) and any(isinstance(value[key], str) for key in _in(value, _TEXT_KEYS))
+        for key in containers:
+            inner = value[key]
             if isinstance(inner, list | dict) or (isinstance(inner, str) and not told):
                 known = certain or key in _RETRIEVED_KEYS
                 if found := list(self.value(inner, certain=known, depth=depth)):
                     yield from found
                     return
+
+
+def _in(value: dict[str, Any], keys: Sequence[str]) -> list[str]:
+    """Return those of the keys that an object has: most hits have a handful of the many that are known."""
+    return [key for key in keys if key in value]
 
 
 def _source_blocks(text: str) -> Iterator[Found]:
@@ -213,10 +221,10 @@ def _columns(value: dict[str, Any]) -> Iterator[Found]:
 def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     """Read one hit: its text, possibly one level down, and its metadata."""
     wrappers = _WRAPPERS if _is_measured_wrapper(entry) else ()
-    places = (entry, *(entry[key] for key in (*wrappers, *_INNER_KEYS) if isinstance(entry.get(key), dict)))
+    places = (entry, *(entry[key] for key in _in(entry, (*wrappers, *_INNER_KEYS)) if isinstance(entry[key], dict)))
     for place in places:
-        for key in (*_PASSAGE_KEYS, *_TEXT_KEYS):
-            text = _parts(place.get(key))
+        for key in _in(place, _SAYING_KEYS):
+            text = _parts(place[key])
             if not text or text.isspace():
                 continue
             score = _first(_score, (entry,), _SCORE_KEYS)
@@ -234,7 +242,7 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
 
 def _is_measured_wrapper(entry: dict[str, Any]) -> bool:
     """Whether a hit stands under a key of its own beside its score: `{"score": 0.8, "result": {"text": ...}}`."""
-    return any(isinstance(entry.get(key), dict) for key in _WRAPPERS) and _measure(entry)
+    return any(isinstance(entry[key], dict) for key in _in(entry, _WRAPPERS)) and _measure(entry)
 
 
 def _measure(entry: dict[str, Any]) -> bool:
@@ -266,7 +274,11 @@ def runs_on(text: str) -> bool:
 
 
 def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: Sequence[str]) -> _T | None:
-    return next((one for place in places for key in keys if (one := read(place.get(key))) is not None), None)
+    for place in places:
+        for key in keys:
+            if key in place and (one := read(place[key])) is not None:
+                return one
+    return None
 
 
 def _parts(said: Any) -> str | None:

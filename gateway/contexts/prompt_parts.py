@@ -103,7 +103,7 @@ class _Search:
             at = (self._at + turn) % len(self._messages)
             text, start = self._messages[at].text, self._position if turn == 0 else 0
             end = min(len(text), start + self._left)
-            found = _find(text, wanted, start, end)
+            found = find(text, wanted, start, end)
             if found >= 0:
                 self._at, self._position = at, found + len(wanted)
                 self._left -= self._position - start
@@ -232,7 +232,7 @@ def _parts(message: _Message, *, content: bool) -> Iterator[PromptPart]:
             yield PromptPart(role=role, kind=kind, start=mark[0], end=mark[1], message=index, passage=mark[2])
 
 
-def _find(text: str, wanted: str, start: int, end: int) -> int:
+def find(text: str, wanted: str, start: int, end: int) -> int:
     """Like `str.find`, without its preprocessing, which dominates for long texts."""
     beginning, at = wanted[:_PROBE], start
     for _ in range(_PROBES):

@@ -6,7 +6,6 @@ What counts as retrieval is said in `retrieval`. Every hop since the last user t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,7 +36,12 @@ class Call(NamedTuple):
 
     def placed(self, found: Iterable[Context]) -> Iterable[Context]:
         """Return passages that it retrieved, with its hop and its name, where the hop is known."""
-        return found if self.hop is None else (replace(one, hop=self.hop, tool=self.name) for one in found)
+        if self.hop is None:
+            return found
+        return [
+            Context(text=one.text, id=one.id, score=one.score, source=one.source, hop=self.hop, tool=self.name)
+            for one in found
+        ]
 
 
 class ToolExtractor:

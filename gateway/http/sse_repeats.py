@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -51,15 +52,33 @@ class RepeatedEvents:
         begin, rest = b"data: " + self._head, events.rest
         if not rest.startswith(begin):
             return []
-        *pieces, last = rest[len(begin) :].split(self._tail + b"\n\n" + begin)
-        if _STRINGS.fullmatch(b"\n".join(pieces)) is None:
+        pieces, rest = self._split(rest, begin)
+        said = b"\n".join(pieces)
+        if (b'"' in said or b"\\" in said) and _STRINGS.fullmatch(said) is None:
             return []
         try:
             found = _decode_texts(b'["' + b'","'.join(pieces) + b'"]') if pieces else []
         except (msgspec.DecodeError, UnicodeDecodeError):
             return []
-        events.rest = begin + last
+        events.rest = rest
         return found
+
+    def _split(self, stream: bytes, begin: bytes) -> tuple[list[bytes], bytes]:
+        """Return the texts of the first events, which repeat the one learned, and the stream from the last such event.
+
+        No texts where another event stands between them. Splitting at single bytes and comparing all at once takes a
+        fraction of the time of looking for what stands between two texts.
+        """
+        between = self._tail + b"\n\n" + begin
+        end = stream.rfind(between)
+        if end < 0:
+            return [], stream
+        end += len(self._tail)
+        text = itemgetter(slice(len(begin), -len(self._tail)))
+        pieces = list(map(text, stream[:end].split(b"\n")[::2]))
+        if begin + between.join(pieces) + self._tail != stream[:end]:
+            return [], stream
+        return pieces, stream[end + 2 :]
 
     def piece(self, data: bytes) -> str | None:
         """Return the text of an event that repeats the one learned, else None."""

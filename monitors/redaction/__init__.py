@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TypeAlias
+from operator import is_
+from typing import TypeAlias, TypeVar
 
 import regex
 
-from monitors.records import CaptureInfo, Context, Sample, Supplement, ToolCall
+from monitors.records import CaptureInfo, Context, Message, PromptPart, Sample, Supplement, ToolCall, changed
 from monitors.redaction.phones import phones
 from monitors.redaction.pii import addresses, cards, emails, ibans
 from monitors.redaction.secrets import secrets
 from monitors.redaction.spans import Span, resolve
+from monitors.text_cache import TextCache
 
+_T = TypeVar("_T")
 Finder: TypeAlias = Callable[[str], Iterator[Span]]
 
 # In this order the more specific comes first.
@@ -32,10 +35,6 @@ PATTERN_S = 0.1
 _MILLION = 1_000_000
 _REMEMBERED = 200
 """Instructions whose redacted text is remembered: of at most 33 KB each."""
-_CLEAN_FROM = 200
-"""Characters from which a text without anything to redact is remembered; a shorter one is searched as fast."""
-_MOST_CLEAN = 8192
-"""Hashes of such texts in each of two generations, together 1.5 MB: passages and instructions recur."""
 _NAME = regex.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
@@ -61,25 +60,11 @@ class Redactor:
         self._order = {kind: rank for rank, kind in enumerate([*names, *FINDERS])}
         self._key = blake2b(salt.encode("utf-8", "surrogatepass")).digest()
         self._known: dict[bytes, str] = {}
-        self._clean: set[bytes] = set()
-        self._clean_before: set[bytes] = set()
+        self._clean: TextCache[bool] = TextCache()
         self.withheld = 0
 
     def redact(self, text: str) -> str:
         """Return `text` with placeholders. Never raises; the time grows with the length of the text."""
-        if len(text) < _CLEAN_FROM:
-            return self._redacted(text)
-        key = _key_of(text)
-        if key in self._clean or key in self._clean_before:
-            return text
-        redacted = self._redacted(text)
-        if redacted is text:
-            if len(self._clean) >= _MOST_CLEAN:
-                self._clean, self._clean_before = set(), self._clean
-            self._clean.add(key)
-        return redacted
-
-    def _redacted(self, text: str) -> str:
         try:
             spans = self.spans(text)
         except TimeoutError:
@@ -93,6 +78,15 @@ class Redactor:
             position = span.end
         return "".join([*pieces, text[position:]])
 
+    def _recurring(self, text: str) -> str:
+        """Redact a text of the kind that recurs, as passages do: one without anything to redact is searched once."""
+        if self._clean.get(text):
+            return text
+        redacted = self.redact(text)
+        if redacted is text:
+            self._clean.put(text, value=True)
+        return redacted
+
     def spans(self, text: str) -> list[Span]:
         """Find what is to be replaced, without overlaps. Raises TimeoutError when an own pattern does not end."""
         found = [span for find in self._finders for span in find(text)]
@@ -104,18 +98,18 @@ class Redactor:
 
     def redact_sample(self, sample: Sample) -> Sample:
         """Return the sample with its free text redacted; ids of ours, app and model are no free text."""
-        return replace(
+        return changed(
             sample,
             question=self._optional(sample.question),
             contexts=self._contexts(sample.contexts),
             response=self.redact(sample.response),
             reference=self._optional(sample.reference),
-            tags={name: self.redact(value) for name, value in sample.tags.items()},
+            tags={name: self._recurring(value) for name, value in sample.tags.items()},
             session=self._optional(sample.session),
             context_key=self._optional(sample.context_key),
             capture=None if sample.capture is None else self._capture(sample.capture),
-            history=tuple(replace(one, text=self.redact(one.text)) for one in sample.history),
-            calls=self._calls(sample.calls),
+            history=_each(self._message, sample.history),
+            calls=_each(self._call, sample.calls),
         )
 
     def redact_supplement(self, supplement: Supplement) -> Supplement:
@@ -128,7 +122,7 @@ class Redactor:
             reference=self._optional(supplement.reference),
             label=self._optional(supplement.label),
             comment=self._optional(supplement.comment),
-            calls=None if supplement.calls is None else self._calls(supplement.calls),
+            calls=None if supplement.calls is None else _each(self._call, supplement.calls),
         )
 
     def without_content(self, sample: Sample) -> Sample:
@@ -164,38 +158,46 @@ class Redactor:
     def _optional(self, text: str | None) -> str | None:
         return None if text is None else self.redact(text)
 
-    def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        return tuple(replace(one, name=self.redact(one.name), arguments=self.redact(one.arguments)) for one in calls)
-
     def _contexts(self, contexts: tuple[Context, ...]) -> tuple[Context, ...]:
-        return tuple(
-            replace(
-                one,
-                text=self.redact(one.text),
-                id=self._optional(one.id),
-                source=self._optional(one.source),
-                tool=self._optional(one.tool),
-            )
-            for one in contexts
+        return _each(self._context, contexts)
+
+    def _context(self, one: Context) -> Context:
+        return changed(
+            one,
+            text=self._recurring(one.text),
+            id=one.id and self._recurring(one.id),
+            source=one.source and self._recurring(one.source),
+            tool=one.tool and self._recurring(one.tool),
         )
+
+    def _message(self, one: Message) -> Message:
+        return changed(one, text=self._recurring(one.text))
+
+    def _call(self, one: ToolCall) -> ToolCall:
+        return changed(one, name=self._recurring(one.name), arguments=self.redact(one.arguments))
 
     def _capture(self, capture: CaptureInfo) -> CaptureInfo:
         """Offsets stay those in the request, independent of placeholder lengths."""
-        return replace(
+        return changed(
             capture,
-            marker=self._optional(capture.marker),
-            reason=self._optional(capture.reason),
-            parts=tuple(replace(one, text=self._repeated(one.text)) if one.text else one for one in capture.parts),
+            marker=capture.marker and self._recurring(capture.marker),
+            reason=capture.reason and self._recurring(capture.reason),
+            parts=_each(self._part, capture.parts),
         )
+
+    def _part(self, one: PromptPart) -> PromptPart:
+        return changed(one, text=self._repeated(one.text)) if one.text else one
 
     def _repeated(self, text: str) -> str:
         """Redact a text that mostly was redacted before: an app sends the same instructions with every request."""
+        if self._clean.get(text):
+            return text
         key = _key_of(text)
         if (known := self._known.get(key)) is not None:
             return known
         withheld = self.withheld
-        redacted = self.redact(text)
-        if self.withheld == withheld:
+        redacted = self._recurring(text)
+        if self.withheld == withheld and redacted is not text:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = redacted
@@ -208,6 +210,12 @@ class Redactor:
     def _hash(self, kind: str, value: str) -> str:
         said = f"{kind}\0{value}".encode("utf-8", "surrogatepass")
         return blake2b(said, key=self._key, digest_size=16).hexdigest()
+
+
+def _each(redact: Callable[[_T], _T], records: tuple[_T, ...]) -> tuple[_T, ...]:
+    """Redact each record; without a change, return the tuple itself."""
+    found = tuple(map(redact, records))
+    return records if all(map(is_, found, records)) else found
 
 
 def _key_of(text: str) -> bytes:

@@ -14,11 +14,12 @@ from itertools import islice
 import phonenumbers
 from phonenumbers import PhoneNumber, ValidationResult
 
-from monitors.redaction.spans import Span
+from monitors.redaction.spans import Span, holds
 
 MAX_CHECKS = 2000
 _BETWEEN = r" ().\-/\u00a0\u202f\u2011"
 _RUN = re.compile(rf"[0-9+(][0-9{_BETWEEN}]{{5,}}+")
+may_hold_a_number = holds("0" * 6, " ().-/\u00a0\u202f\u2011")
 _GROUP = re.compile(r"[0-9]+")
 _DASH = r"[-. \u00a0\u202f\u2011]"
 _AMERICAN = rf"(?:1{_DASH})?(?:\([2-9][0-9]{{2}}\) ?|[2-9][0-9]{{2}}{_DASH})[2-9][0-9]{{2}}{_DASH}[0-9]{{4}}"
@@ -45,6 +46,8 @@ _FEWEST, _FEWEST_ABROAD, _FEWEST_WITH_TRUNK, _TRUNK_MOST, _ANNOUNCED_MOST, _MOST
 
 def phones(text: str) -> Iterator[Span]:
     """Telephone numbers; the value is the number within its country, so that +44 20 ... and 020 ... are the same."""
+    if not may_hold_a_number(text):
+        return
     checks = _Checks()
     for run in _RUN.finditer(text):
         start, end = run.span()

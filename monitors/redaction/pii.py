@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from stdnum import iban as iban_numbers
 from stdnum import luhn
 
-from monitors.redaction.spans import Span
+from monitors.redaction.spans import Span, holds
 
 _SPACE = " \u00a0\u202f"
 
@@ -24,6 +24,7 @@ _CARD = re.compile(
     rf"[2-6][0-9]{{3}}(?:([{_SPACE}-])(?:[0-9]{{4}}\1[0-9]{{4}}\1[0-9]{{1,4}}(?:\1[0-9]{{3}})?|[0-9]{{6}}\1[0-9]{{4,5}})"
     r"|[0-9]{10,15})(?![\w]|[.-][0-9])"
 )
+may_hold_a_card = holds("0" * 12, f"{_SPACE}-")
 _ISSUERS = re.compile(
     r"4[0-9]{15}(?:[0-9]{3})?"
     r"|5[1-5][0-9]{14}|2(?:22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{12}"
@@ -37,6 +38,7 @@ _ISSUERS = re.compile(
 
 # It begins with its check digits, which are rarer than letters: looking for two letters takes four times as long.
 _IBAN_REST = re.compile(rf"[0-9](?<=[A-Za-z]{{2}}[0-9])[0-9](?:[{_SPACE}-]?[A-Za-z0-9]){{11,30}}")
+may_hold_an_iban = holds("aa00")
 _COUNTRY = 2
 # fmt: off
 _IBAN_LENGTHS = {
@@ -70,7 +72,7 @@ _V4_DIGITS, _LOOK_BACK = 3, 24
 
 def emails(text: str) -> Iterator[Span]:
     """Addresses; a user's password in a URL (`://user:password@host`) and a file name (`logo@2x.png`) are none."""
-    if "@" not in text and "%40" not in text:
+    if "@" not in text and ("%" not in text or "%40" not in text):
         return
     done = 0
     for found in _DOMAIN.finditer(text):
@@ -98,7 +100,7 @@ def _is_password(text: str, start: int) -> bool:
 
 def cards(text: str) -> Iterator[Span]:
     """Payment cards: an issuer's prefix and length, grouped as cards are, and a right check digit."""
-    for found in _CARD.finditer(text):
+    for found in _CARD.finditer(text) if may_hold_a_card(text) else ():
         digits = "".join(filter(str.isdigit, found[0]))
         if not _ISSUERS.fullmatch(digits) or not _starts_apart(text, found.start()):
             continue
@@ -108,6 +110,8 @@ def cards(text: str) -> Iterator[Span]:
 
 def ibans(text: str) -> Iterator[Span]:
     """IBANs with the length their country prescribes and a right checksum, in groups or not."""
+    if not may_hold_an_iban(text):
+        return
     position = 0
     while (found := _IBAN_REST.search(text, position)) is not None:
         position = found.start() + 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from string import ascii_letters, digits
 from typing import NamedTuple
+
+_CLASSES = bytes.maketrans(f"{ascii_letters}{digits}".encode(), b"a" * len(ascii_letters) + b"0" * len(digits))
 
 
 class Span(NamedTuple):
@@ -37,3 +40,21 @@ def resolve(spans: Iterable[Span], order: dict[str, int]) -> list[Span]:
             winner, best = span, rank
         joined[-1] = winner._replace(start=last.start, end=max(last.end, span.end))
     return joined
+
+
+def holds(form: str, between: str = "") -> Callable[[str], bool]:
+    """Return a quick check whether a text has ASCII letters ("a") and digits ("0") in the order of `form`.
+
+    The characters of `between` do not count. It never misses such a place, but may see one where there is none: in
+    UTF-8, the characters outside ASCII that share a byte with one of `between` may not count either.
+
+    >>> holds("000000", " -")("No. 12-34 56"), holds("000000", " -")("No. 12, 34, 56")
+    (True, False)
+    """
+    wanted, passed_over = form.encode(), between.encode() or None
+
+    def check(text: str) -> bool:
+        said = text.encode("utf-8", "surrogatepass")
+        return wanted in (said.translate(_CLASSES, passed_over) if passed_over else said.translate(_CLASSES))
+
+    return check

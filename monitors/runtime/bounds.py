@@ -10,7 +10,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from monitors.records import CaptureInfo, Context, Links, Message, PromptPart, Sample, Supplement, ToolCall, Usage
+from monitors.records import (
+    CaptureInfo,
+    Context,
+    Links,
+    Message,
+    PromptPart,
+    Sample,
+    Supplement,
+    ToolCall,
+    Usage,
+    changed,
+)
 
 MAX_PASSAGES = 200
 MAX_BYTES = 1_000_000
@@ -60,6 +71,8 @@ MAX_LINKS = 8
 MAX_REASON = 300
 """Characters of the reason why an extractor decided as it did."""
 _MARK = 17
+_WIDEST = 4
+"""Bytes of UTF-8 of the widest character."""
 _UNFIT = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff0-\uffff]"
 )
@@ -201,6 +214,8 @@ def bounded_passages(contexts: tuple[Context, ...]) -> tuple[Context, ...]:
 
 def bounded_passage(context: Context) -> Context:
     """Return a passage whose id, source and tool are bounded."""
+    if context.id is None and context.source is None and context.tool is None:
+        return context
     name, source = optional_name(context.id, MAX_PASSAGE_NAME), optional_name(context.source, MAX_PASSAGE_NAME)
     tool = optional_name(context.tool)
     if name == context.id and source == context.source and tool == context.tool:
@@ -250,15 +265,13 @@ def bounded_transcript(transcript: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _shortened_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    return tuple(
-        one if len(one.text) <= MAX_HISTORY_TEXT else replace(one, text=one.text[:MAX_HISTORY_TEXT]) for one in messages
-    )
+    return tuple(changed(one, text=one.text[:MAX_HISTORY_TEXT]) for one in messages)
 
 
 def bounded_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Return the first tool calls, their names and arguments cut."""
     return tuple(
-        replace(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]) for one in calls[:MAX_CALLS]
+        changed(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]) for one in calls[:MAX_CALLS]
     )
 
 
@@ -302,7 +315,10 @@ def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
         parts = tuple(replace(one, role=bounded_name(one.role)) for one in parts)
     if len(parts) > MAX_PARTS:
         parts = _most_telling(parts)
-    if (most := _level([_size(one.text) for one in parts if one.text], MAX_INSTRUCTION_BYTES)) is not None:
+    texts = [one.text for one in parts if one.text]
+    many = _WIDEST * sum(map(len, texts)) > MAX_INSTRUCTION_BYTES
+    most = _level(map(_size, texts), MAX_INSTRUCTION_BYTES) if many else None
+    if most is not None:
         parts = tuple(_shortened(one, most, margin) for one in parts)
     if parts is capture.parts:
         return capture

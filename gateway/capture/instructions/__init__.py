@@ -22,6 +22,7 @@ from gateway.capture.instructions.directives import BEFORE_A_COMMAND, LENGTH_OF_
 from gateway.capture.instructions.english import ENGLISH
 from gateway.capture.instructions.latin import GERMAN, ROMANCE
 from gateway.capture.instructions.wide import WIDE
+from monitors.text_cache import TextCache
 
 Role = Literal["system", "user"]
 
@@ -72,17 +73,45 @@ class _Zones(NamedTuple):
         return (self.start,) if self.whole else (self.start, self.end)
 
 
-def starts_of(low: str) -> set[str]:
-    """Return what the words of a text begin with: a look at these spares most texts everything else."""
-    return set(map(_start, low.split()))
+class WordStarts:
+    """Finds which of some beginnings the words of a text have: a look at these spares most texts everything else.
+
+    What was found in a long line is kept: instructions and the first passages behind them recur.
+    """
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        self._wanted = wanted
+        self._lines: TextCache[frozenset[str]] = TextCache()
+
+    def of(self, low: str) -> frozenset[str]:
+        """Return the wanted beginnings in a text in small letters."""
+        return self._wanted.intersection(map(_start, low.split()))
+
+    def of_lines(self, low: str) -> frozenset[str]:
+        """Return the same for a text whose lines recur."""
+        found = []
+        for line in low.split("\n"):
+            known = self._lines.get(line)
+            if known is None:
+                known = self.of(line)
+                self._lines.put(line, known)
+            found.append(known)
+        return frozenset().union(*found)
+
+
+_starts = WordStarts(_FIRST | _VERBS | _STEMS)
 
 
 def asked_for(text: str, role: Role) -> Kind | None:
     """Say what a message asks the model to produce beside answers; None for anything else. Linear, never raises."""
     first = _START[role]
     start, end = text[:first].lower(), text[-_END:].lower() if len(text) > first else ""
+    lead = start[:_LEAD]
+    for words in _PLAINLY:
+        if words in lead:
+            return None
     both = f"{start} {end}"
-    starts = starts_of(both)
+    starts = _starts.of_lines(start) | _starts.of(end)
     verbs, stems = starts & _VERBS, starts & _STEMS
     tried = {index for stem in stems & _FIRST for index in _AT[stem]}
     candidates = [one for one in map(DIRECTIVES.__getitem__, sorted(tried)) if _may_fit(one, verbs, stems, both)]
@@ -90,17 +119,13 @@ def asked_for(text: str, role: Role) -> Kind | None:
         candidates += [one for one in _ANYWHERE if all(any(stem in both for stem in stems) for stems in one.stems)]
     if not candidates:
         return None
-    lead = start[:_LEAD]
-    for words in _PLAINLY:
-        if words in lead:
-            return None
     zones = _Zones(_tidy(start), _tidy(end), not end)
     if role == "user" and _is_a_command(zones.start):
         return "query_generation"
     return next(_kinds(zones, role, candidates, short=len(text) <= _SHORT), None)
 
 
-def _may_fit(directive: Directive, verbs: set[str], stems: set[str], text: str) -> bool:
+def _may_fit(directive: Directive, verbs: frozenset[str], stems: frozenset[str], text: str) -> bool:
     if directive.starts.isdisjoint(verbs):
         return False
     for group in directive.stems:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from gateway.contexts import Extraction
 from gateway.contexts.learning.frames import frame_of
@@ -43,8 +42,11 @@ class LearnedCapture:
 def _extraction(request: Request, found: Found) -> Extraction:
     template = found.template
     explicit = request.explicit.question if request.explicit else None
-    kept = extraction(
-        explicit or found.question, found.contexts, source=SOURCE, marker=f"learned template {template.version}"
+    return extraction(
+        explicit or found.question,
+        found.contexts,
+        source=SOURCE,
+        marker=f"learned template {template.version}",
+        confidence=CONFIDENCE,
+        reason=f"the app's own prompt, learned from {template.seen} requests",
     )
-    reason = f"the app's own prompt, learned from {template.seen} requests"
-    return replace(kept, confidence=CONFIDENCE, reason=reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -35,8 +34,14 @@ class StructureExtractor:
         conversation = Conversation(turns_of(request))
         found = conversation.reading()
         if found is not None:
-            kept = extraction(found.question, found.contexts, source="structure", marker=found.how)
-            return replace(kept, confidence=round(found.confidence, _DIGITS), reason=found.reason)
+            return extraction(
+                found.question,
+                found.contexts,
+                source="structure",
+                marker=found.how,
+                confidence=round(found.confidence, _DIGITS),
+                reason=found.reason,
+            )
         if (question := conversation.question_without_passages()) is not None:
             reason = "the prompt's place for passages is empty"
             return Extraction(question=question, contexts=(), source="structure", confidence=EMPTY, reason=reason)

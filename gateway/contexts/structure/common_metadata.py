@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from gateway.contexts.structure.passage_metadata import SENTENCE_END, TEXT_LABEL, CleanedPassage, clean, unquoted
+from monitors.text_cache import TextCache
 
-_T = TypeVar("_T")
 _TWO = 2
 _COMPARED = 40
 _BEGINNING = 2_000
@@ -114,11 +113,17 @@ def _without_brackets(cleaned: Sequence[CleanedPassage], texts: Sequence[str]) -
 
 def _brackets(texts: Sequence[str]) -> list[re.Match[str]] | None:
     """Match the name in brackets that each text begins with; None when one of them begins otherwise."""
-    found = [one for text in texts if (one := _BRACKET.match(text)) is not None]
-    return found if len(found) == len(texts) else None
+    found = []
+    for text in texts:
+        if (one := _BRACKET.match(text)) is None:
+            return None
+        found.append(one)
+    return found
 
 
 def _without_words_and_ids(cleaned: Sequence[CleanedPassage], texts: Sequence[str]) -> bool:
+    if _WORD_AND_ID.match(texts[0]) is None:
+        return False
     found = [one for text in texts if (one := _WORD_AND_ID.match(text)) is not None]
     if len(found) < len(texts) or len({one["word"] for one in found}) > 1:
         return False
@@ -190,27 +195,73 @@ def _take(cleaned: Sequence[CleanedPassage], said: Sequence[tuple[str, int]]) ->
         one.text = unquoted(clean(one.text[end:]).text.lstrip(":： \t"))
 
 
+class _Signs:
+    """What one passage's text has that may be text the app added; a function of the text alone."""
+
+    __slots__ = (
+        "form",
+        "headed",
+        "keys",
+        "last",
+        "last_form",
+        "lines",
+        "marked",
+        "named",
+        "place",
+        "prefixed",
+        "short",
+        "sign",
+        "tagged",
+        "titled",
+    )
+
+    def __init__(self, text: str) -> None:
+        head, lines = text.lstrip()[:80], text.strip().split("\n")
+        first, last = lines[0], lines[-1].strip()
+        self.marked = _begins_with_keys(text) or _at_a_line(_LETTERED, text) or _opens_yaml(text)
+        self.headed = _at_a_line(_HEADING, text)
+        self.sign = head[:1]
+        self.tagged = _LEFT_TAG.search(text[-60:]) is not None
+        self.prefixed = _PREFIX.match(head) is not None
+        self.named = _NAMED.match(head) is not None
+        self.lines = len(lines)
+        self.form, self.short = _form(first), _are_short([first], _TITLE)
+        self.last, self.last_form = last[:3], _form(last)
+        near = (*lines[:4], *lines[-3:])
+        self.keys = frozenset(key["key"] for line in near if (key := _LINE_KEY.match(line)) is not None)
+        self.place = _names_a_place(text)
+        self.titled = _is_titled(lines)
+
+
+_signs: TextCache[_Signs] = TextCache()
+
+
+def _signs_of(text: str) -> _Signs:
+    if (known := _signs.get(text)) is None:
+        known = _Signs(text)
+        _signs.put(text, known)
+    return known
+
+
 def has_leftover_metadata(texts: Sequence[str], *, closed: bool = False) -> bool:
     """Whether passages still contain text the app added: a prefix, a title, a last line of one form, a tag."""
     if len(texts) > _COMPARED:
         texts = [*texts[:_COMPARED], texts[-1]]
     if len(texts) > 1 and are_questions_with_answers(texts):
         return False
-    if any(map(_begins_with_keys, texts)):
-        return True
-    if any(_at_a_line(_LETTERED, one) or _opens_yaml(one) for one in texts):
+    found = list(map(_signs_of, texts))
+    if any(one.marked for one in found):
         return True
     if len(texts) < _TWO:
         return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] in ("<", "{", "[")
-    if not closed and _at_a_line(_HEADING, texts[-1]) and not any(_at_a_line(_HEADING, one) for one in texts[:-1]):
+    if not closed and found[-1].headed and not any(one.headed for one in found[:-1]):
         return True
-    rows = [one.strip().split("\n") for one in texts]
     return (
-        _begin_alike(texts, closed=closed)
-        or _have_lines_alike(rows, closed=closed)
-        or _share_a_key(rows)
-        or _mostly(_names_a_place, texts)
-        or _mostly(_is_titled, rows)
+        _begin_alike(found, closed=closed)
+        or _have_lines_alike(found, closed=closed)
+        or _share_a_key(found)
+        or _mostly([one.place for one in found])
+        or _mostly([one.titled for one in found])
     )
 
 
@@ -234,41 +285,37 @@ def _begins_with_keys(text: str) -> bool:
     return len(lines) > _TWO and all(_PREFIX.match(line) for line in lines[:2])
 
 
-def _begin_alike(texts: Sequence[str], *, closed: bool) -> bool:
+def _begin_alike(found: Sequence[_Signs], *, closed: bool) -> bool:
     """Whether all begin with the same punctuation or with a prefix each, or one ends with a tag."""
-    heads = [one.lstrip()[:80] for one in texts]
     signs = _SIGNS if not closed else _SIGNS - _MARKDOWN_SIGNS
-    alike = len({one[:1] for one in heads}) == 1 and heads[0][:1] in signs
-    if alike or any(_LEFT_TAG.search(one[-60:]) for one in texts) or all(map(_PREFIX.match, heads)):
+    alike = len({one.sign for one in found}) == 1 and found[0].sign in signs
+    if alike or any(one.tagged for one in found) or all(one.prefixed for one in found):
         return True
-    return not closed and 2 * sum(_NAMED.match(one) is not None for one in heads) > len(heads)
+    return not closed and _mostly([one.named for one in found])
 
 
-def _have_lines_alike(rows: Sequence[Sequence[str]], *, closed: bool) -> bool:
+def _have_lines_alike(found: Sequence[_Signs], *, closed: bool) -> bool:
     """Whether all begin with a title or end with a line of the same form, or only the last has several lines."""
-    if not all(len(one) > 1 for one in rows):
-        return not closed and len(rows) > 1 and len(rows[-1]) > 1 and _only_last_has_lines(rows)
-    firsts = [one[0] for one in rows]
-    forms = {_form(one) for one in firsts}
-    titled = len(forms) == 1 and _are_short(firsts, _TITLE) and not (closed and forms & _OWN_HEADINGS)
-    lasts = [one[-1].strip() for one in rows]
-    return titled or (len({one[:3] for one in lasts}) == 1 and not (closed and _form(lasts[0])))
+    if not all(one.lines > 1 for one in found):
+        return not closed and found[-1].lines > 1 and all(one.lines == 1 for one in found[:-1])
+    forms = {one.form for one in found}
+    titled = len(forms) == 1 and all(one.short for one in found) and not (closed and forms & _OWN_HEADINGS)
+    return titled or (len({one.last for one in found}) == 1 and not (closed and found[0].last_form))
 
 
-def _share_a_key(rows: Sequence[Sequence[str]]) -> bool:
+def _share_a_key(found: Sequence[_Signs]) -> bool:
     """Whether lines of two passages begin with the same `Key:`, which is metadata rather than content."""
     seen: set[str] = set()
-    for lines in rows:
-        keys = {key["key"] for line in (*lines[:4], *lines[-3:]) if (key := _LINE_KEY.match(line)) is not None}
-        if seen & keys:
+    for one in found:
+        if seen & one.keys:
             return True
-        seen |= keys
+        seen |= one.keys
     return False
 
 
-def _mostly(holds: Callable[[_T], object], among: Sequence[_T]) -> bool:
-    """Whether the predicate holds for more than half."""
-    return 2 * sum(1 for one in among if holds(one)) > len(among)
+def _mostly(among: Sequence[bool]) -> bool:
+    """Whether more than half are true."""
+    return 2 * sum(among) > len(among)
 
 
 def _names_a_place(text: str) -> bool:
@@ -283,7 +330,3 @@ def _is_titled(lines: Sequence[str]) -> bool:
     """Whether the first or the last of several lines looks like a title: short, no sentence, no markup."""
     ends = (lines[0], lines[-1]) if len(lines) > 1 else ()
     return any(len(one) <= _TITLE and not SENTENCE_END.search(one) and not _form(one) for one in ends)
-
-
-def _only_last_has_lines(rows: Sequence[Sequence[str]]) -> bool:
-    return all(len(one) == 1 for one in rows[:-1])

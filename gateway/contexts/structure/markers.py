@@ -11,6 +11,7 @@ from gateway.contexts.structure.labels import label_kind
 from gateway.contexts.structure.passage_metadata import META_LINE, NAME_ONLY, TEXT_LABEL, clean
 from gateway.contexts.structure.word_index import IndexedText
 from monitors.records import Context
+from monitors.text_cache import TextCache
 
 MOST_MARKERS = 400
 _METADATA_LINES = 12
@@ -432,7 +433,13 @@ def printed_objects(text: str) -> list[str]:
     return texts
 
 
+_metadata: TextCache[bool] = TextCache()
+
+
 def is_metadata(paragraph: str) -> bool:
     """Return whether each line of a paragraph is passage metadata, `Key: value`."""
-    lines = paragraph.strip("\n").split("\n")
-    return len(lines) <= _METADATA_LINES and all(META_LINE.fullmatch(line) for line in lines)
+    if (known := _metadata.get(paragraph)) is None:
+        lines = paragraph.strip("\n").split("\n")
+        known = len(lines) <= _METADATA_LINES and all(META_LINE.fullmatch(line) for line in lines)
+        _metadata.put(paragraph, known)
+    return known

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.contexts.parse import decoded, read
 from monitors.records import Context
+from monitors.text_cache import TextCache
 
 _META = (
     r"title|source|sources|url|uri|link|file|filename|file[ _]?name|file[ _]?path|path|document|doc|document[ _]name|"
@@ -111,6 +112,13 @@ class CleanedPassage:
         self.label = ""
         self.aside = ""
 
+    def copy(self) -> CleanedPassage:
+        one = CleanedPassage(self.text)
+        one.source, one.identity, one.score = self.source, self.identity, self.score
+        one.meta, one.leading, one.odd, one.fenced = self.meta, self.leading, self.odd, self.fenced
+        one.label, one.aside = self.label, self.aside
+        return one
+
     def context(self) -> Context:
         return Context(text=self.text, id=self.identity, source=self.source, score=self.score)
 
@@ -131,10 +139,21 @@ class CleanedPassage:
             self.score = _number(value)
 
 
+_known: TextCache[CleanedPassage] = TextCache()
+
+
 def clean(text: str, *, number: str | None = None) -> CleanedPassage:
     """Strip rules, fences, leading and trailing metadata, the text's label and quotes around it."""
-    one = CleanedPassage(text)
+    if (known := _known.get(text)) is None:
+        known = _cleaned(text)
+        _known.put(text, known)
+    one = known.copy()
     one.identity = number
+    return one
+
+
+def _cleaned(text: str) -> CleanedPassage:
+    one = CleanedPassage(text)
     one.text = _unfenced(one.text)
     _leading(one)
     one.leading = one.meta
