@@ -59,6 +59,4 @@ def _bounded(name: str) -> str:
 
 
 def _digest(text: str, salt: str) -> str:
-    return blake2b(
-        text.encode("utf-8", "surrogatepass"), key=salt.encode()[:64], digest_size=_DIGEST_BYTES
-    ).hexdigest()
+    return blake2b(text.encode("utf-8", "surrogatepass"), key=salt.encode()[:64], digest_size=_DIGEST_BYTES).hexdigest()

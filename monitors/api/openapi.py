@@ -24,6 +24,7 @@ from monitors.analysis.ab_compare import Compared
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
+from monitors.analysis.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
 from monitors.records import Alert, Failed, Sample, Score, Skipped, Supplement
 from monitors.storage.stores import Point
@@ -45,6 +46,7 @@ _ANSWERS = (
     Score,
     Silence,
     Skipped,
+    SourceReport,
     StoredTemplate,
     Supplement,
     Version,
@@ -212,6 +214,11 @@ _OPERATIONS = {
     ),
     ("get", "/api/labels"): _Operation(
         summary="The judge compared with human labels", answer=_many(_ref(Labelled)), errors=(400,)
+    ),
+    ("get", "/api/sources"): _Operation(
+        summary="Sources of an app's passages: uses, citations, contradictions, effect on scores",
+        answer=_with(SourceReport, total_sources=_COUNT),
+        errors=(400,),
     ),
     ("get", "/api/exchanges"): _Operation(summary="Stored evaluations", answer=_many(_ref(Point)), errors=(400,)),
     ("get", "/api/exchanges/{exchange_id}"): _Operation(

@@ -137,8 +137,11 @@ def _tested(some: Retrievals) -> _Tested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tested:
-    """The arrays of a test: `bets` are smaller where an exchange stands for fewer others, `shares` add up to 1 over a
-    cluster, `pairs` are tested, and `everything` says who got what."""
+    """The arrays of a test.
+
+    `bets` are smaller where an exchange stands for fewer others, `shares` add up to 1 over a cluster, `pairs` are
+    tested, and `everything` says who got what.
+    """
 
     badness: Array
     bets: Array

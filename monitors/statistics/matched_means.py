@@ -54,34 +54,36 @@ def matched_means(some: Retrievals) -> MatchedMeans:
     ([2], [0.3], [0.9])
     """
     groups = int(some.strata.max(initial=0)) + 1
-    weights = some.rates.min(initial=1.0) / some.rates
-    totals = [np.bincount(some.strata, weights=one, minlength=groups) for one in _moments(weights, some.scores)]
+    weights: Array = some.rates.min(initial=1.0) / some.rates
     keys, cell = np.unique(some.columns * groups + some.strata[some.rows], return_inverse=True)
-    inside = [np.bincount(cell, weights=one[some.rows]) for one in _moments(weights, some.scores)]
     source, stratum = keys // groups, keys % groups
-    outside = [total[stratum] - part for total, part in zip(totals, inside, strict=True)]
-    counts = np.bincount(cell, minlength=len(keys))
-    matched = np.bincount(some.strata, minlength=groups)[stratum] > counts
+    moments = _moments(weights, some.scores)
+    inside = [_sums(cell, one[some.rows], len(keys)) for one in moments]
+    outside = [_sums(some.strata, one, groups)[stratum] - part for one, part in zip(moments, inside, strict=True)]
+    counts = _sums(cell, np.ones(len(cell)), len(keys))
+    others: Array = _sums(some.strata, np.ones(len(some.scores)), groups)[stratum] - counts
+    matched = others > 0.0
 
     def added(values: Array) -> Array:
-        return np.bincount(source[matched], weights=values[matched], minlength=some.size)
+        return _sums(source[matched], values[matched], some.size)
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean_in, mean_out = inside[1] / inside[0], outside[1] / outside[0]
-        weight = added(inside[0])
-        quota = inside[0] / weight[source]
-        n = added(counts.astype(np.float64))
-        spread = (0.25 + added(counts * _variance(inside))) / (n + 1.0)
-        others = np.bincount(some.strata, minlength=groups)[stratum] - counts
-        spread_out = (0.25 + others * _variance(outside)) / (others + 1.0)
-        of_source = spread * added(inside[3]) / weight**2
-        of_others = added(quota**2 * spread_out * outside[3] / outside[0] ** 2)
+        weight, n = added(inside[0]), added(counts)
+        quota: Array = inside[0] / weight[source]
+        spread: Array = (0.25 + added(counts * _variance(inside))) / (n + 1.0)
+        spread_of_others: Array = (0.25 + others * _variance(outside)) / (others + 1.0)
+        of_source: Array = spread * added(inside[3]) / weight**2
+        of_others = added(quota**2 * spread_of_others * outside[3] / outside[0] ** 2)
         return MatchedMeans(
             n=n.astype(np.intp),
             with_source=added(inside[1]) / weight,
-            without=added(quota * mean_out),
-            se=np.where(n > 0, np.sqrt(of_source + of_others), np.nan),
+            without=added(quota * outside[1] / outside[0]),
+            se=np.where(n > 0.0, np.sqrt(of_source + of_others), np.nan),
         )
+
+
+def _sums(places: NDArray[np.intp], values: Array, size: int) -> Array:
+    return np.bincount(places, weights=values, minlength=size).astype(np.float64)
 
 
 def _moments(weights: Array, scores: Array) -> tuple[Array, Array, Array, Array]:
@@ -90,4 +92,5 @@ def _moments(weights: Array, scores: Array) -> tuple[Array, Array, Array, Array]
 
 def _variance(moments: list[Array]) -> Array:
     total, first, second, _ = moments
-    return np.maximum(0.0, second / total - (first / total) ** 2)
+    found: Array = np.maximum(0.0, second / total - (first / total) ** 2)
+    return found

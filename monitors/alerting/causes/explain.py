@@ -37,8 +37,8 @@ def explain(
     confined to one slice, the last three are sought in that slice. Without anchors (`judge` is None) a drop of every
     judged metric and of nothing else stays "unknown"; so does a drop of answers and retrieval together while the
     anchors are being judged. "retrieval" and "generation" must also be likely beside their alternatives (`weighing`),
-    and a drop confined to exchanges that got one document, with contradictions, is "retrieval" (`passages`, by
-    sample id).
+    and a drop confined to exchanges that got one document, with contradictions or where the document was in use
+    before, is "retrieval" (`passages`, by sample id).
 
     Means are Hajek's with normal intervals (both sides are closed). The level is split over all comparisons, so that
     together they are wrong in 5 % of cases if scores are independent. `lower_is_better` only affects the wording.
@@ -89,6 +89,7 @@ def _in_app(
         found = retrieval_or_generation.blamed(part, alpha, words, place)
         if found is not None:
             found = weighing.weighed(found, part, words, judge=judge, place=place)
+            found = documents.placed(found, suspects, inside.drop)
             seen = sum(one.sample_id in passages for one in inside.drop.since)
             return documents.doubted(found, suspects, inside.drop, words, seen=seen)
     return None
