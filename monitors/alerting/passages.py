@@ -55,7 +55,8 @@ def _passages(sample: Sample, evaluations: Iterable[Evaluation], *, quote: bool,
     known = passage_names(sample, salt=salt)
     names = frozenset(one if quote else _hashed(one, salt) for one in known if one)
     verdicts = passage_verdicts(evaluations)
-    return Passages(documents=names, contradicted=verdicts and verdicts.any_contradiction) if names else None
+    contradicted = None if verdicts is None else verdicts.any_contradiction
+    return Passages(documents=names, contradicted=contradicted) if names else None
 
 
 def _hashed(name: str, salt: str) -> str:

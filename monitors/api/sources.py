@@ -20,6 +20,7 @@ def source_handlers(reports: SourceReports) -> list[Any]:
 
     @get("/api/sources")
     async def sources(
+        *,
         app: FromQuery[str],
         metric: FromQuery[str | None] = None,
         source: FromQuery[str | None] = None,

@@ -18,6 +18,7 @@ from litestar.response import Redirect, Template
 from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange_prompt import prompt_of
 from dashboards.web.views.exchange_text import MOST, SHOWN, SIGNS, read
+from dashboards.web.views.sources import source_link
 from monitors.analysis.prompt_text import HASHED
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
 from monitors.storage.stores import Store
@@ -219,6 +220,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             signs=SIGNS,
             lower=await site.lower_is_better(),
             hashed=is_hashed(sample),
+            source_links=[source_link(sample.app, name) for name in site.sources.names(sample)],
             here=here,
             everything=everything,
             lengths={"label": MAX_LABEL, "comment": MAX_COMMENT, "reference": MAX_REFERENCE},

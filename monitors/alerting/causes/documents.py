@@ -158,21 +158,26 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | N
     )
 
 
-def placed(found: Explanation, some: Sequence[Suspect], drop: Fall) -> Explanation:
-    """Add to the cause "retrieval" the document that most of the drop is confined to, if there is one."""
-    if found.cause != "retrieval" or drop.contrast is None:
-        return found
+def confined_to(drop: Fall, some: Sequence[Suspect]) -> Suspect | None:
+    """Return the document that most of the drop is confined to, and low scores point at; None without one."""
+    if drop.contrast is None:
+        return None
     contrast, alpha = drop.contrast, ALPHA / max(len(some), 1)
-    source = next((one for one in some if one.pointed_at and one.confines(contrast, alpha)), None)
+    return next((one for one in some if one.pointed_at and one.confines(contrast, alpha)), None)
+
+
+def placed(found: Explanation, source: Suspect | None) -> Explanation:
+    """Add the document that most of the drop is confined to; it makes "generation" an "unknown" cause.
+
+    Nothing contradicts it, and it is new: it may be bad, or come with questions that are harder to answer.
+    """
     if source is None:
         return found
-    name = shortened(source.name)
-    return replace(
-        found,
-        detail=f"{source.spread.sentence(name)} {found.detail}",
-        evidence=(*found.evidence, f"low scores with the document {name}"),
-        source=source.name,
-    )
+    sentence = source.spread.sentence(shortened(source.name))
+    if found.cause == "generation":
+        doubt = "It is the answers, the document, or the questions that it comes with."
+        return Explanation(cause="unknown", detail=f"{sentence} {doubt} {found.detail}", source=source.name)
+    return replace(found, detail=f"{sentence} {found.detail}", source=source.name)
 
 
 def doubted(found: Explanation, some: Sequence[Suspect], drop: Fall, words: Words, *, seen: int) -> Explanation:
