@@ -26,7 +26,7 @@ class PassageVerdicts:
 
 
 def passage_verdicts(evaluations: Iterable[Evaluation]) -> PassageVerdicts | None:
-    """Return the verdicts on an exchange's passages; None if no metric with such evidence scored it."""
+    """Return the verdicts on an exchange's passages; None if no evidence of them is stored."""
     judged = False
     cited: set[int] | None = None
     contradicted: set[int] = set()
@@ -34,9 +34,9 @@ def passage_verdicts(evaluations: Iterable[Evaluation]) -> PassageVerdicts | Non
     for one in evaluations:
         if one.metric not in CLAIM_METRICS or not isinstance(one.outcome, Score):
             continue
-        judged = True
         for item in one.outcome.evidence:
             verdict = item.get("verdict")
+            judged = judged or verdict is not None or "contradicted" in item
             if verdict is not None:
                 cited = set() if cited is None else cited
             if verdict == "supported" and cited is not None:

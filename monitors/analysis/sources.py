@@ -218,12 +218,12 @@ def _tested(some: Retrievals | None, alpha: float) -> tuple[Sequence[float], Map
 
 
 class _Groups:
-    """The rates of all exchanges with passages, of the bad and of the good answers among them."""
+    """All exchanges with passages, the bad and the good answers among them."""
 
     def __init__(self, got: Sequence[RetrievedExchange]) -> None:
-        self.everything = [one.rate for one in got]
-        self.bad = [one.rate for one in got if one.passed is False]
-        self.good = [one.rate for one in got if one.passed]
+        self.everything = _Whole([one.rate for one in got])
+        self.bad = _Whole([one.rate for one in got if one.passed is False])
+        self.good = _Whole([one.rate for one in got if one.passed])
 
 
 def _source(
@@ -288,22 +288,28 @@ def _effect(means: MatchedMeans | None, at: int, *, flipped: bool) -> _Effect:
     if means is None or not means.n[at]:
         return _Effect()
     inside, outside = float(means.with_source[at]), float(means.without[at])
-    low, high = (float(bound[at]) for bound in means.interval())
+    low, high = means.interval_of(at)
     if flipped:
         inside, outside, low, high = 1.0 - inside, 1.0 - outside, -high, -low
     return _Effect(int(means.n[at]), inside, outside, inside - outside, max(-1.0, low), min(1.0, high))
 
 
-def _share(part: Sequence[float], whole: Sequence[float]) -> Share | None:
-    """Return the share of the traffic that `part` stands for, from inclusion probabilities; None without a whole."""
-    if not whole:
+class _Whole:
+    """A part of the traffic: `n` exchanges that stand for `total`, from their inclusion probabilities."""
+
+    def __init__(self, rates: Sequence[float]) -> None:
+        self.n = len(rates)
+        self.total = sum(1.0 / rate for rate in rates)
+        self.n_eff = self.total**2 / sum(1.0 / rate**2 for rate in rates) if rates else 0.0
+
+
+def _share(part: Sequence[float], whole: _Whole) -> Share | None:
+    """Return the share of `whole` that exchanges with these inclusion probabilities are; None without a whole."""
+    if not whole.n:
         return None
-    inside = sum(1.0 / rate for rate in part)
-    total = sum(1.0 / rate for rate in whole)
-    n_eff = total**2 / sum(1.0 / rate**2 for rate in whole)
-    ratio = min(1.0, inside / total)
-    low, high = wilson(ratio * n_eff, n_eff)
-    return Share(ratio=ratio, ci_low=low, ci_high=high, n=len(whole))
+    ratio = min(1.0, sum(1.0 / rate for rate in part) / whole.total)
+    low, high = wilson(ratio * whole.n_eff, whole.n_eff)
+    return Share(ratio=ratio, ci_low=low, ci_high=high, n=whole.n)
 
 
 def _trend(got: Sequence[RetrievedExchange], scope: Scope) -> tuple[TrendPart, ...]:

@@ -27,10 +27,11 @@ class MatchedMeans:
     without: Array
     se: Array
 
-    def interval(self, alpha: float = 0.05) -> tuple[Array, Array]:
-        """Return the normal interval of `with_source` - `without`, of level 1 - `alpha`, by source."""
-        half = NormalDist().inv_cdf(1.0 - alpha / 2.0) * self.se
-        return self.with_source - self.without - half, self.with_source - self.without + half
+    def interval_of(self, source: int, alpha: float = 0.05) -> tuple[float, float]:
+        """Return the normal interval of `with_source` - `without` of one source, of level 1 - `alpha`."""
+        half = NormalDist().inv_cdf(1.0 - alpha / 2.0) * float(self.se[source])
+        difference = float(self.with_source[source] - self.without[source])
+        return difference - half, difference + half
 
 
 def matched_means(some: Retrievals) -> MatchedMeans:

@@ -68,7 +68,7 @@ def test_claims_say_which_passages_they_rest_on_and_contradict():
     assert (found.cited, found.contradicted, found.any_contradiction) == ({0, 2}, {1, 3}, True)
 
 
-@pytest.mark.parametrize("some", [[], [evaluation("lexical_groundedness")]])
+@pytest.mark.parametrize("some", [[], [evaluation("lexical_groundedness")], [evaluation("hallucination")]])
 def test_without_a_judge_of_claims_nothing_is_known(some):
     assert passage_verdicts([*some, evaluation("faithfulness", outcome=Skipped("no_claims"))]) is None
 

@@ -116,6 +116,6 @@ def test_the_interval_of_the_difference_covers_it():
         found = matched_means(
             retrievals([{0} if one else {1} for one in has], scores, strata=strata, rates=rng.choice([0.25, 1.0], 500))
         )
-        low, high = found.interval()
-        missed += not low[0] <= -0.2 <= high[0]
+        low, high = found.interval_of(0)
+        missed += not low <= -0.2 <= high
     assert missed <= 25  # 5 % of 300 is 15
