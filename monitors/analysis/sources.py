@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitors.statistics.agreement import wilson
 from monitors.statistics.attribution import ALPHA, Blamed, Retrievals, blamed, log_e_values
-from monitors.statistics.clusters import groups_of
 from monitors.statistics.matched_means import MatchedMeans, matched_means
 from monitors.statistics.weighted_mean import hajek
 
@@ -25,7 +25,6 @@ MAX_WORST = 5
 TREND_PARTS = 12
 PERIODS = 4
 """Parts of the window within which exchanges are compared: a drop of the whole app is not the fault of a new source."""
-_CLUSTERS = ("s:", "q:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +198,6 @@ def retrievals_of(
         return numbers.setdefault((one.topic, one.model, period), len(numbers))
 
     pairs = [(row, index[name]) for row, one in enumerate(scored) for name in {*one.passages} & index.keys()]
-    names = [" ".join(part for part in (one.cluster or "").split() if part.startswith(_CLUSTERS)) for one in scored]
     return Retrievals(
         scores=np.array([one.score for one in scored], dtype=np.float64),
         rates=np.array([one.rate for one in scored], dtype=np.float64),
@@ -207,8 +205,16 @@ def retrievals_of(
         rows=np.array([row for row, _ in pairs], dtype=np.intp),
         columns=np.array([column for _, column in pairs], dtype=np.intp),
         size=len(index),
-        clusters=np.array(groups_of(names), dtype=np.intp),
+        questions=_numbered(scored, "q:"),
+        sessions=_numbered(scored, "s:"),
     )
+
+
+def _numbered(scored: Sequence[RetrievedExchange], kind: str) -> NDArray[np.intp]:
+    """Number the names of one kind in the clusters of exchanges; one without such a name has a number of its own."""
+    numbers: dict[str, int] = {}
+    names = (next((one for one in (each.cluster or "").split() if one.startswith(kind)), each.id) for each in scored)
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.intp)
 
 
 def _tested(some: Retrievals | None, alpha: float) -> tuple[Sequence[float], Mapping[int, Blamed], MatchedMeans | None]:

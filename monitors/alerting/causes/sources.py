@@ -10,7 +10,6 @@ import numpy as np
 
 from monitors.alerting.causes.observations import ALPHA, Observation, percent, share, values_of
 from monitors.statistics.attribution import Retrievals, blamed
-from monitors.statistics.clusters import groups_of
 
 _STRATA = ("topic", "model", "prompt")
 _LOW = 0.1
@@ -49,7 +48,7 @@ def suspicious(since: Sequence[Observation], documents: Mapping[str, frozenset[s
     questions: dict[str, int] = {}
     pairs = [(row, index[name]) for row, one in enumerate(since) for name in sorted(documents[one.sample_id])]
     keys = [tuple(one.strata.get(key, "") for key in _STRATA) for one in since]
-    asked = [f"q:{questions.setdefault(one.question, len(questions))}" if one.question else None for one in since]
+    asked = [questions.setdefault(one.question or one.sample_id, len(questions)) for one in since]
     found = blamed(
         Retrievals(
             scores=np.array(values_of(since)),
@@ -58,7 +57,7 @@ def suspicious(since: Sequence[Observation], documents: Mapping[str, frozenset[s
             rows=np.array([row for row, _ in pairs], dtype=np.intp),
             columns=np.array([column for _, column in pairs], dtype=np.intp),
             size=len(names),
-            clusters=np.array(groups_of(asked), dtype=np.intp),
+            questions=np.array(asked, dtype=np.intp),
         ),
         ALPHA,
     )

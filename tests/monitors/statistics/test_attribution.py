@@ -9,7 +9,7 @@ from monitors.statistics.attribution import Retrievals, blamed, log_e_values
 from monitors.statistics.matched_means import matched_means
 
 
-def retrievals(got, scores, *, strata=None, rates=None, clusters=None, size=None):
+def retrievals(got, scores, *, strata=None, rates=None, questions=None, size=None):
     """Exchanges from the sources that each got."""
     pairs = [(row, source) for row, some in enumerate(got) for source in sorted(some)]
     n = len(got)
@@ -20,7 +20,7 @@ def retrievals(got, scores, *, strata=None, rates=None, clusters=None, size=None
         rows=np.array([row for row, _ in pairs], dtype=np.intp),
         columns=np.array([source for _, source in pairs], dtype=np.intp),
         size=size or 1 + max(source for _, source in pairs),
-        clusters=None if clusters is None else np.asarray(clusters, dtype=np.intp),
+        questions=None if questions is None else np.asarray(questions, dtype=np.intp),
     )
 
 
@@ -70,7 +70,7 @@ def test_a_hard_question_that_is_asked_again_and_again_does_not_blame_its_source
     hard, sources = rng.random(200) < 0.15, rng.integers(60, size=(200, 3))
     scores = np.clip(np.where(hard[asked], rng.normal(0.4, 0.1, 1500), rng.normal(0.9, 0.1, 1500)), 0.0, 1.0)
     got = [{int(one) for one in sources[question]} for question in asked]
-    assert names(retrievals(got, scores, clusters=asked)) == set()
+    assert names(retrievals(got, scores, questions=asked)) == set()
     assert names(retrievals(got, scores)) != set()
 
 
