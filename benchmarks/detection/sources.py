@@ -4,7 +4,8 @@
     .venv/bin/python benchmarks/detection/sources.py --write docs/explanation/sources.md   # between the markers there
 
 Report: scored exchanges of a window, as `/api/sources` reads them. Alert: `explain` with 1,000 exchanges before the
-onset and as many since as the row says; the source of the alert is right, another one, or none.
+onset and as many since as the row says; the source of the alert is right, another one, or none. Without a clear drop
+there is nothing to explain, and seldom an alert.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from causes import wilson
 
 from monitors.alerting.causes import Observation, Passages, explain
+from monitors.alerting.causes.observations import ALPHA, compare
 from monitors.analysis.sources import RetrievedExchange, Scope, reported
 
 SEED, RUNS = 20260301, 200
@@ -35,7 +37,7 @@ class Incident:
     """A kind of incident: how many sources there are, how many of them are bad, and what is special about it.
 
     `beside`: a popular good source is retrieved in three of five exchanges with the bad one and a quarter of the
-    others. `hard`: one question in ten is hard. `fall`: the app gets worse with all sources at the onset.
+    others. `fall`: the app gets worse with all sources at the onset.
     """
 
     name: str
@@ -126,11 +128,12 @@ def named_by_report(since: Sequence[RetrievedExchange]) -> set[str]:
     return {one.name for one in reported(since, scope).sources if one.named}
 
 
-def named_by_alert(before: Sequence[RetrievedExchange], since: Sequence[RetrievedExchange]) -> str | None:
-    """The source that the alert names."""
+def named_by_alert(before: Sequence[RetrievedExchange], since: Sequence[RetrievedExchange]) -> tuple[bool, str | None]:
+    """Whether the drop is clear, without which there is no cause, and the source that the alert names."""
     sides = [[observed(one) for one in side] for side in (before, since)]
     passages = {one.id: Passages(documents=frozenset(one.passages), contradicted=False) for one in (*before, *since)}
-    return explain("faithfulness", *sides, passages=passages).source
+    is_clear = compare("faithfulness", *sides).clear(ALPHA)
+    return is_clear, explain("faithfulness", *sides, passages=passages).source
 
 
 def observed(one: RetrievedExchange) -> Observation:
@@ -157,7 +160,7 @@ def percent(part: float, whole: float) -> str:
 
 def row(kind: Incident, n: int, runs: int, seed: int) -> str:
     """One line of the table."""
-    right = named = bad = some_wrong = alert_right = alert_wrong = 0
+    right = named = bad = some_wrong = clear = alert_right = alert_wrong = 0
     for run in range(runs):
         world = World(np.random.default_rng([seed, run, n, kind.sources]), kind)
         before = world.exchanges(BEFORE, ONSET - LENGTH_S, since=False)
@@ -167,7 +170,8 @@ def row(kind: Incident, n: int, runs: int, seed: int) -> str:
         named += len(found)
         bad += len(world.bad)
         some_wrong += not found <= world.bad
-        source = named_by_alert(before, since)
+        is_clear, source = named_by_alert(before, since)
+        clear += is_clear
         alert_right += source in world.bad
         alert_wrong += source is not None and source not in world.bad
     cells = [
@@ -176,8 +180,9 @@ def row(kind: Incident, n: int, runs: int, seed: int) -> str:
         percent(right, named) if named and bad else "-",
         percent(right, bad) if bad else "-",
         percent(some_wrong, runs),
-        percent(alert_right, runs) if bad else "-",
-        percent(alert_wrong, runs),
+        percent(clear, runs),
+        percent(alert_right, clear) if bad and clear else "-",
+        percent(alert_wrong, clear) if clear else "-",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -185,10 +190,10 @@ def row(kind: Incident, n: int, runs: int, seed: int) -> str:
 def table(runs: int, seed: int, only: str) -> Iterable[str]:
     """The lines of the table."""
     yield (
-        "| incident | scores since | report: precision | report: recall | report: any wrong name | alert: right source "
-        "| alert: wrong source |"
+        "| incident | scores since | report: precision | report: recall | report: any wrong name | clear drops "
+        "| right source in their alert | wrong source |"
     )
-    yield "|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|"
     for number, kind in enumerate(INCIDENTS):
         if only in kind.name:
             for n in SIZES:

@@ -30,7 +30,7 @@ AT_ONCE, IN_A_ROW = 8, 200
 READING_S = 5.0
 """How long one request waits for the store; what it has read by then is remembered for the next one."""
 FRESH_S, SETTLED_S = 60.0, 3600.0
-"""An exchange is read again after a minute, unless it was an hour old: evaluations may come late."""
+"""An exchange is read again after a minute, or after an hour if it was an hour old: evaluations may come late."""
 MAX_REPORTS = 16
 _LONGEST_QUESTION = 300
 _HASHED = "blake2b:"
@@ -148,11 +148,9 @@ class SourceReports:
             if time.monotonic() >= deadline:
                 break
         wanted = set(ids)
-        for one in list(self._known):
-            if len(self._known) <= MAX_REMEMBERED:
-                break
-            if one not in wanted:
-                del self._known[one]
+        for name, one in list(self._known.items()):
+            if now - one.read_at > SETTLED_S or (len(self._known) > MAX_REMEMBERED and name not in wanted):
+                del self._known[name]
 
     def _remember(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         now = self._clock()
@@ -167,7 +165,7 @@ class SourceReports:
         self._known.move_to_end(sample.id)
 
     def _is_fresh(self, one: _Remembered, now: float) -> bool:
-        return one.settled or now - one.read_at < FRESH_S
+        return now - one.read_at < (SETTLED_S if one.settled else FRESH_S)
 
     def _reported(self, points: Sequence[Point], remembered: Mapping[str, _Remembered], scope: Scope) -> SourceReport:
         passing = self._passing(scope.metric)

@@ -16,9 +16,10 @@ from dashboards.web.format import number
 from dashboards.web.site import Page, Site
 from dashboards.web.views.explore import SPANS
 from monitors.analysis import captured
-from monitors.analysis.source_reading import DEFAULT_METRICS
+from monitors.analysis.source_reading import DEFAULT_METRICS, SourceReports
 from monitors.analysis.sources import Source, SourceReport
 from monitors.api.sources import ORDERS, Order, ordered
+from monitors.records import Sample
 
 ROWS = 100
 """Rows of the table; the API returns all sources."""
@@ -31,7 +32,8 @@ ORDER_WORDS: dict[Order, str] = {
     "contradicted": "contradictions",
     "unused": "retrieved but never used",
 }
-_LONGEST_FIELD, _LONGEST_SPAN_S = 300, 90 * 86_400.0
+_LONGEST_FIELD = 300
+_EARLIEST_S = 90 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,11 @@ class Wanted:
 def source_link(app: str, name: str) -> str:
     """The address of a source's page; "" for a passage without a name."""
     return f"/sources?{urlencode({'app': app, 'source': name})}" if name else ""
+
+
+def source_links(reports: SourceReports, sample: Sample) -> list[str]:
+    """The addresses of the sources of a sample's passages, one each."""
+    return [source_link(sample.app, name) for name in reports.names(sample)]
 
 
 def rows_of(report: SourceReport, wanted: Wanted) -> list[Row]:
@@ -96,7 +103,7 @@ def source_view_handlers(site: Site) -> list[Any]:
         problem, report = "", None
         try:
             span_s = now - captured.since(wanted.since, now)
-            if not 0.0 < span_s <= _LONGEST_SPAN_S:
+            if not 0.0 < span_s <= _EARLIEST_S:
                 problem = "since: must be in the past, and at most 90 days ago"
         except (ValueError, OverflowError) as error:
             problem = f"since: {error}"

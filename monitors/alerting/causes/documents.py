@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from monitors.alerting.causes.hypotheses import from_p_value
 from monitors.alerting.causes.observations import ALPHA, Explanation, Fall, Observation, Words, compare, percent, share
@@ -104,23 +105,36 @@ class Suspect:
         return pointed and max(one, other) < _PLAIN and product * (1.0 - math.log(product)) < alpha
 
 
-def suspects(drop: Fall, passages: Mapping[str, Passages]) -> list[Suspect]:
-    """Return the documents since the onset that can be compared, the most suspicious first."""
-    before, since = ([one for one in side if one.sample_id in passages] for side in (drop.before, drop.since))
+def suspects(drop: Fall, passages: Mapping[str, Passages], whole: Fall) -> list[Suspect]:
+    """Return the documents since the onset that can be compared, the most suspicious first.
+
+    `drop` may be of a slice of the app, `whole` is of all of it.
+    """
+    before, since = _known(drop, passages)
     documents = {name: seen.documents for name, seen in passages.items()}
     counts = Counter(name for one in since for name in documents[one.sample_id])
     common = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if counts[name] >= LEAST_N_EFF]
     pointed_at = suspicious(since, documents)
     some = dict.fromkeys([*common[:MAX_DOCUMENTS], *(name for name in pointed_at if name in common)])
+    everything = _known(whole, passages)
     found = [
-        _suspect(name, drop.metric, before, since, passages=passages, pointed_at=name in pointed_at) for name in some
+        _suspect(
+            name,
+            drop.metric,
+            before,
+            since,
+            passages=passages,
+            pointed_at=name in pointed_at,
+            spread=partial(spread_of, name, *everything, documents),
+        )
+        for name in some
     ]
     large = [one for one in found if one is not None and drop.contrast is not None and one.can_carry(drop.contrast)]
     return sorted(large, key=lambda one: (one.p, not one.pointed_at, one.p_apart, one.name))
 
 
-def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | None:
-    """Return the cause "retrieval" with the document that the drop is confined to."""
+def blamed(drop: Fall, some: Sequence[Suspect], words: Words, part: str) -> Explanation | None:
+    """Return the cause "retrieval" with the document that the drop is confined to; `part` is the slice, "" for none."""
     if drop.contrast is None or not some:
         return None
     alpha = ALPHA / len(some)
@@ -132,8 +146,8 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | N
     rest = words.change(drop.metric, found.rest.old, found.rest.new)
     name = shortened(found.name)
     detail = (
-        f"{found.spread.sentence(name)} Only exchanges that got the document {name} changed ({percent(found.share)}): "
-        f"{drop.metric} {here}, the rest {rest}."
+        f"{found.spread.sentence(name)} {f'In {part}, only' if part else 'Only'} exchanges that got the document "
+        f"{name} changed ({percent(found.share)}): {drop.metric} {here}, the rest {rest}."
     )
     evidence = [f"scores of exchanges with and without the document {name}"]
     if against is not None:
@@ -216,6 +230,7 @@ def _suspect(
     *,
     passages: Mapping[str, Passages],
     pointed_at: bool,
+    spread: Callable[..., Spread],
 ) -> Suspect | None:
     """Compare exchanges with the document and without; a document without enough scores before counts as new."""
     old, old_rest = _divided(name, before, passages)
@@ -240,10 +255,16 @@ def _suspect(
         p_apart=apart.p_value,
         contradictions=fall(here, there),
         contradicted=(here.mean if here is not None else 0.0, there.mean if there is not None else 0.0),
-        spread=spread_of(name, before, since, {one: seen.documents for one, seen in passages.items()}, new=fresh),
+        spread=spread(new=fresh),
         pointed_at=pointed_at,
         new=fresh,
     )
+
+
+def _known(drop: Fall, passages: Mapping[str, Passages]) -> tuple[list[Observation], list[Observation]]:
+    """Return the scores on both sides whose passages were read."""
+    before, since = ([one for one in side if one.sample_id in passages] for side in (drop.before, drop.since))
+    return before, since
 
 
 def _divided(

@@ -61,7 +61,7 @@ def explain(
         return found
     place = slices.confined(some, drop.contrast, alpha)
     inside = evidence if place is None else _inside(place, before, since)
-    seen = _Documents(inside.drop, passages or {}, words)
+    seen = _Documents(inside.drop, passages or {}, drop, words=words, part="" if place is None else place.name)
     if seen.source is None and (detail := _undecided(judge, evidence, alpha, words, place)) is not None:
         return Explanation(cause="unknown", detail=detail)
     found = seen.blamed or _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen)
@@ -71,9 +71,11 @@ def explain(
 class _Documents:
     """The documents of a drop: the one to blame, if any, and the one that most of the drop is confined to."""
 
-    def __init__(self, drop: Fall, passages: Mapping[str, documents.Passages], words: Words) -> None:
-        self.suspects = documents.suspects(drop, passages)
-        self.blamed = documents.blamed(drop, self.suspects, words)
+    def __init__(
+        self, drop: Fall, passages: Mapping[str, documents.Passages], whole: Fall, *, words: Words, part: str
+    ) -> None:
+        self.suspects = documents.suspects(drop, passages, whole)
+        self.blamed = documents.blamed(drop, self.suspects, words, part)
         self.source = documents.confined_to(drop, self.suspects)
         self.count = sum(one.sample_id in passages for one in drop.since)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -30,7 +29,8 @@ class Spread:
         >>> Spread(since=50_700.0, bad=0.83, good=0.04).sentence("faq.md")
         'Source faq.md, since 14:05 UTC, in 83 % of the bad answers and 4 % of the good.'
         """
-        clock = datetime.fromtimestamp(self.since, UTC).strftime("%H:%M UTC")
+        minutes = int(self.since // 60) % 1440
+        clock = f"{minutes // 60:02}:{minutes % 60:02} UTC"
         bad, good = (percent(one) if one is not None else "none" for one in (self.bad, self.good))
         return f"Source {name}, since {clock}, in {bad} of the bad answers and {good} of the good."
 
