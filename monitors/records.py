@@ -145,7 +145,8 @@ class Sample:
     exchanges that answer one turn. `history` holds the messages before the question, the oldest first. `calls` are the
     tools that the response calls; of an answer, all that were called for it. `cost_usd` is the cost of the exchange at
     the gateway's prices; None without one. `links` are removed once the sample is joined to its conversation.
-    `sampled_whole`: the exchange was chosen with all others of its session.
+    `sampled_whole`: the exchange was chosen with all others of its session. `duration_s` is how long the model's answer
+    took, `retrieval_s` the retriever's spans of the exchange, what overlaps counted once; None where it is unknown.
 
     A sample with a `transcript` stands for a whole conversation that has ended: `transcript` holds its messages, the
     oldest first, and the sample has no question, response or contexts of its own.
@@ -184,6 +185,7 @@ class Sample:
     links: Links | None = None
     transcript: tuple[Message, ...] = ()
     sampled_whole: bool = False
+    retrieval_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +194,8 @@ class Supplement:
 
     `id` is its identity: storing it twice changes nothing. `received_at` is Unix time in seconds. `source` is the
     channel: "contexts" and "feedback" are the two requests of that name, "spans" a retriever's OpenTelemetry span.
-    `rating` lies in [0, 1]. `app` restricts it to exchanges of the sender's app; None allows any app.
+    `rating` lies in [0, 1]. `app` restricts it to exchanges of the sender's app; None allows any app. `retrieval_s` is
+    how long a span took, from `received_at` on.
     """
 
     id: str
@@ -208,6 +211,7 @@ class Supplement:
     label: str | None = None
     comment: str | None = None
     app: str | None = None
+    retrieval_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

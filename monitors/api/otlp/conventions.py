@@ -13,7 +13,7 @@ from monitors.api.otlp import Span
 from monitors.records import Context, Supplement
 from monitors.runtime.bounds import MAX_PASSAGE_NAME, bounded_name, shed
 
-_DAY_S = 86_400.0
+_DAY_S, _HOUR_S = 86_400.0, 3600.0
 _TEXTS = ("content", "page_content", "text", "document", "chunk")
 _IDS = ("id", "doc_id", "document_id", "chunk_id", "id_", "node_id")
 _SCORES = ("score", "relevance_score", "similarity")
@@ -46,7 +46,8 @@ def supplement(span: Span, conventions: Sequence[str], now: float) -> tuple[str,
     """Return what a retriever's span found, and the first of its `conventions` that tells it.
 
     It counts as received when it started, so that several of one trace stay in order; a clock that is a day ahead, or
-    at zero, is not believed. Raises NoTextError, and ValueError for documents that are no documents.
+    at zero, is not believed, nor is a retrieval of more than an hour. Raises NoTextError, and ValueError for documents
+    that are no documents.
     """
     for convention in conventions:
         try:
@@ -56,6 +57,7 @@ def supplement(span: Span, conventions: Sequence[str], now: float) -> tuple[str,
                 raise
             continue
         started = span.started_ns / 1e9
+        took = (span.ended_ns - span.started_ns) / 1e9
         found = Supplement(
             id=f"span-{span.trace_id}-{span.span_id}",
             received_at=started if 0.0 < started < now + _DAY_S else now,
@@ -63,6 +65,7 @@ def supplement(span: Span, conventions: Sequence[str], now: float) -> tuple[str,
             trace_id=span.trace_id,
             question=None if question == _REDACTED else question,
             contexts=contexts,
+            retrieval_s=took if span.started_ns and 0.0 <= took <= _HOUR_S else None,
         )
         return convention, shed(found)
     raise ValueError("no convention is known")
