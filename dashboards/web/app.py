@@ -26,6 +26,7 @@ from dashboards.web.views.pipeline import pipeline_handlers
 from dashboards.web.views.prompts import prompt_handlers
 from dashboards.web.views.setup import setup_handlers
 from dashboards.web.views.sources import source_view_handlers
+from dashboards.web.views.topics import topic_handlers
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.source_reading import SourceReports
@@ -43,6 +44,7 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     explore_handlers,
     compare_view_handlers,
     source_view_handlers,
+    topic_handlers,
     prompt_handlers,
     pipeline_handlers,
     setup_handlers,

@@ -35,6 +35,7 @@ NAVIGATION = (
     ("/explore", "Explore"),
     ("/conversations", "Conversations"),
     ("/sources", "Sources"),
+    ("/topics", "Topics"),
     ("/compare", "Compare"),
     ("/prompts", "Prompts"),
     ("/pipeline", "Pipeline"),

@@ -1,4 +1,4 @@
-"""Reads stored exchanges for the report about an app's sources, and remembers what it has read."""
+"""Reads stored exchanges for the reports about an app's sources and topics, and remembers what it has read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 from monitors.alerting.causes.topics import topics
 from monitors.alerting.stream import on_scale, usable
+from monitors.analysis.coverage_gaps import GapReport, gaps_of, is_declined
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.sources import RetrievedExchange, Scope, SourceReport, reported
 from monitors.passage_identity import passage_names
@@ -32,6 +34,7 @@ READING_S = 5.0
 FRESH_S, SETTLED_S = 60.0, 3600.0
 """An exchange is read again after a minute, or after an hour if it was an hour old: evaluations may come late."""
 MAX_REPORTS = 16
+MAX_TOPICS = 12
 _LONGEST_QUESTION = 300
 _HASHED = "blake2b:"
 
@@ -43,6 +46,15 @@ class _Remembered:
     question: str
     passages: tuple[str, ...]
     verdicts: PassageVerdicts | None
+    declined: bool
+    found_nothing: bool
+
+
+class Reports(NamedTuple):
+    """What is made of one reading."""
+
+    sources: SourceReport
+    gaps: GapReport
 
 
 class SourceReports:
@@ -64,7 +76,7 @@ class SourceReports:
         self._passing = passing
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
-        self._reports: OrderedDict[tuple[str, str | None, float], tuple[float, SourceReport]] = OrderedDict()
+        self._reports: OrderedDict[tuple[str, str | None, float], tuple[float, Reports]] = OrderedDict()
         self._lock = asyncio.Lock()
 
     def names(self, sample: Sample) -> tuple[str, ...]:
@@ -78,6 +90,15 @@ class SourceReports:
 
         Raises the store's errors.
         """
+        return (await self._both(app, metric, since_s, budget_s)).sources
+
+    async def gaps(
+        self, app: str, metric: str | None = None, *, since_s: float = DAY_S, budget_s: float = READING_S
+    ) -> GapReport:
+        """Report the questions without a good answer by topic, as `report` does the sources."""
+        return (await self._both(app, metric, since_s, budget_s)).gaps
+
+    async def _both(self, app: str, metric: str | None, since_s: float, budget_s: float) -> Reports:
         key = (app, metric, since_s)
         async with self._lock:
             now = self._clock()
@@ -85,13 +106,13 @@ class SourceReports:
                 return self._reports[key][1]
             found = await self._made(app, metric, now - since_s, now, time.monotonic() + budget_s)
             self._reports.pop(key, None)
-            if found.complete:
+            if found.sources.complete:
                 self._reports[key] = now, found
             while len(self._reports) > MAX_REPORTS:
                 self._reports.popitem(last=False)
             return found
 
-    async def _made(self, app: str, metric: str | None, since: float, until: float, deadline: float) -> SourceReport:
+    async def _made(self, app: str, metric: str | None, since: float, until: float, deadline: float) -> Reports:
         named = metric or DEFAULT_METRICS[0]
         points: Sequence[Point] = ()
         full = False
@@ -161,27 +182,26 @@ class SourceReports:
             question=question[:_LONGEST_QUESTION],
             passages=self.names(sample),
             verdicts=passage_verdicts(evaluations),
+            declined=is_declined(sample, evaluations),
+            found_nothing=sample.context_source != "none" and not sample.contexts,
         )
         self._known.move_to_end(sample.id)
 
     def _is_fresh(self, one: _Remembered, now: float) -> bool:
         return now - one.read_at < (SETTLED_S if one.settled else FRESH_S)
 
-    def _reported(self, points: Sequence[Point], remembered: Mapping[str, _Remembered], scope: Scope) -> SourceReport:
+    def _reported(self, points: Sequence[Point], remembered: Mapping[str, _Remembered], scope: Scope) -> Reports:
         passing = self._passing(scope.metric)
-        exchanges = [_exchange(point, remembered[point.sample_id], flipped=passing.flipped) for point in points]
-        found = topics({one.id: one.question for one in exchanges if one.question}, {})
-        return reported(
-            [
-                replace(
-                    one,
-                    topic=found.get(one.id, ""),
-                    passed=passing.passes(point.value) if usable(point) and point.value is not None else None,
-                )
-                for one, point in zip(exchanges, points, strict=True)
-            ],
-            scope,
-        )
+        found = topics({name: one.question for name, one in remembered.items() if one.question}, {}, k=MAX_TOPICS)
+        exchanges = [
+            replace(
+                _exchange(point, remembered[point.sample_id], flipped=passing.flipped),
+                topic=found.get(point.sample_id, ""),
+                passed=passing.passes(point.value) if usable(point) and point.value is not None else None,
+            )
+            for point in points
+        ]
+        return Reports(reported(exchanges, scope), gaps_of(exchanges, scope))
 
 
 def _exchange(point: Point, seen: _Remembered, *, flipped: bool) -> RetrievedExchange:
@@ -197,4 +217,6 @@ def _exchange(point: Point, seen: _Remembered, *, flipped: bool) -> RetrievedExc
         score=on_scale(point.value, flipped=flipped) if usable(point) and point.value is not None else None,
         cited=None if verdicts is None else verdicts.cited,
         contradicted=None if verdicts is None else verdicts.contradicted,
+        declined=seen.declined,
+        found_nothing=seen.found_nothing,
     )

@@ -33,7 +33,8 @@ class RetrievedExchange:
 
     `score`, in [0, 1], is the metric's on the "higher is better" scale, None without one; `passed` compares it with the
     metric's threshold. `rate` is the probability, in (0, 1], with which the metric was computed for the exchange.
-    `cited` and `contradicted` are indexes of passages, None where no judge looked.
+    `cited` and `contradicted` are indexes of passages, None where no judge looked. `declined`: the answer does not
+    answer; `found_nothing`: the retrieval found no passages.
     """
 
     id: str
@@ -48,6 +49,8 @@ class RetrievedExchange:
     passed: bool | None = None
     cited: frozenset[int] | None = None
     contradicted: frozenset[int] | None = None
+    declined: bool = False
+    found_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,9 +230,9 @@ class _Groups:
     """All exchanges with passages, the bad and the good answers among them."""
 
     def __init__(self, got: Sequence[RetrievedExchange]) -> None:
-        self.everything = _Whole([one.rate for one in got])
-        self.bad = _Whole([one.rate for one in got if one.passed is False])
-        self.good = _Whole([one.rate for one in got if one.passed])
+        self.everything = Whole([one.rate for one in got])
+        self.bad = Whole([one.rate for one in got if one.passed is False])
+        self.good = Whole([one.rate for one in got if one.passed])
 
 
 def _source(
@@ -257,9 +260,9 @@ def _source(
     return Source(
         name=name,
         uses=len(got),
-        share=_share([one.rate for one in got], groups.everything),
-        in_bad=_share(bad, groups.bad),
-        in_good=_share(good, groups.good),
+        share=share_of([one.rate for one in got], groups.everything),
+        in_bad=share_of(bad, groups.bad),
+        in_good=share_of(good, groups.good),
         judged=len(cited),
         cited=sum(cited) if cited else None,
         never_used=unused if cited else None,
@@ -300,7 +303,7 @@ def _effect(means: MatchedMeans | None, at: int, *, flipped: bool) -> _Effect:
     return _Effect(int(means.n[at]), inside, outside, inside - outside, max(-1.0, low), min(1.0, high))
 
 
-class _Whole:
+class Whole:
     """A part of the traffic: `n` exchanges that stand for `total`, from their inclusion probabilities."""
 
     def __init__(self, rates: Sequence[float]) -> None:
@@ -309,7 +312,7 @@ class _Whole:
         self.n_eff = self.total**2 / sum(1.0 / rate**2 for rate in rates) if rates else 0.0
 
 
-def _share(part: Sequence[float], whole: _Whole) -> Share | None:
+def share_of(part: Sequence[float], whole: Whole) -> Share | None:
     """Return the share of `whole` that exchanges with these inclusion probabilities are; None without a whole."""
     if not whole.n:
         return None

@@ -22,6 +22,7 @@ from monitors.alerting.silences import Silence
 from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Compared
 from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.coverage_gaps import GapReport
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.analysis.sources import SourceReport
@@ -39,6 +40,7 @@ _ANSWERS = (
     Compared,
     UndeliveredNotification,
     Failed,
+    GapReport,
     Labelled,
     Point,
     Quality,
@@ -219,6 +221,9 @@ _OPERATIONS = {
         summary="Sources of an app's passages: uses, citations, contradictions, effect on scores",
         answer=_with(SourceReport, total_sources=_COUNT),
         errors=(400,),
+    ),
+    ("get", "/api/topics"): _Operation(
+        summary="Questions without a good answer, by topic", answer=_ref(GapReport), errors=(400,)
     ),
     ("get", "/api/exchanges"): _Operation(summary="Stored evaluations", answer=_many(_ref(Point)), errors=(400,)),
     ("get", "/api/exchanges/{exchange_id}"): _Operation(

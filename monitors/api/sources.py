@@ -1,4 +1,4 @@
-"""`GET /api/sources` on the admin port."""
+"""`GET /api/sources` and `GET /api/topics` on the admin port."""
 
 from __future__ import annotations
 
@@ -33,7 +33,16 @@ def source_handlers(reports: SourceReports) -> list[Any]:
         chosen = [one for one in ordered(report, order) if source in (None, one.name)]  # type: ignore[arg-type]  # the pattern says so
         return asdict(replace(report, sources=tuple(chosen[:limit]))) | {"total_sources": total}
 
-    return [sources]
+    @get("/api/topics")
+    async def topics(
+        *,
+        app: FromQuery[str],
+        metric: FromQuery[str | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = DAY_S,
+    ) -> dict[str, Any]:
+        return asdict(await reports.gaps(app, metric, since_s=since_s))
+
+    return [sources, topics]
 
 
 def ordered(report: SourceReport, order: Order) -> list[Source]:

@@ -96,21 +96,11 @@ def source_view_handlers(site: Site) -> list[Any]:
     @get("/sources")
     async def sources(request: Page) -> Template:
         scored = site.insight.quality()
-        apps = sorted({one.app for one in scored})
-        usual = max(scored, key=lambda one: one.n).app if scored else ""
-        wanted = _wanted(request, usual)
-        now = site.clock()
-        problem, report = "", None
-        try:
-            span_s = now - captured.since(wanted.since, now)
-            if not 0.0 < span_s <= _EARLIEST_S:
-                problem = "since: must be in the past, and at most 90 days ago"
-        except (ValueError, OverflowError) as error:
-            problem = f"since: {error}"
+        wanted = wanted_of(request, usual_app(site))
+        span_s, problem = span_of(wanted, site.clock())
+        report = None
         if wanted.app and not problem:
-            report = await site.sources.report(
-                wanted.app, wanted.metric or None, since_s=round(span_s), budget_s=BUDGET_S
-            )
+            report = await site.sources.report(wanted.app, wanted.metric or None, since_s=span_s, budget_s=BUDGET_S)
         return site.render(
             request,
             "sources.html",
@@ -120,7 +110,7 @@ def source_view_handlers(site: Site) -> list[Any]:
             report=report,
             rows=rows_of(report, wanted) if report is not None else [],
             problem=problem,
-            apps=apps,
+            apps=sorted({one.app for one in scored}),
             metrics=sorted({one.metric for one in scored} | {*DEFAULT_METRICS}),
             orders=ORDER_WORDS,
             spans=SPANS,
@@ -129,7 +119,24 @@ def source_view_handlers(site: Site) -> list[Any]:
     return [sources]
 
 
-def _wanted(request: Page, app: str) -> Wanted:
+def usual_app(site: Site) -> str:
+    """The app with the most scores; "" without any."""
+    return max(site.insight.quality(), key=lambda one: one.n).app if site.insight.quality() else ""
+
+
+def span_of(wanted: Wanted, now: float) -> tuple[float, str]:
+    """How far back the selection goes, in seconds, or what is wrong with it."""
+    try:
+        span_s = now - captured.since(wanted.since, now)
+    except (ValueError, OverflowError) as error:
+        return 0.0, f"since: {error}"
+    if not 0.0 < span_s <= _EARLIEST_S:
+        return 0.0, "since: must be in the past, and at most 90 days ago"
+    return float(round(span_s)), ""
+
+
+def wanted_of(request: Page, app: str) -> Wanted:
+    """The selection of a request; `app` is used without one."""
     given = {
         name: request.query_params.get(name, "").strip()[:_LONGEST_FIELD]
         for name in ("app", "metric", "since", "order", "source")

@@ -105,6 +105,7 @@ def test_what_clients_write_runs_nowhere(tmp_path):
             f"/alerts/{alert.fingerprint}",
             "/conversations",
             "/sources",
+            "/topics",
             "/pipeline",
             "/setup",
             "/runbook",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -236,3 +237,29 @@ def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):
     described = schema["components"]["schemas"]
     assert by_use.json().keys() == described["SourceReport"]["properties"].keys() | {"total_sources"}
     assert by_use.json()["sources"][0].keys() == described["Source"]["properties"].keys()
+
+
+def test_topics_are_made_of_the_same_reading(tmp_path):
+    some = [
+        *(stored(number, GOOD, value=0.9) for number in range(1, 31)),
+        *(empty(number, f"Which adapter charges laptop model {number}?") for number in range(31, 61)),
+    ]
+
+    async def scenario(made):
+        app = Litestar(source_handlers(made), openapi_config=None, logging_config=None)
+        async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            return (await client.get("/api/topics", params={"app": "shop"})).json()
+
+    found = reports(tmp_path, some, scenario)
+    assert (found["questions"], found["gaps"], found["complete"]) == (60, 30, True)
+    worst = found["topics"][0]
+    assert {"adapter", "laptop"} & set(worst["topic"].replace(",", "").split())
+    assert worst["no_passages"] == worst["gaps"] >= 10
+    schemas = openapi.document(source_handlers(None))["components"]["schemas"]
+    assert found.keys() == schemas["GapReport"]["properties"].keys()
+    assert worst.keys() == schemas["TopicGaps"]["properties"].keys()
+
+
+def empty(number, question):
+    sample, evaluations = stored(number, value=Skipped("no_contexts"))
+    return replace(sample, question=question), evaluations
