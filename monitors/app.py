@@ -22,11 +22,13 @@ from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
 from monitors.alerting.rules import problems_of, rules_of
 from monitors.analysis.human_labels import passings
+from monitors.analysis.source_reading import SourceReports
 from monitors.api.alerts import alert_handlers
 from monitors.api.app import Insight, Pages, admin_app
 from monitors.api.compare import compare_handlers
 from monitors.api.labels import label_handlers
 from monitors.api.rules import rule_handlers
+from monitors.api.sources import source_handlers
 from monitors.api.templates import template_handlers
 from monitors.config import Config, Sampled, Shared
 from monitors.config_loading import join_problems, queue_url, store_url
@@ -80,6 +82,7 @@ class PageFactory(Protocol):
         config: Config,
         supply: Callable[[Sequence[Supplement]], Awaitable[None]],
         templates: Templates,
+        sources: SourceReports,
     ) -> Pages:
         """Return the pages served to browsers; `supply` stores feedback."""
 
@@ -95,6 +98,7 @@ class Parts:
     judging: JudgeSetup | None
     engine: AlertEngine
     redactor: Redactor
+    sources: SourceReports
     scheduler: Scheduler
     closing: Sequence[Closable]
     """In the order in which they are closed after the scheduler."""
@@ -123,11 +127,13 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=data_dir / "geval")
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
-    redactor = _redactor(config, data_dir)
+    salt = redaction_key(config.capture.salt, data_dir)
+    redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), salt)
     exporters = _exporters(config, catalogue, instruments)
     urls = store_url(config, data_dir), queue_url(config, data_dir)
     leader, ledger = stand(urls[0], store, tick_s(config), urls[1])
     engine = _engine(config, queue, store, catalogue, instruments, judging=judging, ledger=ledger)
+    engine.name_passages_with(salt)
     scheduler = Scheduler(
         config,
         queue=queue,
@@ -149,6 +155,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         judging=judging,
         engine=engine,
         redactor=redactor,
+        sources=SourceReports(store, salt=salt, passing=passings(catalogue)),
         scheduler=scheduler,
         closing=[one for one in opened if one is not None],
     )
@@ -180,6 +187,7 @@ async def run(
             config=config,
             supply=lambda some: queue.supply([parts.redactor.redact_supplement(one) for one in some]),
             templates=templates,
+            sources=parts.sources,
         )
     handlers = [*_handlers(config, parts), *template_handlers(templates)]
     audit_log = _open_audit(data_dir)
@@ -217,6 +225,7 @@ def _handlers(config: Config, parts: Parts) -> list[Any]:
         *rule_handlers(parts.engine),
         *compare_handlers(parts.store, lambda name: passing(name).flipped),
         *label_handlers(parts.store, passing),
+        *source_handlers(parts.sources),
     ]
 
 
@@ -233,11 +242,6 @@ def _marking(
         allowed=judging.is_available,
         on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
     )
-
-
-def _redactor(config: Config, data_dir: Path) -> Redactor:
-    capture = config.capture
-    return Redactor(capture.redact, tuple(capture.redact_patterns.items()), redaction_key(capture.salt, data_dir))
 
 
 def _open_audit(data_dir: Path) -> logging.Handler:

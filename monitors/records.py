@@ -152,6 +152,8 @@ class Sample:
     tools that the response calls; of an answer, all that were called for it, or the tools and agents that spans name.
     `cost_usd` is the cost of the exchange at the gateway's prices; None without one. `links` are removed once the
     sample is joined to its conversation. `sampled_whole`: the exchange was chosen with all others of its session.
+    `duration_s` is how long the model's answer took, `retrieval_s` the retriever's spans of the exchange, what overlaps
+    counted once; None where it is unknown.
 
     A sample with a `transcript` stands for a whole conversation that has ended: `transcript` holds its messages, the
     oldest first, and the sample has no question, response or contexts of its own.
@@ -190,6 +192,7 @@ class Sample:
     links: Links | None = None
     transcript: tuple[Message, ...] = ()
     sampled_whole: bool = False
+    retrieval_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +203,7 @@ class Supplement:
     channel: "contexts" and "feedback" are the two requests of that name, "spans" an OpenTelemetry span of a retriever,
     a tool or an agent. `rating` lies in [0, 1]. `app` restricts it to exchanges of the sender's app; None allows any
     app. `calls` are the tool or agent whose span it is, `ended_at` is Unix time at which that span ended.
+    `retrieval_s` is how long a retriever's span took, from `received_at` on.
     """
 
     id: str
@@ -217,6 +221,7 @@ class Supplement:
     app: str | None = None
     calls: tuple[ToolCall, ...] | None = None
     ended_at: float | None = None
+    retrieval_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +324,9 @@ class Alert:
     `examples` are the worst exchanges with their faults. `first_cause` is the first cause other than "unknown" that was
     found. `cause_strength`, in [0, 1], is the probability of the cause under stated priors, None for "unknown", and
     `cause_evidence` names what it rests on. `cause_hop` and `cause_tool` name the step of an agent that retrieves
-    worse, where only one does. While it fires, `recovery` is the share in [0, 1] of the evidence for a recovery, and
-    `recovering_since` the time from which on that evidence has grown; exchanges after it do not change the cause.
+    worse, where only one does; `cause_source` is the source of passages that most of the drop is confined to. While it
+    fires, `recovery` is the share in [0, 1] of the evidence for a recovery, and `recovering_since` the time from which
+    on that evidence has grown; exchanges after it do not change the cause.
     """
 
     fingerprint: str
@@ -346,6 +352,7 @@ class Alert:
     recovering_since: float | None = None
     cause_hop: int | None = None
     cause_tool: str | None = None
+    cause_source: str | None = None
     cause_strength: float | None = None
     cause_evidence: tuple[str, ...] = ()
 

@@ -81,6 +81,10 @@ class WorkerCounts(WorkerObserver):
         self._capture.add(sample, before)
         if before is None and (found := found_in(sample)) is not None:
             self._instruments.answers.labels(self._instruments.cap("app", sample.app), found).inc()
+        if sample.retrieval_s is not None and (before is None or before.retrieval_s is None):
+            self._instruments.retrieval_duration.labels(self._instruments.cap("app", sample.app)).observe(
+                sample.retrieval_s
+            )
 
     def scored(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         if self._first is not None:

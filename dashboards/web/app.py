@@ -25,8 +25,11 @@ from dashboards.web.views.overview import overview_handlers
 from dashboards.web.views.pipeline import pipeline_handlers
 from dashboards.web.views.prompts import prompt_handlers
 from dashboards.web.views.setup import setup_handlers
+from dashboards.web.views.sources import source_view_handlers
+from dashboards.web.views.topics import topic_handlers
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
+from monitors.analysis.source_reading import SourceReports
 from monitors.api.app import Insight, Pages
 from monitors.config import Config
 from monitors.records import Supplement
@@ -40,6 +43,8 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     conversation_handlers,
     explore_handlers,
     compare_view_handlers,
+    source_view_handlers,
+    topic_handlers,
     prompt_handlers,
     pipeline_handlers,
     setup_handlers,
@@ -71,6 +76,7 @@ def operator_page(
     config: Config,
     supply: Callable[[Sequence[Supplement]], Awaitable[None]],
     templates: Templates,
+    sources: SourceReports,
 ) -> Pages:
     """Build the operator's page (a `monitors.app.PageFactory`)."""
     site = Site(
@@ -82,6 +88,7 @@ def operator_page(
         supply=supply,
         delivery_progress=engine.delivery_progress,
         templates=templates,
+        sources=sources,
     )
     return pages(site)
 

@@ -19,6 +19,7 @@ from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.versions import Version
+from monitors.analysis.source_reading import SourceReports
 from monitors.api.alerts import AlertDesk
 from monitors.api.app import Insight
 from monitors.config import Config
@@ -35,6 +36,8 @@ NAVIGATION = (
     ("/alerts", "Alerts"),
     ("/explore", "Explore"),
     ("/conversations", "Conversations"),
+    ("/sources", "Sources"),
+    ("/topics", "Topics"),
     ("/compare", "Compare"),
     ("/prompts", "Prompts"),
     ("/pipeline", "Pipeline"),
@@ -105,7 +108,7 @@ class Site:
 
     `supply` stores supplements (the queue's method of that name), `delivery_progress` maps a fingerprint to the
     delivery status by notifier, `gateways` are base URLs of the gateways' admin ports, `templates` holds the prompt
-    templates learned from the traffic.
+    templates learned from the traffic, `sources` reports on the sources of passages.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class Site:
         supply: Callable[[Sequence[Supplement]], Awaitable[None]] = _keep_nothing,
         delivery_progress: Callable[[str], Mapping[str, Progress]] | None = None,
         templates: Templates | None = None,
+        sources: SourceReports | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.insight = insight
@@ -129,6 +133,7 @@ class Site:
         self.supply = supply
         self.delivery_progress = delivery_progress
         self.templates = templates
+        self.sources = sources or SourceReports(insight.store, clock=clock)
         self.clock = clock
         self.stopping = asyncio.Event()
         self.sessions = Sessions(config.monitors.token)

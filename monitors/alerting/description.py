@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain, is_retrieval
+from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.causes.topics import topics
 from monitors.alerting.passages import read_passages
@@ -84,6 +84,8 @@ class Describer:
         self._lower_is_better = lower_is_better
         self._judge = judge or JudgeSignals()
         self._content = content
+        self.salt = ""
+        """Of the hashes that name passages without id and source; set before the first description."""
         self._evidence: dict[str, JudgeEvidence | None] = {}
 
     def due(self, case: Case, closed_until: float) -> float | None:
@@ -142,6 +144,7 @@ class Describer:
             cause_detail=why.detail,
             cause_hop=None if step is None else step.hop,
             cause_tool=None if step is None else step.tool,
+            cause_source=why.source,
             cause_strength=why.strength,
             cause_evidence=why.evidence,
             affected=tuple(dict.fromkeys([*_fallen(why), *affected])),
@@ -175,8 +178,8 @@ class Describer:
             if sides is not None:
                 old, new = sides
                 why = await self._explain(metric, old, new)
-        if why.cause in ("generation", "unknown") and not is_retrieval(metric):
-            passages = await read_passages(self._store, metric, (old, new), quote=self._content)
+        if why.cause in ("retrieval", "generation", "unknown"):
+            passages = await read_passages(self._store, metric, (old, new), quote=self._content, salt=self.salt)
             why = await self._explain(metric, old, new, passages) if passages else why
         step = await find_fallen_step(self._store, old, new) if why.cause in ("retrieval", "unknown") else None
         return (why, None) if step is None else (step.explain(why), step.step)

@@ -156,6 +156,10 @@ class AlertEngine:
         self._observer.show_versions(self.versions.changes())
         self._delivery.start(self.alerts())
 
+    def name_passages_with(self, salt: str) -> None:
+        """Set the salt of the hashes that name passages without id and source; before the first tick."""
+        self._describer.salt = salt
+
     async def follow(self) -> None:
         """Show the state the leading engine has saved, without changing it; the next tick resumes from there."""
         self._restored, self._following = False, True

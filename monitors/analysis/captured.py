@@ -95,6 +95,7 @@ def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str
         "model": sample.model,
         "started_at": sample.started_at,
         "duration_s": sample.duration_s,
+        "retrieval_s": sample.retrieval_s,
         "session": sample.session,
         "conversation_id": sample.conversation,
         "turn": sample.turn,

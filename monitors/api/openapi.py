@@ -22,8 +22,10 @@ from monitors.alerting.silences import Silence
 from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Compared
 from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.coverage_gaps import GapReport
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
+from monitors.analysis.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
 from monitors.records import Alert, Failed, Sample, Score, Skipped, Supplement
 from monitors.runtime.auth import WebApp
@@ -39,6 +41,7 @@ _ANSWERS = (
     Compared,
     UndeliveredNotification,
     Failed,
+    GapReport,
     Labelled,
     Point,
     Quality,
@@ -46,6 +49,7 @@ _ANSWERS = (
     Score,
     Silence,
     Skipped,
+    SourceReport,
     StoredTemplate,
     Supplement,
     Version,
@@ -213,6 +217,14 @@ _OPERATIONS = {
     ),
     ("get", "/api/labels"): _Operation(
         summary="The judge compared with human labels", answer=_many(_ref(Labelled)), errors=(400,)
+    ),
+    ("get", "/api/sources"): _Operation(
+        summary="Sources of an app's passages: uses, citations, contradictions, effect on scores",
+        answer=_with(SourceReport, total_sources=_COUNT),
+        errors=(400,),
+    ),
+    ("get", "/api/topics"): _Operation(
+        summary="Questions without a good answer, by topic", answer=_ref(GapReport), errors=(400,)
     ),
     ("get", "/api/exchanges"): _Operation(summary="Stored evaluations", answer=_many(_ref(Point)), errors=(400,)),
     ("get", "/api/exchanges/{exchange_id}"): _Operation(

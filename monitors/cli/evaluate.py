@@ -172,6 +172,7 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
 @click.option("--since", default="24h", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
 @click.option("--worst", type=_POSITIVE, help="Only the N exchanges with the worst scores. [all]")
 @click.option("--metric", help="Metric to select and rank by, as stored (with ~ if replayed). [any]")
+@click.option("--gaps", is_flag=True, help="Only questions that were declined, found no passages or scored low.")
 @config_option()
 @store_options.data_dir_option
 def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
@@ -188,9 +189,8 @@ def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
         async def run() -> Exported:
             async with contextlib.aclosing(store_options.open_store(settings, data_dir)) as store:
                 with click.open_file(str(file), "w", encoding="utf-8") as out:
-                    return await run_export(
-                        store, out, since=start, until=end, worst=options["worst"], metric=options["metric"]
-                    )
+                    chosen = {name: options[name] for name in ("worst", "metric", "gaps")}
+                    return await run_export(store, out, since=start, until=end, **chosen)
 
         exported = asyncio.run(run())
     said = [f"{exported.written} exchanges written"]

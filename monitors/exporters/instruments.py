@@ -18,6 +18,7 @@ from monitors.runtime.label_cap import OVERFLOW, LabelCap
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
+RETRIEVAL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Instruments(Observer):
@@ -52,6 +53,12 @@ class Instruments(Observer):
         )
         self.supplements = counter(
             "supplements", "Contexts, feedback and spans sent separately, by result.", ("source", "result")
+        )
+        self.retrieval_duration = histogram(
+            "retrieval_duration_seconds",
+            "Time of the retrieval before an answer, from spans.",
+            ("app",),
+            RETRIEVAL_BUCKETS,
         )
         self.retrieval_spans = counter(
             "retrieval_spans", "Retriever spans received, by the convention they follow.", ("convention",)

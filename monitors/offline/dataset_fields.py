@@ -26,6 +26,7 @@ ALIASES = {
     "model": (),
     "started_at": (),
     "duration_s": (),
+    "retrieval_s": (),
     "session": (),
     "conversation_id": (),
     "turn": (),
@@ -40,7 +41,7 @@ LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_contex
 TABLES = frozenset({"tags"})
 OBJECTS = frozenset({conversation_fields.MESSAGES, conversation_fields.CALLS})
 COUNTS = conversation_fields.COUNTS
-NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more"}
+NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more", "retrieval_s": "seconds, 0 or more"}
 _OF_CONVERSATIONS = conversation_fields.NAMES | COUNTS | OBJECTS
 _IGNORED = frozenset({"capture", "scores"})
 _CONTENT = ("user_input", "response", *sorted(LISTS))
@@ -192,7 +193,7 @@ def _problems(name: str, value: Any) -> Iterator[str]:
     elif name in NUMBERS:
         if not _is_number(value):
             yield f"expected a number ({NUMBERS[name]}), got {_kind(value)}"
-        elif name == "duration_s" and not 0.0 <= value < math.inf:
+        elif name != "started_at" and not 0.0 <= value < math.inf:
             yield f"expected a number ({NUMBERS[name]}), got {value}"
     elif name == "id":
         if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
@@ -263,6 +264,7 @@ def _sample(name: str, found: Mapping[str, Any]) -> Sample:
         id=name,
         started_at=float(found.get("started_at", 0.0)),
         duration_s=float(found["duration_s"]) if "duration_s" in found else None,
+        retrieval_s=float(found["retrieval_s"]) if "retrieval_s" in found else None,
         app=found.get("app", "default"),
         model=found.get("model", "unknown"),
         question=found.get("user_input"),

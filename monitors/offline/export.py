@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
 import msgspec
 
 from monitors.analysis import captured
+from monitors.analysis.coverage_gaps import is_declined
+from monitors.analysis.human_labels import default_passing
+from monitors.analysis.source_reading import DEFAULT_METRICS
+from monitors.records import Evaluation, Sample, Score
 from monitors.storage.stores import Store
 
 
@@ -32,11 +37,13 @@ async def export(
     until: float,
     worst: int | None = None,
     metric: str | None = None,
+    gaps: bool = False,
 ) -> Exported:
     """Write one JSON object per line, oldest first; with `worst`, only that many exchanges, the worst first.
 
     `metric` selects the exchanges it was computed for and ranks them; without it each exchange ranks by its worst
-    score.
+    score. With `gaps`, only questions without a good answer: declined, without passages found, or with a score of
+    `metric` (or else of `faithfulness` or `lexical_groundedness`) that fails the default threshold.
     """
     if worst is not None:
         order = await captured.by_badness(store, since, until, metric)
@@ -53,10 +60,21 @@ async def export(
         if sample.transcript:
             exported.conversations += 1
             continue
-        if sample.skip_reason is not None:
+        if gaps and not _is_gap(sample, evaluations, metric):
+            continue
+        if sample.skip_reason is not None and not (gaps and is_declined(sample, evaluations)):
             exported.left_out += 1
             continue
         record = captured.as_record(sample, {one.metric: one for one in evaluations})
         file.write(msgspec.json.encode(record).decode() + "\n")
         exported.written += 1
     return exported
+
+
+def _is_gap(sample: Sample, evaluations: Sequence[Evaluation], metric: str | None) -> bool:
+    """Return whether a question has no good answer."""
+    if is_declined(sample, evaluations) or (sample.context_source != "none" and not sample.contexts):
+        return True
+    scores = {one.metric: one.outcome.value for one in evaluations if isinstance(one.outcome, Score)}
+    name = next((one for one in ((metric,) if metric else DEFAULT_METRICS) if one in scores), None)
+    return name is not None and not default_passing(name).passes(scores[name])

@@ -108,11 +108,19 @@ class Run:
         """Whether scores may be alike, so that reports show `n_eff` and the design effect."""
         return any(one.clusters is not None for one in self.summary)
 
-    @cached_property
+    @property
     def latency(self) -> Latency | None:
-        """Statistics of the answers' durations; None if no sample has one."""
-        timings = [Timing(generation_s=taken) for row in self.rows if (taken := row.sample.duration_s) is not None]
-        return summary(timings)["generation"]
+        """Statistics of the answers' durations, without retrieval; None if no sample has one."""
+        return self.latencies["generation"]
+
+    @cached_property
+    def latencies(self) -> Mapping[str, Latency | None]:
+        """Statistics of "retrieval", "generation" and "total", over samples with the duration of their answer."""
+        return summary(
+            Timing(generation_s=taken, retrieval_s=row.sample.retrieval_s)
+            for row in self.rows
+            if (taken := row.sample.duration_s) is not None
+        )
 
     def measure(self, metric: str) -> Measure:
         """Return the metric of this name. Raises KeyError."""
@@ -145,6 +153,7 @@ class Run:
             "measures": [codec.plain(one) for one in self.measures],
             "summary": [codec.plain(one) for one in self.summary],
             "latency": codec.plain(self.latency),
+            "retrieval_latency": codec.plain(self.latencies["retrieval"]),
             "rows": [
                 {
                     "sample": codec.plain(row.sample),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -86,6 +87,7 @@ def join(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
         question=joined.question or _first(one.question for one in ours),
         reference=joined.reference or _first(one.reference for one in ours),
         calls=joined.calls or _calls(joined, ours),
+        retrieval_s=_covered(ours) if joined.retrieval_s is None else joined.retrieval_s,
     )
 
 
@@ -111,12 +113,15 @@ def completes(new: Sample, old: Sample) -> bool:
         hop=old.hop,
         cluster=old.cluster,
         history=old.history,
+        retrieval_s=old.retrieval_s,
     )
     if replace(apart, contexts=old.contexts, context_source=old.context_source) != old:
         return False
     if old.contexts and (new.contexts, new.context_source) != (old.contexts, old.context_source):
         return False
     if old.calls not in ((), new.calls):
+        return False
+    if old.retrieval_s not in (None, new.retrieval_s):
         return False
     return old.question in (None, "", new.question) and old.reference in (None, "", new.reference)
 
@@ -268,6 +273,18 @@ def _distinct(contexts: Iterable[Context]) -> tuple[Context, ...]:
             kept.append(context)
         known.add(context.id)
     return tuple(kept)
+
+
+def _covered(supplements: Iterable[Supplement]) -> float | None:
+    """Return how long retrievers worked, in seconds: the union of their spans' times; None where none is known."""
+    spans = sorted((one.received_at, one.retrieval_s) for one in supplements if one.retrieval_s is not None)
+    if not spans:
+        return None
+    total, until = 0.0, -math.inf
+    for start, took in spans:
+        total += max(0.0, start + took - max(start, until))
+        until = max(until, start + took)
+    return total
 
 
 def _first(values: Iterable[str | None]) -> str | None:

@@ -16,6 +16,7 @@ from dashboards.web.charts import Dot, Line, Mark, timeline
 from dashboards.web.format import MIN_N, ago, iso, number
 from dashboards.web.site import Page, Site
 from dashboards.web.trends import estimated
+from dashboards.web.views.sources import source_link
 from monitors.alerting.notifiers.message import NAMES, labels_of
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import ALL
@@ -163,6 +164,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
             title=headline(found),
             alert=found,
             measured=measured,
+            source_address=source_link(found.app, found.cause_source or ""),
             chart=chart(found, dots, since, until, baseline),
             baseline=baseline,
             margin=watched[0].margin if watched else 0.0,

@@ -18,12 +18,14 @@ from litestar.response import Redirect, Template
 from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange_prompt import prompt_of
 from dashboards.web.views.exchange_text import MOST, SHOWN, SIGNS, read
+from dashboards.web.views.sources import source_links
 from monitors.analysis.prompt_text import HASHED
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
 from monitors.storage.stores import Store
 
 MAX_LABEL, MAX_COMMENT, MAX_REFERENCE = 200, 2000, 40_000
 RATINGS = {"1": 1.0, "0.5": 0.5, "0": 0.0}
+LENGTHS = {"label": MAX_LABEL, "comment": MAX_COMMENT, "reference": MAX_REFERENCE}
 MAX_SUPPLEMENTS = 50
 MAX_STEPS = 50
 """Exchanges of a conversation that are listed, the latest."""
@@ -74,7 +76,7 @@ def supplement_of(sample_id: str, given: Mapping[str, str], now: float) -> Suppl
     if rating and rating not in RATINGS:
         raise ValueError("choose one of the ratings")
     texts: dict[str, str | None] = {}
-    for name, most in (("label", MAX_LABEL), ("comment", MAX_COMMENT), ("reference", MAX_REFERENCE)):
+    for name, most in LENGTHS.items():
         text = given.get(name, "").strip().replace("\r\n", "\n")
         if len(text) > most:
             raise ValueError(f"the {name} has {len(text)} characters; at most {most} are allowed")
@@ -181,19 +183,21 @@ def _title(sample: Sample) -> str:
     return _short(" ".join((sample.question or "").split())) or f"Exchange {sample.id[:8]}"
 
 
+async def _stored(store: Store, exchange_id: str) -> tuple[Sample, Sequence[Evaluation]]:
+    """Raises NotFoundException."""
+    found = await store.sample(exchange_id)
+    if found is None:
+        raise NotFoundException(f"no captured exchange has the id {exchange_id[:100]}; it may have expired")
+    return found
+
+
 def exchange_handlers(site: Site) -> list[Any]:
     """The handlers of `/exchanges/{id}`."""
     store = site.insight.store
 
-    async def stored(exchange_id: str) -> tuple[Sample, Sequence[Evaluation]]:
-        found = await store.sample(exchange_id)
-        if found is None:
-            raise NotFoundException(f"no captured exchange has the id {exchange_id[:100]}; it may have expired")
-        return found
-
     @get("/exchanges/{exchange_id:str}")
     async def exchange(request: Page, exchange_id: FromPath[str]) -> Template | Redirect:
-        sample, evaluations = await stored(exchange_id)
+        sample, evaluations = await _stored(store, exchange_id)
         if sample.transcript:  # alerts and search results link to exchanges
             return Redirect(f"/conversations/{quote(sample.id, safe='')}")
         said, everything = await store.supplements_of(sample), request.query_params.get("all") == "1"
@@ -224,15 +228,16 @@ def exchange_handlers(site: Site) -> list[Any]:
             signs=SIGNS,
             lower=await site.lower_is_better(),
             hashed=is_hashed(sample),
+            source_links=source_links(site.sources, sample),
             here=here,
             everything=everything,
-            lengths={"label": MAX_LABEL, "comment": MAX_COMMENT, "reference": MAX_REFERENCE},
+            lengths=LENGTHS,
         )
 
     @post("/exchanges/{exchange_id:str}/feedback", status_code=303)
     async def feedback(request: Page, exchange_id: FromPath[str]) -> Redirect:
         given = await site.form(request)
-        sample, _ = await stored(exchange_id)
+        sample, _ = await _stored(store, exchange_id)
         try:
             made = supplement_of(sample.id, given, site.clock())
         except ValueError as error:

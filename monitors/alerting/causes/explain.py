@@ -37,8 +37,8 @@ def explain(
     confined to one slice, the last three are sought in that slice. Without anchors (`judge` is None) a drop of every
     judged metric and of nothing else stays "unknown"; so does a drop of answers and retrieval together while the
     anchors are being judged. "retrieval" and "generation" must also be likely beside their alternatives (`weighing`),
-    and a drop confined to exchanges that got one document, with contradictions, is "retrieval" (`passages`, by
-    sample id).
+    and a drop confined to exchanges that got one document, with contradictions or where the document was in use
+    before, is "retrieval" (`passages`, by sample id).
 
     Means are Hajek's with normal intervals (both sides are closed). The level is split over all comparisons, so that
     together they are wrong in 5 % of cases if scores are independent. `lower_is_better` only affects the wording.
@@ -60,38 +60,45 @@ def explain(
     ) is not None:
         return found
     place = slices.confined(some, drop.contrast, alpha)
-    if (detail := _undecided(judge, evidence, alpha, words, place)) is not None:
+    inside = evidence if place is None else _inside(place, before, since)
+    seen = _Documents(inside.drop, passages or {}, drop, words=words, part="" if place is None else place.name)
+    if seen.source is None and (detail := _undecided(judge, evidence, alpha, words, place)) is not None:
         return Explanation(cause="unknown", detail=detail)
-    found = _in_app(
-        evidence, before, since, place=place, alpha=alpha, words=words, judge=judge, passages=passages or {}
-    )
-    found = found or Explanation(cause="unknown", detail=retrieval_or_generation.doubt(evidence, words))
+    found = seen.blamed or _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen)
     return found if found.slice else _placed(found, place, slices.arrived(some), words)
 
 
+class _Documents:
+    """The documents of a drop: the one to blame, if any, and the one that most of the drop is confined to."""
+
+    def __init__(
+        self, drop: Fall, passages: Mapping[str, documents.Passages], whole: Fall, *, words: Words, part: str
+    ) -> None:
+        self.suspects = documents.suspects(drop, passages, whole)
+        self.blamed = documents.blamed(drop, self.suspects, words, part)
+        self.source = documents.confined_to(drop, self.suspects)
+        self.count = sum(one.sample_id in passages for one in drop.since)
+
+
 def _in_app(
+    inside: retrieval_or_generation.Evidence,
     evidence: retrieval_or_generation.Evidence,
-    before: Sequence[Observation],
-    since: Sequence[Observation],
     *,
-    place: slices.Slice | None,
     alpha: float,
     words: Words,
+    place: slices.Slice | None,
     judge: JudgeEvidence | None,
-    passages: Mapping[str, documents.Passages],
-) -> Explanation | None:
-    """Return the cause in the app: one document, the retrieval or the generation; None if the metrics show neither."""
-    inside = evidence if place is None else _inside(place, before, since)
-    suspects = documents.suspects(inside.drop, passages)
-    if (found := documents.blamed(inside.drop, suspects, words)) is not None:
-        return found
+    seen: _Documents,
+) -> Explanation:
+    """Return the cause in the slice, or else in the app: the retrieval, the generation, or "unknown"."""
+    document = None if seen.source is None else documents.shortened(seen.source.name)
+    found = Explanation(cause="unknown", detail=retrieval_or_generation.doubt(evidence, words))
     for part in dict.fromkeys((inside, evidence)):
-        found = retrieval_or_generation.blamed(part, alpha, words, place)
-        if found is not None:
-            found = weighing.weighed(found, part, words, judge=judge, place=place)
-            seen = sum(one.sample_id in passages for one in inside.drop.since)
-            return documents.doubted(found, suspects, inside.drop, words, seen=seen)
-    return None
+        if (known := retrieval_or_generation.blamed(part, alpha, words, place)) is not None:
+            found = weighing.weighed(known, part, words, judge=judge, place=place, document=document)
+            found = documents.doubted(found, seen.suspects, inside.drop, words, seen=seen.count)
+            break
+    return documents.placed(found, seen.source)
 
 
 def _inside(

@@ -54,7 +54,7 @@ class Explanation:
     """A cause with its numbers, and the slice ("model=gpt-x") it is confined to, if any.
 
     `strength`, in [0, 1], is the probability of the cause under stated priors, None for "unknown"; `evidence` names
-    what it rests on.
+    what it rests on. `source` names the source of passages that is to blame, if one is.
     """
 
     cause: Cause
@@ -62,6 +62,7 @@ class Explanation:
     slice: str = ""
     strength: float | None = None
     evidence: tuple[str, ...] = ()
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,17 +29,24 @@ _SAID: Mapping[Hypothesis, str] = {
 
 
 def weighed(
-    found: Explanation, evidence: Evidence, words: Words, *, judge: JudgeEvidence | None, place: Slice | None
+    found: Explanation,
+    evidence: Evidence,
+    words: Words,
+    *,
+    judge: JudgeEvidence | None,
+    place: Slice | None,
+    document: str | None = None,
 ) -> Explanation:
     """Return the cause with its strength, or "unknown" with the alternatives if it is not likely enough.
 
-    `found` is "retrieval" or "generation"; `evidence` is of the traffic it was found in.
+    `found` is "retrieval" or "generation"; `evidence` is of the traffic it was found in. `document` is the one that
+    most of the drop is confined to, if there is one.
     """
     if found.strength is not None:
         return found
     name: Hypothesis = "retrieval" if found.cause == "retrieval" else "generation"
     main = _main(evidence)
-    factors, rests = _factors(evidence, judge, place)
+    factors, rests = _factors(evidence, judge, place, document)
     when = order(main, evidence.drop)[0] if main is not None and main.clear(ALPHA) else "together"
     if main is not None and when != "together":
         factors |= {"questions": _UNLIKELY, "judge": _UNLIKELY, "judge and generation": _UNLIKELY}
@@ -80,7 +87,7 @@ def _moved(one: Fall, drop: Fall) -> Moved:
 
 
 def _factors(
-    evidence: Evidence, judge: JudgeEvidence | None, place: Slice | None
+    evidence: Evidence, judge: JudgeEvidence | None, place: Slice | None, document: str | None
 ) -> tuple[dict[Hypothesis, float], list[str]]:
     """Return what separate evidence says of each hypothesis, and the names of that evidence."""
     factors: dict[Hypothesis, float] = {}
@@ -95,6 +102,9 @@ def _factors(
             factors["questions"] = _UNLIKELY
             if place.key in ("model", "prompt"):
                 factors["retrieval"] = _UNLIKELY
+    if document is not None:  # the judge is the same for all documents
+        factors |= {"judge": _UNLIKELY, "judge and generation": _UNLIKELY}
+        rests.append(f"low scores with the document {document}")
     again = repeated(evidence.drop)
     if again is not None and evidence.drop.contrast is not None:
         half = ROOM * evidence.drop.contrast.value

@@ -14,7 +14,7 @@ from monitors.api.otlp import Span
 from monitors.records import Context, Supplement
 from monitors.runtime.bounds import MAX_PASSAGE_NAME, bounded_name, shed
 
-_DAY_S = 86_400.0
+_DAY_S, _HOUR_S = 86_400.0, 3600.0
 _TEXTS = ("content", "page_content", "text", "document", "chunk")
 _IDS = ("id", "doc_id", "document_id", "chunk_id", "id_", "node_id")
 _SCORES = ("score", "relevance_score", "similarity")
@@ -46,7 +46,8 @@ def conventions_of(span: Span) -> list[str]:
 def retrieved(span: Span, conventions: Sequence[str], now: float) -> tuple[str, Supplement]:
     """Return what a retriever's span found, and the first of its `conventions` that tells it.
 
-    Raises NoTextError, and ValueError for documents that are no documents.
+    A retrieval of more than an hour is not believed. Raises NoTextError, and ValueError for documents
+    that are no documents.
     """
     for convention in conventions:
         try:
@@ -56,7 +57,10 @@ def retrieved(span: Span, conventions: Sequence[str], now: float) -> tuple[str, 
                 raise
             continue
         question = None if question == _REDACTED else question
-        return convention, shed(replace(blank(span, now), question=question, contexts=contexts))
+        took = (span.ended_ns - span.started_ns) / 1e9
+        retrieval_s = took if span.started_ns and 0.0 <= took <= _HOUR_S else None
+        found = replace(blank(span, now), question=question, contexts=contexts, retrieval_s=retrieval_s)
+        return convention, shed(found)
     raise ValueError("no convention is known")
 
 

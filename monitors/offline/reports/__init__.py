@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from monitors.offline import results_codec as codec
 
 if TYPE_CHECKING:
-    from monitors.metrics.latency import Latency
     from monitors.offline.comparison import Comparison
     from monitors.offline.results import MetricSummary, Run
     from monitors.offline.thresholds import Floor
@@ -42,12 +41,16 @@ def clusters_line(run: Run) -> str:
     return f"{most} sessions or single samples: samples of one session count as alike, n_eff = n / design effect"
 
 
-def latency_line(latency: Latency) -> str:
-    """Return the durations of the answers in one line."""
-    return (
-        f"Answer latency: mean {latency.mean:.2f} s, p50 {latency.p50:.2f} s, p95 {latency.p95:.2f} s, "
+def latency_lines(run: Run) -> list[str]:
+    """Return the durations of the answers in one line, and where they are known those of the retrieval and of both."""
+    names = {"generation": "Answer latency", "retrieval": "Retrieval latency", "total": "Both together"}
+    known = names if run.latencies["retrieval"] is not None else ["generation"]
+    found = [(names[name], latency) for name in known if (latency := run.latencies[name]) is not None]
+    return [
+        f"{name}: mean {latency.mean:.2f} s, p50 {latency.p50:.2f} s, p95 {latency.p95:.2f} s, "
         f"p99 {latency.p99:.2f} s ({latency.n} answers)"
-    )
+        for name, latency in found
+    ]
 
 
 def write(run: Run, path: Path, extras: Extras = NONE) -> None:

@@ -104,6 +104,8 @@ def test_what_clients_write_runs_nowhere(tmp_path):
             "/alerts",
             f"/alerts/{alert.fingerprint}",
             "/conversations",
+            "/sources",
+            "/topics",
             "/pipeline",
             "/setup",
             "/runbook",

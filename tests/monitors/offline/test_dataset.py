@@ -130,3 +130,6 @@ def test_durations_are_read_and_one_that_is_none_is_told(tmp_path):
     path.write_text('{"answer": "x", "duration_s": 2}\n{"answer": "y", "duration_s": "2 s"}\n')
     assert problems(path) == [f"{path}:2: duration_s: expected a number (seconds, 0 or more), got a text"]
     assert reading.read(path, limit=1)[0][0].duration_s == 2.0
+    path.write_text('{"answer": "x", "retrieval_s": 0.5}\n{"answer": "y", "retrieval_s": -1}\n')
+    assert problems(path) == [f"{path}:2: retrieval_s: expected a number (seconds, 0 or more), got -1"]
+    assert reading.read(path, limit=1)[0][0].retrieval_s == 0.5

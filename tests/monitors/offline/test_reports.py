@@ -213,7 +213,22 @@ def test_how_long_answers_took_is_told_where_it_is_known():
     timed = Run(source="s", created_at=0.0, measures=(), rows=rows)
     for suffix in (".html", ".md"):
         assert "Answer latency: mean 2.00 s, p50 2.00 s" in render(suffix, timed)
+        assert "Retrieval latency" not in render(suffix, timed)
     assert json.loads(render(".json", timed))["latency"]["p95"] == pytest.approx(2.9)
+
+
+def test_the_latency_of_retrieval_and_answer_is_told_apart_and_together_where_both_are_known():
+    samples = (
+        Sample(id="a", started_at=0.0, duration_s=1.0, retrieval_s=0.5),
+        Sample(id="b", started_at=0.0, duration_s=3.0),
+    )
+    timed = Run(source="s", created_at=0.0, measures=(), rows=tuple(Row(sample=one, evaluations={}) for one in samples))
+    for suffix in (".html", ".md"):
+        text = render(suffix, timed)
+        assert "Answer latency: mean 2.00 s" in text
+        assert "Retrieval latency: mean 0.50 s" in text
+        assert "Both together: mean 1.50 s" in text
+    assert json.loads(render(".json", timed))["retrieval_latency"]["mean"] == 0.5
 
 
 def test_evidence_is_told_in_words_and_what_says_nothing_is_left_out():

@@ -115,6 +115,20 @@ def test_what_was_judged_is_completed_but_never_changed():
     assert complete(sample(question="q", **FOUND), [said("contexts", "c")]) == sample(question="q", **FOUND)
 
 
+def test_the_retrieval_took_what_its_spans_cover_and_overlaps_count_once():
+    spans = [
+        said("spans", "a", at=10.0, retrieval_s=0.5),
+        said("spans", "b", at=10.25, retrieval_s=0.5),
+        said("spans", "c", at=20.0, retrieval_s=0.25),
+        said("contexts", "d", at=1.0),
+    ]
+    assert join(sample(), spans).retrieval_s == pytest.approx(1.0)
+    assert join(sample(), spans[3:]).retrieval_s is None
+    judged = join(sample(), spans[:1])
+    assert complete(judged, spans).retrieval_s == 0.5
+    assert completes(complete(sample(**FOUND), spans), sample(**FOUND))
+
+
 channels = st.sampled_from(["contexts", "feedback", "spans"])
 words = st.sampled_from(["a", "b", "c"])
 supplements = st.builds(
@@ -157,6 +171,7 @@ def test_a_completed_sample_completes_the_one_there_was_whatever_was_said_in_wha
         ({"reference": "r"}, True),
         ({"contexts": (context("c"),), "context_source": "spans"}, True),
         ({"context_source": "contexts_api"}, True),
+        ({"retrieval_s": 0.5}, True),
         ({"response": "No."}, False),
         ({"tags": {"a": "b"}}, False),
         ({"id": "e2"}, False),

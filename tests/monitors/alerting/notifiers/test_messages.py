@@ -118,6 +118,7 @@ def test_a_firing_alert_is_told_in_alertmanagers_words():
         "cause_evidence": "",
         "cause_hop": "",
         "cause_tool": "",
+        "source": "",
         "first_cause": "",
         "affected_slices": "",
         "worst_exchanges": "x1,x2",

@@ -588,6 +588,16 @@ def test_a_span_counts_from_its_start_unless_its_clock_is_plainly_wrong(started,
     assert read(Decoded(spans=(span,)), NOW).supplements[0].received_at == pytest.approx(received)
 
 
+@pytest.mark.parametrize(("ended", "took"), [(NOW + 0.25, 0.25), (0.0, None), (NOW - 1.0, None), (NOW + 7200.0, None)])
+def test_a_span_keeps_its_duration_unless_its_end_is_plainly_wrong(ended, took):
+    async def scenario(post, queue, counts):
+        await post(export_json(span_json(RETRIEVAL, endTimeUnixNano=str(int(ended * 1e9)))))
+        (one,) = await queue.take(10)
+        assert one.retrieval_s == (None if took is None else pytest.approx(took, abs=1e-6))
+
+    run(scenario)
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["query", "documents", "text"]), inner),

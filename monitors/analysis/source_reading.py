@@ -1,0 +1,222 @@
+"""Reads stored exchanges for the reports about an app's sources and topics, and remembers what it has read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+from monitors.alerting.causes.topics import topics
+from monitors.alerting.stream import on_scale, usable
+from monitors.analysis.coverage_gaps import GapReport, gaps_of, is_declined
+from monitors.analysis.human_labels import Passings, default_passing
+from monitors.analysis.sources import RetrievedExchange, Scope, SourceReport, reported
+from monitors.passage_identity import passage_names
+from monitors.passage_verdicts import PassageVerdicts, passage_verdicts
+from monitors.records import Evaluation, Sample
+from monitors.storage.stores import Point, Query, Store
+
+DAY_S = 86_400.0
+DEFAULT_METRICS = ("faithfulness", "lexical_groundedness")
+"""Metrics of a report that names none: the first one with scores."""
+MAX_EXCHANGES = 6_000
+"""Exchanges of a report: the latest of each part of the window."""
+PARTS = 12
+MAX_REMEMBERED = 20_000
+"""Exchanges whose sources are remembered, without their texts but 300 characters of the question."""
+AT_ONCE, IN_A_ROW = 8, 200
+READING_S = 5.0
+"""How long one request waits for the store; what it has read by then is remembered for the next one."""
+FRESH_S, SETTLED_S = 60.0, 3600.0
+"""An exchange is read again after a minute, or after an hour if it was an hour old: evaluations may come late."""
+MAX_REPORTS = 16
+MAX_TOPICS = 12
+_LONGEST_QUESTION = 300
+_HASHED = "blake2b:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Remembered:
+    read_at: float
+    settled: bool
+    question: str
+    passages: tuple[str, ...]
+    verdicts: PassageVerdicts | None
+    declined: bool
+    found_nothing: bool
+
+
+class Reports(NamedTuple):
+    """What is made of one reading."""
+
+    sources: SourceReport
+    gaps: GapReport
+
+
+class SourceReports:
+    """Makes the reports of `sources` from a store; one at a time, each kept for a minute.
+
+    Passages without id and source are named by a hash with `salt`. `passing` knows the thresholds of the metrics.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        salt: str = "",
+        passing: Passings = default_passing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._salt = salt
+        self._passing = passing
+        self._clock = clock
+        self._known: OrderedDict[str, _Remembered] = OrderedDict()
+        self._reports: OrderedDict[tuple[str, str | None, float], tuple[float, Reports]] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    def names(self, sample: Sample) -> tuple[str, ...]:
+        """Return the name of each passage of a sample, as reports have it."""
+        return passage_names(sample, salt=self._salt)
+
+    async def report(
+        self, app: str, metric: str | None = None, *, since_s: float = DAY_S, budget_s: float = READING_S
+    ) -> SourceReport:
+        """Report the sources of `app` over the last `since_s` seconds, by `metric` or the first usual one with scores.
+
+        Raises the store's errors.
+        """
+        return (await self._both(app, metric, since_s, budget_s)).sources
+
+    async def gaps(
+        self, app: str, metric: str | None = None, *, since_s: float = DAY_S, budget_s: float = READING_S
+    ) -> GapReport:
+        """Report the questions without a good answer by topic, as `report` does the sources."""
+        return (await self._both(app, metric, since_s, budget_s)).gaps
+
+    async def _both(self, app: str, metric: str | None, since_s: float, budget_s: float) -> Reports:
+        key = (app, metric, since_s)
+        async with self._lock:
+            now = self._clock()
+            if key in self._reports and now - self._reports[key][0] < FRESH_S:
+                return self._reports[key][1]
+            found = await self._made(app, metric, now - since_s, now, time.monotonic() + budget_s)
+            self._reports.pop(key, None)
+            if found.sources.complete:
+                self._reports[key] = now, found
+            while len(self._reports) > MAX_REPORTS:
+                self._reports.popitem(last=False)
+            return found
+
+    async def _made(self, app: str, metric: str | None, since: float, until: float, deadline: float) -> Reports:
+        named = metric or DEFAULT_METRICS[0]
+        points: Sequence[Point] = ()
+        full = False
+        for one in (metric,) if metric else DEFAULT_METRICS:
+            points, full = await self._points(app, one, since, until)
+            if any(point.value is not None for point in points):
+                named = one
+                break
+        ids = sorted((point.sample_id for point in points), key=lambda one: blake2b(one.encode()).digest())
+        await self._read(ids, deadline)
+        known = [point for point in points if point.sample_id in self._known]
+        flipped = self._passing(named).flipped
+        scope = Scope(
+            app=app,
+            metric=named,
+            since=since,
+            until=until,
+            lower_is_better=flipped,
+            complete=not full and len(known) == len(points),
+        )
+        remembered = {point.sample_id: self._known[point.sample_id] for point in known}
+        return await asyncio.to_thread(self._reported, known, remembered, scope)
+
+    async def _points(self, app: str, metric: str, since: float, until: float) -> tuple[list[Point], bool]:
+        """Return the last evaluation of each exchange, and whether some part of the window has more."""
+        most, length = MAX_EXCHANGES // PARTS, (until - since) / PARTS
+        found: dict[str, Point] = {}
+        full = False
+        for part in range(PARTS):
+            start = since + part * length
+            query = Query(since=start, until=start + length, metric=metric, app=app, order="newest", limit=most)
+            some = await self._store.series(query)
+            full |= len(some) >= most
+            for point in some:
+                if not 0.0 < point.rate <= 1.0:
+                    continue
+                if point.sample_id not in found or found[point.sample_id].value is None:
+                    found[point.sample_id] = point
+        return list(found.values()), full
+
+    async def _read(self, ids: Sequence[str], deadline: float) -> None:
+        now = self._clock()
+        missing = [one for one in ids if one not in self._known or not self._is_fresh(self._known[one], now)]
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def read(one: str) -> None:
+            async with gate:
+                stored = await self._store.sample(one)
+            if stored is not None:
+                self._remember(*stored)
+
+        for start in range(0, len(missing), IN_A_ROW):
+            await asyncio.gather(*map(read, missing[start : start + IN_A_ROW]))
+            if time.monotonic() >= deadline:
+                break
+        wanted = set(ids)
+        for name, one in list(self._known.items()):
+            if now - one.read_at > SETTLED_S or (len(self._known) > MAX_REMEMBERED and name not in wanted):
+                del self._known[name]
+
+    def _remember(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        now = self._clock()
+        question = "" if (sample.question or "").startswith(_HASHED) else sample.question or ""
+        self._known[sample.id] = _Remembered(
+            read_at=now,
+            settled=now - sample.started_at > SETTLED_S,
+            question=question[:_LONGEST_QUESTION],
+            passages=self.names(sample),
+            verdicts=passage_verdicts(evaluations),
+            declined=is_declined(sample, evaluations),
+            found_nothing=sample.context_source != "none" and not sample.contexts,
+        )
+        self._known.move_to_end(sample.id)
+
+    def _is_fresh(self, one: _Remembered, now: float) -> bool:
+        return now - one.read_at < (SETTLED_S if one.settled else FRESH_S)
+
+    def _reported(self, points: Sequence[Point], remembered: Mapping[str, _Remembered], scope: Scope) -> Reports:
+        passing = self._passing(scope.metric)
+        found = topics({name: one.question for name, one in remembered.items() if one.question}, {}, k=MAX_TOPICS)
+        exchanges = [
+            replace(
+                _exchange(point, remembered[point.sample_id], flipped=passing.flipped),
+                topic=found.get(point.sample_id, ""),
+                passed=passing.passes(point.value) if usable(point) and point.value is not None else None,
+            )
+            for point in points
+        ]
+        return Reports(reported(exchanges, scope), gaps_of(exchanges, scope))
+
+
+def _exchange(point: Point, seen: _Remembered, *, flipped: bool) -> RetrievedExchange:
+    verdicts = seen.verdicts
+    return RetrievedExchange(
+        id=point.sample_id,
+        started_at=point.started_at,
+        model=point.model,
+        rate=point.rate,
+        passages=seen.passages,
+        question=seen.question,
+        cluster=point.cluster,
+        score=on_scale(point.value, flipped=flipped) if usable(point) and point.value is not None else None,
+        cited=None if verdicts is None else verdicts.cited,
+        contradicted=None if verdicts is None else verdicts.contradicted,
+        declined=seen.declined,
+        found_nothing=seen.found_nothing,
+    )

@@ -1,0 +1,344 @@
+"""What each source of an app's passages did for the answers: uses, citations, contradictions, and effect on scores.
+
+Pure: `reported` takes exchanges that were read, `monitors.analysis.source_reading` reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.statistics.agreement import wilson
+from monitors.statistics.attribution import ALPHA, Blamed, Retrievals, blamed, log_e_values
+from monitors.statistics.matched_means import MatchedMeans, matched_means
+from monitors.statistics.weighted_mean import hajek
+
+MAX_SOURCES = 2_000
+"""Sources of an app that are kept apart, the most used ones; the others are counted together."""
+MAX_WORST = 5
+TREND_PARTS = 12
+PERIODS = 4
+"""Parts of the window within which exchanges are compared: a drop of the whole app is not the fault of a new source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievedExchange:
+    """One exchange with the names of its passages, one each, "" for one without a name.
+
+    `score`, in [0, 1], is the metric's on the "higher is better" scale, None without one; `passed` compares it with the
+    metric's threshold. `rate` is the probability, in (0, 1], with which the metric was computed for the exchange.
+    `cited` and `contradicted` are indexes of passages, None where no judge looked. `declined`: the answer does not
+    answer; `found_nothing`: the retrieval found no passages.
+    """
+
+    id: str
+    started_at: float
+    model: str
+    rate: float
+    passages: tuple[str, ...]
+    question: str = ""
+    topic: str = ""
+    cluster: str | None = None
+    score: float | None = None
+    passed: bool | None = None
+    cited: frozenset[int] | None = None
+    contradicted: frozenset[int] | None = None
+    declined: bool = False
+    found_nothing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A share of the traffic with its 95 % interval, from `n` exchanges."""
+
+    ratio: float
+    ci_low: float
+    ci_high: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendPart:
+    """A twelfth of the window, from Unix time `since` on: exchanges with the source, and their mean score."""
+
+    since: float
+    uses: int
+    mean: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One source of an app's passages.
+
+    `uses` exchanges got it, `share` of the traffic. `in_bad` is the share of the bad answers (those that fail the
+    metric's threshold) that got it, `in_good` that of the good ones; None without such answers. Of `judged` uses a
+    judge said which passages the claims rest on: in `cited` it supports a claim, in `never_used` it neither supports
+    nor contradicts one. In `contradicted` of `checked` uses it contradicts the answer. `mean_with` and `mean_without`
+    are mean scores of exchanges with and without it, matched by topic, model and period, on the metric's own scale;
+    `effect` is the first minus the second, with its 95 % interval; `matched` exchanges with it have one to compare
+    with. `evidence_log10` is log10 of its e-value, and `named` says that it lowers scores, at the report's
+    false-discovery rate. `worst_exchanges` are the ids of the worst scored ones.
+    """
+
+    name: str
+    uses: int
+    share: Share | None
+    in_bad: Share | None
+    in_good: Share | None
+    judged: int
+    cited: int | None
+    never_used: int | None
+    checked: int
+    contradicted: int | None
+    matched: int
+    mean_with: float | None
+    mean_without: float | None
+    effect: float | None
+    effect_ci_low: float | None
+    effect_ci_high: float | None
+    evidence_log10: float
+    named: bool
+    first_used: float
+    last_used: float
+    trend: tuple[TrendPart, ...]
+    worst_exchanges: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceReport:
+    """All sources of one app over a window, by use.
+
+    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all);
+    `with_passages` of them have passages, `scored` of these a score. `judged` say which passages the claims
+    rest on; 0 means that no metric that finds that out is enabled. `other_sources` beyond `MAX_SOURCES` have
+    `other_uses`. Of the sources that are `named`, at most a share `alpha` is expected to be wrong.
+    """
+
+    app: str
+    metric: str
+    lower_is_better: bool
+    since: float
+    until: float
+    read: int
+    complete: bool
+    with_passages: int
+    scored: int
+    bad: int
+    judged: int
+    alpha: float
+    sources: tuple[Source, ...]
+    other_sources: int
+    other_uses: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a report is about: app, metric and window, in Unix seconds; `complete` if all of its exchanges were read."""
+
+    app: str
+    metric: str
+    since: float
+    until: float
+    lower_is_better: bool = False
+    complete: bool = True
+
+
+def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: float = ALPHA) -> SourceReport:
+    """Build the report from the exchanges of one app; every exchange counts once for each source it got."""
+    got = [one for one in exchanges if any(one.passages)]
+    uses = Counter(name for one in got for name in {*one.passages} - {""})
+    kept = sorted(uses, key=lambda name: (-uses[name], name))[:MAX_SOURCES]
+    index = {name: number for number, name in enumerate(kept)}
+    scored = [one for one in got if one.score is not None]
+    retrievals = retrievals_of(scored, index, scope)
+    evidence, named, means = _tested(retrievals, alpha)
+    by_source: list[list[RetrievedExchange]] = [[] for _ in kept]
+    for one in got:
+        for name in {*one.passages} & index.keys():
+            by_source[index[name]].append(one)
+    groups = _Groups(got)
+    sources = tuple(
+        _source(name, by_source[at], at, groups=groups, scope=scope, means=means, evidence=evidence, named=named)
+        for at, name in enumerate(kept)
+    )
+    return SourceReport(
+        app=scope.app,
+        metric=scope.metric,
+        lower_is_better=scope.lower_is_better,
+        since=scope.since,
+        until=scope.until,
+        read=len(exchanges),
+        complete=scope.complete,
+        with_passages=len(got),
+        scored=len(scored),
+        bad=sum(one.passed is False for one in scored),
+        judged=sum(one.cited is not None for one in got),
+        alpha=alpha,
+        sources=sources,
+        other_sources=len(uses) - len(kept),
+        other_uses=sum(uses.values()) - sum(uses[name] for name in kept),
+    )
+
+
+def retrievals_of(
+    scored: Sequence[RetrievedExchange], index: Mapping[str, int], scope: Scope | None = None
+) -> Retrievals | None:
+    """Return scored exchanges as arrays, in strata of topic, model and quarter of the window; None without one."""
+    if not scored or not index:
+        return None
+    numbers: dict[tuple[object, ...], int] = {}
+    length = max(scope.until - scope.since, 1.0) if scope is not None else math.inf
+    start = scope.since if scope is not None else 0.0
+
+    def stratum(one: RetrievedExchange) -> int:
+        period = min(PERIODS - 1, max(0, int(PERIODS * (one.started_at - start) / length)))
+        return numbers.setdefault((one.topic, one.model, period), len(numbers))
+
+    pairs = [(row, index[name]) for row, one in enumerate(scored) for name in {*one.passages} & index.keys()]
+    return Retrievals(
+        scores=np.array([one.score for one in scored], dtype=np.float64),
+        rates=np.array([one.rate for one in scored], dtype=np.float64),
+        strata=np.array([stratum(one) for one in scored], dtype=np.intp),
+        rows=np.array([row for row, _ in pairs], dtype=np.intp),
+        columns=np.array([column for _, column in pairs], dtype=np.intp),
+        size=len(index),
+        questions=_numbered(scored, "q:"),
+        sessions=_numbered(scored, "s:"),
+    )
+
+
+def _numbered(scored: Sequence[RetrievedExchange], kind: str) -> NDArray[np.intp]:
+    """Number the names of one kind in the clusters of exchanges; one without such a name has a number of its own."""
+    numbers: dict[str, int] = {}
+    names = (next((one for one in (each.cluster or "").split() if one.startswith(kind)), each.id) for each in scored)
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.intp)
+
+
+def _tested(some: Retrievals | None, alpha: float) -> tuple[Sequence[float], Mapping[int, Blamed], MatchedMeans | None]:
+    if some is None:
+        return (), {}, None
+    return log_e_values(some).tolist(), {one.source: one for one in blamed(some, alpha)}, matched_means(some)
+
+
+class _Groups:
+    """All exchanges with passages, the bad and the good answers among them."""
+
+    def __init__(self, got: Sequence[RetrievedExchange]) -> None:
+        self.everything = Whole([one.rate for one in got])
+        self.bad = Whole([one.rate for one in got if one.passed is False])
+        self.good = Whole([one.rate for one in got if one.passed])
+
+
+def _source(
+    name: str,
+    got: Sequence[RetrievedExchange],
+    at: int,
+    *,
+    groups: _Groups,
+    scope: Scope,
+    means: MatchedMeans | None,
+    evidence: Sequence[float],
+    named: Mapping[int, Blamed],
+) -> Source:
+    bad, good = ([one.rate for one in got if one.passed is flag] for flag in (False, True))
+    places = [(one, [k for k, passage in enumerate(one.passages) if passage == name]) for one in got]
+    cited = [not one.cited.isdisjoint(some) for one, some in places if one.cited is not None]
+    against = [not one.contradicted.isdisjoint(some) for one, some in places if one.contradicted is not None]
+    unused = sum(
+        one.cited.isdisjoint(some) and (one.contradicted or frozenset()).isdisjoint(some)
+        for one, some in places
+        if one.cited is not None
+    )
+    effect = _effect(means, at, flipped=scope.lower_is_better)
+    scored = sorted((one for one in got if one.score is not None), key=lambda one: (one.score, -one.started_at))
+    return Source(
+        name=name,
+        uses=len(got),
+        share=share_of([one.rate for one in got], groups.everything),
+        in_bad=share_of(bad, groups.bad),
+        in_good=share_of(good, groups.good),
+        judged=len(cited),
+        cited=sum(cited) if cited else None,
+        never_used=unused if cited else None,
+        checked=len(against),
+        contradicted=sum(against) if against else None,
+        matched=effect.matched,
+        mean_with=effect.mean_with,
+        mean_without=effect.mean_without,
+        effect=effect.difference,
+        effect_ci_low=effect.ci_low,
+        effect_ci_high=effect.ci_high,
+        evidence_log10=_log10(named[at].log_e if at in named else evidence[at] if evidence else 0.0),
+        named=at in named,
+        first_used=min(one.started_at for one in got),
+        last_used=max(one.started_at for one in got),
+        trend=_trend(got, scope),
+        worst_exchanges=tuple(one.id for one in scored[:MAX_WORST]),
+    )
+
+
+class _Effect(NamedTuple):
+    matched: int = 0
+    mean_with: float | None = None
+    mean_without: float | None = None
+    difference: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+def _effect(means: MatchedMeans | None, at: int, *, flipped: bool) -> _Effect:
+    """Return the matched means of a source on the metric's own scale."""
+    if means is None or not means.n[at]:
+        return _Effect()
+    inside, outside = float(means.with_source[at]), float(means.without[at])
+    low, high = means.interval_of(at)
+    if flipped:
+        inside, outside, low, high = 1.0 - inside, 1.0 - outside, -high, -low
+    return _Effect(int(means.n[at]), inside, outside, inside - outside, max(-1.0, low), min(1.0, high))
+
+
+class Whole:
+    """A part of the traffic: `n` exchanges that stand for `total`, from their inclusion probabilities."""
+
+    def __init__(self, rates: Sequence[float]) -> None:
+        self.n = len(rates)
+        self.total = sum(1.0 / rate for rate in rates)
+        self.n_eff = self.total**2 / sum(1.0 / rate**2 for rate in rates) if rates else 0.0
+
+
+def share_of(part: Sequence[float], whole: Whole) -> Share | None:
+    """Return the share of `whole` that exchanges with these inclusion probabilities are; None without a whole."""
+    if not whole.n:
+        return None
+    ratio = min(1.0, sum(1.0 / rate for rate in part) / whole.total)
+    low, high = wilson(ratio * whole.n_eff, whole.n_eff)
+    return Share(ratio=ratio, ci_low=low, ci_high=high, n=whole.n)
+
+
+def _trend(got: Sequence[RetrievedExchange], scope: Scope) -> tuple[TrendPart, ...]:
+    length = max(scope.until - scope.since, 1.0) / TREND_PARTS
+    parts: list[list[RetrievedExchange]] = [[] for _ in range(TREND_PARTS)]
+    for one in got:
+        parts[min(TREND_PARTS - 1, max(0, int((one.started_at - scope.since) / length)))].append(one)
+    return tuple(
+        TrendPart(since=scope.since + at * length, uses=len(part), mean=_mean(part, flipped=scope.lower_is_better))
+        for at, part in enumerate(parts)
+    )
+
+
+def _mean(some: Sequence[RetrievedExchange], *, flipped: bool) -> float | None:
+    known = [(one.score, one.rate) for one in some if one.score is not None]
+    if not known:
+        return None
+    mean = hajek([score for score, _ in known], [rate for _, rate in known]).mean
+    return 1.0 - mean if flipped else mean
+
+
+def _log10(natural: float) -> float:
+    return natural / math.log(10.0)

@@ -1,0 +1,62 @@
+"""`GET /api/sources` and `GET /api/topics` on the admin port."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Literal, TypeAlias
+
+from litestar import get
+from litestar.params import FromQuery, QueryParameter
+
+from monitors.analysis.source_reading import DAY_S, SourceReports
+from monitors.analysis.sources import Source, SourceReport
+
+Order: TypeAlias = Literal["named", "uses", "bad", "contradicted", "unused"]
+ORDERS: tuple[Order, ...] = ("named", "uses", "bad", "contradicted", "unused")
+
+
+def source_handlers(reports: SourceReports) -> list[Any]:
+    """The handlers; the admin app guards them."""
+
+    @get("/api/sources")
+    async def sources(
+        *,
+        app: FromQuery[str],
+        metric: FromQuery[str | None] = None,
+        source: FromQuery[str | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = DAY_S,
+        order: Annotated[str, QueryParameter(pattern="^(named|uses|bad|contradicted|unused)$")] = "named",
+        limit: Annotated[int, QueryParameter(ge=1, le=2000)] = 100,
+    ) -> dict[str, Any]:
+        report = await reports.report(app, metric, since_s=since_s)
+        total = len(report.sources)
+        chosen = [one for one in ordered(report, order) if source in (None, one.name)]  # type: ignore[arg-type]  # the pattern says so
+        return asdict(replace(report, sources=tuple(chosen[:limit]))) | {"total_sources": total}
+
+    @get("/api/topics")
+    async def topics(
+        *,
+        app: FromQuery[str],
+        metric: FromQuery[str | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = DAY_S,
+    ) -> dict[str, Any]:
+        return asdict(await reports.gaps(app, metric, since_s=since_s))
+
+    return [sources, topics]
+
+
+def ordered(report: SourceReport, order: Order) -> list[Source]:
+    """Return the sources: those that lower scores first, or by uses, share in bad answers, contradictions or disuse."""
+
+    def key(one: Source) -> tuple[float, ...]:
+        bad = one.in_bad.ratio if one.in_bad is not None else 0.0
+        by: dict[Order, tuple[float, ...]] = {
+            "named": (not one.named, -one.evidence_log10),
+            "uses": (),
+            "bad": (-bad,),
+            "contradicted": (-(one.contradicted or 0),),
+            "unused": (-(one.never_used or 0),),
+        }
+        return (*by[order], -one.uses)
+
+    return sorted(report.sources, key=key)

@@ -1,0 +1,62 @@
+"""What a passage is called: by its id, else its source, else a salted hash of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from monitors.records import Context, Sample
+
+LONGEST_NAME = 200
+"""Characters of a name; a longer one ends in its hash."""
+HASH_PREFIX = "text:"
+_DIGEST_BYTES = 6
+_OWN_IDS = ("explicit", "contexts", "spans", "feedback")
+"""Extractors and channels whose ids the app itself sent: they are taken at their word."""
+
+
+def passage_names(sample: Sample, *, salt: str) -> tuple[str, ...]:
+    """Return the name of each passage of a sample, "" for one without id, source and text.
+
+    An id that only counts the passages of its list ("1", "2", ... of a numbered prompt) names no document, and is
+    passed over. Hashes of texts are salted, and differ between apps.
+    """
+    contexts = sample.contexts
+    counted = sample.context_source not in _OWN_IDS and _only_count([one.id for one in contexts])
+    return tuple(_name(one, sample.app, salt=salt, with_id=not counted) for one in contexts)
+
+
+def _name(context: Context, app: str, *, salt: str, with_id: bool) -> str:
+    named = (with_id and context.id) or context.source
+    if named and named.strip():
+        return _bounded(named.strip())
+    text = " ".join(context.text.split())
+    return HASH_PREFIX + _digest(f"{app}\0{text}", salt) if text else ""
+
+
+def _only_count(ids: Sequence[str | None]) -> bool:
+    """Return whether ids are consecutive numbers that begin at 0 or 1, perhaps anew for each hop.
+
+    >>> _only_count(["1", "2", "1", "2", "3"]), _only_count(["7", "2"]), _only_count([None, "1"])
+    (True, False, False)
+    """
+    expected: int | None = None
+    for one in ids:
+        if one is None or not one.isdecimal():
+            return False
+        number = int(one[:9])
+        if number not in (expected, 0, 1):
+            return False
+        expected = number + 1
+    return bool(ids)
+
+
+def _bounded(name: str) -> str:
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}~{digest}"
+
+
+def _digest(text: str, salt: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), key=salt.encode()[:64], digest_size=_DIGEST_BYTES).hexdigest()

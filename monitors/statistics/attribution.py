@@ -1,0 +1,225 @@
+"""Which of many sources lower the scores of the exchanges that got them, at a controlled false-discovery rate.
+
+Exchanges are compared within strata (topic, model, period). The null hypothesis of a source: within a stratum, which
+exchanges got it has nothing to do with their scores. Then the k of N exchanges of a stratum that got it are drawn
+without replacement, and with badness y = 1 - score and a bet b > 0::
+
+    e(b) = prod over strata of exp(b sum of y with the source) / E_k(b)        E[e(b)] = 1
+
+    E_k(b) = the mean, over all choices of k of the N exchanges, of exp(b sum of y)
+
+E_k is an elementary symmetric polynomial of the exp(b y) over N choose k; one recursion gives it for every k::
+
+    E_k(first i) = (1 - k/i) E_k(first i - 1) + k/i exp(b y_i) E_(k-1)(first i - 1)
+
+In a very large stratum it is replaced by its upper bound, the k-th power of the mean of exp(b y) (Hoeffding 1963,
+theorem 4). The mean over a grid of bets is an e-value too. e-BH over all sources keeps the expected share of wrongly
+named ones at or below alpha, however the sources depend on each other (Wang & Ramdas 2022): sources retrieved together
+always do.
+
+Equal questions are alike in their difficulty and in their sources. A question asked often is a stratum of its own,
+where exchanges with and without a source are compared; of a rare one the exchanges count together, with their mean
+score. Of one session, a source counts once.
+
+A source that is retrieved beside a bad one has low scores as well. So each named one must stay convincing when
+exchanges with and without the others are compared apart. The smaller of two e-values is used, which removes names only.
+
+References: W. Hoeffding (1963), Probability inequalities for sums of bounded random variables, JASA 58; R. Wang & A.
+Ramdas (2022), False discovery rate control with e-values, J. R. Stat. Soc. B 84 (arXiv 2009.02824).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.statistics.multiple_testing import affected
+
+Array: TypeAlias = NDArray[np.float64]
+Index: TypeAlias = NDArray[np.intp]
+
+ALPHA = 0.05
+"""The expected share of wrongly named sources among those named."""
+BETS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+MAX_NAMED = 20
+"""Sources that are compared with one another; of more, the strongest."""
+
+
+FREQUENT = 8
+"""Exchanges from which on a question is a stratum of its own."""
+MAX_CELLS = 4_000_000
+"""Exchanges of a stratum times the most of them with one source, up to which the mean over all choices is computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrievals:
+    """n exchanges with their scores, and the m pairs of an exchange and a distinct source that it got.
+
+    `scores` [n] lie in [0, 1], 1 is best; `rates` [n] are inclusion probabilities in (0, 1], for means only: a test
+    needs no weights, as which exchanges are scored does not depend on their content. `strata` [n] number the groups
+    within which exchanges are compared, from 0. Pair k says that exchange `rows[k]` got source `columns[k]`, of `size`
+    sources. `questions` [n] and `sessions` [n] number equal questions and sessions, from 0; without them each exchange
+    has its own.
+    """
+
+    scores: Array
+    rates: Array
+    strata: Index
+    rows: Index
+    columns: Index
+    size: int
+    questions: Index | None = field(default=None)
+    sessions: Index | None = field(default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blamed:
+    """A source that lowers scores; `log_e` is the natural logarithm of its e-value."""
+
+    source: int
+    log_e: float
+
+
+def log_e_values(some: Retrievals) -> Array:
+    """Return the logarithm of each source's e-value against "its exchanges score as the others of their stratum".
+
+    >>> x = np.array([0.1] * 10 + [0.9] * 90)
+    >>> rows = np.arange(100)
+    >>> found = log_e_values(
+    ...     Retrievals(
+    ...         scores=x, rates=np.ones(100), strata=np.zeros(100, int), rows=rows, columns=rows // 10, size=10
+    ...     )
+    ... )
+    >>> bool(found[0] > 10.0), bool(found[1:].max() < 0.0)
+    (True, True)
+    """
+    return _tested(some).log_e()
+
+
+def blamed(some: Retrievals, alpha: float = ALPHA) -> tuple[Blamed, ...]:
+    """Return the sources that lower scores, the strongest first, with a false-discovery rate of at most `alpha`.
+
+    Of two that are always retrieved together, only one is named. Raises ValueError for an alpha outside (0, 1).
+    """
+    if not some.size or not some.scores.size:
+        return ()
+    tested = _tested(some)
+    evidence = tested.log_e()
+    candidates = _e_bh(evidence, alpha)[:MAX_NAMED]
+    named: list[int] = []
+    for source in candidates:
+        evidence[source] = min(evidence[source], tested.given(source, named))
+        if source in _e_bh(evidence, alpha):
+            named.append(source)
+    for source in reversed(list(named)):
+        evidence[source] = min(evidence[source], tested.given(source, [one for one in named if one != source]))
+        if source not in _e_bh(evidence, alpha):
+            named.remove(source)
+    named = [source for source in _e_bh(evidence, alpha) if source in named]
+    return tuple(Blamed(source=source, log_e=float(evidence[source])) for source in named)
+
+
+def _e_bh(evidence: Array, alpha: float) -> list[int]:
+    return [int(name) for name in affected({str(at): float(one) for at, one in enumerate(evidence)}, alpha)]
+
+
+def _tested(some: Retrievals) -> _Units:
+    """Return the units of the test: exchanges, or all exchanges of a rare question in one stratum together."""
+    n = len(some.scores)
+    questions = np.arange(n) if some.questions is None else some.questions
+    frequent = np.bincount(questions)[questions] >= FREQUENT
+    strata = _dense(
+        np.where(frequent, some.strata.max() + 1 + questions, some.strata) * (some.strata.max() + 1) + some.strata
+    )
+    alone = np.where(frequent, np.arange(n), n + questions)
+    unit = _dense(strata * (2 * n + 1) + alone)
+    members = np.bincount(unit)
+    first = np.unique(unit, return_index=True)[1]
+    pairs = np.unique(unit[some.rows] * some.size + some.columns)
+    rows, columns = pairs // some.size, pairs % some.size
+    sessions = np.arange(len(first)) if some.sessions is None else some.sessions[first]
+    once = np.unique(sessions[rows] * some.size + columns, return_index=True)[1]
+    return _Units(
+        badness=np.bincount(unit, weights=1.0 - some.scores) / members,
+        strata=strata[first],
+        tested=(rows[once], columns[once]),
+        got=(rows, columns),
+        size=some.size,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Units:
+    """The arrays of a test: the pairs of unit and source that are `tested`, and all that were `got`."""
+
+    badness: Array
+    strata: Index
+    tested: tuple[Index, Index]
+    got: tuple[Index, Index]
+    size: int
+
+    def log_e(self) -> Array:
+        """Return the log e-values of all sources."""
+        rows, columns = self.tested
+        return self._log_e(self.strata, rows, columns)
+
+    def given(self, source: int, others: Sequence[int]) -> float:
+        """Return the log e-value of one source when units with and without the others are compared apart."""
+        if not others:
+            return math.inf
+        rows, columns = self.got
+        with_others = np.zeros(len(self.badness), dtype=np.intp)
+        with_others[rows[np.isin(columns, others)]] = 1
+        tested, which = self.tested
+        own = which == source
+        return float(self._log_e(_dense(2 * self.strata + with_others), tested[own], which[own])[source])
+
+    def _log_e(self, strata: Index, rows: Index, columns: Index) -> Array:
+        sums = np.bincount(columns, weights=self.badness[rows], minlength=self.size)
+        logs = np.outer(BETS, sums)  # bets x sources
+        order = np.argsort(strata, kind="stable")
+        ends = np.cumsum(np.bincount(strata))
+        cells, counts = np.unique(strata[rows] * self.size + columns, return_counts=True)
+        place, source = cells // self.size, cells % self.size
+        for stratum in np.unique(place):
+            here = place == stratum
+            k = counts[here]
+            members = order[ends[stratum - 1] if stratum else 0 : ends[stratum]]
+            logs[:, source[here]] -= _log_means(np.outer(BETS, self.badness[members]), int(k.max()))[:, k]
+        most = logs.max(axis=0)
+        found: Array = most + np.log(np.exp(logs - most).mean(axis=0))
+        return found
+
+
+def _log_means(exponents: Array, most: int) -> Array:
+    """Return log E_k for k = 0 ... `most` (bets x k), from b y of the N members of a stratum (bets x N).
+
+    >>> _log_means(np.log([[1.0, 2.0, 4.0]]), 3).round(3).tolist() == np.log([[1, 7 / 3, 14 / 3, 8]]).round(3).tolist()
+    True
+    """
+    bets, n = exponents.shape
+    if n * most > MAX_CELLS:
+        peak = exponents.max(axis=1, keepdims=True)
+        mean = peak + np.log(np.exp(exponents - peak).mean(axis=1, keepdims=True))
+        bound: Array = mean * np.arange(most + 1)
+        return bound
+    logs = np.full((bets, most + 1), -np.inf)
+    logs[:, 0] = 0.0
+    with np.errstate(divide="ignore"):
+        log = np.log(np.arange(n + 1.0))
+    down = log[::-1]
+    for i in range(1, n + 1):
+        top = min(i, most)
+        stay = logs[:, 1 : top + 1] + (down[n - i + 1 : n - i + 1 + top] - log[i])  # log (i - k)/i
+        step = logs[:, :top] + (log[1 : top + 1] + (exponents[:, i - 1 : i] - log[i]))
+        logs[:, 1 : top + 1] = np.logaddexp(stay, step)
+    return logs
+
+
+def _dense(numbers: Index) -> Index:
+    return np.unique(numbers, return_inverse=True)[1].astype(np.intp)

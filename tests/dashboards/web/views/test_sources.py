@@ -1,0 +1,134 @@
+"""Sources: the table, one source with its worst answers, the links that lead there, and nothing they say is markup."""
+
+from __future__ import annotations
+
+import asyncio
+
+from monitors.records import Context, Evaluation, Sample, Score
+from tests.support.pages import EVIL, world
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+async def fill(w, name="old.md", n=120):
+    """A sixth of the exchanges get a bad source."""
+    for number in range(n):
+        bad = number % 6 == 0
+        contexts = (Context(text="It is so.", id=f"doc-{number % 7}"), *([Context(text="No.", id=name)] if bad else []))
+        await w.add(0.2 if bad else 0.9 + 0.1 * (number % 2), contexts=contexts, context_source="explicit")
+    await w.look()
+
+
+def test_the_table_names_the_source_that_lowers_scores_and_leads_to_its_worst_answers(tmp_path):
+    async def scenario(w):
+        await fill(w)
+        every = await w.page("/sources")
+        one = await w.page("/sources?app=shop&source=old.md")
+        other = await w.page("/sources?app=bank")
+        exchange = await w.page(next(a["href"] for a in one.all("a") if a["href"].startswith("/exchanges/")))
+        return every, one, other, exchange
+
+    every, one, other, exchange = run(tmp_path, scenario)
+    assert "8 sources of 120 exchanges, scored by faithfulness" in every.words
+    assert every.words.count("lowers faithfulness") == 1
+    assert "old.md▼ lowers faithfulness 2017 % 100 %84 % to 100 % 0 %0 % to 4 % 0.200n 20 0.960 -0.760" in every.words
+    assert "No judge has said which passages the claims rest on" in every.words
+    assert "/sources?app=shop&since=24h&source=old.md" in [a["href"] for a in every.all("a")]
+    assert "Worst answers with this source" in one.words
+    assert sum(a["href"].startswith("/exchanges/") for a in one.all("a")) == 5
+    assert "No exchange of this app with passages" in other.words
+    assert "/sources?app=shop&source=old.md" in [a["href"] for a in exchange.all("a")]
+
+
+def test_citations_are_shown_where_a_judge_found_them(tmp_path):
+    async def scenario(w):
+        sample = await w.add(0.5, contexts=(Context(text="It is so.", id="a"),), context_source="explicit")
+        evidence = ({"verdict": "supported", "contexts": [0]},)
+        again = Evaluation(sample_id=sample.id, metric="faithfulness", version="2", outcome=Score(0.5, "", evidence))
+        await w.store.add(sample, [again])
+        await w.look()
+        return await w.page("/sources?app=shop")
+
+    page = run(tmp_path, scenario)
+    assert "1 source of 1 exchange, scored" in page.words
+    assert "1of 1 0of 1 0of 1" in page.words
+    assert "No judge has said" not in page.words
+
+
+def test_an_alert_leads_to_its_source(tmp_path):
+    async def scenario(w):
+        fields = {"contexts": (Context(text="It is so.", id="doc-1"),), "context_source": "explicit"}
+        await w.drop(**fields)
+        alert = next(one for one in w.engine.alerts() if one.state == "firing")
+        case = w.engine._cases.by_fingerprint[alert.fingerprint]  # noqa: SLF001 - a cause that a simulated drop has not
+        case.alert = type(alert)(
+            **{name: getattr(alert, name) for name in alert.__dataclass_fields__} | {"cause_source": "old & new.md"}
+        )
+        return await w.page(f"/alerts/{alert.fingerprint}")
+
+    page = run(tmp_path, scenario)
+    assert "Source old & new.md" in page.words
+    assert "/sources?app=shop&source=old+%26+new.md" in [a["href"] for a in page.all("a")]
+
+
+def test_bad_selections_are_refused_and_names_are_no_markup(tmp_path):
+    async def scenario(w):
+        await fill(w, EVIL)
+        for path in ("/sources?since=never", "/sources?since=400d", "/sources?since=2999-01-01"):
+            assert "since: " in (await w.page(path, 400)).words
+        return await w.page("/sources"), await w.page("/sources?source=unknown")
+
+    page, unknown = run(tmp_path, scenario)
+    assert EVIL[:10] in page.words
+    assert not page.all("img")
+    assert "No exchange of this app with this source" in unknown.words
+
+
+def test_topics_without_documents_lead_to_the_questions(tmp_path):
+    async def scenario(w):
+        for number in range(40):
+            gap = number % 2 == 0
+            question = (
+                f"Which adapter charges my {EVIL if number == 0 else 'laptop'} model?"
+                if gap
+                else "How long is the warranty of the bike?"
+            )
+            contexts = () if gap else (Context(text="Two years.", id="w"),)
+            await w.add(0.9, question=question, contexts=contexts, context_source="tools")
+        await w.look()
+        return (
+            await w.page("/topics"),
+            await w.page("/topics?since=never", 400),
+            (await w.client.get("/topics?app=bank")).text,
+        )
+
+    page, wrong, other = run(tmp_path, scenario)
+    assert "20 of 40 questions have no good answer" in page.words
+    assert "no passages" in page.words
+    links = [one["href"] for one in page.all("a") if one["href"].startswith("/exchanges/")]
+    assert len(links) in (5, 6)  # the odd question may be a topic of its own
+    assert not page.all("img")
+    assert "since: " in wrong.words
+    assert "No question of this app was evaluated" in other
+
+
+def test_without_scores_there_is_nothing_to_choose(tmp_path):
+    async def scenario(w):
+        return await w.page("/sources")
+
+    assert "No app has scores yet." in run(tmp_path, scenario).words
+
+
+def test_a_sample_is_named_as_in_the_report(tmp_path):
+    async def scenario(w):
+        sample = Sample(id="s", started_at=0.0, app="shop", contexts=(Context(text="x"), Context(text="", id="a")))
+        return w.site.sources.names(sample)
+
+    hashed, named = run(tmp_path, scenario)
+    assert (hashed[:5], named) == ("text:", "a")
