@@ -12,6 +12,7 @@ import msgspec
 from monitors.runtime import endpoints, settings
 from monitors.runtime.options import keys_of_kind
 from monitors.sampling import Bias as Bias  # noqa: PLC0414 - a table of the configuration
+from monitors.verifier_config import GroundingVerifier, problems_of
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
@@ -128,6 +129,8 @@ class Judge(Table, frozen=True):
     bias: tuple[Bias, ...] = ()
     anchors: str | None = None
     anchors_every_s: Positive = 86_400.0
+    grounding: GroundingVerifier | None = None
+    next_model: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
 class Embeddings(Table, frozen=True):
@@ -393,7 +396,7 @@ def address_problems(shared: Shared) -> list[str]:
     ]
     if embeddings.kind == "openai":
         asked.append(("embeddings", embeddings.base_url, embeddings.api_key))
-    problems = _url_problems(shared)
+    problems = [*_url_problems(shared), *(problems_of(judge.grounding) if judge.grounding else [])]
     models = [("judge", judge.model), ("judge.small", small and small.model), ("embeddings", embeddings.model)]
     problems += [f"{table}.model: missing: it is empty" for table, model in models if model == ""]
     for table, url, key in asked:

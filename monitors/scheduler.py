@@ -14,9 +14,10 @@ from typing import Any
 
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
+from monitors.analysis.covariates import COVARIATES, Covariates
 from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
-from monitors.analysis.quality import COVARIATE, Quality, comparable, estimate, largest
+from monitors.analysis.quality import Quality, estimate, largest
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
@@ -37,11 +38,10 @@ from monitors.runtime.label_cap import OVERFLOW
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
 from monitors.sampling import MAX_RATIO, MetricSampler
-from monitors.statistics.control_variate import Fit, fitted
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
 from monitors.storage.queues import Queue
-from monitors.storage.stores import PairedSums, Query, StateStore, Store
+from monitors.storage.stores import Query, StateStore, Store
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
@@ -115,9 +115,9 @@ class Scheduler:
         self._quality: Sequence[Quality] = ()
         self._growing = GrowingWindow(store, config.monitors.window_s)
         self._capture = CaptureCoverage(state_store, replica_of(config), config.monitors.window_s)
-        self._has_covariate = any(one.metric.name == COVARIATE for one in catalogue.enabled) and judging is not None
-        self._fits: dict[tuple[str, str], Fit] = {}
-        self._refit_at = self._estimate_at = 0.0
+        covariates = [one.metric.name for one in catalogue.enabled] if judging is not None else []
+        self._covariates = Covariates(store, covariates, config.monitors.window_s)
+        self._estimate_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self.marking: PromptMarking | None = None
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
@@ -314,16 +314,11 @@ class Scheduler:
         """Estimate the quality of the window and show it. Raises EngineError."""
         now, window_s = time.time(), self._config.monitors.window_s
         window = Query(since=now - window_s, until=now + _DAY_S)
-        paired: Sequence[PairedSums] = ()
-        if self._has_covariate:
-            if now >= self._refit_at:
-                earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), COVARIATE)
-                self._fits = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
-                self._refit_at = now + window_s / 4
-            paired = await self.store.paired(window, COVARIATE)
         summaries = largest(await self.store.summary(window))
+        wanted = {(one.app, one.metric) for one in summaries if not one.slice and one.metric not in COVARIATES}
+        helped = await self._covariates.helped(window, now, wanted)
         effects = self._engine.design_effects()
-        found = estimate(summaries, paired, self._fits, effects, window_s=window_s)
+        found = estimate(summaries, helped, effects, window_s=window_s)
         self._quality = await self._growing.grown(found, now, effects)
         objectives = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, objectives)

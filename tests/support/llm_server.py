@@ -125,6 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
+    def do_GET(self) -> None:
+        self.do_POST()
+
     def do_POST(self) -> None:
         owner = self.server.owner
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
