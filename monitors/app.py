@@ -122,6 +122,9 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     judging = open_judge(config.judge, instruments, answers=answers, verifier=verifier)
     judge, steps = judging.judge if judging else None, data_dir / "geval"
     catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=steps, verifier=verifier)
+    if judging is not None and judging.next_judge is not None:
+        successors = build(config.metrics, judging.next_judge, embeddings, config.judge.mode, verifier=verifier)
+        judging.next_metrics.update({one.metric.name: one.metric for one in successors.enabled})
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     redactor = _redactor(config, data_dir)
@@ -141,7 +144,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         state_store=store,
         leader=leader if leads else Follower(),
     )
-    opened = (judge, verifier, embeddings, *exporters, queue, store)
+    opened = (judge, judging.next_judge if judging else None, verifier, embeddings, *exporters, queue, store)
     return Parts(
         instruments=instruments,
         catalogue=catalogue,

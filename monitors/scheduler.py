@@ -25,13 +25,14 @@ from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
+from monitors.evaluation.retirement_watch import RetirementWatch, endpoints_of
 from monitors.evaluation.transcripts import TranscriptMaker
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
-from monitors.judges.anchors import AnchorWatch, Drift
+from monitors.judges.anchors import Agreement, AnchorWatch, Drift, Scorer
 from monitors.judges.budget import BudgetSync
-from monitors.metrics import lower_is_better, scores_conversations
+from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue
 from monitors.records import Alert, Evaluation, Sample, Score
 from monitors.runtime.label_cap import OVERFLOW
@@ -165,6 +166,7 @@ class Scheduler:
                 if self._anchors
                 else []
             ),
+            *self._watch_retirement(),
             *(
                 [spawn(while_leading(self._leader, self._mark, name="marks"), name="marks leader")]
                 if self.marking
@@ -256,12 +258,7 @@ class Scheduler:
         if judging is None or not judging.anchors:
             return None
         metrics = {one.metric.name: one.metric for one in self._catalogue.enabled}
-
-        async def score(sample: Sample, metric: str) -> float | None:
-            if metric not in metrics:
-                return None
-            found = await evaluate(metrics[metric], sample, rate=1.0, clock=time.perf_counter)
-            return found.outcome.value if isinstance(found.outcome, Score) else None
+        model = self._config.judge.next_model or ""
 
         def show(drift: Drift) -> None:
             self._instruments.drifted(drift.metric, drift.disagreement, drift.low, drift.shift)
@@ -269,9 +266,31 @@ class Scheduler:
             if drift.drifted():
                 _log.warning("the judge disagrees with %.0f %% of the anchors of %s", 100 * drift.low, drift.metric)
 
-        watch = AnchorWatch(judging.anchors, score, every_s=self._config.judge.anchors_every_s, on_drift=show)
+        def show_next(found: Agreement) -> None:
+            self._instruments.agreed_with_next(model, found.metric, found)
+            bounds = 100 * found.low, 100 * found.high
+            _log.info(
+                "judge.next_model %s agrees with %s on %.0f %% of %d anchors of %s (95 %%: %.0f to %.0f); shift %+.2f",
+                *(model, self._config.judge.model, 100 * found.ratio, found.n, found.metric, *bounds, found.shift),
+            )
+
+        watch = AnchorWatch(
+            judging.anchors,
+            scorer_of(metrics),
+            every_s=self._config.judge.anchors_every_s,
+            on_drift=show,
+            score_next=scorer_of(judging.next_metrics) if judging.next_metrics else None,
+            on_agreement=show_next,
+        )
         judging.wake_anchors.append(watch.wake)
         return watch
+
+    def _watch_retirement(self) -> list[asyncio.Task[None]]:
+        judge = self._config.judge
+        if not (endpoints := endpoints_of(judge)):
+            return []
+        watch = RetirementWatch(endpoints, self._instruments, next_model=judge.next_model)
+        return [spawn(watch.run(), name="shutdown dates")]
 
     def _make_transcripts(self) -> TranscriptMaker | None:
         """Return what queues whole conversations, if a metric scores them and their texts are stored."""
@@ -360,6 +379,18 @@ class Scheduler:
 
     def _failed(self, what: str) -> Callable[[], None]:
         return lambda: self._instruments.worker_errors.labels(what).inc()
+
+
+def scorer_of(metrics: Mapping[str, Metric]) -> Scorer:
+    """Return what scores anchors by these metrics."""
+
+    async def score(sample: Sample, metric: str) -> float | None:
+        if metric not in metrics:
+            return None
+        found = await evaluate(metrics[metric], sample, rate=1.0, clock=time.perf_counter)
+        return found.outcome.value if isinstance(found.outcome, Score) else None
+
+    return score
 
 
 def sampler_of(capture: Sampled, judge: Judge) -> MetricSampler:

@@ -24,9 +24,9 @@ class Quality:
     it is looked at; `fixed_low` to `fixed_high`, which is narrower, if it is looked at once, at a time that the scores
     do not decide. `coverage_ratio` is the share of
     applicable samples with a score (the others failed). With `method` "powered" the estimate uses the metric
-    `covariate`: `correlation` is that of the two scores, `saving` the factor by which judge calls would grow without it.
-    `design_effect`, at least 1, is the factor by which clusters (sessions, users, ...) widen the variance; `n_eff` is
-    already divided by it. It is that of the stream that an alert rule watches; 1 where no rule does.
+    `covariate`: `correlation` is that of the two scores, `saving` the factor by which judge calls would grow without
+    it. `design_effect`, at least 1, is the factor by which clusters (sessions, users, ...) widen the variance; `n_eff`
+    is already divided by it. It is that of the stream that an alert rule watches; 1 where no rule does.
     """
 
     app: str

@@ -24,8 +24,10 @@ from monitors.judges.grounding import Verifier
 from monitors.judges.grounding.tier import GroundingTier
 from monitors.judges.middleware.cascade import Cascade, Tier
 from monitors.judges.middleware.circuit_breaker import CircuitBreaker
+from monitors.judges.middleware.retry import Retrying
 from monitors.judges.middleware.stack import Stack
 from monitors.judges.openai import OpenAIJudge
+from monitors.metrics import Metric
 from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.embeddings import opening as embeddings_opening
 from monitors.records import Evaluation, Sample, Score
@@ -38,7 +40,10 @@ AUDIT_RATE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSetup:
-    """The judge that metrics call, its circuit breaker, its budget and its anchors."""
+    """The judge that metrics call, its circuit breaker, its budget and its anchors.
+
+    `next_judge` is the one that may replace it, `next_metrics` the metrics that call that one; both for anchors only.
+    """
 
     judge: Judge
     breaker: CircuitBreaker
@@ -48,6 +53,8 @@ class JudgeSetup:
     drifts: dict[str, Drift] = field(default_factory=dict)
     wake_anchors: list[Callable[[], None]] = field(default_factory=list)
     superseded: dict[str, Drift] = field(default_factory=dict)
+    next_judge: Judge | None = None
+    next_metrics: dict[str, Metric] = field(default_factory=dict)
 
     def recheck_anchors(self) -> None:
         """Have the anchors judged now, because a score fell and the judge may be the reason.
@@ -107,8 +114,8 @@ def open_judge(
 ) -> JudgeSetup | None:
     """Build the judge that the settings name; None if they name none. `answers` is the path of the cache file.
 
-    `verifier` is the first tier of the cascade, in the mode in which claims are judged on their own. Without `paced` the
-    budget is ignored: for data sets, where every row is judged. Raises ConfigError.
+    `verifier` is the first tier of the cascade, in the mode in which claims are judged on their own. Without `paced`
+    the budget is ignored: for data sets, where every row is judged. Raises ConfigError.
     """
     if settings.base_url is None and settings.model is None:
         return None
@@ -119,6 +126,10 @@ def open_judge(
     if paced and settings.budget_usd_per_day is not None and not _has_prices(settings):
         problems.extend(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
     anchored = problems.attempt(lambda: _anchors(settings.anchors), "judge.anchors")
+    if settings.next_model is not None and settings.anchors is None:
+        problems.extend(["judge.next_model: needs judge.anchors, by which the two models are compared"])
+    if settings.next_model is not None and settings.next_model == settings.model:
+        problems.extend(["judge.next_model: is judge.model already"])
     problems.raise_any()
     pacer = None
     if paced and settings.budget_usd_per_day is not None:
@@ -135,7 +146,20 @@ def open_judge(
     stack = _endpoint_stack(settings, instruments, observer)
     tiers = _first_tiers(settings, verifier, instruments, observer)
     judge = cached(_cascade(tiers, stack.judge, settings, instruments), settings, answers, instruments.looked_up)
-    return JudgeSetup(judge=judge, breaker=stack.breaker, pacer=pacer, instruments=instruments, anchors=anchored or ())
+    return JudgeSetup(
+        judge=judge,
+        breaker=stack.breaker,
+        pacer=pacer,
+        instruments=instruments,
+        anchors=anchored or (),
+        next_judge=_next_judge(settings, observer) if anchored and settings.next_model else None,
+    )
+
+
+def _next_judge(settings: config.Judge, observer: Billing) -> Judge:
+    """Build the judge that may replace the present one, for anchors: its failures open no circuit and alert nobody."""
+    own = msgspec.structs.replace(settings, model=settings.next_model)
+    return Retrying(_endpoint(own, observer), times=settings.max_retries)
 
 
 def _has_prices(settings: config.Judge) -> bool:
