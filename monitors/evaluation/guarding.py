@@ -21,9 +21,12 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """What the log names, and where the calls of an endpoint are counted. `table` is its table in the configuration."""
+    """What the log names, and where the calls of an endpoint are counted.
 
-    base_url: str
+    `origin` is its address without secrets (see `origin_of`), `table` its table in the configuration.
+    """
+
+    origin: str
     table: str
     instruments: Instruments
     observer: Billing
@@ -37,7 +40,7 @@ def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
     def on_change(state: BreakerState) -> None:
         blind.set(state.open)
 
-    logged = FailureLog(endpoint, origin=origin_of(guard.base_url), table=guard.table)
+    logged = FailureLog(endpoint, origin=guard.origin, table=guard.table)
     return build_stack(logged, limits, observer=guard.observer, on_change=on_change)
 
 

@@ -13,7 +13,7 @@ from monitors import config
 from monitors.alerting.causes import JudgeEvidence
 from monitors.config import Shared
 from monitors.evaluation.evaluator import BudgetFactor
-from monitors.evaluation.guarding import Guard, cached, guarded, limits_of
+from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, Drift
@@ -228,7 +228,7 @@ def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
 
 def _endpoint_stack(settings: config.Judge, instruments: Instruments, observer: Billing) -> Stack:
     limits = limits_of(settings, concurrency=settings.concurrency, max_retries=settings.max_retries)
-    guard = Guard(base_url=settings.base_url or "", table="judge", instruments=instruments, observer=observer)
+    guard = Guard(origin=origin_of(settings.base_url or ""), table="judge", instruments=instruments, observer=observer)
     return guarded(_endpoint(settings, observer), limits, guard)
 
 

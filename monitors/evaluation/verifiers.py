@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitors import config
-from monitors.evaluation.guarding import Guard, cached, guarded, limits_of
+from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge
 from monitors.judges.cost import Bill, Billing, Prices
@@ -49,6 +49,8 @@ class _Opening:
 
     def verifier(self) -> Verifier:
         kind, api, most = self.table.kind, self.table.spoken, self.table.document_chars
+        if kind == "onnx":
+            return self._local(most)
         if kind == "minicheck":
             return PairVerifier(MiniCheck(self._cached(self._guarded(self._chat()))), most=most)
         if kind == "classify":
@@ -70,6 +72,24 @@ class _Opening:
             self._guarded(self._http(protocol)), protocol, size=table.batch_size, wait_s=table.batch_wait_s
         )
         return JudgedPairs(self._cached(batched), protocol.version)
+
+    def _local(self, most: int) -> Verifier:
+        from monitors.judges.grounding.onnx import LocalModel, LocalPairs  # noqa: PLC0415 - only where it is asked for
+
+        table = self.table
+        model = LocalModel(
+            table.path or "",
+            label=table.label,
+            name=table.model,
+            threads=table.threads,
+            price=self._price(),
+            observer=self._observer(),
+        )
+        judge = self._guarded(model)
+        if model.of_tokens:
+            return DetectorApi(self._cached(judge), version=model.version, most=most)
+        batched = BatchedPairs(judge, LocalPairs(model.version), size=table.batch_size, wait_s=table.batch_wait_s)
+        return PairVerifier(JudgedPairs(self._cached(batched), model.version), most=most)
 
     def _http(self, protocol: Protocolled) -> JsonEndpoint:
         return JsonEndpoint(
@@ -96,9 +116,8 @@ class _Opening:
 
     def _guarded(self, endpoint: Judge) -> Judge:
         limits = limits_of(self.settings, concurrency=self.table.concurrency, max_retries=self.table.max_retries)
-        guard = Guard(
-            base_url=self.table.base_url or "", table=TABLE, instruments=self.instruments, observer=self._observer()
-        )
+        origin = self.table.path or origin_of(self.table.base_url or "")
+        guard = Guard(origin=origin, table=TABLE, instruments=self.instruments, observer=self._observer())
         return guarded(endpoint, limits, guard).judge
 
     def _cached(self, judge: Judge) -> Judge:

@@ -14,7 +14,7 @@ from monitors.judges import Judge, JudgeError, Prompt
 from monitors.judges.grounding import Material, Span, Support, Verifier
 from monitors.judges.grounding.documents import Document
 from monitors.judges.grounding.http import decoded, probability
-from monitors.judges.grounding.pairs import TASK, digest, fitting, together
+from monitors.judges.grounding.pairs import HALVINGS, TASK, digest, fitting, together
 
 MAX_SPANS = 1_000
 """Spans of one reply; a reply with more is unreadable."""
@@ -102,7 +102,8 @@ class Spans(msgspec.Struct, frozen=True):
 class SpanVerifier(Verifier):
     """A verifier that gets the unsupported spans of a whole answer for each document.
 
-    A sentence's support is 1 minus the greatest score of a span in it; the document that supports it best counts.
+    A sentence's support is 1 minus the greatest score of a span in it; the document that supports it best counts. A
+    document that the model finds too long is cut in half, up to four times.
     """
 
     def __init__(self, judge: Judge, *, version: str, most: int) -> None:
@@ -120,15 +121,28 @@ class SpanVerifier(Verifier):
 
     async def verify(self, material: Material) -> tuple[Support, ...]:
         read = fitting(material, self._most)
-        found = await together(self._spans(material, one) for one in read)
-        rows = [_supports(material.sentences, one, spans) for one, spans in zip(read, found, strict=True)]
-        return tuple(max(column, key=lambda one: one.score) for column in zip(*rows, strict=True))
+        return _best(await together(self._supports(material, one, HALVINGS) for one in read))
 
     async def aclose(self) -> None:
         await self._judge.aclose()
 
+    async def _supports(self, material: Material, document: Document, halvings: int) -> tuple[Support, ...]:
+        try:
+            spans = await self._spans(material, document)
+        except JudgeError as error:
+            halves = document.halves() if halvings and error.kind == "context_overflow" else None
+            if halves is None:
+                raise
+            return _best([await self._supports(material, half, halvings - 1) for half in halves])
+        return tuple(_supports(material.sentences, document, spans))
+
     async def _spans(self, material: Material, document: Document) -> list[Span]:
         raise NotImplementedError
+
+
+def _best(rows: Sequence[tuple[Support, ...]]) -> tuple[Support, ...]:
+    """Return, for each sentence, the support of the document that supports it best."""
+    return tuple(max(column, key=lambda one: one.score) for column in zip(*rows, strict=True))
 
 
 class GenerativeDetector(SpanVerifier):

@@ -16,7 +16,7 @@ from monitors.judges.grounding.documents import MAX_CHECKS, MAX_DOCUMENTS, Docum
 
 T = TypeVar("T")
 TASK = "grounding"
-_HALVINGS = 4
+HALVINGS = 4
 """How often a document that the model finds too long is cut in half."""
 
 
@@ -99,7 +99,7 @@ class PairVerifier(Verifier):
     async def verify(self, material: Material) -> tuple[Support, ...]:
         read = fitting(material, self._most)
         claims = [material.answer[start:end] for start, end in material.sentences]
-        found = await together(self._support(one, claim, _HALVINGS) for claim in claims for one in read)
+        found = await together(self._support(one, claim, HALVINGS) for claim in claims for one in read)
         rows = [found[at : at + len(read)] for at in range(0, len(found), len(read))]
         return tuple(max(row, key=lambda one: one.score) for row in rows)
 
