@@ -1,4 +1,4 @@
-"""The verifier in the running product: every answer has a score, an outage costs nothing but scores, the page shows it."""
+"""The verifier in the running product: every answer has a score, and an outage costs nothing but scores."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ base_url = "{judge}"
 model = "judge-1"
 next_model = "judge-2"
 anchors = "{anchors}"
+blind_after = 2
 
 [judge.grounding]
 kind = "classify"
@@ -80,7 +81,7 @@ def ask(running, numbers):
             body = {
                 "model": "m",
                 "messages": [{"role": "user", "content": f"Who built mill {number}?"}],
-                "gaugeway": {"question": f"Who built mill {number}?", "contexts": [PASSAGE]},
+                "gaugeway": {"question": f"Who built mill {number}?", "contexts": [f"{PASSAGE} It is mill {number}."]},
             }
             reply = client.post(f"{running.base_url}/chat/completions", json=body, timeout=10)
             assert reply.status_code == 200
@@ -93,11 +94,12 @@ def evaluations(running, ids):
     found = {}
 
     def complete():
+        nonlocal found
         for one in ids:
             reply = httpx.get(f"{running.monitors}/api/exchanges/{one}")
             if reply.status_code == 200:
                 rows = [row for row in reply.json()["evaluations"] if row["metric"] == "grounding"]
-                found.update({one: row for row in rows})
+                found |= dict(zip([one], rows, strict=False))
         return len(found) == len(ids)
 
     running.until(complete, 60, what="all answers are verified")
@@ -121,7 +123,7 @@ def test_every_answer_is_verified_and_an_outage_costs_only_scores(tmp_path):
         with product(tmp_path, config) as running:
             ids = ask(running, range(10))
             scores = evaluations(running, ids)
-            assert [one["value"] for one in scores] == pytest.approx([0.97, 0.505] * 5)
+            assert [one["outcome"]["value"] for one in scores] == pytest.approx([0.97, 0.505] * 5)
             assert {one["judge"] for one in scores} == {"nli-1"}
             bad = httpx.get(f"{running.monitors}/exchanges/{ids[1]}?claims=grounding").text
             assert f'<mark class="claim not_mentioned" id="said-2">{FALSE}</mark>' in bad
@@ -131,10 +133,10 @@ def test_every_answer_is_verified_and_an_outage_costs_only_scores(tmp_path):
             late = ask(running, range(20, 40))
             assert time.monotonic() - begin < 10.0
             failed = evaluations(running, late)
-            assert {one["reason"] for one in failed} <= {"server_error", "blind"}
+            assert {one["outcome"]["error"] for one in failed} <= {"server_error", "blind"}
             assert value(running, 'gaugeway_judge_blind{judge_model="nli-1"}') == 1.0
             judged = httpx.get(f"{running.monitors}/api/exchanges/{late[-1]}").json()["evaluations"]
-            assert next(one for one in judged if one["metric"] == "faithfulness")["value"] is not None
+            assert next(one for one in judged if one["metric"] == "faithfulness")["outcome"]["kind"] == "score"
 
             line = 'gaugeway_judge_shutdown_timestamp_seconds{judge_model="judge-1"}'
             assert value(running, line) == pytest.approx(time.time() + 10 * 86_400, abs=2 * 86_400)
