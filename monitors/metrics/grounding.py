@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from itertools import islice
 from typing import Any
 
 from monitors.judges.grounding import CONTRADICTION, Material, Span, Support, TooLongError, Verifier
@@ -14,8 +16,10 @@ from monitors.records import Sample, Score, Skipped
 
 MAX_SENTENCES = 200
 """Sentences that are verified; a response with more is skipped as "too_long"."""
-MAX_CHARACTERS = 200_000
+MAX_CHARACTERS = 60_000
 """Of a response."""
+_LONG = 8_000
+"""Characters from which a response is cut into sentences in a thread: half a second at worst."""
 MAX_SPANS_SHOWN = 20
 """Unsupported spans in the evidence of one sentence."""
 SUPPORTED = 0.5
@@ -46,11 +50,7 @@ class Grounding:
         if len(sample.response) > MAX_CHARACTERS:
             return Skipped("too_long")
         answer, question = whole([sample.response, sample.question or ""])
-        sentences = tuple(
-            (start, end)
-            for start, end in sentence_places(answer)
-            if not answer[start:end].endswith(("?", "\uff1f", "\u061f"))
-        )
+        sentences = await asyncio.to_thread(_stated, answer) if len(answer) > _LONG else _stated(answer)
         if not sentences:
             return Skipped("no_claims")
         indexes = sent_contexts(sample)
@@ -72,6 +72,13 @@ class Grounding:
         reason = f"{len(found) - poor} of {len(found)} sentences are supported, the least {least:.2f}"
         evidence = tuple(_evidence(answer, place, one, indexes) for place, one in zip(sentences, found, strict=True))
         return Score(min(1.0, max(0.0, value)), reason, evidence)
+
+
+def _stated(answer: str) -> tuple[tuple[int, int], ...]:
+    """Return the places of the sentences that are no questions: one more than may be verified, at most."""
+    asking = ("?", "\uff1f", "\u061f")
+    stated = (place for place in sentence_places(answer) if not answer[slice(*place)].endswith(asking))
+    return tuple(islice(stated, MAX_SENTENCES + 1))
 
 
 def _evidence(answer: str, place: tuple[int, int], one: Support, indexes: list[int]) -> dict[str, object]:

@@ -137,7 +137,7 @@ def _judge(
         return None, []
     if wanted in (None, LLM):
         if shared.judge.base_url is None and shared.judge.model is None:
-            if wanted == LLM:
+            if wanted == LLM and shared.judge.grounding is None:
                 raise ConfigError(["judge: none is configured; name one in [judge] of the configuration"])
             return None, []
         from monitors.evaluation.models import open_judge  # noqa: PLC0415 - the SDK is slow to import

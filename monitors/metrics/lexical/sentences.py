@@ -113,25 +113,23 @@ def sentences(text: str, allowance: Allowance | None = None, *, with_names: bool
     return [*result, parse(" ".join(fragments), language, allowance, with_names=with_names)] if found else result
 
 
-def sentence_places(text: str) -> list[tuple[int, int]]:
-    """The places of the sentences in `text` as (start, end), cut by the same rules; short fragments join the next.
+def sentence_places(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the sentences in `text` as (start, end), cut by the same rules; short fragments join the next.
 
     >>> text = "1. Dr. Ode came at noon. She left at four! Why?"
     >>> [text[start:end] for start, end in sentence_places(text)]
     ['1. Dr. Ode came at noon.', 'She left at four!', 'Why?']
     """
     language = guess(text)
-    places: list[tuple[int, int]] = []
-    begin, found = -1, 0
+    begin, last, found = -1, 0, 0
     for start, end in _piece_places(text):
-        begin = start if begin < 0 else begin
+        begin, last = (start if begin < 0 else begin), end
         found += len(parse(text[start:end], language, with_names=False).tokens)
         if found >= _FEW:
-            places.append((begin, end))
+            yield begin, end
             begin, found = -1, 0
-        else:
-            last = end
-    return [*places, (begin, last)] if begin >= 0 and found else places
+    if begin >= 0 and found:
+        yield begin, last
 
 
 def _piece_places(text: str) -> Iterator[tuple[int, int]]:

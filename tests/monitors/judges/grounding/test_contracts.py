@@ -140,7 +140,7 @@ def test_questions_alone_missing_texts_and_too_many_sentences_are_skipped():
             sample(""),
             sample(passages=()),
             sample(many),
-            sample("x" * 200_001),
+            sample("x" * 60_001),
             replace(sample(), skip_reason="tool_call"),
         )
         assert not server.requests
