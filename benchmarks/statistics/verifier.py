@@ -27,8 +27,8 @@ SEED, RATE, GOOD = 20260101, 0.1, 0.85
 JUDGED = (150, 500, 2000)
 CHEAP = {
     "none": None,
-    "lexical, newer models (.60)": 0.60,
-    "lexical, RAGTruth QA (.78)": 0.78,
+    "lexical, answers of newer models (.60)": 0.60,
+    "lexical, answers that copy (.78)": 0.78,
     "verifier (.85)": 0.85,
     "verifier (.92)": 0.92,
 }
