@@ -52,7 +52,7 @@ class JudgeServer(LLMServer):
     """A judge whose list of models announces its end in ten days."""
 
     def __init__(self) -> None:
-        super().__init__(self._answer)
+        super().__init__(self._answer, lists_models=True)
         self.end = (datetime.now(UTC) + timedelta(days=10)).date().isoformat()
 
     def _answer(self, request: Request) -> Reply:

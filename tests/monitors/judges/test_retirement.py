@@ -31,7 +31,7 @@ def listing(**entry) -> Reply:
 
 
 def read(*replies, model="m", **options):
-    with LLMServer(*replies) as server:
+    with LLMServer(*replies, lists_models=True) as server:
         found = asyncio.run(retirement.read(server.url, "key-123", model, **options))
         return found, server.requests
 
@@ -100,7 +100,7 @@ def watched(replies, *, days=5, next_model=None):
         if len(pauses) == days:
             raise asyncio.CancelledError
 
-    with LLMServer(*replies) as server:
+    with LLMServer(*replies, lists_models=True) as server:
         one = Endpoint(key="judge", base_url=server.url, api_key=None, model="m")
         watch = RetirementWatch([one], instruments, next_model=next_model, clock=lambda: NOW, sleep=sleep)
         with pytest.raises(asyncio.CancelledError):
