@@ -314,9 +314,13 @@ def _ask_judge_problems(config: Config) -> list[str]:
 
 def _judge_problems(config: Config) -> list[str]:
     """Report a judge that is this gateway: its requests would be captured and judged in turn."""
-    small = config.judge.small
+    small, grounding = config.judge.small, config.judge.grounding
     problems = []
-    for key, url in (("judge", config.judge.base_url), ("judge.small", small and small.base_url)):
+    for key, url in (
+        ("judge", config.judge.base_url),
+        ("judge.small", small and small.base_url),
+        ("judge.grounding", grounding and grounding.base_url),
+    ):
         try:
             target = Target.parse(url) if url else None
         except ValueError:

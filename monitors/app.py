@@ -33,7 +33,7 @@ from monitors.api.templates import template_handlers
 from monitors.config import Config, Sampled, Shared
 from monitors.config_loading import join_problems, queue_url, store_url
 from monitors.evaluation.cause_judging import CauseJudging
-from monitors.evaluation.evaluate import judge_of
+from monitors.evaluation.evaluate import is_judged
 from monitors.evaluation.models import JudgeSetup, open_embeddings, open_judge
 from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters import Exporter
@@ -41,6 +41,7 @@ from monitors.exporters.factory import open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.passage_cache import PassageCacheCollector
 from monitors.exporters.prometheus import PrometheusExporter
+from monitors.judges.grounding import Verifier
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better, scores_conversations
 from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.registry import Catalogue, Draft, build, draft
@@ -122,9 +123,13 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     answers = data_dir / "judge-answers.db" if config.capture.content else None
-    judging, embeddings = open_judge(config.judge, instruments, answers=answers), open_embeddings(config, instruments)
-    judge = judging.judge if judging else None
-    catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=data_dir / "geval")
+    verifier, embeddings = _verifier(config, instruments, answers), open_embeddings(config, instruments)
+    judging = open_judge(config.judge, instruments, answers=answers, verifier=verifier)
+    judge, steps = judging.judge if judging else None, data_dir / "geval"
+    catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=steps, verifier=verifier)
+    if judging is not None and judging.next_judge is not None:
+        successors = build(config.metrics, judging.next_judge, embeddings, config.judge.mode, verifier=verifier)
+        judging.next_metrics.update({one.metric.name: one.metric for one in successors.enabled})
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     salt = redaction_key(config.capture.salt, data_dir)
@@ -146,7 +151,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         state_store=store,
         leader=leader if leads else Follower(),
     )
-    opened = (judge, embeddings, *exporters, queue, store)
+    opened = (judge, judging.next_judge if judging else None, verifier, embeddings, *exporters, queue, store)
     return Parts(
         instruments=instruments,
         catalogue=catalogue,
@@ -207,6 +212,15 @@ async def run(
         await workers.aclose()
         await templates.aclose()
         audit.close_file(audit_log)
+
+
+def _verifier(config: Shared, instruments: Instruments, answers: Path | None = None) -> Verifier | None:
+    """Build the verifier; None if none is configured."""
+    if config.judge.grounding is None:
+        return None
+    from monitors.evaluation.verifiers import open_verifier  # noqa: PLC0415 - loads the HTTP client
+
+    return open_verifier(config.judge, instruments, answers=answers)
 
 
 def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
@@ -273,7 +287,10 @@ def examine(config: Shared, problems: Problems) -> None:
         judging = open_judge(_ANY_JUDGE, instruments)
     judge = judging.judge if judging else None
     embeddings = problems.attempt(lambda: open_embeddings(config, instruments), "embeddings")
-    found = problems.attempt(lambda: draft(config.metrics, judge, embeddings, judge_settings.mode), "metrics")
+    verifier = problems.attempt(lambda: _verifier(config, instruments), "judge.grounding")
+    found = problems.attempt(
+        lambda: draft(config.metrics, judge, embeddings, judge_settings.mode, verifier=verifier), "metrics"
+    )
     if found is not None:
         problems.extend_names(found.names)
         problems.extend(found.problems)
@@ -326,6 +343,8 @@ def _with_addresses(config: Shared, problems: Problems) -> Shared:
         judge = msgspec.structs.replace(judge, base_url=_ANY_JUDGE.base_url)
     if judge.small is not None and problems.cover("judge.small.base_url: "):
         judge = msgspec.structs.replace(judge, small=None)
+    if problems.cover("judge.grounding."):
+        judge = msgspec.structs.replace(judge, grounding=None)
     if embeddings.base_url is not None and problems.cover("embeddings.base_url: "):
         embeddings = msgspec.structs.replace(embeddings, base_url=_ANY_JUDGE.base_url)
     return msgspec.structs.replace(config, judge=judge, embeddings=embeddings)
@@ -412,7 +431,7 @@ def _engine(
     async def oldest() -> float | None:
         return (await queue.depth()).oldest_started_at
 
-    judged = [one for one in known.values() if judge_of(one) is not None]
+    judged = [one for one in known.values() if is_judged(one)]
     of_conversations = {name for name, one in known.items() if scores_conversations(one)}
     extra, kept = None, isinstance(config, Config) and config.capture.content
     if judging is not None and kept and config.alerts.cause_samples:

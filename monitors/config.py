@@ -10,6 +10,7 @@ import msgspec
 from monitors.runtime import settings
 from monitors.runtime.options import keys_of_kind
 from monitors.sampling import Bias as Bias  # noqa: PLC0414 - a table of the configuration
+from monitors.verifier_config import GroundingVerifier
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
@@ -125,6 +126,8 @@ class Judge(Table, frozen=True):
     bias: tuple[Bias, ...] = ()
     anchors: str | None = None
     anchors_every_s: Positive = 86_400.0
+    grounding: GroundingVerifier | None = None
+    next_model: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
 class Embeddings(Table, frozen=True):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from monitors.config import LOOPBACK, Config, Metric, Shared
 from monitors.runtime import endpoints, otel_environment, settings
+from monitors.verifier_config import problems_of as grounding_problems
 
 _EXAMPLES = ("http://127.0.0.1:9464", "https://gaugeway.example.com", "http://127.0.0.1:4318")
 S = TypeVar("S", bound=Shared)
@@ -72,7 +73,7 @@ def address_problems(shared: Shared) -> list[str]:
     ]
     if embeddings.kind == "openai":
         asked.append(("embeddings", embeddings.base_url, embeddings.api_key))
-    problems = _url_problems(shared)
+    problems = [*_url_problems(shared), *(grounding_problems(judge.grounding) if judge.grounding else [])]
     models = [("judge", judge.model), ("judge.small", small and small.model), ("embeddings", embeddings.model)]
     problems += [f"{table}.model: missing: it is empty" for table, model in models if model == ""]
     for table, url, key in asked:

@@ -15,9 +15,10 @@ from typing import Any
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import page_url
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
+from monitors.analysis.covariates import COVARIATES, Covariates
 from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
-from monitors.analysis.quality import COVARIATE, Quality, comparable, estimate, largest
+from monitors.analysis.quality import Quality, estimate, largest
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
@@ -26,24 +27,24 @@ from monitors.evaluation.first_exchange import FirstExchange
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
+from monitors.evaluation.retirement_watch import RetirementWatch, endpoints_of
 from monitors.evaluation.transcripts import TranscriptMaker
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
-from monitors.judges.anchors import AnchorWatch, Drift
+from monitors.judges.anchors import Agreement, AnchorWatch, Drift, Scorer
 from monitors.judges.budget import BudgetSync
-from monitors.metrics import lower_is_better, scores_conversations
+from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue
 from monitors.records import Alert, Evaluation, Sample, Score
 from monitors.runtime.label_cap import OVERFLOW
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
 from monitors.sampling import MAX_RATIO, MetricSampler
-from monitors.statistics.control_variate import Fit, fitted
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
 from monitors.storage.queues import Queue
-from monitors.storage.stores import PairedSums, Query, StateStore, Store
+from monitors.storage.stores import Query, StateStore, Store
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
@@ -130,9 +131,9 @@ class Scheduler:
         self._quality: Sequence[Quality] = ()
         self._growing = GrowingWindow(store, config.monitors.window_s)
         self._capture = CaptureCoverage(state_store, replica_of(config), config.monitors.window_s)
-        self._has_covariate = any(one.metric.name == COVARIATE for one in catalogue.enabled) and judging is not None
-        self._fits: dict[tuple[str, str], Fit] = {}
-        self._refit_at = self._estimate_at = 0.0
+        covariates = [one.metric.name for one in catalogue.enabled] if judging is not None else []
+        self._covariates = Covariates(store, covariates, config.monitors.window_s)
+        self._estimate_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self.marking: PromptMarking | None = None
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
@@ -180,6 +181,7 @@ class Scheduler:
                 if self._anchors
                 else []
             ),
+            *self._watch_retirement(),
             *(
                 [spawn(while_leading(self._leader, self._mark, name="marks"), name="marks leader")]
                 if self.marking
@@ -271,12 +273,7 @@ class Scheduler:
         if judging is None or not judging.anchors:
             return None
         metrics = {one.metric.name: one.metric for one in self._catalogue.enabled}
-
-        async def score(sample: Sample, metric: str) -> float | None:
-            if metric not in metrics:
-                return None
-            found = await evaluate(metrics[metric], sample, rate=1.0, clock=time.perf_counter)
-            return found.outcome.value if isinstance(found.outcome, Score) else None
+        model = self._config.judge.next_model or ""
 
         def show(drift: Drift) -> None:
             self._instruments.drifted(drift.metric, drift.disagreement, drift.low, drift.shift)
@@ -284,9 +281,31 @@ class Scheduler:
             if drift.drifted():
                 _log.warning("the judge disagrees with %.0f %% of the anchors of %s", 100 * drift.low, drift.metric)
 
-        watch = AnchorWatch(judging.anchors, score, every_s=self._config.judge.anchors_every_s, on_drift=show)
+        def show_next(found: Agreement) -> None:
+            self._instruments.agreed_with_next(model, found.metric, found)
+            bounds = 100 * found.low, 100 * found.high
+            _log.info(
+                "judge.next_model %s agrees with %s on %.0f %% of %d anchors of %s (95 %%: %.0f to %.0f); shift %+.2f",
+                *(model, self._config.judge.model, 100 * found.ratio, found.n, found.metric, *bounds, found.shift),
+            )
+
+        watch = AnchorWatch(
+            judging.anchors,
+            scorer_of(metrics),
+            every_s=self._config.judge.anchors_every_s,
+            on_drift=show,
+            score_next=scorer_of(judging.next_metrics) if judging.next_metrics else None,
+            on_agreement=show_next,
+        )
         judging.wake_anchors.append(watch.wake)
         return watch
+
+    def _watch_retirement(self) -> list[asyncio.Task[None]]:
+        judge = self._config.judge
+        if not (endpoints := endpoints_of(judge)):
+            return []
+        watch = RetirementWatch(endpoints, self._instruments, next_model=judge.next_model)
+        return [spawn(watch.run(), name="shutdown dates")]
 
     def _make_transcripts(self) -> TranscriptMaker | None:
         """Return what queues whole conversations, if a metric scores them and their texts are stored."""
@@ -329,16 +348,11 @@ class Scheduler:
         """Estimate the quality of the window and show it. Raises EngineError."""
         now, window_s = time.time(), self._config.monitors.window_s
         window = Query(since=now - window_s, until=now + _DAY_S)
-        paired: Sequence[PairedSums] = ()
-        if self._has_covariate:
-            if now >= self._refit_at:
-                earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), COVARIATE)
-                self._fits = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
-                self._refit_at = now + window_s / 4
-            paired = await self.store.paired(window, COVARIATE)
         summaries = largest(await self.store.summary(window))
+        wanted = {(one.app, one.metric) for one in summaries if not one.slice and one.metric not in COVARIATES}
+        helped = await self._covariates.helped(window, now, wanted)
         effects = self._engine.design_effects()
-        found = estimate(summaries, paired, self._fits, effects, window_s=window_s)
+        found = estimate(summaries, helped, effects, window_s=window_s)
         self._quality = await self._growing.grown(found, now, effects)
         objectives = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, objectives)
@@ -380,6 +394,18 @@ class Scheduler:
 
     def _failed(self, what: str) -> Callable[[], None]:
         return lambda: self._instruments.worker_errors.labels(what).inc()
+
+
+def scorer_of(metrics: Mapping[str, Metric]) -> Scorer:
+    """Return what scores anchors by these metrics."""
+
+    async def score(sample: Sample, metric: str) -> float | None:
+        if metric not in metrics:
+            return None
+        found = await evaluate(metrics[metric], sample, rate=1.0, clock=time.perf_counter)
+        return found.outcome.value if isinstance(found.outcome, Score) else None
+
+    return score
 
 
 def sampler_of(capture: Sampled, judge: Judge) -> MetricSampler:

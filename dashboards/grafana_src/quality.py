@@ -24,6 +24,7 @@ from dashboards.grafana_src.panels import (
 STREAM = ("app", "metric")
 METRICS = (
     *("faithfulness", "answer_relevancy", "context_relevancy", "hallucination", "lexical_groundedness"),
+    "grounding",
     *("answer_correctness", "answer_similarity", "context_entity_recall", "context_precision", "context_recall"),
     *("context_utilization", "mrr", "noise_sensitivity", "tool_use", "asked_again"),
     *("goal_met", "gave_up", "turns_to_resolution"),
@@ -263,15 +264,15 @@ def _coverage() -> list[Built]:
             width=THIRD,
         ),
         lines(
-            "Correlation with the lexical score",
-            "Correlation of the lexical score, which needs no judge, with the judge's: 1 perfect, 0 none.",
+            "Correlation with the covariate",
+            "Correlation of the score of all traffic (grounding, else lexical) with the judge's: 1 perfect, 0 none.",
             "none",
             Query(series("gaugeway_quality_cheap_correlation", *STREAM), stream),
             width=THIRD,
         ),
         lines(
-            "Judge calls saved by the lexical score",
-            "Judge calls needed for the same interval without the lexical score, as a multiple of those made.",
+            "Judge calls saved by the covariate",
+            "Judge calls needed for the same interval without the covariate, as a multiple of those made.",
             "none",
             Query(series("gaugeway_quality_judge_saving_ratio", *STREAM), stream),
             width=THIRD,

@@ -23,7 +23,7 @@ _PLACED = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim with its verdict and the quote from the contexts."""
+    """A claim with its verdict and the quote from the contexts, or what of the claim is in none of them."""
 
     text: str
     verdict: Verdict
@@ -81,11 +81,17 @@ def _claims(evaluation: Evaluation) -> tuple[Claim, ...]:
 
 def _claim(item: Mapping[str, Any]) -> Claim | None:
     if item.get("verdict") in _WORST_FIRST and isinstance(item.get("claim"), str):
-        return Claim(item["claim"], item["verdict"], str(item.get("quote") or ""))
+        return Claim(item["claim"], item["verdict"], str(item.get("quote") or "") or _unsupported(item))
     if isinstance(item.get("sentence"), str):
         missing = [str(one) for key, some in item.items() if key.startswith("unsupported_") for one in _listed(some)]
         return Claim(item["sentence"], "not_mentioned", ", ".join(missing)) if missing else None
     return None
+
+
+def _unsupported(item: Mapping[str, Any]) -> str:
+    """Return the unsupported spans that a verifier found in a claim."""
+    spans = [one for one in _listed(item.get("spans")) if isinstance(one, Mapping)]
+    return ", ".join(str(one["text"]) for one in spans if isinstance(one.get("text"), str))
 
 
 def _listed(some: Any) -> list[Any]:

@@ -7,17 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from monitors.analysis.covariates import Helped
 from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
-from monitors.statistics.control_variate import Fit, Powered, powered
 from monitors.statistics.weighted_mean import Estimate, WeightedSums
-from monitors.storage.stores import PairedSums, Summary
+from monitors.storage.stores import Summary
 
-COVARIATE = "lexical_groundedness"
-"""The covariate: a metric without a judge, computed for all traffic."""
 MAX_STREAMS = 5000
 """Estimated and exported streams (app, metric, slice): those with the most scores."""
-_MAY_MISS = 0.05
-Fits = Mapping[tuple[str, str], Fit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +23,10 @@ class Quality:
     `mean` and the intervals are None below an effective sample size of 10. `ci_low` to `ci_high` is valid however often
     it is looked at; `fixed_low` to `fixed_high`, which is narrower, if it is looked at once, at a time that the scores
     do not decide. `coverage_ratio` is the share of
-    applicable samples with a score (the others failed). With `method` "powered" the estimate uses the covariate:
-    `correlation` is that of the two scores, `saving` the factor by which judge calls would grow without it.
-    `design_effect`, at least 1, is the factor by which clusters (sessions, users, ...) widen the variance; `n_eff` is
-    already divided by it. It is that of the stream that an alert rule watches; 1 where no rule does.
+    applicable samples with a score (the others failed). With `method` "powered" the estimate uses the metric
+    `covariate`: `correlation` is that of the two scores, `saving` the factor by which judge calls would grow without
+    it. `design_effect`, at least 1, is the factor by which clusters (sessions, users, ...) widen the variance; `n_eff`
+    is already divided by it. It is that of the stream that an alert rule watches; 1 where no rule does.
     """
 
     app: str
@@ -48,24 +44,23 @@ class Quality:
     method: Literal["hajek", "powered"] = "hajek"
     correlation: float | None = None
     saving: float | None = None
+    covariate: str | None = None
     design_effect: float = 1.0
 
 
 def estimate(
     summaries: Iterable[Summary],
-    paired: Iterable[PairedSums] = (),
-    fits: Fits | None = None,
+    helped: Mapping[tuple[str, str], Helped] | None = None,
     effects: Mapping[tuple[str, str, str], float] | None = None,
     *,
     window_s: float = 0.0,
 ) -> list[Quality]:
     """Estimate from the summaries of a window of `window_s`; return estimates sorted by app, metric and slice.
 
-    `paired` are sums of scores paired with the covariate, `fits` the controls fitted to an earlier window. `effects`
-    are the design effects by app, metric and slice.
+    `helped` are the estimates with a covariate by app and metric, `effects` the design effects by app, metric and
+    slice.
     """
-    widened = effects or {}
-    better = {(one.app, one.metric): found for one in paired if (found := _powered(one, fits or {})) is not None}
+    widened, better = effects or {}, helped or {}
     ordered = sorted(summaries, key=lambda one: (one.app, one.metric, one.slice))
     return [
         _quality(
@@ -85,27 +80,8 @@ def largest(summaries: Sequence[Summary], most: int = MAX_STREAMS) -> Sequence[S
     return heapq.nlargest(most, summaries, key=lambda one: one.n + one.failed)
 
 
-def comparable(one: PairedSums) -> bool:
-    """Return whether the covariate was computed on (nearly) the same exchanges as the metric.
-
-    Otherwise the mean over the covariate's exchanges would differ from that of the scores.
-    """
-    n = one.sums.n
-    return n > 0 and one.alone <= _MAY_MISS * n and one.missing <= _MAY_MISS * (n + one.missing)
-
-
-def _powered(one: PairedSums, fits: Fits) -> Powered | None:
-    if not comparable(one):
-        return None
-    fit = fits.get((one.app, one.metric))
-    try:
-        found = powered([one.sums], None if fit is None else [fit])
-    except ValueError:
-        return None
-    return found if found.enough else None
-
-
-def _quality(one: Summary, better: Powered | None, effect: float, window_s: float) -> Quality:
+def _quality(one: Summary, helped: Helped | None, effect: float, window_s: float) -> Quality:
+    better = helped.found if helped is not None else None
     covered = one.n / (one.n + one.failed) if one.n or one.failed else 0.0
     found = WeightedSums(one.n, one.w, one.wx, one.w2, one.w2x, one.w2x2).estimate()
     use = better if better is not None and found is not None and better.n_eff > found.n_eff else None
@@ -130,6 +106,7 @@ def _quality(one: Summary, better: Powered | None, effect: float, window_s: floa
         method="powered" if use is not None else "hajek",
         correlation=better.correlation if better is not None else None,
         saving=better.saving if better is not None else None,
+        covariate=helped.covariate if helped is not None and use is not None else None,
         design_effect=effect,
     )
 

@@ -76,13 +76,16 @@ def catalogue_of(config: Config) -> Catalogue:
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - `--help` need not load them
 
     from monitors.evaluation.models import open_embeddings, open_judge  # noqa: PLC0415
+    from monitors.evaluation.verifiers import open_verifier  # noqa: PLC0415
     from monitors.exporters.instruments import Instruments  # noqa: PLC0415
     from monitors.metrics.registry import build  # noqa: PLC0415
 
     instruments = Instruments(CollectorRegistry(), version="")
     judging = open_judge(config.judge, instruments)
-    judge = judging.judge if judging else None
-    return build(config.metrics, judge, open_embeddings(config, instruments), config.judge.mode)
+    judge, embeddings = judging.judge if judging else None, open_embeddings(config, instruments)
+    return build(
+        config.metrics, judge, embeddings, config.judge.mode, verifier=open_verifier(config.judge, instruments)
+    )
 
 
 def lowest_is_best(catalogue: Catalogue) -> Callable[[str], bool]:

@@ -43,9 +43,17 @@ async def evaluate(
 
 
 def judge_of(metric: Metric) -> str | None:
-    """Return the name of the judge that `metric` calls, from its attribute `judge`; None when it has none."""
+    """Return the name of the model that `metric` calls, from its attribute `judge`; None when it has none."""
     judge = getattr(metric, "judge", None)
     return None if judge is None else str(getattr(judge, "model", judge))
+
+
+def is_judged(metric: Metric) -> bool:
+    """Whether `metric` calls the judge, so that budget, back-pressure and the judge's outages apply to it.
+
+    A verifier (the attribute `verifies`) is no judge: it scores all traffic.
+    """
+    return judge_of(metric) is not None and not getattr(metric, "verifies", False)
 
 
 async def _outcome(metric: Metric, sample: Sample, timeout_s: float) -> Outcome:

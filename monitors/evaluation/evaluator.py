@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from monitors.evaluation.backpressure import JudgePace
-from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
+from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, is_judged
 from monitors.evaluation.observer import WorkerObserver
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics import Metric, scores_conversations
@@ -82,8 +82,8 @@ class Evaluator:
         """
         whole = bool(sample.transcript)
         fitting = [one for one in self._metrics if scores_conversations(one.metric) == whole]
-        by_judge = [one for one in fitting if judge_of(one.metric) is not None]
-        free = [one for one in fitting if judge_of(one.metric) is None and self._choice.keeps(sample, one.rate)]
+        by_judge = [one for one in fitting if is_judged(one.metric)]
+        free = [one for one in fitting if not is_judged(one.metric) and self._choice.keeps(sample, one.rate)]
         pace = self.judge_pace.factor
         done = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in free))
         if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
@@ -110,7 +110,7 @@ class Evaluator:
         """Run the metrics that were skipped in `before`; return the evaluations of those that are not skipped again."""
         first = {(one.metric, one.version): one for one in before if isinstance(one.outcome, Skipped)}
         again = [one for one in self._metrics if (one.metric.name, str(one.metric.version)) in first]
-        judged = any(judge_of(one.metric) is not None for one in again)
+        judged = any(is_judged(one.metric) for one in again)
         self.judge_pace.judging += judged
         try:
             outcomes = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in again))
@@ -124,7 +124,7 @@ class Evaluator:
         return [one for one in outcomes if not isinstance(one.outcome, Skipped)]
 
     async def _run(self, one: SampledMetric, sample: Sample, rate: float, lowest: float) -> Evaluation:
-        timeout_s = self._timeout_s if judge_of(one.metric) is None else self._judged_timeout_s
+        timeout_s = self._judged_timeout_s if is_judged(one.metric) else self._timeout_s
         joint = self._choice.joint(sample, rate)
         found = await evaluate(one.metric, sample, rate=joint, clock=time.perf_counter, timeout_s=timeout_s)
         return replace(found, weight=min(1.0, self._choice.joint(sample, lowest) / joint)) if joint else found

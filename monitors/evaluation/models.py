@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,30 +13,37 @@ from monitors import config
 from monitors.alerting.causes import JudgeEvidence
 from monitors.config import Shared
 from monitors.evaluation.evaluator import BudgetFactor
+from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, Drift
 from monitors.judges.budget import BudgetPacer
 from monitors.judges.cost import Bill, Billing, Prices
 from monitors.judges.exact_match import ExactMatch
-from monitors.judges.middleware.cache import AnswerFile, CachedJudge
+from monitors.judges.grounding import Verifier
+from monitors.judges.grounding.tier import GroundingTier
 from monitors.judges.middleware.cascade import Cascade, Tier
-from monitors.judges.middleware.circuit_breaker import BreakerState, CircuitBreaker
-from monitors.judges.middleware.failure_log import FailureLog
-from monitors.judges.middleware.stack import Stack, StackSettings, build_stack
+from monitors.judges.middleware.circuit_breaker import CircuitBreaker
+from monitors.judges.middleware.retry import Retrying
+from monitors.judges.middleware.stack import Stack
 from monitors.judges.openai import OpenAIJudge
+from monitors.metrics import Metric
 from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.embeddings import opening as embeddings_opening
 from monitors.records import Evaluation, Sample, Score
 from monitors.runtime.settings import ConfigError, Problems
 
-MEBIBYTE = 1024 * 1024
 LOW_SCORE = 0.5
+AUDIT_RATE = 0.05
+"""Share of the verifier's accepted answers that the judge is asked about too, where `[judge.small]` sets none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSetup:
-    """The judge that metrics call, its circuit breaker, its budget and its anchors."""
+    """The judge that metrics call, its circuit breaker, its budget and its anchors.
+
+    `next_judge` is the one that may replace it, `next_metrics` the metrics that call that one; both for anchors only.
+    """
 
     judge: Judge
     breaker: CircuitBreaker
@@ -47,6 +53,8 @@ class JudgeSetup:
     drifts: dict[str, Drift] = field(default_factory=dict)
     wake_anchors: list[Callable[[], None]] = field(default_factory=list)
     superseded: dict[str, Drift] = field(default_factory=dict)
+    next_judge: Judge | None = None
+    next_metrics: dict[str, Metric] = field(default_factory=dict)
 
     def recheck_anchors(self) -> None:
         """Have the anchors judged now, because a score fell and the judge may be the reason.
@@ -97,11 +105,17 @@ class JudgeSetup:
 
 
 def open_judge(
-    settings: config.Judge, instruments: Instruments, *, answers: Path | None = None, paced: bool = True
+    settings: config.Judge,
+    instruments: Instruments,
+    *,
+    answers: Path | None = None,
+    paced: bool = True,
+    verifier: Verifier | None = None,
 ) -> JudgeSetup | None:
     """Build the judge that the settings name; None if they name none. `answers` is the path of the cache file.
 
-    Without `paced` the budget is ignored: for data sets, where every row is judged. Raises ConfigError.
+    `verifier` is the first tier of the cascade, in the mode in which claims are judged on their own. Without `paced`
+    the budget is ignored: for data sets, where every row is judged. Raises ConfigError.
     """
     if settings.base_url is None and settings.model is None:
         return None
@@ -112,6 +126,10 @@ def open_judge(
     if paced and settings.budget_usd_per_day is not None and not _has_prices(settings):
         problems.extend(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
     anchored = problems.attempt(lambda: _anchors(settings.anchors), "judge.anchors")
+    if settings.next_model is not None and settings.anchors is None:
+        problems.extend(["judge.next_model: needs judge.anchors, by which the two models are compared"])
+    if settings.next_model is not None and settings.next_model == settings.model:
+        problems.extend(["judge.next_model: is judge.model already"])
     problems.raise_any()
     pacer = None
     if paced and settings.budget_usd_per_day is not None:
@@ -126,28 +144,54 @@ def open_judge(
 
     observer = Billing(instruments, charge)
     stack = _endpoint_stack(settings, instruments, observer)
-    judge = _cached(_cascade(stack.judge, settings, instruments, observer), settings, instruments, answers)
-    return JudgeSetup(judge=judge, breaker=stack.breaker, pacer=pacer, instruments=instruments, anchors=anchored or ())
+    tiers = _first_tiers(settings, verifier, instruments, observer)
+    judge = cached(_cascade(tiers, stack.judge, settings, instruments), settings, answers, instruments.looked_up)
+    return JudgeSetup(
+        judge=judge,
+        breaker=stack.breaker,
+        pacer=pacer,
+        instruments=instruments,
+        anchors=anchored or (),
+        next_judge=_next_judge(settings, observer) if anchored and settings.next_model else None,
+    )
+
+
+def _next_judge(settings: config.Judge, observer: Billing) -> Judge:
+    """Build the judge that may replace the present one, for anchors: its failures open no circuit and alert nobody."""
+    own = msgspec.structs.replace(settings, model=settings.next_model)
+    return Retrying(_endpoint(own, observer), times=settings.max_retries)
 
 
 def _has_prices(settings: config.Judge) -> bool:
     return bool(settings.price_in or settings.price_out or settings.prices)
 
 
-def _cascade(large: Judge, settings: config.Judge, instruments: Instruments, observer: Billing) -> Judge:
-    """Put the small judge in front of the large one, and the exact match in front of both if it is on."""
-    small = settings.small
-    if small is None:
+def _first_tiers(
+    settings: config.Judge, verifier: Verifier | None, instruments: Instruments, observer: Billing
+) -> list[Tier]:
+    """Return what is asked before the judge: the exact match and the verifier, if on, then the small judge."""
+    small, grounding = settings.small, settings.grounding
+    tiers = []
+    if small is not None and small.verbatim:
+        tiers.append(Tier(name="verbatim", judge=ExactMatch()))
+    if verifier is not None and grounding is not None and grounding.cascade and settings.mode == "separate":
+        tier = GroundingTier(verifier, least=grounding.least)
+        tiers.append(Tier(name="grounding", judge=tier, least=grounding.least))
+    if small is not None:
+        own = msgspec.structs.replace(
+            settings, base_url=small.base_url, api_key=small.api_key, model=small.model, api_version=small.api_version
+        )
+        tiers.append(Tier(name="small", judge=_endpoint_stack(own, instruments, observer).judge, least=small.least))
+    return tiers
+
+
+def _cascade(tiers: Sequence[Tier], large: Judge, settings: config.Judge, instruments: Instruments) -> Judge:
+    """Put the tiers in front of the large judge."""
+    if not tiers:
         return large
-    own = msgspec.structs.replace(
-        settings, base_url=small.base_url, api_key=small.api_key, model=small.model, api_version=small.api_version
-    )
-    tiers = [Tier(name="small", judge=_endpoint_stack(own, instruments, observer).judge, least=small.least)]
-    if small.verbatim:
-        tiers.insert(0, Tier(name="verbatim", judge=ExactMatch()))
     return Cascade(
         [*tiers, Tier(name="large", judge=large)],
-        audit_rate=small.audit_rate,
+        audit_rate=AUDIT_RATE if settings.small is None else settings.small.audit_rate,
         on_outcome=instruments.tier,
         on_agreement=instruments.agreed,
     )
@@ -182,48 +226,10 @@ def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
     )
 
 
-def origin_of(url: str) -> str:
-    """Return scheme, host and port of a URL; the rest may hold secrets.
-
-    >>> origin_of("https://user:secret@llm.example:8443/v1?key=k")
-    'https://llm.example:8443'
-    """
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "its base_url"
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    return f"{parts.scheme}://{host}{port}"
-
-
 def _endpoint_stack(settings: config.Judge, instruments: Instruments, observer: Billing) -> Stack:
-    model = settings.model or ""
-    instruments.judge_blind.labels(model).set(0)
-
-    def on_change(state: BreakerState) -> None:
-        instruments.judge_blind.labels(model).set(state.open)
-
-    limits = StackSettings(
-        concurrency=settings.concurrency,
-        max_retries=settings.max_retries,
-        blind_after=settings.blind_after,
-        blind_s=settings.blind_s,
-    )
-    endpoint = FailureLog(_endpoint(settings, observer), origin=origin_of(settings.base_url or ""))
-    return build_stack(endpoint, limits, observer=observer, on_change=on_change)
-
-
-def _cached(judge: Judge, settings: config.Judge, instruments: Instruments, answers: Path | None) -> Judge:
-    if settings.cache == "off":
-        return judge
-    return CachedJudge(
-        judge,
-        ttl_s=settings.cache_ttl_s,
-        memory_bytes=int(settings.cache_mb * MEBIBYTE),
-        store=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
-        on_lookup=instruments.looked_up,
-    )
+    limits = limits_of(settings, concurrency=settings.concurrency, max_retries=settings.max_retries)
+    guard = Guard(origin=origin_of(settings.base_url or ""), table="judge", instruments=instruments, observer=observer)
+    return guarded(_endpoint(settings, observer), limits, guard)
 
 
 def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | None:

@@ -14,6 +14,7 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.judges import Observer
+from monitors.judges.anchors import Agreement
 from monitors.runtime.label_cap import OVERFLOW, LabelCap
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -86,10 +87,10 @@ class Instruments(Observer):
             "quality_coverage_ratio", "Share of the applicable samples that have a score.", stream
         )
         self.quality_cheap_correlation = gauge(
-            "quality_cheap_correlation", "Correlation of the score with the lexical one on all traffic.", stream
+            "quality_cheap_correlation", "Correlation of the score with the covariate on all traffic.", stream
         )
         self.quality_judge_saving_ratio = gauge(
-            "quality_judge_saving_ratio", "Factor by which the lexical score reduces judge calls.", stream
+            "quality_judge_saving_ratio", "Factor by which the covariate reduces judge calls.", stream
         )
         self._for_labels(gauge)
         self.quality_alarm = gauge("quality_alarm", "1 while an alert is firing.", watched)
@@ -158,6 +159,7 @@ class Instruments(Observer):
             "judge_drift_low", "Lower bound of the 95 % interval of gaugeway_judge_drift_ratio.", drift
         )
         self.judge_drift_shift = gauge("judge_drift_shift", "Mean of score minus expectation.", drift)
+        self._for_successor(counter, gauge)
         self._evaluation_tokens = counter("evaluation_tokens", "Tokens of judging.", ("app", "metric", "type"))
         self._evaluation_cost = counter("evaluation_cost_usd", "What judging cost.", ("app", "metric"))
         self.judge_budget_factor = gauge("judge_budget_factor", "Budget multiplier of the rates of judged metrics.")
@@ -173,6 +175,30 @@ class Instruments(Observer):
             "embedding_errors", "Embedding requests without a usable response.", ("model", "error")
         )
         self._embedding_lookups = counter("embedding_lookups", "Texts looked up.", ("model", "result"))
+
+    def _for_successor(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
+        self.judge_shutdown = gauge(
+            "judge_shutdown_timestamp_seconds", "When the judge's endpoint shuts the model down.", ("judge_model",)
+        )
+        self.judge_model_checks = counter(
+            "judge_model_checks", "Readings of the endpoint's list of models.", ("judge_model", "result")
+        )
+        names = {
+            "judge_next_agreement_ratio": "Share of anchors on which judge.next_model agrees with judge.model.",
+            "judge_next_agreement_low": "Lower bound of the 95 % interval of that share.",
+            "judge_next_agreement_high": "Upper bound of the 95 % interval of that share.",
+            "judge_next_anchors": "Anchors scored by both.",
+            "judge_next_shift": "Mean score of judge.next_model minus that of judge.model on the anchors.",
+        }
+        self._next_gauges = [gauge(name, text, ("judge_model", "metric")) for name, text in names.items()]
+
+    def agreed_with_next(self, model: str, metric: str, agreement: Agreement) -> None:
+        """Show how a judge that may replace the present one scores the anchors; nothing without a common score."""
+        numbers: tuple[float | None, ...] = (None,) * len(self._next_gauges)
+        if agreement.n:
+            bounds = agreement.ratio, agreement.low, agreement.high
+            numbers = (*bounds, float(agreement.n), agreement.shift)
+        _set(self._next_gauges, (model, metric), numbers)
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
         """Count an answer of the judge."""

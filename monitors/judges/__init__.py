@@ -15,12 +15,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt for the judge: `task` names its template (see monitors/prompts), `version` is the template's hash."""
+    """A prompt for the judge: `task` names its template (see monitors/prompts), `version` is the template's hash.
+
+    A `frozen` prompt is the one that a model was trained on: nothing is added to its wording.
+    """
 
     task: str
     version: str
     system: str
     user: str
+    frozen: bool = False
 
 
 class JudgeError(Exception):

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
@@ -20,6 +19,7 @@ _Z = 1.96
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Scorer: TypeAlias = Callable[[Sample, str], Awaitable[float | None]]
 """Scores a sample by the metric of this name; None when the metric gives no score."""
+_Results: TypeAlias = "dict[str, list[tuple[Anchor, float | None]]]"
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +62,24 @@ class Drift:
     def drifted(self, tolerated: float = 0.1) -> bool:
         """Whether significantly more than the share `tolerated` disagree: the interval lies above it."""
         return self.low > tolerated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How another judge scores the anchors of one metric, compared with the present judge.
+
+    `ratio` is the share of the `n` anchors scored by both whose scores differ by no more than the tolerance, `low` to
+    `high` its 95 % Wilson interval, `shift` the mean of the other score minus the present one; `failed` have only one
+    score, or none.
+    """
+
+    metric: str
+    n: int
+    failed: int
+    ratio: float
+    low: float
+    high: float
+    shift: float
 
 
 def read(lines: Iterable[str]) -> tuple[Anchor, ...]:
@@ -108,6 +126,22 @@ def compare(metric: str, results: Sequence[tuple[Anchor, float | None]]) -> Drif
     )
 
 
+def agreement(metric: str, results: Sequence[tuple[Anchor, float | None, float | None]]) -> Agreement:
+    """Compare the scores of the present and of another judge on anchors: (anchor, present score, other score)."""
+    pairs = [(replace(anchor, expected={metric: now}), other) for anchor, now, other in results if now is not None]
+    found = compare(metric, pairs)
+    ratio = 1.0 - found.disagreement if found.n else 0.0
+    return Agreement(
+        metric=metric,
+        n=found.n,
+        failed=len(results) - found.n,
+        ratio=ratio,
+        low=1.0 - found.high,
+        high=1.0 - found.low,
+        shift=found.shift,
+    )
+
+
 def _wilson(hits: int, n: int) -> tuple[float, float]:
     if not n:
         return 0.0, 1.0
@@ -120,7 +154,8 @@ def _wilson(hits: int, n: int) -> tuple[float, float]:
 class AnchorWatch:
     """Scores every anchor every `every_s`, one at a time so that traffic comes first, and passes results to `on_drift`.
 
-    Caches are bypassed, and every round has new sample ids, so that no answer of an earlier round is shared.
+    Caches are bypassed, and every round has new sample ids, so that no answer of an earlier round is shared. With
+    `score_next` every scheduled round is repeated with another judge, and its agreement passed to `on_agreement`.
     """
 
     def __init__(
@@ -130,43 +165,65 @@ class AnchorWatch:
         *,
         every_s: float = 86_400.0,
         on_drift: Callable[[Drift], None],
+        score_next: Scorer | None = None,
+        on_agreement: Callable[[Agreement], None] = lambda _: None,
         wait: Callable[[Coroutine[Any, Any, Any], float], Awaitable[object]] = asyncio.wait_for,
     ) -> None:
         self._anchors = anchors
         self._score = score
         self._every_s = every_s
         self._on_drift = on_drift
+        self._score_next = score_next
+        self._on_agreement = on_agreement
         self._wait = wait
         self._round = 0
         self._called = asyncio.Event()
 
     async def run(self) -> None:
         """Judge the anchors now, then every `every_s` or when woken, until cancelled."""
+        scheduled = True
         while True:
             self._called.clear()
-            for drift in await self.once():
-                self._on_drift(drift)
-            with suppress(TimeoutError):
+            results = await self._results(self._score)
+            for metric, some in results.items():
+                self._on_drift(compare(metric, some))
+            if scheduled and self._score_next is not None:
+                await self._compare_next(results, self._score_next)
+            scheduled = False
+            try:
                 await self._wait(self._called.wait(), self._every_s)
+            except TimeoutError:
+                scheduled = True
 
     def wake(self) -> None:
-        """Start the next round now."""
+        """Start the next round now, with the present judge alone."""
         self._called.set()
 
     async def once(self) -> list[Drift]:
         """Judge every anchor once; return one Drift for each metric that they name."""
+        return [compare(metric, some) for metric, some in (await self._results(self._score)).items()]
+
+    async def _compare_next(self, results: _Results, score: Scorer) -> None:
+        others = await self._results(score)
+        for metric, some in results.items():
+            pairs = zip(some, others[metric], strict=True)
+            self._on_agreement(agreement(metric, [(anchor, now, other) for (anchor, now), (_, other) in pairs]))
+
+    async def _results(self, score: Scorer) -> _Results:
+        """Return the anchors of each metric with their scores, sorted by metric."""
         self._round += 1
-        results: dict[str, list[tuple[Anchor, float | None]]] = {}
+        results: _Results = {}
         with bypass_cache():
             for anchor in self._anchors:
                 sample = replace(anchor.sample, id=f"anchor-{self._round}-{anchor.sample.id}")
                 for metric in anchor.expected:
-                    results.setdefault(metric, []).append((anchor, await self._try(sample, metric)))
-        return [compare(metric, some) for metric, some in sorted(results.items())]
+                    results.setdefault(metric, []).append((anchor, await _try(score, sample, metric)))
+        return dict(sorted(results.items()))
 
-    async def _try(self, sample: Sample, metric: str) -> float | None:
-        try:
-            return await self._score(sample, metric)
-        except Exception as error:  # noqa: BLE001 - one anchor without a score must not end the watch
-            _log.warning("%s has no %s: %s: %s", sample.id, metric, type(error).__name__, error)
-            return None
+
+async def _try(score: Scorer, sample: Sample, metric: str) -> float | None:
+    try:
+        return await score(sample, metric)
+    except Exception as error:  # noqa: BLE001 - one anchor without a score must not end the watch
+        _log.warning("%s has no %s: %s: %s", sample.id, metric, type(error).__name__, error)
+        return None

@@ -44,17 +44,19 @@ class ExactMatch(Judge):
         return await self.ask(prompt, answer_type), 1.0
 
 
+def numbered(prompt: Prompt, name: str) -> dict[int, str]:
+    """Return the fenced texts of this name in a prompt, "claim" or "context", by their number."""
+    return {int(number): text for _, found, number, text in _FENCED.findall(prompt.user) if found == name}
+
+
 def _verdicts(prompt: Prompt) -> list[dict[str, Any]]:
     """Return one verdict for each claim; empty unless every claim is a sentence of a context."""
     sentences: dict[tuple[str, ...], tuple[int, str]] = {}
-    claims: dict[int, str] = {}
-    for _, name, number, text in _FENCED.findall(prompt.user):
-        if name == "claim":
-            claims[int(number)] = text
-        elif name == "context":
-            for sentence in _ENDS.split(text):
-                if not sentence.rstrip().endswith(_ASKING):
-                    sentences.setdefault(_words(sentence), (int(number), sentence.strip()))
+    claims = numbered(prompt, "claim")
+    for number, text in numbered(prompt, "context").items():
+        for sentence in _ENDS.split(text):
+            if not sentence.rstrip().endswith(_ASKING):
+                sentences.setdefault(_words(sentence), (number, sentence.strip()))
     sentences.pop((), None)
     found = {id_: sentences.get(_words(claim)) for id_, claim in claims.items()}
     if None in found.values():

@@ -146,12 +146,14 @@ class OpenAIJudge(Judge):
 
     async def _ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
         system = f"{prompt.system}\n\nAnswer with one of these and nothing else: {', '.join(choices)}"
-        plain = Prompt(task=prompt.task, version=prompt.version, system=system, user=prompt.user)
+        plain = prompt if prompt.frozen else replace(prompt, system=system)
 
         async def attempt(*, again: bool) -> Mapping[str, float] | None:
             completion = await self._complete(_Request(prompt=plain, schema=None, again=again, logprobs=True))
             text, tokens = _text(completion), completion.tokens()
             if not any(one.logprob is not None for one in tokens):
+                if prompt.frozen:  # the answer is worthless without; one bad reply must not switch them off for good
+                    raise reading.UnreadableError("wrong_shape", "the reply holds no log-probabilities")
                 self._options = replace(self._options, alternatives=0)
                 return None
             if (found := likelihood.weights(tokens, choices)) is None:
@@ -209,7 +211,7 @@ class OpenAIJudge(Judge):
 
     def _body(self, request: _Request, options: _Options) -> dict[str, Any]:
         prompt, schema, system = request.prompt, request.schema, request.prompt.system
-        if schema is not None and (request.again or options.format != "json_schema"):
+        if schema is not None and not prompt.frozen and (request.again or options.format != "json_schema"):
             system += f"\n\nThe JSON object must fit this JSON schema:\n{json.dumps(schema, ensure_ascii=False)}"
         body: dict[str, Any] = {
             "model": self._model,

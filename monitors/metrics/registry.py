@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from monitors import config
 from monitors.judges import MinimalJudge, adapted
+from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
@@ -26,7 +27,7 @@ THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
 Mode: TypeAlias = Literal["fused", "separate"]
 _LLM = frozenset({"judge", "verdicts", "outcomes"})
 _PAID = _LLM | {"embeddings"}
-_GIVEN = _PAID | {"steps_dir"}
+_GIVEN = _PAID | {"steps_dir", "verifier"}
 _COMMON = tuple(key for key in config.Metric.__struct_fields__ if key != "options")
 _COMPARING = ("answer_correctness", "answer_similarity")
 
@@ -79,14 +80,15 @@ def build(
     mode: Mode = "fused",
     *,
     steps_dir: Path | None = None,
+    verifier: Verifier | None = None,
 ) -> Catalogue:
     """Build the metrics. Raises ConfigError with every problem found.
 
     A metric's constructor is given what it names: `judge`, `verdicts` and `outcomes` (shared between metrics),
-    `embeddings`. Its other parameters are its options. `steps_dir` keeps the steps a judge wrote for `geval:` metrics;
-    without it every process has them written again.
+    `embeddings`, `verifier`. Its other parameters are its options. `steps_dir` keeps the steps a judge wrote for
+    `geval:` metrics; without it every process has them written again.
     """
-    found = draft(settings, judge, embeddings, mode, steps_dir=steps_dir)
+    found = draft(settings, judge, embeddings, mode, steps_dir=steps_dir, verifier=verifier)
     if problems := [*found.names, *found.problems]:
         raise ConfigError(problems)
     return found.catalogue
@@ -99,9 +101,10 @@ def draft(
     mode: Mode = "fused",
     *,
     steps_dir: Path | None = None,
+    verifier: Verifier | None = None,
 ) -> Draft:
     """Like `build`, but return the problems together with the metrics that can be built."""
-    builder = _Builder(judge, embeddings, mode, steps_dir)
+    builder = _Builder(judge, embeddings, mode, {"steps_dir": steps_dir, "verifier": verifier})
     for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
         builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
     return builder.draft()
@@ -111,13 +114,18 @@ class _Builder:
     """Collects metrics, notes and problems."""
 
     def __init__(
-        self, judge: MinimalJudge | None, embeddings: MinimalEmbeddings | None, mode: Mode, steps_dir: Path | None
+        self,
+        judge: MinimalJudge | None,
+        embeddings: MinimalEmbeddings | None,
+        mode: Mode,
+        others: Mapping[str, Any],
     ) -> None:
         self._verdicts = Fused if mode == "fused" else Separate
         self._given: dict[str, Any] = {
             "embeddings": None if embeddings is None else adapted_embeddings(embeddings),
-            "steps_dir": steps_dir,
-        } | self._judging(judge)
+            **others,
+            **self._judging(judge),
+        }
         self._enabled: list[Enabled] = []
         self._notes: list[str] = []
         self._names: list[str] = []
@@ -171,10 +179,14 @@ class _Builder:
     def _can_run(
         self, name: str, needs: Collection[str], given: Mapping[str, Any], options: dict[str, Any], *, asked_for: bool
     ) -> bool:
-        """Whether the metric's judge or embeddings are configured; a fallback, or why it cannot run, is noted."""
+        """Whether the model that the metric needs is configured; a fallback, or why it cannot run, is noted."""
         if _LLM.intersection(needs) and given["judge"] is None:
             if asked_for:
                 self._does_not_run(name, "judge", "needs a judge, and none is configured")
+            return False
+        if "verifier" in needs and given["verifier"] is None:
+            if asked_for:
+                self._does_not_run(name, "judge.grounding", "needs a verifier, and none is configured")
             return False
         if name == "answer_relevancy" and given["embeddings"] is None:
             if options.get("method", "questions") == "questions":
@@ -259,10 +271,11 @@ BUILT_IN = {
     "answer_relevancy": "monitors.metrics.answer_relevancy:AnswerRelevancy",
     "context_relevancy": "monitors.metrics.context_relevancy:ContextRelevancy",
     "faithfulness": "monitors.metrics.faithfulness:Faithfulness",
+    "grounding": "monitors.metrics.grounding:Grounding",
     "hallucination": "monitors.metrics.hallucination:Hallucination",
     "lexical_groundedness": "monitors.metrics.lexical_groundedness:LexicalGroundedness",
 }
-"""On by default; the judged ones only if a judge is configured."""
+"""On by default; the judged ones only if a judge is configured, `grounding` only if a verifier is."""
 
 ON_REQUEST = {
     "answer_correctness": "monitors.metrics.reference.answer_correctness:AnswerCorrectness",

@@ -16,6 +16,7 @@ import msgspec
 from monitors import config
 from monitors.evaluation.evaluate import TIMEOUT_S
 from monitors.judges import Judge, MinimalJudge, adapted
+from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST, THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Enabled, build
@@ -31,7 +32,9 @@ AT_FIVE = ("hit@5", "ndcg@5", "precision@5", "recall@5")
 LLM, NO_JUDGE = "llm", "none"
 _CALLS_IN_A_ROW = 3
 _NEVER = 1_000_000_000
-_NOT_IDENTITY = frozenset({"api_key", "timeout_s", "concurrency", "max_retries", "price_in", "price_out"})
+_NOT_IDENTITY = frozenset(
+    {"api_key", "timeout_s", "concurrency", "max_retries", "price_in", "price_out", "grounding", "next_model"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +57,10 @@ class EvaluationRequest:
 async def open_plan(request: EvaluationRequest) -> AsyncIterator[tuple[Plan, tuple[str, ...]]]:
     """Yield the plan and notes for the user; close what was opened for it afterwards. Raises ConfigError."""
     shared = _with_concurrency(request)
-    judge, embeddings, ours = _judging(shared, request)
+    verifier = _verifier(shared, request)
+    judge, embeddings, ours = _judging(shared, request, verifier)
     try:
-        enabled, notes = _metrics(shared, request, judge, embeddings)
+        enabled, notes = _metrics(shared, request, judge, embeddings, verifier)
         if not enabled:
             raise ConfigError(["there is no metric to compute", *notes])
         yield _plan(shared, request, enabled, embeddings), notes
@@ -91,11 +95,22 @@ def _with_concurrency(request: EvaluationRequest) -> config.Shared:
     return msgspec.structs.replace(request.config, judge=judge)
 
 
+def _verifier(shared: config.Shared, request: EvaluationRequest) -> Verifier | None:
+    """Return the configured verifier, without cache and circuit breaker; none where no model is wanted."""
+    if shared.judge.grounding is None or request.judge == NO_JUDGE:
+        return None
+    from monitors.evaluation.verifiers import open_verifier  # noqa: PLC0415 - the SDK is slow to import
+
+    return open_verifier(msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER), _instruments())
+
+
 def _judging(
-    shared: config.Shared, request: EvaluationRequest
-) -> tuple[Judge | None, MinimalEmbeddings | None, list[Judge | Embeddings]]:
+    shared: config.Shared, request: EvaluationRequest, verifier: Verifier | None
+) -> tuple[Judge | None, MinimalEmbeddings | None, list[Judge | Embeddings | Verifier]]:
     """Return the judge, the embeddings, and those of them that were opened here and need closing."""
-    judge, ours = _judge(shared, request.judge)
+    judge, ours = _judge(shared, request.judge, verifier)
+    if verifier is not None:
+        ours.append(verifier)
     embeddings = request.embeddings
     if embeddings is None and shared.embeddings != config.Embeddings():
         from monitors.evaluation.models import open_embeddings  # noqa: PLC0415 - only for what a configuration names
@@ -115,19 +130,21 @@ def _instruments() -> Instruments:
     return Instruments(CollectorRegistry(), version=version("gaugeway"))
 
 
-def _judge(shared: config.Shared, wanted: str | MinimalJudge | None) -> tuple[Judge | None, list[Judge | Embeddings]]:
+def _judge(
+    shared: config.Shared, wanted: str | MinimalJudge | None, verifier: Verifier | None
+) -> tuple[Judge | None, list[Judge | Embeddings | Verifier]]:
     if wanted == NO_JUDGE:
         return None, []
     if wanted in (None, LLM):
         if shared.judge.base_url is None and shared.judge.model is None:
-            if wanted == LLM:
+            if wanted == LLM and shared.judge.grounding is None:
                 raise ConfigError(["judge: none is configured; name one in [judge] of the configuration"])
             return None, []
         from monitors.evaluation.models import open_judge  # noqa: PLC0415 - the SDK is slow to import
 
         # Every row is judged: no budget, no answer cache (the run file has the outcomes), and no circuit breaker.
         settings = msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER)
-        judging = open_judge(settings, _instruments(), paced=False)
+        judging = open_judge(settings, _instruments(), paced=False, verifier=verifier)
         return (judging.judge, [judging.judge]) if judging else (None, [])
     if not isinstance(wanted, str):
         return adapted(wanted), []
@@ -140,11 +157,15 @@ def _judge(shared: config.Shared, wanted: str | MinimalJudge | None) -> tuple[Ju
 
 
 def _metrics(
-    shared: config.Shared, request: EvaluationRequest, judge: Judge | None, embeddings: MinimalEmbeddings | None
+    shared: config.Shared,
+    request: EvaluationRequest,
+    judge: Judge | None,
+    embeddings: MinimalEmbeddings | None,
+    verifier: Verifier | None,
 ) -> tuple[tuple[Enabled, ...], tuple[str, ...]]:
     names = None if request.metrics is None else [one for one in request.metrics if isinstance(one, str)]
     settings = selected(shared.metrics, names)
-    catalogue = build(settings, judge, embeddings, shared.judge.mode, steps_dir=request.steps_dir)
+    catalogue = build(settings, judge, embeddings, shared.judge.mode, steps_dir=request.steps_dir, verifier=verifier)
     given = tuple(_enabled(one) for one in request.metrics or () if not isinstance(one, str))
     enabled = (*_ordered(catalogue.enabled, names), *given)
     known = {one.metric.name for one in enabled}
@@ -196,6 +217,9 @@ def _enabled(metric: Metric) -> Enabled:
 def _identity(judge: config.Judge) -> str:
     """Return a hash of the settings that may change a judge's answers."""
     relevant = {key: value for key, value in msgspec.to_builtins(judge).items() if key not in _NOT_IDENTITY}
+    if judge.grounding is not None and judge.grounding.cascade and judge.mode == "separate":
+        table = judge.grounding
+        relevant["grounding"] = [table.kind, table.api, table.base_url, table.model, table.least, table.document_chars]
     return blake2b(msgspec.json.encode(relevant, order="sorted"), digest_size=6).hexdigest()
 
 

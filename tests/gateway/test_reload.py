@@ -20,6 +20,7 @@ from gateway.telemetry.metrics import Instruments
 from monitors import config as shared
 from monitors.runtime.settings import item_of, plain
 from monitors.storage.queues.memory import MemoryQueue
+from monitors.verifier_config import GroundingVerifier
 
 OPEN = Config(
     upstreams=(tables.Upstream(base_url="http://127.0.0.1:9/v1", api_key="sk-owner"),),
@@ -32,6 +33,7 @@ OPEN = Config(
         prices={"gpt-*": shared.Price(input=1.0)},
         small=shared.SmallJudge(base_url="http://127.0.0.1:9/v1", model="small"),
         bias=(shared.Bias(factor=2.0),),
+        grounding=GroundingVerifier(kind="minicheck", base_url="http://127.0.0.1:9/v1", model="verifier"),
     ),
     metrics={"faithfulness": shared.Metric()},
     alerts=shared.Alerts(rules=(shared.Rule(metric="faithfulness", slo=0.5),)),
@@ -56,6 +58,7 @@ OTHER = {
     "limits.url": "redis://127.0.0.1:1/0",
     "keys.url": "postgresql://127.0.0.1:1/keys",
     "judge.small": None,
+    "judge.grounding": None,
     "alerts.rules": (),
 }
 """Values for keys that cannot have just any."""

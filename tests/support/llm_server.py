@@ -50,15 +50,21 @@ Answering = Callable[[Request], Reply]
 class LLMServer:
     """Serves `replies` in order, the last one for ever; or what a function of the request returns.
 
-    `vectors` holds the embedding of each text. Use as a context manager; `url` is the base URL, `requests` the log.
+    `vectors` holds the embedding of each text. Without `lists_models` a GET is no request: there is no list of models.
+    Use as a context manager; `url` is the base URL, `requests` the log.
     """
 
     def __init__(
-        self, *replies: Reply | Answering, vectors: Mapping[str, Sequence[float]] | None = None, api_path: str = "/v1"
+        self,
+        *replies: Reply | Answering,
+        vectors: Mapping[str, Sequence[float]] | None = None,
+        api_path: str = "/v1",
+        lists_models: bool = False,
     ) -> None:
         self.requests: list[Request] = []
         self._replies = list(replies) or [Reply()]
         self._vectors = vectors or {}
+        self.lists_models = lists_models
         self._lock = threading.Lock()
         self.closing = threading.Event()
         self._http = _Server(("127.0.0.1", 0), _Handler)
@@ -124,6 +130,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
+
+    def do_GET(self) -> None:
+        if self.server.owner.lists_models:
+            self.do_POST()
+        else:
+            self.send_error(404)
 
     def do_POST(self) -> None:
         owner = self.server.owner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from dashboards.web.charts import meter
 from dashboards.web.format import shares
 from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
+from monitors.evaluation.retirement_watch import AHEAD_S
 
 OUTCOMES = {
     "captured": "queued for evaluation",
@@ -96,6 +98,46 @@ def evaluations_of(series: Series) -> list[Evaluations]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retiring:
+    """A model whose endpoint shuts it down at `at`, Unix seconds; `near` from 30 days before."""
+
+    model: str
+    at: float
+    near: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Successor:
+    """How the next judge agrees with the present one on the anchors of a metric; shares in [0, 1]."""
+
+    model: str
+    metric: str
+    ratio: float
+    low: float
+    high: float
+    anchors: float
+    shift: float
+
+
+def retiring_of(series: Series, now: float) -> tuple[Retiring, ...]:
+    """The models with an announced end, the next one first."""
+    rows = [
+        (value, labels["judge_model"]) for labels, value in series.rows("gaugeway_judge_shutdown_timestamp_seconds")
+    ]
+    return tuple(Retiring(model=model, at=at, near=at - now <= AHEAD_S) for at, model in sorted(rows))
+
+
+def successor_of(series: Series) -> tuple[Successor, ...]:
+    """The agreement of the next judge by metric."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for name in ("agreement_ratio", "agreement_low", "agreement_high", "anchors", "shift"):
+        for labels, value in series.rows(f"gaugeway_judge_next_{name}"):
+            found.setdefault((labels["judge_model"], labels["metric"]), {})[name.removeprefix("agreement_")] = value
+    complete = {key: numbers for key, numbers in sorted(found.items()) if len(numbers) == 5}  # noqa: PLR2004 - all
+    return tuple(Successor(model=model, metric=metric, **numbers) for (model, metric), numbers in complete.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
     """Judge requests, errors and cost (USD) since this process started; None where nothing was counted."""
 
@@ -110,6 +152,8 @@ class Judging:
     spent_bar: Markup | None
     factor: float | None
     blind: bool
+    retiring: tuple[Retiring, ...] = ()
+    successor: tuple[Successor, ...] = ()
 
 
 def judging_of(series: Series, budget_usd: float | None) -> Judging:
@@ -132,6 +176,8 @@ def judging_of(series: Series, budget_usd: float | None) -> Judging:
         spent_bar=bar,
         factor=series.value("gaugeway_judge_budget_factor") if budget_usd else None,
         blind=series.total("gaugeway_judge_blind") > 0,
+        retiring=retiring_of(series, time.time()),
+        successor=successor_of(series),
     )
 
 

@@ -35,7 +35,10 @@ RETRIEVAL = (
     "recall@",
 )
 """Metrics of the retrieval alone. `context_utilization` is not one: it depends on the answer."""
-ANSWERS = ("faithfulness", "answer_relevancy", "hallucination", "answer_correctness", "lexical_groundedness")
+ANSWERS = (
+    *("faithfulness", "answer_relevancy", "hallucination", "answer_correctness"),
+    *("grounding", "lexical_groundedness"),
+)
 NO_CONTEXTS = "no_contexts"
 CONTEXTS_MISSING = 0.9
 """The strength of fewer exchanges with contexts: more small talk, which needs none, looks the same."""

@@ -187,7 +187,7 @@ def fingerprint(prompt: Prompt, *more: str) -> bytes:
     r"""Return a 20-byte hash of `prompt` and of `more` (the judge, the type of the answer).
 
     The fence's random code, which the system text names, is left out: it is new in every prompt. As it occurs in none
-    of the fenced texts, no text can imitate a fence and so collide with another prompt.
+    of the fenced texts, no text can imitate a fence and so collide with another prompt. A frozen prompt has no fence.
 
     >>> def ask(code, text):
     ...     return Prompt(task="t", version="1", system=f"<data-{code} ...>", user=f"<data-{code}>{text}</data-{code}>")
@@ -196,7 +196,7 @@ def fingerprint(prompt: Prompt, *more: str) -> bytes:
     >>> fingerprint(ask("012345678", "a")) == fingerprint(ask("987654321", "b"))
     False
     """
-    found = _CODE.search(prompt.system)
+    found = None if prompt.frozen else _CODE.search(prompt.system)
     cut = found[1] if found else "\0" * 9
     return digest(
         [*more, prompt.task, prompt.version],

@@ -45,12 +45,16 @@ class FailureLog(Wrapper):
 
     Place it next to the endpoint, inside retries: the first failed attempt is logged. A line holds the kind of failure,
     the HTTP status and the provider's error code, but none of the text, which may quote a key or a captured answer.
-    A failure that the sample caused (refused, context_overflow) does not count.
+    A failure that the sample caused (refused, context_overflow) does not count. `table` is the judge's in the
+    configuration.
     """
 
-    def __init__(self, judge: Judge, *, origin: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, judge: Judge, *, origin: str, table: str = "judge", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(judge)
         self._origin = origin
+        self._table = table
         self._clock = clock
         self._logged_at: dict[str, float] = {}
         self._recovered_at: float | None = None
@@ -83,7 +87,7 @@ class FailureLog(Wrapper):
         count = f"; {self._uncounted} failures since the last line" if self._uncounted > 1 else ""
         _log.warning(
             "judge %s at %s failed (%s): %s%s",
-            *(self.model, self._origin, _reason(error), _advice(error), count),
+            *(self.model, self._origin, _reason(error), _advice(error).replace("judge.", f"{self._table}."), count),
         )
         self._failing, self._uncounted = True, 0
         self._logged_at[kind] = now

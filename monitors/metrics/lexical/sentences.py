@@ -126,6 +126,59 @@ def sentences(text: str, allowance: Allowance | None = None, *, with_names: bool
     return [*result, parse(" ".join(fragments), language, allowance, with_names=with_names)] if found else result
 
 
+def sentence_places(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the sentences in `text` as (start, end), cut by the same rules; short fragments join the next.
+
+    >>> text = "1. Dr. Ode came at noon. She left at four! Why?"
+    >>> [text[start:end] for start, end in sentence_places(text)]
+    ['1. Dr. Ode came at noon.', 'She left at four!', 'Why?']
+    """
+    language = guess(text)
+    begin, last, found = -1, 0, 0
+    for start, end in _piece_places(text):
+        begin, last = (start if begin < 0 else begin), end
+        found += len(parse(text[start:end], language, with_names=False).tokens)
+        if found >= _FEW:
+            yield begin, end
+            begin, found = -1, 0
+    if begin >= 0 and found:
+        yield begin, last
+
+
+def _piece_places(text: str) -> Iterator[tuple[int, int]]:
+    """The places of the pieces between ends of sentences, without the white space around them."""
+    kept: tuple[int, int] | None = None
+    for start, end in _cut_places(text):
+        piece = text[start:end]
+        begin = start + len(piece) - len(piece.lstrip())
+        end = begin + len(piece.strip())  # noqa: PLW2901 - the same place, narrowed
+        if begin == end:
+            continue
+        if kept is not None and not _goes_on(text[slice(*kept)], text[begin:end]):
+            yield kept
+            kept = None
+        kept = (begin if kept is None else kept[0], end)
+    if kept is not None:
+        yield kept
+
+
+def _cut_places(text: str) -> Iterator[tuple[int, int]]:
+    """The places between the characters that may end a sentence."""
+    begin = 0
+    for end in _SENTENCE_END.finditer(text):
+        yield from _thai_places(text, begin, end.start(end.lastindex) if end.lastindex else end.start())
+        begin = end.end()
+    yield from _thai_places(text, begin, len(text))
+
+
+def _thai_places(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    if not text.isascii():
+        for space in _THAI_SENTENCE_END.finditer(text, begin, end):
+            yield begin, space.start()
+            begin = space.end()
+    yield begin, end
+
+
 def guess(text: str) -> Language:
     """The language of a text, by the words it begins with."""
     begin = text[: 8 * _VOTERS]

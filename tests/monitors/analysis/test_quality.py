@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from monitors.analysis.covariates import helped as helps
 from monitors.analysis.quality import estimate
 from monitors.statistics.control_variate import fitted, sums
 from monitors.storage.stores import PairedSums, Summary
@@ -35,7 +36,7 @@ def paired(found, alone=0, missing=0):
 
 def test_a_cheap_score_that_knows_something_narrows_the_interval_around_the_truth():
     dear, one, found = traffic(1, noise=0.05)
-    (alone,), (helped,) = estimate([one]), estimate([one], [paired(found)])
+    (alone,), (helped,) = estimate([one]), estimate([one], helps([paired(found)]))
     assert (alone.method, helped.method) == ("hajek", "powered")
     assert helped.ci_high - helped.ci_low < 0.7 * (alone.ci_high - alone.ci_low)
     assert helped.ci_low < dear.mean() < helped.ci_high
@@ -43,25 +44,25 @@ def test_a_cheap_score_that_knows_something_narrows_the_interval_around_the_trut
     assert helped.saving > 2.0
     assert helped.n == alone.n
     _, _, earlier = traffic(2, noise=0.05)
-    (fixed,) = estimate([one], [paired(found)], {("shop", "faithfulness"): fitted(earlier)})
+    (fixed,) = estimate([one], helps([paired(found)], {("shop", "faithfulness"): fitted(earlier)}))
     assert fixed.mean == pytest.approx(helped.mean, abs=0.005)
 
 
 def test_a_cheap_score_that_knows_nothing_does_no_harm():
     _, one, found = traffic(3, noise=50.0)
-    (alone,), (helped,) = estimate([one]), estimate([one], [paired(found)])
+    (alone,), (helped,) = estimate([one]), estimate([one], helps([paired(found)]))
     assert helped.ci_high - helped.ci_low <= 1.02 * (alone.ci_high - alone.ci_low)
 
 
 @pytest.mark.parametrize("wrong", [{"alone": 500}, {"missing": 500}])
 def test_a_cheap_score_of_other_exchanges_is_not_used(wrong):
     _, one, found = traffic(4, noise=0.05)
-    assert estimate([one], [paired(found, **wrong)]) == estimate([one])
+    assert estimate([one], helps([paired(found, **wrong)])) == estimate([one])
 
 
 def test_few_judged_scores_are_no_basis_whatever_stands_beside_them():
     _, one, found = traffic(5, noise=0.05, rate=0.003)
-    (few,) = estimate([one], [paired(found)])
+    (few,) = estimate([one], helps([paired(found)]))
     assert few.n < 100
     assert few.method == "hajek"  # the covariate's coefficient would be estimated from too few
     assert few.ci_low < few.mean < few.ci_high
@@ -70,7 +71,7 @@ def test_few_judged_scores_are_no_basis_whatever_stands_beside_them():
 
 def test_a_handful_of_scores_is_no_basis_for_a_number():
     _, one, _ = traffic(5, noise=0.05, rate=0.0004)
-    (few,) = estimate([one], [])
+    (few,) = estimate([one], {})
     assert 0 < few.n_eff < 10
     assert few.mean is few.ci_low is few.ci_high is None
 

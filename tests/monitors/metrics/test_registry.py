@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -17,6 +17,7 @@ from monitors.runtime.settings import ConfigError
 
 JUDGE = Scripted({}, model="judge-1")
 EMBEDDINGS = object()
+VERIFIER = SimpleNamespace(model="verifier-1", version="1")
 PAGES = Path(__file__).parents[3] / "docs/reference/metrics"
 
 
@@ -64,12 +65,20 @@ def test_without_a_judge_only_the_lexical_metric_runs_and_says_so():
 
 @pytest.mark.parametrize("mode", ["fused", "separate"])
 def test_with_a_judge_every_built_in_metric_runs_the_asking_ones_on_a_tenth(mode):
-    catalogue = build({}, JUDGE, EMBEDDINGS, mode)
-    assert rates(catalogue) == {name: 1.0 if name == "lexical_groundedness" else 0.1 for name in BUILT_IN}
+    catalogue = build({}, JUDGE, EMBEDDINGS, mode, verifier=VERIFIER)
+    free = ("lexical_groundedness", "grounding")
+    assert rates(catalogue) == {name: 1.0 if name in free else 0.1 for name in BUILT_IN}
     assert catalogue.notes == ()
     assert {one.objective for one in catalogue.enabled} == {0.95}
     assert {one.threshold for one in catalogue.enabled if one.metric.name != "hallucination"} == {0.7}
     assert {one.threshold for one in catalogue.enabled if one.metric.name == "hallucination"} == {0.3}
+
+
+def test_grounding_needs_a_verifier_and_no_judge():
+    assert "grounding" not in rates(build({}, JUDGE, EMBEDDINGS, "fused"))
+    assert set(rates(build({}, None, None, verifier=VERIFIER))) == {"grounding", "lexical_groundedness"}
+    asked = build({"grounding": Metric()}, JUDGE, None)
+    assert "grounding needs a verifier, and none is configured: it does not run" in asked.notes
 
 
 def test_the_mode_shows_in_the_version():

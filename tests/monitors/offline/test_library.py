@@ -19,7 +19,9 @@ from monitors.offline import DataError, Progress, Run, evaluate_async
 from monitors.records import Score
 from monitors.runtime.settings import ConfigError
 from monitors.testing import gaugeway_case
+from monitors.verifier_config import GroundingVerifier
 from tests.support.llm_server import LLMServer, Reply
+from tests.support.verifier_server import HIGH, LOW, VerifierServer
 
 ROOT = Path(__file__).parents[3]
 DATA = [
@@ -85,6 +87,17 @@ def test_a_model_behind_an_endpoint():
         run = evaluate(DATA, metrics=["faithfulness"], judge=judge)
     assert run.summary[0].skipped == {"no_claims": 2}
     assert run.paid_usd == pytest.approx(2 * 10e-6)
+
+
+def test_a_verifier_behind_an_endpoint_needs_no_judge():
+    with VerifierServer() as server:
+        grounding = GroundingVerifier(kind="classify", base_url=server.url, price_in=1.0)
+        run = evaluate(DATA, metrics=["grounding"], judge=config.Judge(grounding=grounding))
+        assert run.scores("grounding") == pytest.approx([HIGH, LOW])
+        assert run.paid_usd == pytest.approx(2 * 100e-6)
+        asked = len(server.requests)
+        assert [one.metric for one in evaluate(DATA, judge="none").summary] == ["lexical_groundedness"]
+        assert len(server.requests) == asked
 
 
 def test_a_failed_metric_is_neither_zero_nor_an_exception():

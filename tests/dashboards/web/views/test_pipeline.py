@@ -8,11 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.gateway_scrape import Series, ask_all, gateway_urls, series_of
-from dashboards.web.views.pipeline import OUTCOMES, evaluations_of, judging_of, parts_of
+from dashboards.web.views.pipeline import OUTCOMES, evaluations_of, judging_of, parts_of, retiring_of, successor_of
 from dashboards.web.views.setup import traffic_url, without_secrets
 from gateway.demo.servers import free_ports
 from monitors.config import Config, Judge, Monitors, Notifier, Store
 from monitors.exporters.instruments import Instruments
+from monitors.judges.anchors import Agreement
 from monitors.records import Failed, Skipped
 from tests.support.pages import EVIL, world
 from tests.support.running import running_gateway, serving, tcp_server
@@ -204,3 +205,23 @@ def test_a_url_that_is_none_is_not_shown():
 def test_what_the_gateway_refused_has_its_words_even_if_there_was_none():
     (refused,) = [one for one in parts_of({"captured": 1.0}, OUTCOMES) if one.name == "rejected"]
     assert (refused.count, refused.words.startswith("refused by the gateway")) == (0.0, True)
+
+
+def test_a_judge_that_goes_away_is_named_with_how_its_successor_agrees():
+    found = Agreement(metric="faithfulness", n=30, failed=0, ratio=0.9, low=0.74, high=0.97, shift=-0.02)
+
+    instruments = Instruments(CollectorRegistry(), version="0")
+    instruments.judge_shutdown.labels("old-1").set(2_000_000_000.0)
+    instruments.judge_shutdown.labels("later").set(3_000_000_000.0)
+    instruments.agreed_with_next("new-2", "faithfulness", found)
+    series = series_of(instruments.registry.collect())
+    assert [(one.model, one.near) for one in retiring_of(series, 2_000_000_000.0 - 86_400.0)] == [
+        ("old-1", True),
+        ("later", False),
+    ]
+    (row,) = successor_of(series)
+    assert (row.model, row.metric, row.ratio, row.low, row.high) == ("new-2", "faithfulness", 0.9, 0.74, 0.97)
+    assert (row.anchors, row.shift) == (30.0, -0.02)
+    nobody = Agreement(metric="faithfulness", n=0, failed=30, ratio=0.0, low=0.0, high=1.0, shift=0.0)
+    instruments.agreed_with_next("new-2", "faithfulness", nobody)
+    assert successor_of(series_of(instruments.registry.collect())) == ()

@@ -1,0 +1,103 @@
+"""The covariates of the estimates: which metric of all traffic narrows the interval of which judged one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from monitors.statistics.control_variate import Fit, Powered, fitted, powered
+from monitors.storage.stores import PairedSums, Query
+
+COVARIATES = ("grounding", "lexical_groundedness")
+"""Metrics without a judge that are computed for all traffic, the better covariate first."""
+_MAY_MISS = 0.05
+Key = tuple[str, str]
+"""App and metric."""
+
+
+class Pairs(Protocol):
+    """The part of the store that pairs scores."""
+
+    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
+        """Return the scores that `query` asks for beside those of the metric `cheap`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Helped:
+    """An estimate that uses a covariate, and that covariate's name."""
+
+    found: Powered
+    covariate: str
+
+
+def helped(
+    paired: Iterable[PairedSums], fits: Mapping[Key, Fit] | None = None, covariate: str = ""
+) -> dict[Key, Helped]:
+    """Return the estimates of the streams that the covariate can help.
+
+    `paired` are sums of scores paired with the covariate, `fits` the controls fitted to an earlier window.
+    """
+    made = {}
+    for one in paired:
+        if (found := _powered(one, (fits or {}).get((one.app, one.metric)))) is not None:
+            made[one.app, one.metric] = Helped(found=found, covariate=covariate)
+    return made
+
+
+def comparable(one: PairedSums) -> bool:
+    """Return whether the covariate was computed on (nearly) the same exchanges as the metric.
+
+    Otherwise the mean over the covariate's exchanges would differ from that of the scores.
+    """
+    n = one.sums.n
+    return n > 0 and one.alone <= _MAY_MISS * n and one.missing <= _MAY_MISS * (n + one.missing)
+
+
+@dataclass(slots=True)
+class _Fits:
+    """The controls of one covariate, and when they are fitted again."""
+
+    known: dict[Key, Fit] = field(default_factory=dict)
+    refit_at: float = 0.0
+
+
+class Covariates:
+    """Reads the scores paired with the covariates `names`, the best first, from a store.
+
+    Where the first cannot help (it failed, or was added a moment ago), the next one does. The controls are fitted to
+    the window before, every quarter of a window.
+    """
+
+    def __init__(self, store: Pairs, names: Iterable[str], window_s: float) -> None:
+        self._store = store
+        self._window_s = window_s
+        self._fits = {name: _Fits() for name in COVARIATES if name in frozenset(names)}
+
+    async def helped(self, window: Query, now: float, wanted: Collection[Key]) -> dict[Key, Helped]:
+        """Return the estimates in a window that have a covariate; no more is read once all of `wanted` have one.
+
+        Raises EngineError.
+        """
+        made: dict[Key, Helped] = {}
+        for name, fits in self._fits.items():
+            if made and made.keys() >= set(wanted):
+                break
+            if now >= fits.refit_at:
+                before = Query(since=now - 2 * self._window_s, until=now - self._window_s)
+                earlier = await self._store.paired(before, name)
+                fits.known = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
+                fits.refit_at = now + self._window_s / 4
+            paired = await self._store.paired(window, name)
+            made = helped(paired, fits.known, name) | made
+        return made
+
+
+def _powered(one: PairedSums, fit: Fit | None) -> Powered | None:
+    if not comparable(one):
+        return None
+    try:
+        found = powered([one.sums], None if fit is None else [fit])
+    except ValueError:
+        return None
+    return found if found.enough else None

@@ -1,0 +1,84 @@
+"""Puts the middleware around a model's endpoint: failure log, limits, retries, circuit breaker, and the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from monitors import config
+from monitors.exporters.instruments import Instruments
+from monitors.judges import Judge
+from monitors.judges.cost import Billing
+from monitors.judges.middleware.cache import AnswerFile, CachedJudge
+from monitors.judges.middleware.circuit_breaker import BreakerState
+from monitors.judges.middleware.failure_log import FailureLog
+from monitors.judges.middleware.stack import Stack, StackSettings, build_stack
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """What the log names, and where the calls of an endpoint are counted.
+
+    `origin` is its address without secrets (see `origin_of`), `table` its table in the configuration.
+    """
+
+    origin: str
+    table: str
+    instruments: Instruments
+    observer: Billing
+
+
+def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
+    """Return an endpoint in its stack; the series of its circuit begins."""
+    blind = guard.instruments.judge_blind.labels(endpoint.model)
+    blind.set(0)
+
+    def on_change(state: BreakerState) -> None:
+        blind.set(state.open)
+
+    logged = FailureLog(endpoint, origin=guard.origin, table=guard.table)
+    return build_stack(logged, limits, observer=guard.observer, on_change=on_change)
+
+
+def limits_of(settings: config.Judge, *, concurrency: int, max_retries: int) -> StackSettings:
+    """Return the limits of an endpoint; its circuit is that of the judge."""
+    return StackSettings(
+        concurrency=concurrency, max_retries=max_retries, blind_after=settings.blind_after, blind_s=settings.blind_s
+    )
+
+
+def cached(
+    judge: Judge,
+    settings: config.Judge,
+    answers: Path | None,
+    on_lookup: Callable[[str, str, float], None],
+) -> Judge:
+    """Put the configured cache of `[judge]` around a judge."""
+    if settings.cache == "off":
+        return judge
+    return CachedJudge(
+        judge,
+        ttl_s=settings.cache_ttl_s,
+        memory_bytes=int(settings.cache_mb * MEBIBYTE),
+        store=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
+        on_lookup=on_lookup,
+    )
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL; the rest may hold secrets.
+
+    >>> origin_of("https://user:secret@llm.example:8443/v1?key=k")
+    'https://llm.example:8443'
+    """
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "its base_url"
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    return f"{parts.scheme}://{host}{port}"

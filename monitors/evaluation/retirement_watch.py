@@ -1,0 +1,103 @@
+"""The retirement watch: reads daily when the configured judges are shut down, and warns 30 days ahead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from monitors import config
+from monitors.exporters.instruments import Instruments
+from monitors.judges.retirement import Retirement, read
+
+_log = logging.getLogger("gaugeway.judge")
+DAY_S = 86_400.0
+AHEAD_S = 30 * DAY_S
+"""How long before its end a model is warned of; also in the alert rule GaugewayJudgeRetiring."""
+RETRY_S = 3_600.0
+"""Pause after a round in which an endpoint did not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One model of the configuration; `key` is its key there."""
+
+    key: str
+    base_url: str
+    api_key: str | None
+    model: str
+
+
+def endpoints_of(judge: config.Judge) -> list[Endpoint]:
+    """Return the models whose endpoints may list them: not Azure's deployments, and no servers of classifiers."""
+    found = []
+    if judge.base_url and judge.model and judge.api_version is None:
+        found.append(Endpoint(key="judge", base_url=judge.base_url, api_key=judge.api_key, model=judge.model))
+    if (small := judge.small) is not None and small.api_version is None:
+        found.append(Endpoint(key="judge.small", base_url=small.base_url, api_key=small.api_key, model=small.model))
+    grounding = judge.grounding
+    if grounding is not None and grounding.spoken == "chat" and grounding.base_url and grounding.model:
+        found.append(
+            Endpoint(
+                key="judge.grounding",
+                base_url=grounding.base_url,
+                api_key=grounding.api_key,
+                model=grounding.model,
+            )
+        )
+    return found
+
+
+class RetirementWatch:
+    """Reads the shutdown dates of models at start and every day; an endpoint that fails is asked again after an hour.
+
+    A model's date that was read stays until another one is, so that an outage does not end a warning.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        instruments: Instruments,
+        *,
+        next_model: str | None = None,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._endpoints = endpoints
+        self._instruments = instruments
+        self._next_model = next_model
+        self._clock = clock
+        self._sleep = sleep
+
+    async def run(self) -> None:
+        """Read now and then daily, until cancelled."""
+        while True:
+            found = [await self.check(one) for one in self._endpoints]
+            failed = any(one.found == "failed" for one in found)
+            await self._sleep(RETRY_S if failed else DAY_S)
+
+    async def check(self, one: Endpoint) -> Retirement:
+        """Read one model's date, show it, and warn if it is near."""
+        found = await read(one.base_url, one.api_key, one.model)
+        self._instruments.judge_model_checks.labels(one.model, found.found).inc()
+        gauge = self._instruments.judge_shutdown
+        if found.at is not None:
+            gauge.labels(one.model).set(found.at)
+            self._warn(one, found.at)
+        elif found.found != "failed":
+            with contextlib.suppress(KeyError):
+                gauge.remove(one.model)
+        return found
+
+    def _warn(self, one: Endpoint, at: float) -> None:
+        left_s = at - self._clock()
+        if left_s > AHEAD_S:
+            return
+        day = datetime.fromtimestamp(at, UTC).date().isoformat()
+        when = f"in {left_s / DAY_S:.0f} days, on {day}" if left_s > 0 else f"since {day}"
+        do = "name its successor in judge.next_model" if self._next_model is None else "see whether the anchors agree"
+        _log.warning("%s.model: its endpoint shuts down %s %s: %s", one.key, one.model, when, do)

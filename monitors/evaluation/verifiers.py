@@ -1,0 +1,134 @@
+"""Builds the verifier that `[judge.grounding]` names, with the same middleware as the judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from monitors import config
+from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
+from monitors.exporters.instruments import Instruments
+from monitors.judges import Judge
+from monitors.judges.cost import Bill, Billing, Prices
+from monitors.judges.grounding import Verifier
+from monitors.judges.grounding.batching import BatchedPairs
+from monitors.judges.grounding.classify import Classify, Predict
+from monitors.judges.grounding.http import JsonEndpoint, Protocolled
+from monitors.judges.grounding.lettucedetect import DetectorApi, GenerativeDetector, SpansApi, TokensApi
+from monitors.judges.grounding.minicheck import MiniCheck
+from monitors.judges.grounding.pairs import JudgedPairs, PairVerifier
+from monitors.judges.openai import OpenAIJudge
+from monitors.runtime.settings import ConfigError
+from monitors.verifier_config import GroundingVerifier
+
+TABLE = "judge.grounding"
+
+
+def open_verifier(settings: config.Judge, instruments: Instruments, *, answers: Path | None = None) -> Verifier | None:
+    """Build the verifier; None if the settings name none. `answers` is the path of the cache file.
+
+    Its cost is counted and billed to the app as the judge's is, and does not count towards the judge's budget: it runs
+    for all traffic, so nothing could be saved by lowering a rate. Raises ConfigError.
+    """
+    if settings.grounding is None:
+        return None
+    try:
+        return _Opening(settings, settings.grounding, instruments, answers).verifier()
+    except ValueError as error:
+        raise ConfigError([f"{TABLE}.{error}"]) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """The settings of one verifier, and where it is counted."""
+
+    settings: config.Judge
+    table: GroundingVerifier
+    instruments: Instruments
+    answers: Path | None
+
+    def verifier(self) -> Verifier:
+        kind, api, most = self.table.kind, self.table.spoken, self.table.document_chars
+        if kind == "onnx":
+            return self._local(most)
+        if kind == "minicheck":
+            return PairVerifier(MiniCheck(self._cached(self._guarded(self._chat()))), most=most)
+        if kind == "classify":
+            return PairVerifier(self._classifier(), most=most)
+        if api == "chat":
+            return GenerativeDetector(self._cached(self._guarded(self._chat())), most=most)
+        protocol = SpansApi() if api == "spans" else TokensApi()
+        judge = self._cached(self._guarded(self._http(protocol)))
+        return DetectorApi(judge, version=protocol.version, most=most)
+
+    def _classifier(self) -> JudgedPairs:
+        table = self.table
+        protocol = (
+            Predict(table.label)
+            if table.spoken == "predict"
+            else Classify(table.model or "", table.template or "", table.label)
+        )
+        batched = BatchedPairs(
+            self._guarded(self._http(protocol)), protocol, size=table.batch_size, wait_s=table.batch_wait_s
+        )
+        return JudgedPairs(self._cached(batched), protocol.version)
+
+    def _local(self, most: int) -> Verifier:
+        from monitors.judges.grounding.onnx import LocalModel, LocalPairs  # noqa: PLC0415 - only where it is asked for
+
+        table = self.table
+        model = LocalModel(
+            table.path or "",
+            label=table.label,
+            name=table.model,
+            threads=table.threads,
+            price=self._price(),
+            observer=self._observer(),
+        )
+        judge = self._guarded(model)
+        if model.of_tokens:
+            return DetectorApi(self._cached(judge), version=model.version, most=most)
+        batched = BatchedPairs(judge, LocalPairs(model.version), size=table.batch_size, wait_s=table.batch_wait_s)
+        return PairVerifier(JudgedPairs(self._cached(batched), model.version), most=most)
+
+    def _http(self, protocol: Protocolled) -> JsonEndpoint:
+        return JsonEndpoint(
+            protocol,
+            self.table.base_url or "",
+            self.table.api_key,
+            self.table.model or self.table.kind,
+            timeout_s=self.table.timeout_s,
+            price=self._price(),
+            observer=self._observer(),
+        )
+
+    def _chat(self) -> OpenAIJudge:
+        return OpenAIJudge(
+            self.table.base_url or "",
+            self.table.api_key,
+            self.table.model or "",
+            timeout_s=self.table.timeout_s,
+            concurrency=self.table.concurrency,
+            max_retries=0,  # the middleware retries, so that no place is held between two attempts
+            price=self._price(),
+            observer=self._observer(),
+        )
+
+    def _guarded(self, endpoint: Judge) -> Judge:
+        limits = limits_of(self.settings, concurrency=self.table.concurrency, max_retries=self.table.max_retries)
+        origin = self.table.path or origin_of(self.table.base_url or "")
+        guard = Guard(origin=origin, table=TABLE, instruments=self.instruments, observer=self._observer())
+        return guarded(endpoint, limits, guard).judge
+
+    def _cached(self, judge: Judge) -> Judge:
+        return cached(judge, self.settings, self.answers, self.instruments.looked_up)
+
+    def _price(self) -> config.Price:
+        known = Prices(self.settings.prices).of(self.table.model or "")
+        return known or config.Price(input=self.table.price_in, output=self.table.price_out)
+
+    def _observer(self) -> Billing:
+        def charge(bill: Bill) -> None:
+            self.instruments.charged(bill.app, bill.metric, bill.input_tokens, bill.output_tokens, bill.usd)
+
+        return Billing(self.instruments, charge)

@@ -1,0 +1,316 @@
+"""LettuceDetect: the unsupported spans of an answer, from its generative model or from its web API."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from monitors.judges import Judge, JudgeError, Prompt
+from monitors.judges.grounding import Material, Span, Support, Verifier
+from monitors.judges.grounding.documents import Document
+from monitors.judges.grounding.http import decoded, probability
+from monitors.judges.grounding.pairs import HALVINGS, TASK, digest, fitting, together
+
+MAX_SPANS = 1_000
+"""Spans of one reply; a reply with more is unreadable."""
+
+Category: TypeAlias = Literal["contradiction", "fabricated_reference", "unsupported_addition"]
+Subcategory: TypeAlias = Literal[
+    "entity",
+    "temporal",
+    "numerical",
+    "value",
+    "relational",
+    "identifier",
+    "section",
+    "attribute",
+    "claim",
+    "behavior",
+    "elaboration",
+    "subjective",
+    "unspecified",
+]
+
+# The wording of the published v2 models (github.com/KRLabsOrg/LettuceDetect, MIT): they were trained on it.
+_CATEGORIES = """\
+- contradiction: conflicts with the context (a wrong value, number, date, name, or relationship)
+- fabricated_reference: an entity, name, identifier, or section that is absent from the context
+- unsupported_addition: a claim, detail, or behavior the context never states"""
+_SUBCATEGORIES = """\
+- entity: a wrong or invented name, entity, or object
+- temporal: an incorrect date, time, duration, or ordering
+- numerical: an incorrect number, quantity, or amount
+- value: a wrong value, setting, or attribute value
+- relational: an incorrect relationship or association between things
+- identifier: an invented identifier or name not found in the context
+- section: a reference to a section, part, or location that does not exist
+- attribute: an invented or incorrect attribute or property
+- claim: an added factual claim the context does not support
+- behavior: an added or changed action or behavior the context never states
+- elaboration: extra detail or elaboration beyond what the context supports
+- subjective: an unsupported subjective or evaluative statement
+- unspecified: unsupported, with no more specific subtype"""
+SYSTEM = (
+    "You are an expert annotator who identifies hallucinated spans in a generated answer with respect to a given"
+    " context (the only trusted evidence). A hallucinated span is a substring of the answer that is not supported by"
+    " the context. Spans consistent with the context are not hallucinations.\n\n"
+    "Quote each hallucinated span verbatim from the answer and classify it into exactly one category and one"
+    " subcategory.\n\n"
+    f"Categories (the kinds of unsupported span):\n{_CATEGORIES}\n\n"
+    f"Subcategories:\n{_SUBCATEGORIES}\n\n"
+    "Reply with ONLY a JSON object (no markdown, no code fences): "
+    '{"hallucinated_spans": [{"text": "...", "category": "...", "subcategory": "..."}]}. '
+    'If nothing is unsupported, reply {"hallucinated_spans": []}.'
+)
+_ASKED = (
+    "Briefly answer the following question:\n{question}\n"
+    "Bear in mind that your response should be strictly based on the following {count} passages:\n{passages}\n"
+    "In case the passages do not contain the necessary information to answer the question, please reply with: "
+    '"Unable to answer based on given passages."\noutput:'
+)
+_SUMMARISED = "Summarize the following text:\n{passages}\noutput:"
+_ANSWER = "\n\nAnswer to verify:\n"
+_GAP = 16
+"""Characters of an answer that may lie between two tokens."""
+
+
+class QuotedSpan(msgspec.Struct, frozen=True):
+    """A span that the generative model quotes from the answer."""
+
+    text: str
+    category: Category
+    subcategory: Subcategory
+
+
+class QuotedSpans(msgspec.Struct, frozen=True):
+    """The reply of the generative model."""
+
+    hallucinated_spans: list[QuotedSpan]
+
+
+class Spans(msgspec.Struct, frozen=True):
+    """Places in an answer as (start, end, probability of being unsupported)."""
+
+    spans: list[tuple[int, int, float]]
+
+
+class SpanVerifier(Verifier):
+    """A verifier that gets the unsupported spans of a whole answer for each document.
+
+    A sentence's support is 1 minus the greatest score of a span in it; the document that supports it best counts. A
+    document that the model finds too long is cut in half, up to four times.
+    """
+
+    def __init__(self, judge: Judge, *, version: str, most: int) -> None:
+        self._judge = judge
+        self._version = version
+        self._most = most
+
+    @property
+    def model(self) -> str:
+        return self._judge.model
+
+    @property
+    def version(self) -> str:
+        return f"{self._version}-{self._most}"
+
+    async def verify(self, material: Material) -> tuple[Support, ...]:
+        read = fitting(material, self._most)
+        return _best(await together(self._supports(material, one, HALVINGS) for one in read))
+
+    async def aclose(self) -> None:
+        await self._judge.aclose()
+
+    async def _supports(self, material: Material, document: Document, halvings: int) -> tuple[Support, ...]:
+        try:
+            spans = await self._spans(material, document)
+        except JudgeError as error:
+            halves = document.halves() if halvings and error.kind == "context_overflow" else None
+            if halves is None:
+                raise
+            return _best([await self._supports(material, half, halvings - 1) for half in halves])
+        return tuple(_supports(material.sentences, document, spans))
+
+    async def _spans(self, material: Material, document: Document) -> list[Span]:
+        raise NotImplementedError
+
+
+def _best(rows: Sequence[tuple[Support, ...]]) -> tuple[Support, ...]:
+    """Return, for each sentence, the support of the document that supports it best."""
+    return tuple(max(column, key=lambda one: one.score) for column in zip(*rows, strict=True))
+
+
+class GenerativeDetector(SpanVerifier):
+    """The generative v2 model behind a chat endpoint: quotes spans, without probabilities, so scores are 0 or 1.
+
+    The prompt is the model's own and has no fence: see the threat model. A quote that is not in the answer is left
+    out, as in LettuceDetect itself; a reply of nothing but such quotes is unreadable.
+    """
+
+    def __init__(self, judge: Judge, *, most: int = 60_000) -> None:
+        super().__init__(judge, version=digest("lettucedetect chat 1", SYSTEM, _ASKED, _SUMMARISED, _ANSWER), most=most)
+
+    async def _spans(self, material: Material, document: Document) -> list[Span]:
+        user = f"{context_of(material.question, document.texts)}{_ANSWER}{material.answer}"
+        prompt = Prompt(task=TASK, version=self._version, system=SYSTEM, user=user, frozen=True)
+        quoted = (await self._judge.ask(prompt, QuotedSpans)).hallucinated_spans
+        if len(quoted) > MAX_SPANS:
+            raise JudgeError("unreadable", f"{len(quoted)} spans in one answer")
+        placed = place(material.answer, quoted)
+        if quoted and not placed:
+            raise JudgeError("unreadable", "no quoted span is in the answer")
+        return placed
+
+
+class DetectorApi(SpanVerifier):
+    """LettuceDetect's web API, with spans or tokens of an encoder and their probabilities."""
+
+    def __init__(self, judge: Judge, *, version: str, most: int = 12_000) -> None:
+        super().__init__(judge, version=version, most=most)
+
+    async def _spans(self, material: Material, document: Document) -> list[Span]:
+        body = {"contexts": document.texts, "question": material.question, "answer": material.answer}
+        user = msgspec.json.encode(body).decode()
+        prompt = Prompt(task=TASK, version=self._version, system="", user=user, frozen=True)
+        found = (await self._judge.ask(prompt, Spans)).spans
+        return [Span(start=start, end=end, score=score) for start, end, score in found]
+
+
+def context_of(question: str, passages: Sequence[str]) -> str:
+    """Return what stands before the answer: the question and the numbered passages, in the trained wording.
+
+    Not by `str.format` on the whole: braces in the texts stay what they are.
+    """
+    numbered = "\n".join(f"passage {number}: {text}" for number, text in enumerate(passages, 1))
+    if not question.strip():
+        return _SUMMARISED.format(passages=numbered)
+    return _ASKED.format(question=question, count=len(passages), passages=numbered)
+
+
+def place(answer: str, quoted: Iterable[QuotedSpan]) -> list[Span]:
+    """Find each quote in the answer: the first place that no other quote took, by words where not verbatim.
+
+    >>> [(one.start, one.end) for one in place("Rome fell. Rome fell.", [QuotedSpan("Rome  fell", "contradiction",
+    ...     "entity")] * 3)]
+    [(0, 9), (11, 20)]
+    """
+    taken: list[tuple[int, int]] = []
+    found = []
+    for one in quoted:
+        words = one.text.split()
+        if not words:
+            continue
+        pattern = re.compile(r"\s+".join(map(re.escape, words)), re.IGNORECASE)
+        for match in pattern.finditer(answer):
+            start, end = match.span()
+            if not any(start < other_end and other_start < end for other_start, other_end in taken):
+                taken.append((start, end))
+                found.append(Span(start=start, end=end, score=1.0, category=one.category))
+                break
+    return found
+
+
+def _supports(sentences: Sequence[tuple[int, int]], document: Document, spans: Iterable[Span]) -> list[Support]:
+    """Return the support of each sentence; the spans do not overlap."""
+    ordered = sorted(spans, key=lambda one: one.start)
+    starts, ends = [one.start for one in ordered], [one.end for one in ordered]
+    rows = []
+    for start, end in sentences:
+        inside = tuple(ordered[bisect_right(ends, start) : bisect_left(starts, end)])
+        worst = max((one.score for one in inside), default=0.0)
+        rows.append(Support(score=1.0 - worst, passages=document.indexes, spans=inside))
+    return rows
+
+
+class _Detected(msgspec.Struct):
+    start: int
+    end: int
+    hallucination_score: float
+
+
+class _DetectedReply(msgspec.Struct):
+    predictions: list[_Detected]
+
+
+class _Scored(msgspec.Struct):
+    token: str
+    hallucination_score: float
+
+
+class _ScoredReply(msgspec.Struct):
+    predictions: list[_Scored]
+
+
+class _Request(msgspec.Struct):
+    answer: str
+
+
+class SpansApi:
+    """`POST /v1/lettucedetect/spans`: places in the answer with the probability of being unsupported."""
+
+    path = "/v1/lettucedetect/spans"
+    version = digest("lettucedetect spans 1")
+
+    def read(self, request: bytes, reply: bytes) -> Spans:
+        """Return the spans. Raises ValueError for places outside the answer."""
+        found = decoded(reply, _DetectedReply, "list of spans").predictions
+        length = len(msgspec.json.decode(request, type=_Request).answer)
+        if len(found) > MAX_SPANS or not all(0 <= one.start < one.end <= length for one in found):
+            raise ValueError("the reply has spans outside the answer, or too many")
+        found.sort(key=lambda one: one.start)
+        if any(one.end > other.start for one, other in pairwise(found)):
+            raise ValueError("the spans of the reply overlap")
+        return Spans(spans=[(one.start, one.end, probability(one.hallucination_score)) for one in found])
+
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+        """Return 0: the API does not say."""
+        return 0
+
+
+class TokensApi:
+    """`POST /v1/lettucedetect/token`: the tokens of the answer with the probability of being unsupported.
+
+    Each is a span: a sentence's support is 1 minus the greatest probability in it.
+    """
+
+    path = "/v1/lettucedetect/token"
+    version = digest("lettucedetect token 1")
+
+    def read(self, request: bytes, reply: bytes) -> Spans:
+        """Return the spans. Raises ValueError when the tokens are not those of the answer."""
+        found = decoded(reply, _ScoredReply, "list of tokens").predictions
+        answer = msgspec.json.decode(request, type=_Request).answer
+        places = token_places(answer, [one.token for one in found])
+        scores = [probability(one.hallucination_score) for one in found]
+        placed = [(*at, score) for at, score in zip(places, scores, strict=True) if at[0] < at[1]]
+        if not placed or len(placed) * 2 < len(found):
+            raise ValueError("the tokens of the reply are not those of the answer")
+        return Spans(spans=placed)
+
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+        """Return 0: the API does not say."""
+        return 0
+
+
+def token_places(answer: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
+    """Find each token in the answer, after the one before; part of a character, which is no text, has no length.
+
+    >>> token_places("A caf\u00e9.", ["A", " caf\u00e9", "\ufffd", "."])
+    [(0, 1), (2, 6), (6, 6), (6, 7)]
+    """
+    places, at = [], 0
+    for token in tokens:
+        text = token.strip()
+        # Not far ahead: a token that is not in the answer must not swallow the rest of it.
+        start = answer.find(text, at, at + len(text) + _GAP) if text else -1
+        if start < 0:
+            places.append((at, at))
+        else:
+            at = start + len(text)
+            places.append((start, at))
+    return places

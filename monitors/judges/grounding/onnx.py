@@ -1,0 +1,264 @@
+"""Verifiers on this machine (extra `local`): a classifier of pairs or of tokens that onnxruntime runs in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.config import Price
+from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
+from monitors.judges.cost import FREE
+from monitors.judges.grounding.batching import PairSupports
+from monitors.judges.grounding.classify import SUPPORTED_LABELS
+from monitors.judges.grounding.lettucedetect import Spans, context_of
+from monitors.judges.grounding.pairs import digest
+
+T = TypeVar("T")
+_log = logging.getLogger("gaugeway.judge")
+MAX_LENGTH = 8_192
+"""Tokens of one text or pair, whatever the model could read."""
+MAX_CONFIG_BYTES = 1024 * 1024
+_FILES = ("model.onnx", "tokenizer.json", "config.json")
+_TWO = 2
+_POSITIONS_BEFORE_THE_FIRST = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
+"""Models whose `max_position_embeddings` counts positions that no token can have."""
+
+
+class ModelConfig(msgspec.Struct):
+    """The part of a model's `config.json` that is used."""
+
+    architectures: list[str] = msgspec.field(default_factory=list)
+    model_type: str = ""
+    id2label: dict[str, str] = msgspec.field(default_factory=dict)
+    max_position_embeddings: Annotated[int, msgspec.Meta(ge=16)] | None = None
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether the model labels tokens rather than pairs."""
+        return any(one.endswith("ForTokenClassification") for one in self.architectures)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that the model can read."""
+        positions = self.max_position_embeddings or 512
+        return min(positions - _POSITIONS_BEFORE_THE_FIRST.get(self.model_type, 0), MAX_LENGTH)
+
+    def labels(self) -> list[str]:
+        """Return the labels in order. Raises ValueError."""
+        try:
+            found = {int(index): label for index, label in self.id2label.items()}
+        except ValueError:
+            raise ValueError("path: the id2label of config.json is no numbered list of labels") from None
+        if set(found) != set(range(len(found))):
+            raise ValueError("path: the id2label of config.json is no numbered list of labels")
+        return [found[index] for index in range(len(found))]
+
+
+def read_config(path: str) -> ModelConfig:
+    """Read a model's directory, without loading the model. Raises ValueError that begins with the key."""
+    folder = Path(path)
+    missing = [name for name in _FILES if not (folder / name).is_file()]
+    if missing:
+        raise ValueError(f"path: {path} holds no {', '.join(missing)}; nothing is fetched, export the model there")
+    if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("tokenizers") is None:
+        raise ValueError("kind: models on this machine need onnxruntime and tokenizers: pip install 'gaugeway[local]'")
+    if (folder / "config.json").stat().st_size > MAX_CONFIG_BYTES:
+        raise ValueError(f"path: {folder / 'config.json'}: is larger than 1 MiB")
+    try:
+        return msgspec.json.decode((folder / "config.json").read_bytes(), type=ModelConfig)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"path: {folder / 'config.json'}: {error}") from None
+
+
+def supported_index(labels: Sequence[str], wanted: str | None, *, of_tokens: bool) -> int:
+    """Return the index of the label that means supported. Raises ValueError.
+
+    Without a name: of pairs a usual name, else the second of two labels or the only one; of tokens the first of two.
+
+    >>> supported_index(["contradiction", "neutral", "entailment"], None, of_tokens=False)
+    2
+    """
+    if wanted is not None:
+        if wanted not in labels:
+            raise ValueError(f"label: the model has {', '.join(labels[:20]) or 'no labels'}")
+        return labels.index(wanted)
+    if of_tokens and len(labels) == _TWO:
+        return 0
+    named = [index for index, label in enumerate(labels) if label.lower() in SUPPORTED_LABELS]
+    if not of_tokens and len(named) == 1:
+        return named[0]
+    if not of_tokens and 1 <= len(labels) <= _TWO:
+        return len(labels) - 1
+    raise ValueError(f"label: which of {', '.join(labels[:20]) or 'no labels'} means supported?")
+
+
+class LocalPairs:
+    """Writes pairs for a model on this machine."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+    def write(self, pairs: Sequence[tuple[str, str]]) -> bytes:
+        """Return the pairs as JSON."""
+        return msgspec.json.encode(pairs)
+
+
+class _Material(msgspec.Struct):
+    contexts: list[str]
+    question: str
+    answer: str
+
+
+class LocalModel(Judge):
+    """A model in `path`: `model.onnx`, `tokenizer.json` and `config.json`, as `optimum-cli export onnx` writes them.
+
+    A classifier of pairs answers `PairSupports` to a JSON list of (document, claim), a classifier of tokens `Spans` to
+    {"contexts", "question", "answer"}. Texts are not truncated: longer ones raise JudgeError("context_overflow"). The
+    model is loaded with the first call, and computes one batch at a time with `threads` threads. Raises ValueError.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        label: str | None = None,
+        name: str | None = None,
+        threads: int = 1,
+        price: Price = FREE,
+        observer: Observer | None = None,
+    ) -> None:
+        self._folder = Path(path)
+        self._config = read_config(path)
+        labels = self._config.labels()
+        self._supported = supported_index(labels, label, of_tokens=self._config.of_tokens)
+        self._labels = len(labels)
+        self._name = name or self._folder.resolve().name
+        self._threads = threads
+        self._price = price
+        self._observer = observer or Observer()
+        self._turn = asyncio.Lock()
+        self._loaded: tuple[Any, Any] | None = None
+        size = (self._folder / _FILES[0]).stat().st_size
+        self.version = digest("onnx 1", str(self._supported), str(size), *labels, *self._config.architectures)
+
+    @property
+    def model(self) -> str:
+        return self._name
+
+    @property
+    def identity(self) -> str:
+        return f"onnx {self._folder.resolve()} {self.version}"
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether the model labels tokens rather than pairs."""
+        return self._config.of_tokens
+
+    async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
+        started = time.perf_counter()
+        try:
+            async with self._turn:
+                answer, tokens = await asyncio.to_thread(self._spans if self.of_tokens else self._supports, prompt.user)
+        except JudgeError as error:
+            self._observer.failed(self._name, error.kind)
+            raise
+        usd = self._price.usd(tokens, 0)
+        if (spend := SPEND.get()) is not None:
+            spend.calls += 1
+            spend.input_tokens += tokens
+            spend.usd += usd
+        self._observer.judged(self._name, time.perf_counter() - started, tokens, 0, usd)
+        if not isinstance(answer, answer_type):
+            raise TypeError(f"{self._folder} answers with {type(answer).__name__}, not {answer_type.__name__}")
+        return answer
+
+    def _supports(self, user: str) -> tuple[PairSupports, int]:
+        pairs = msgspec.json.decode(user, type=list[tuple[str, str]])
+        logits, encodings = self._run(pairs, rank=2)
+        chances = _chances(logits)[:, self._supported]
+        return PairSupports(supports=[float(one) for one in chances]), _count(encodings)
+
+    def _spans(self, user: str) -> tuple[Spans, int]:
+        given = msgspec.json.decode(user, type=_Material)
+        logits, encodings = self._run([(context_of(given.question, given.contexts), given.answer)], rank=3)
+        unsupported = 1.0 - _chances(logits)[0, :, self._supported]
+        (one,) = encodings
+        spans = [
+            (start, end, float(min(1.0, max(0.0, chance))))
+            for sequence, (start, end), chance in zip(one.sequence_ids, one.offsets, unsupported, strict=True)
+            if sequence == 1 and start < end
+        ]
+        return Spans(spans=spans), _count(encodings)
+
+    def _run(self, pairs: Sequence[tuple[str, str]], *, rank: int) -> tuple[NDArray[np.float64], list[Any]]:
+        """Return the logits for some pairs, and their encodings."""
+        tokenizer, session = self._load()
+        encodings = tokenizer.encode_batch(list(pairs))
+        longest = max(len(one.ids) for one in encodings)
+        if longest > self._config.max_length:
+            raise JudgeError("context_overflow", f"{longest} tokens, and the model reads {self._config.max_length}")
+        columns = {
+            "input_ids": [one.ids for one in encodings],
+            "attention_mask": [one.attention_mask for one in encodings],
+            "token_type_ids": [one.type_ids for one in encodings],
+        }
+        wanted = {one.name for one in session.get_inputs()}
+        if not wanted <= columns.keys():
+            raise JudgeError("bad_request", f"the model wants the inputs {', '.join(sorted(wanted))}")
+        try:
+            fed = {name: np.array(rows, dtype=np.int64) for name, rows in columns.items() if name in wanted}
+            logits = np.asarray(session.run(None, fed)[0], dtype=np.float64)
+        except Exception as error:  # noqa: BLE001 - the runtime raises classes of its own for each kind of failure
+            raise JudgeError("server_error", f"{type(error).__name__}: {error!s:.300}") from None
+        rows = (len(pairs), longest, self._labels) if rank == 3 else (len(pairs), self._labels)  # noqa: PLR2004
+        if logits.shape != rows or not np.isfinite(logits).all():
+            raise JudgeError("unreadable", f"the model gave an array of shape {logits.shape} in place of {rows}")
+        return logits, encodings
+
+    def _load(self) -> tuple[Any, Any]:
+        """Return tokenizer and session."""
+        if self._loaded is None:
+            try:
+                self._loaded = self._opened()
+            except Exception as error:  # noqa: BLE001 - as above
+                _log.warning("judge.grounding.path: cannot load %s: %s", self._folder, type(error).__name__)
+                raise JudgeError("server_error", f"{type(error).__name__}: {error!s:.300}") from None
+        return self._loaded
+
+    def _opened(self) -> tuple[Any, Any]:
+        from onnxruntime import InferenceSession, SessionOptions  # noqa: PLC0415 - an optional package, slow to load
+        from tokenizers import Tokenizer  # noqa: PLC0415 - the same
+
+        tokenizer = Tokenizer.from_file(str(self._folder / "tokenizer.json"))
+        tokenizer.no_truncation()
+        padding: Mapping[str, Any] = tokenizer.padding or {}
+        known = {name: padding[name] for name in ("pad_id", "pad_type_id", "pad_token", "direction") if name in padding}
+        tokenizer.enable_padding(**known)
+        options = SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        path = str(self._folder / _FILES[0])
+        return tokenizer, InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _chances(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the probabilities of the labels: softmax over the last axis, of one label the logistic function."""
+    if logits.shape[-1] == 1:
+        single: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-np.clip(logits, -500.0, 500.0)))
+        return single
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    chances: NDArray[np.float64] = weights / weights.sum(axis=-1, keepdims=True)
+    return chances
+
+
+def _count(encodings: Sequence[Any]) -> int:
+    return sum(sum(one.attention_mask) for one in encodings)

@@ -1,0 +1,108 @@
+"""Which covariate the estimates use."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from monitors.analysis.covariates import Covariates
+from monitors.evaluation.evaluator import BudgetFactor, Evaluator
+from monitors.records import Evaluation, Failed, Sample, Score
+from monitors.sampling import MetricSampler
+from monitors.storage.stores import Query
+from monitors.storage.stores.sqlite.store import SQLiteStore
+
+COUNT, NOW, WINDOW_S = 1500, 100_000.0, 3600.0
+KEY = ("shop", "faithfulness")
+
+
+async def traffic(store, *, verified=1.0, before_s=0.0, seed=1):
+    """Answers of one window: a verifier that knows more of the judge's score than counting words does."""
+    rng = np.random.default_rng(seed)
+    for number in range(COUNT):
+        good = rng.random() < 0.85
+        at = NOW - before_s - WINDOW_S * rng.random() * 0.99
+        sample = Sample(id=f"{seed}-{number}", started_at=at, app="shop")
+        cheap = {"grounding": 0.2, "lexical_groundedness": 0.6}
+        rows = [
+            Evaluation(
+                sample_id=sample.id,
+                metric=name,
+                version="1",
+                outcome=Score(float(np.clip(0.7 * good + rng.normal(0.15, noise), 0.0, 1.0)))
+                if name != "grounding" or rng.random() < verified
+                else Failed("timeout"),
+                rate=1.0,
+            )
+            for name, noise in cheap.items()
+        ]
+        if rng.random() < 0.2:
+            rows.append(
+                Evaluation(
+                    sample_id=sample.id, metric="faithfulness", version="1", outcome=Score(float(good)), rate=0.2
+                )
+            )
+        await store.add(sample, rows)
+
+
+def helped(tmp_path, names, **options):
+    async def main():
+        store = SQLiteStore(tmp_path / "store.db")
+        await traffic(store, **options)
+        covariates = Covariates(store, names, WINDOW_S)
+        found = await covariates.helped(Query(since=NOW - WINDOW_S, until=NOW), NOW, [KEY])
+        await store.aclose()
+        return found
+
+    return asyncio.run(main())[KEY]
+
+
+BOTH = ("grounding", "lexical_groundedness", "faithfulness")
+
+
+def test_the_verifier_is_the_covariate_and_narrows_the_interval_more(tmp_path):
+    one = helped(tmp_path / "a", BOTH)
+    other = helped(tmp_path / "b", ("lexical_groundedness", "faithfulness"))
+    assert (one.covariate, other.covariate) == ("grounding", "lexical_groundedness")
+    assert one.found.variance < 0.75 * other.found.variance
+    assert one.found.mean == pytest.approx(0.85, abs=0.03)
+
+
+def test_where_the_verifier_failed_counting_words_takes_its_place(tmp_path):
+    assert helped(tmp_path, BOTH, verified=0.7).covariate == "lexical_groundedness"
+
+
+def test_without_either_there_is_none():
+    assert (
+        asyncio.run(Covariates(None, ("faithfulness",), WINDOW_S).helped(Query(since=0.0, until=1.0), NOW, [KEY])) == {}
+    )
+
+
+@dataclass(frozen=True)
+class Enabled:
+    metric: object
+    rate: float
+
+
+class Verified:
+    name, version, judge, verifies = "grounding", "1", "verifier-1", True
+
+    async def score(self, sample):
+        return Score(0.4)
+
+
+class Judged(Verified):
+    name, verifies = "faithfulness", False
+
+
+def test_neither_budget_nor_back_pressure_lowers_the_rate_of_the_verifier():
+    evaluator = Evaluator(
+        [Enabled(Verified(), 1.0), Enabled(Judged(), 1.0)],
+        MetricSampler("salt"),
+        budget_factor=lambda *_: BudgetFactor(1e-9, 1e-9),
+    )
+    found = asyncio.run(evaluator.evaluate(Sample(id="1", started_at=0.0)))
+    assert [(one.metric, one.judge, one.rate) for one in found] == [("grounding", "verifier-1", 1.0)]

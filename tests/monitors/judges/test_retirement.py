@@ -1,0 +1,156 @@
+"""When the endpoint of a judge shuts its model down: read over HTTP, shown, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from monitors.config import Judge, SmallJudge
+from monitors.evaluation.retirement_watch import DAY_S, RETRY_S, Endpoint, RetirementWatch, endpoints_of
+from monitors.exporters.instruments import Instruments
+from monitors.judges import retirement
+from monitors.verifier_config import GroundingVerifier
+from tests.support.llm_server import LLMServer, Reply, error
+
+NOW = 1_800_000_000.0  # 2027-01-15
+SOON = "2027-02-01"
+SOON_AT = 1_801_440_000.0
+
+
+def listing(**entry) -> Reply:
+    models = [
+        {"id": "other", "object": "model", "shutdown_date": "2027-01-20"},
+        {"id": "m", "object": "model", **entry},
+    ]
+    return Reply(body=json.dumps({"object": "list", "data": models}).encode())
+
+
+def read(*replies, model="m", **options):
+    with LLMServer(*replies, lists_models=True) as server:
+        found = asyncio.run(retirement.read(server.url, "key-123", model, **options))
+        return found, server.requests
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"shutdown_date": SOON},
+        {"shutdown_date": None, "deprecation_date": SOON},
+        {"expiration_date": "2027-02-01T00:00:00Z"},
+        {"deprecation": "2027-02-01T01:00:00+01:00"},
+        {"retirement_date": SOON_AT},
+    ],
+)
+def test_the_date_is_read_under_the_names_that_providers_use(entry):
+    found, requests = read(listing(**entry))
+    assert (found.found, found.at) == ("announced", SOON_AT)
+    assert requests[0].path == "/v1/models"
+    assert requests[0].headers["authorization"] == "Bearer key-123"
+
+
+@pytest.mark.parametrize(
+    ("reply", "model", "result"),
+    [
+        (listing(), "m", "none"),
+        (listing(shutdown_date=None), "m", "none"),
+        (listing(shutdown_date=""), "m", "none"),
+        (listing(deprecation=False), "m", "none"),
+        (listing(shutdown_date=SOON), "alias", "unlisted"),
+        (listing(shutdown_date="next spring"), "m", "failed"),
+        (listing(shutdown_date="9999-99-99"), "m", "failed"),
+        (listing(shutdown_date=1e300), "m", "failed"),
+        (listing(shutdown_date={"date": SOON}), "m", "failed"),
+        (listing(deprecation=True), "m", "failed"),
+        (Reply(body=b'{"data": "none"}'), "m", "failed"),
+        (Reply(body=b'{"data": [1, 2]}'), "m", "failed"),
+        (Reply(body=b"<html>"), "m", "failed"),
+        (Reply(body=b'{"data":' * 100_000), "m", "failed"),
+        (error(404, "no such route"), "m", "failed"),
+        (error(500, "broken"), "m", "failed"),
+        (Reply(status=302, headers={"location": "http://127.0.0.1:9/"}, body=b""), "m", "failed"),
+        (Reply(body=b" " * (9 * 2**20)), "m", "failed"),
+        (Reply(body=gzip.compress(b" " * (64 * 2**20)), headers={"content-encoding": "gzip"}), "m", "failed"),
+    ],
+)
+def test_whatever_else_the_endpoint_says_is_counted_and_nothing_more(reply, model, result):
+    found, _ = read(reply, model=model)
+    assert found.found == result
+    assert found.at is None
+
+
+def test_an_endpoint_that_is_slow_or_gone_is_harmless():
+    found, _ = read(Reply(delay_s=20.0), timeout_s=0.2)
+    assert found.found == "failed"
+    assert asyncio.run(retirement.read("http://127.0.0.1:1/v1", None, "m")).found == "failed"
+    assert asyncio.run(retirement.read("http://[bad", None, "m")).found == "failed"
+
+
+def watched(replies, *, days=5, next_model=None):
+    """Run the watch for some pauses; return the pauses and a function that reads the series."""
+    instruments = Instruments(CollectorRegistry(), version="0")
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == days:
+            raise asyncio.CancelledError
+
+    with LLMServer(*replies, lists_models=True) as server:
+        one = Endpoint(key="judge", base_url=server.url, api_key=None, model="m")
+        watch = RetirementWatch([one], instruments, next_model=next_model, clock=lambda: NOW, sleep=sleep)
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(watch.run())
+
+    def value(name, **labels):
+        return instruments.registry.get_sample_value(f"gaugeway_judge_{name}", {"judge_model": "m", **labels})
+
+    return pauses, value
+
+
+def test_it_is_read_daily_and_warned_of_thirty_days_ahead(caplog):
+    with caplog.at_level(logging.WARNING, "gaugeway.judge"):
+        pauses, value = watched([listing(shutdown_date=SOON)], days=3)
+    assert pauses == [DAY_S] * 3
+    assert value("shutdown_timestamp_seconds") == SOON_AT
+    assert value("model_checks_total", result="announced") == 3
+    assert [one.message for one in caplog.records] == [
+        "judge.model: its endpoint shuts down m in 17 days, on 2027-02-01: name its successor in judge.next_model"
+    ] * 3
+
+
+def test_a_date_far_off_is_shown_and_not_warned_of(caplog):
+    with caplog.at_level(logging.WARNING, "gaugeway.judge"):
+        _, value = watched([listing(shutdown_date="2027-06-01")], days=1)
+    assert value("shutdown_timestamp_seconds") > NOW
+    assert not caplog.records
+
+
+def test_an_outage_keeps_the_date_and_a_date_that_is_withdrawn_goes():
+    pauses, value = watched([listing(shutdown_date=SOON), error(500, "down")], days=2)
+    assert pauses == [DAY_S, RETRY_S]
+    assert value("shutdown_timestamp_seconds") == SOON_AT
+    assert value("model_checks_total", result="failed") == 1
+    _, value = watched([listing(shutdown_date=SOON), listing(shutdown_date=None)], days=2)
+    assert value("shutdown_timestamp_seconds") is None
+
+
+def test_a_date_that_has_passed_is_still_warned_of(caplog):
+    with caplog.at_level(logging.WARNING, "gaugeway.judge"):
+        watched([listing(shutdown_date="2027-01-01")], days=1, next_model="m2")
+    assert [one.message for one in caplog.records] == [
+        "judge.model: its endpoint shuts down m since 2027-01-01: see whether the anchors agree"
+    ]
+
+
+def test_the_judge_the_small_one_and_a_verifier_that_chats_are_asked_about():
+    small = SmallJudge(base_url="http://b/v1", model="b")
+    chat = GroundingVerifier(kind="minicheck", base_url="http://c/v1", model="c")
+    found = endpoints_of(Judge(base_url="http://a/v1", model="a", small=small, grounding=chat))
+    assert [(one.key, one.model) for one in found] == [("judge", "a"), ("judge.small", "b"), ("judge.grounding", "c")]
+    pairs = GroundingVerifier(kind="classify", base_url="http://c", model="c")
+    assert endpoints_of(Judge(base_url="http://a", model="a", api_version="1", grounding=pairs)) == []

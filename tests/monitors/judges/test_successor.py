@@ -1,0 +1,161 @@
+"""Anchors judged by the present judge and by the one that may replace it, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from monitors.config import Judge
+from monitors.evaluation.models import open_judge
+from monitors.exporters.instruments import Instruments
+from monitors.judges.anchors import AnchorWatch, agreement, read
+from monitors.metrics.registry import build
+from monitors.runtime.settings import ConfigError
+from monitors.scheduler import scorer_of
+from tests.support.llm_server import LLMServer, Reply, Request, error
+
+
+def lines(count):
+    for number in range(count):
+        yield json.dumps(
+            {
+                "id": f"a{number}",
+                "response": f"Claim number {number}.",
+                "retrieved_contexts": ["A passage."],
+                "expected": {"faithfulness": 1.0},
+                "tolerance": 0.1,
+            }
+        )
+
+
+def differing(wrong):
+    """Two models behind one endpoint: the next one contradicts the anchors whose numbers are in `wrong`."""
+
+    def answer(request: Request) -> Reply:
+        number = next(one for one in range(100) if f"Claim number {one}." in request.text)
+        bad = request.body["model"] == "next" and number in wrong
+        verdict = "contradicted" if bad else "supported"
+        claim = {"claim": "c", "verdict": verdict, "contexts": [0], "quote": "", "relevance": "relevant"}
+        return Reply(content={"noncommittal": False, "claims": [claim]})
+
+    return answer
+
+
+def compared(server, count=20, **keys):
+    config = Judge(base_url=server.url, model="now", next_model="next", cache="memory", **keys)
+    instruments = Instruments(CollectorRegistry(), version="0")
+    judging = open_judge(config, instruments)
+    drifts, found = [], []
+
+    async def wait(waiting, _):
+        waiting.close()
+        raise asyncio.CancelledError
+
+    async def main():
+        now, following = (
+            {one.metric.name: one.metric for one in build({}, judge, None).enabled}
+            for judge in (judging.judge, judging.next_judge)
+        )
+        watch = AnchorWatch(
+            judging.anchors,
+            scorer_of(now),
+            on_drift=drifts.append,
+            score_next=scorer_of(following),
+            on_agreement=found.append,
+            wait=wait,
+        )
+        try:
+            await watch.run()
+        finally:
+            await judging.judge.aclose()
+            await judging.next_judge.aclose()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    return drifts, found, instruments
+
+
+@pytest.fixture
+def anchors(tmp_path):
+    path = tmp_path / "anchors.jsonl"
+    path.write_text("\n".join(lines(20)))
+    return str(path)
+
+
+def test_the_agreement_comes_with_its_number_and_interval(anchors):
+    with LLMServer(differing({3, 7})) as server:
+        (drift,), (found,), instruments = compared(server, anchors=anchors)
+        models = [request.body["model"] for request in server.requests]
+    assert models == ["now"] * 20 + ["next"] * 20
+    assert drift.disagreement == 0.0
+    assert (found.metric, found.n, found.failed, found.ratio) == ("faithfulness", 20, 0, pytest.approx(0.9))
+    assert (found.low, found.high) == (pytest.approx(0.699, abs=0.001), pytest.approx(0.972, abs=0.001))
+    assert found.shift == pytest.approx(-0.1)
+    instruments.agreed_with_next("next", found.metric, found)
+    labels = {"judge_model": "next", "metric": "faithfulness"}
+    values = {
+        name: instruments.registry.get_sample_value(f"gaugeway_judge_next_{name}", labels)
+        for name in ("agreement_ratio", "agreement_low", "anchors", "shift")
+    }
+    assert values == {"agreement_ratio": found.ratio, "agreement_low": found.low, "anchors": 20.0, "shift": found.shift}
+
+
+def test_a_successor_that_fails_blinds_nobody_and_counts_no_agreement(anchors):
+    def answer(request: Request) -> Reply:
+        return error(404, "no such model") if request.body["model"] == "next" else differing(())(request)
+
+    with LLMServer(answer) as server:
+        (drift,), (found,), instruments = compared(server, anchors=anchors, blind_after=3)
+    assert drift.n == 20
+    assert (found.n, found.failed, found.low, found.high) == (0, 20, 0.0, 1.0)
+    blind = instruments.registry.get_sample_value
+    assert blind("gaugeway_judge_blind", {"judge_model": "now"}) == 0
+    assert blind("gaugeway_judge_blind", {"judge_model": "next"}) is None
+    instruments.agreed_with_next("next", "faithfulness", found)
+    labels = {"judge_model": "next", "metric": "faithfulness"}
+    assert blind("gaugeway_judge_next_agreement_ratio", labels) is None
+
+
+def test_only_scheduled_rounds_are_judged_twice():
+    calls = []
+
+    async def score(sample, metric):
+        calls.append("now")
+        return 1.0
+
+    async def other(sample, metric):
+        calls.append("next")
+        return 1.0
+
+    waits = iter([None, TimeoutError, asyncio.CancelledError])
+
+    async def wait(waiting, _):
+        waiting.close()
+        if (what := next(waits)) is not None:
+            raise what
+
+    watch = AnchorWatch(
+        read(lines(1)), score, on_drift=lambda _: None, score_next=other, on_agreement=lambda _: None, wait=wait
+    )
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(watch.run())
+    assert calls == ["now", "next", "now", "now", "next"], "the second round was woken by an alarm"
+
+
+def test_an_anchor_that_one_of_them_did_not_score_counts_as_failed():
+    anchors = read(lines(4))
+    scores = [(1.0, 1.0), (1.0, None), (None, 1.0), (0.5, 0.9)]
+    found = agreement("faithfulness", [(one, *pair) for one, pair in zip(anchors, scores, strict=True)])
+    assert (found.n, found.failed, found.ratio) == (2, 2, 0.5)
+
+
+@pytest.mark.parametrize(("keys", "problem"), [({}, "needs judge.anchors"), ({"model": "next"}, "is judge.model")])
+def test_a_successor_needs_anchors_and_another_name(keys, problem, anchors):
+    keys = {"model": "now", **({"anchors": anchors} if keys else {}), **keys}
+    with pytest.raises(ConfigError, match=rf"judge\.next_model: {problem}"):
+        open_judge(
+            Judge(base_url="http://h/v1", next_model="next", **keys), Instruments(CollectorRegistry(), version="0")
+        )
