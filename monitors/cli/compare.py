@@ -116,7 +116,7 @@ def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
     alike = any(arm.clusters is not None for row in rows for arm in (row.champion, row.challenger))
     names = ("n_eff A, B", "design effect A, B") if alike else ()
     for name in ("app", "metric", "scores A, B", *names, "mean A", "mean B", "B - A", "verdict"):
-        table.add_column(name, justify="left" if name in ("app", "metric", "verdict") else "right")
+        table.add_column(name, overflow="fold", justify="left" if name in ("app", "metric", "verdict") else "right")
     for row in rows:
         scores = f"{row.champion.n:,}, {row.challenger.n:,}" if row.pairs is None else f"{row.pairs:,} pairs"
         table.add_row(

@@ -93,7 +93,7 @@ def _show(console: Console, rows: Sequence[Labelled]) -> None:
 
     table = Table(title="the judge and people's labels", title_justify="left")
     for name in ("app", "metric", "scores", "labels", "judge's mean", "corrected (95 %)", "kappa"):
-        table.add_column(name, justify="left" if name in ("app", "metric") else "right")
+        table.add_column(name, overflow="fold", justify="left" if name in ("app", "metric") else "right")
     for name in ("sensitivity", "specificity", "labels needed"):
         table.add_column(name, justify="right")
     for row in rows:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 BAD_INPUT, INTERRUPTED = 2, 130
-_WIDTH = 160
+_WIDTH, NARROW = 160, 80
 
 
 data_dir_option = click.option(
@@ -94,12 +94,12 @@ def lowest_is_best(catalogue: Catalogue) -> Callable[[str], bool]:
     return lambda metric: known.get(captured.plain_name(metric), captured.lowest_is_best(metric))
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Return the console; 160 columns wide if the output is redirected."""
+def console(*, stderr: bool = False, width: int = _WIDTH) -> Console:
+    """Return the console; `width` columns wide if the output is redirected."""
     from rich.console import Console  # noqa: PLC0415 - only where something is shown
 
     made = Console(stderr=stderr, highlight=False)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=width)
 
 
 @contextlib.contextmanager

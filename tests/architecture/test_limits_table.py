@@ -78,6 +78,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "monitors.alerting.notifiers.slack:MAX_TEXT": _MESSAGE,
     "monitors.offline.thresholds:MAX_FAILED": _OFFLINE,
     "monitors.offline.dataset:MAX_PROBLEMS": _OFFLINE,
+    "monitors.metrics.answer_relevancy:MOST_QUESTIONS": "bound of an option",
     "monitors.api.otlp.counting:_LONGEST": _FORMAT,
     "monitors.evaluation.persist:MAX_BACK_OFF_S": _RETRY,
     "monitors.redaction.phones:_ANNOUNCED_MOST": _FORMAT,
