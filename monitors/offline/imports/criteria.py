@@ -94,7 +94,11 @@ def chosen(text: str, params: list[Part], scores: Mapping[str, float]) -> dict[s
     low, high = min(scores.values()), max(scores.values())
     if low == high:
         raise NotMappedError("all of its choices have the same score")
-    ends = (0, 1) if set(scores.values()) == {low, high} else _TEN
+    ends = _TEN
+    if set(scores.values()) == {low, high}:
+        ends = (0, 1)
+    elif low >= 0 and high - low < _MOST_SCORES and all(score == int(score) for score in scores.values()):
+        ends = (int(low), int(high))
     rank = {name: round(ends[0] + (score - low) / (high - low) * (ends[1] - ends[0])) for name, score in scores.items()}
     names = {score: [name for name in rank if rank[name] == score] for score in sorted(set(rank.values()))}
     told = "; ".join(f"{' or '.join(map(repr, some))} is {score}" for score, some in names.items())

@@ -41,8 +41,8 @@ class Fields:
     hints: dict[str, str] = field(default_factory=dict)
     _by_key: dict[str, str] = field(default_factory=dict)
 
-    def assign(self, items: Iterable[Mapping[str, Any]], out: Imported) -> None:
-        """Assign the variables that occur in `items`; if one text is left and no question, it is the question."""
+    def assign(self, items: Iterable[Mapping[str, Any]], out: Imported, *, guess: bool = True) -> None:
+        """Assign the variables that occur in `items`; with `guess` a single text that is left is the question."""
         given = {key: value for item in items for key, value in item.items()}
         known = {key: ours for ours, keys in _NAMES.items() for key in keys}
         taken = {theirs: ours for ours, theirs in (self.hints | dict(self.mapped)).items()}
@@ -52,7 +52,7 @@ class Fields:
             if ours is not None and (key in taken or ours not in fixed):
                 self._by_key[key] = ours
         left = [key for key, value in given.items() if key not in self._by_key and isinstance(value, str)]
-        if "user_input" not in self._by_key.values() and len(left) == 1:
+        if guess and "user_input" not in self._by_key.values() and len(left) == 1:
             self._by_key[left[0]] = "user_input"
             out.note(f"{left[0]!r} is taken as the question; --map user_input=NAME names another")
 

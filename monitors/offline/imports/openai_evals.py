@@ -43,7 +43,8 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
     check_rows(paths[0], len(found.items))
     hints = openai_graders.hints([one for one, _ in found.graders]) | found.hints
     fields = Fields(mapped, {ours: key for ours, key in hints.items() if ours not in mapped})
-    fields.assign([*found.schemas, *(item for item, _ in found.items)], out)
+    asked_already = any("user_input" in sampled for _, sampled in found.items)
+    fields.assign([*found.schemas, *(item for item, _ in found.items)], out, guess=not asked_already)
     for grader, where in found.graders:
         openai_graders.add(grader, where, fields, out)
     for item, sampled in found.items:

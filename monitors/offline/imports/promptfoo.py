@@ -103,7 +103,7 @@ def _answer(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _outcome(result: Mapping[str, Any]) -> dict[str, str]:
     """Return the prompt's name and promptfoo's own verdict as tags."""
-    given = {"prompt": _label(result.get("prompt"))}
+    given: dict[str, Any] = {"prompt": _label(result.get("prompt"))}
     given |= {f"promptfoo.{name}": result.get(name) for name in ("success", "score")}
     return {name: as_text(value) for name, value in given.items() if value not in (None, "")}
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from monitors.metrics.judged.items import Part
 from monitors.offline.imports import criteria
 from monitors.offline.imports.fields import Fields
@@ -60,7 +58,7 @@ class Case:
 
 def add(cases: Sequence[Case], fields: Fields, out: Imported) -> None:
     """Add the metrics that the assertions of all cases map to, and put references and rubrics into the records."""
-    counts: dict[bytes, int] = {}
+    counts: dict[str, int] = {}
     flat = [[one for given in case.asserts for one in _flattened(given, out)] for case in cases]
     for some in flat:
         for key in {_key(one) for one in some}:
@@ -138,19 +136,19 @@ def _unmapped(base: str) -> str | None:
 def _rubric(
     one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool, rubrics: list[str]
 ) -> None:
-    """A rubric of every case is a metric; one of some cases is what their references require."""
+    """Add the metric of a rubric that is the same in every case, or keep a case's own in `rubrics`."""
     type_ = _kind(one)
     text = _text_of(one.get("value"))
     negated = type_.startswith("not-")
-    if not everywhere:
-        if negated:
-            raise NotMappedError("is negated, and not in every test")
-        rubrics.append(render(text, case.vars))
-        return
 
     def part(name: str) -> Part | None:
         return "response" if name == "output" else fields.part(name)
 
+    if not everywhere or any(part(name) is None for name in criteria.templates(text)):
+        if negated:
+            raise NotMappedError("is negated, and not the same in every test")
+        rubrics.append(_filled(text, case))
+        return
     made, params = criteria.criterion(text, part)
     if not criteria.templates(text):
         params = ["question", "response"]
@@ -169,7 +167,7 @@ def _rubric(
 def _requirements(case: Case, rubrics: Sequence[str], out: Imported) -> None:
     if case.record.get("reference") not in (None, ""):
         for _ in rubrics:
-            out.miss("assertion llm-rubric", "is not in every test, and its test has a reference already")
+            out.miss("assertion llm-rubric", "is not the same in every test, and its test has a reference already")
         return
     case.record["reference"] = "\n".join(f"- {one}" for one in rubrics) if len(rubrics) > 1 else rubrics[0]
     out.criterion(
@@ -179,22 +177,33 @@ def _requirements(case: Case, rubrics: Sequence[str], out: Imported) -> None:
             "params": ["question", "reference", "response"],
         },
     )
-    out.note("a rubric that is not in every test: it is the record's reference, and geval:rubric judges by it")
+    out.note("a rubric that is not the same in every test is the record's reference, and geval:rubric judges by it")
 
 
 def _reference(case: Case, value: Any, *, required: bool) -> None:
     """Put the value of an assertion into the record. Raises NotMappedError if it needs one and there is another."""
-    if value is None or (isinstance(value, str) and value.startswith("file://")):
-        if required and not case.record.get("reference"):
-            raise NotMappedError("its value is missing, or in a file")
+    try:
+        filled = _reference_text(value, case)
+    except NotMappedError:
+        if required:
+            raise
         return
-    filled = any_of(
-        [render(as_text(one), case.vars) for one in value]
-        if isinstance(value, list)
-        else render(as_text(value), case.vars)
-    )
     if case.record.setdefault("reference", filled) != filled and required:
         raise NotMappedError("its test has another reference already")
+
+
+def _reference_text(value: Any, case: Case) -> str:
+    if value is None or (isinstance(value, str) and value.startswith("file://")):
+        raise NotMappedError("its value is missing, or in a file")
+    return any_of([_filled(as_text(one), case) for one in (value if isinstance(value, list) else [value])])
+
+
+def _filled(text: str, case: Case) -> str:
+    """Fill the case's variables into a text. Raises NotMappedError if there are others, or filters."""
+    known = _TEMPLATE.sub(lambda match: "" if match[1] in case.vars else match[0], text)
+    if left := criteria.templates(known):
+        raise NotMappedError(f"its value uses {{{{{left[0]}}}}}, which is no variable, or has a filter")
+    return render(text, case.vars)
 
 
 def _text_of(value: Any) -> str:
@@ -215,5 +224,5 @@ def _kind(one: Mapping[str, Any]) -> str:
     return str(one.get("type", ""))
 
 
-def _key(one: Mapping[str, Any]) -> bytes:
-    return msgspec.json.encode(one, order="deterministic", enc_hook=str)
+def _key(one: Mapping[str, Any]) -> str:
+    return repr(one)
