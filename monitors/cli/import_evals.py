@@ -104,3 +104,5 @@ def _reported_errors() -> Iterator[None]:
             yield
         except DataError as error:
             raise ConfigError(error.problems) from error
+        except RecursionError as error:
+            raise ConfigError(["a value in the file is nested too deeply"]) from error

@@ -81,8 +81,8 @@ def scored(text: str, params: list[Part], low: float, high: float, threshold: fl
     else:
         table["scale"] = list(_TEN)
         table["criteria"] += f"\n\nScores above run from {low:g} to {high:g}. Here {low:g} is 0 and {high:g} is 10."
-    if threshold is not None:
-        table["threshold"] = min(1.0, max(0.0, (threshold - low) / (high - low)))
+    if threshold is not None and low <= threshold <= high:
+        table["threshold"] = (threshold - low) / (high - low)
     return table
 
 

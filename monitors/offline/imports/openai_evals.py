@@ -10,7 +10,7 @@ from typing import Any
 from monitors.offline.imports import evals_registry, openai_graders
 from monitors.offline.imports.fields import Fields, asked, content_text
 from monitors.offline.imports.result import Imported, as_text
-from monitors.offline.imports.sources import Document, check_rows, documents, kind
+from monitors.offline.imports.sources import Document, check_rows, documents, kind, rows
 
 _SHAPES = (
     "an eval (testing_criteria), a run (data_source), an output item (datasource_item), "
@@ -34,6 +34,9 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
     out = Imported()
     found = _Found()
     for path in paths:
+        if path.suffix.lower() == ".csv":
+            found.items += [(row, {}) for _, row in rows(path)]
+            continue
         for document in documents(path):
             if path.suffix.lower() in (".yaml", ".yml"):
                 found.items += evals_registry.load(document, out)

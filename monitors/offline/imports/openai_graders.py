@@ -113,11 +113,14 @@ def _text_similarity(grader: Mapping[str, Any], fields: Fields, out: Imported) -
     out.built_in("answer_similarity", None if threshold is None else min(1.0, max(0.0, float(threshold))))
 
 
-def _score_model(grader: Mapping[str, Any], fields: Fields, _: Imported) -> dict[str, Any]:
+def _score_model(grader: Mapping[str, Any], fields: Fields, out: Imported) -> dict[str, Any]:
     text, params = criteria.criterion(_prompt(grader["input"]), part_of(fields))
     low, high = grader.get("range") or (0.0, 1.0)
-    threshold = grader.get("pass_threshold")
-    return criteria.scored(text, params, float(low), float(high), None if threshold is None else float(threshold))
+    given = grader.get("pass_threshold")
+    threshold = None if given is None else float(given)
+    if threshold is not None and not low <= threshold <= high:
+        out.note(f"pass_threshold {threshold:g} is outside the range from {low:g} to {high:g}, and not used")
+    return criteria.scored(text, params, float(low), float(high), threshold)
 
 
 def _label_model(grader: Mapping[str, Any], fields: Fields, _: Imported) -> dict[str, Any]:

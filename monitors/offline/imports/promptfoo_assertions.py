@@ -25,7 +25,8 @@ _METRICS = {
     "similar": "answer_similarity",
     "similar:cosine": "answer_similarity",
 }
-_WITH_REFERENCE = frozenset({"context-recall", "similar", "similar:cosine"})
+_FACTS = frozenset({"factuality", "context-recall"})
+_WITH_REFERENCE = frozenset({"similar", "similar:cosine"})
 _REFERENCES = frozenset({"equals", "levenshtein", "rouge-n", "bleu", "gleu", "meteor"})
 _TEXTS = _REFERENCES | {
     *("contains", "icontains", "contains-any", "contains-all", "icontains-any", "icontains-all", "regex"),
@@ -47,13 +48,17 @@ _TEMPLATE = re.compile(r"\{\{-?\s*([\w.]+)\s*-?\}\}")
 
 @dataclass(slots=True)
 class Case:
-    """One test with its variables and assertions, and the answer if the file has results."""
+    """One test with its variables and assertions, and the answer if the file has results.
+
+    `facts` says that the reference is made of facts, each from an assertion, which more can be added to.
+    """
 
     vars: dict[str, Any]
     asserts: list[dict[str, Any]]
     record: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     prompt: str = ""
+    facts: bool = False
 
 
 def add(cases: Sequence[Case], fields: Fields, out: Imported) -> None:
@@ -94,30 +99,35 @@ def _add(
     """Map one assertion of one case. Raises NotMappedError."""
     type_ = _kind(one)
     base = type_.removeprefix("not-")
-    value = one.get("value")
     if base in _REFERENCES and base == type_:
-        _reference(case, value, required=False)
+        _reference(case, one.get("value"), required=False)
     if (why := _unmapped(base)) is not None:
         raise NotMappedError(why)
     if one.get("transform") or one.get("contextTransform"):
         raise NotMappedError("transforms the output or the context with code")
+    if str(one.get("value")).startswith("file://"):
+        raise NotMappedError("its value is in a file")
     if one.get("rubricPrompt"):
         out.note("rubricPrompt: G-Eval has its own prompt; only the criterion is imported")
-    if isinstance(value, str) and value.startswith("file://"):
-        raise NotMappedError("its value is in a file")
     if base in _RUBRICS:
         _rubric(one, case, fields, out, everywhere=everywhere, rubrics=rubrics)
-        return
-    if base != type_:
+    elif base != type_:
         raise NotMappedError("is negated")
-    if base == "factuality":
-        _reference(case, value, required=True)
-        out.criterion("factuality", criteria.factuality())
-        return
+    else:
+        _metric(base, one, case, out)
+
+
+def _metric(base: str, one: Mapping[str, Any], case: Case, out: Imported) -> None:
+    """Add the metric that a type stands for, and its value to the reference. Raises NotMappedError."""
+    if base in _FACTS:
+        _fact(case, one.get("value"), out)
     if base in _WITH_REFERENCE:
-        _reference(case, value, required=True)
-    threshold = one.get("threshold")
-    out.built_in(_METRICS[base], None if threshold is None else _share(threshold))
+        _reference(case, one.get("value"), required=True)
+    if base == "factuality":
+        out.criterion("factuality", criteria.factuality())
+    else:
+        threshold = one.get("threshold")
+        out.built_in(_METRICS[base], None if threshold is None else _share(threshold))
 
 
 def _unmapped(base: str) -> str | None:
@@ -189,6 +199,19 @@ def _reference(case: Case, value: Any, *, required: bool) -> None:
             raise
         return
     if case.record.setdefault("reference", filled) != filled and required:
+        raise NotMappedError("its test has another reference already")
+
+
+def _fact(case: Case, value: Any, out: Imported) -> None:
+    """Add a fact to the reference: each is true, so that several are one reference. Raises NotMappedError."""
+    fact = _reference_text(value, case)
+    known = case.record.get("reference")
+    if known in (None, ""):
+        case.record["reference"], case.facts = fact, True
+    elif case.facts and fact not in str(known).splitlines():
+        case.record["reference"] = f"{known}\n{fact}"
+        out.note("the values of factuality and context-recall in one test are one reference")
+    elif not case.facts and known != fact:
         raise NotMappedError("its test has another reference already")
 
 

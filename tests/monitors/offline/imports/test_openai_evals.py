@@ -353,3 +353,23 @@ def test_a_single_text_that_is_left_is_the_question(import_):
     made = import_({"item": {"a": "one", "b": "two"}})
     assert made.records == []
     assert reasons(made) == {"a record": "has no question, no response and no contexts"}
+
+
+def test_a_threshold_outside_the_range_is_not_used(import_):
+    made = import_(an_eval({**SCORE, "range": None, "pass_threshold": 3}))
+    assert "threshold" not in made.metrics["geval:Close_to_the_reference"]
+    assert list(made.notes) == ["pass_threshold 3 is outside the range from 0 to 1, and not used"]
+
+
+def test_what_a_grader_compares_with_is_the_reference_whatever_its_name(import_, tmp_path):
+    items = write(tmp_path / "items.jsonl", {"item": {"question": "Who?", "answer": "Ann"}})
+    grader = {**COSINE, "reference": "{{item.answer}}"}
+    made = import_(an_eval(grader, properties=("question", "answer")), more=[items])
+    assert made.records == [{"user_input": "Who?", "reference": "Ann"}]
+    assert made.metrics == {"answer_similarity": {"threshold": 0.8}}
+
+
+def test_items_in_a_csv(tmp_path):
+    (tmp_path / "items.csv").write_text('question,answer,area\n"Who, then?",Ann,people\n')
+    made = load([tmp_path / "items.csv"], {})
+    assert made.records == [{"user_input": "Who, then?", "response": "Ann", "tags": {"area": "people"}}]

@@ -256,3 +256,19 @@ tests: [{vars: {question: A?, rule: be kind}}, {vars: {question: B?, rule: be br
     assert made.unmapped == {
         ("assertion factuality", "its value uses {{gold}}, which is no variable, or has a filter"): 2
     }
+
+
+def test_facts_of_one_test_are_one_reference_and_other_references_exclude_each_other(import_):
+    made = import_(
+        """
+tests:
+  - vars: {query: Who?, context: Ann.}
+    assert:
+      - {type: factuality, value: It is Ann.}
+      - {type: context-recall, value: Ann is meant., threshold: 0.9}
+      - {type: similar, value: Ann}
+"""
+    )
+    assert made.records[0]["reference"] == "It is Ann.\nAnn is meant."
+    assert set(made.metrics) == {"geval:factuality", "context_recall"}
+    assert made.unmapped == {("assertion similar", "its test has another reference already"): 1}
