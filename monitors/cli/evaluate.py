@@ -108,7 +108,7 @@ def evaluate(file: Path, **options: Any) -> None:
             run = asyncio.run(running)
         judged = thresholds.judge(run, required, max_failed=options["max_failed"])
         compared = comparison.compare(old, run) if old is not None else []
-        console = store_options.console(width=store_options.NARROW)
+        console = store_options.console()
         progress.show_run(console, run)
         if old is not None:
             progress.show_comparison(console, compared, str(against), comparison.unpaired(old, run))
@@ -134,7 +134,7 @@ def compare_runs(old: Path, new: Path, **options: Any) -> None:
         compared = comparison.compare(before, after)
         if not compared:
             raise ConfigError([f"{old} and {new} have no metric in common"])
-        console = store_options.console(width=store_options.NARROW)
+        console = store_options.console()
         progress.show_comparison(console, compared, str(old), comparison.unpaired(before, after))
         _write(options["output"], after, Extras(comparisons=compared, against=str(old)))
     sys.exit(MISSED if _worse(compared, options) else 0)
@@ -173,7 +173,7 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
                     )
 
         old, new = asyncio.run(run())
-        console = store_options.console(width=store_options.NARROW)
+        console = store_options.console()
         progress.show_run(console, new)
         compared = comparison.compare(old, new)
         if compared:

@@ -223,21 +223,18 @@ def _meaning(alerts: Alerts) -> tuple[str, ...]:
 
 
 def _show(report: Report) -> None:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - only where something is shown
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415 - only where something is shown
 
     from monitors.analysis.simulate_report import delays, table  # noqa: PLC0415
 
-    shown = Table(title=escape(report.title), title_justify="left", box=SIMPLE_HEAD, show_lines=True, pad_edge=False)
-    shown.add_column("setting", overflow="fold")
+    shown = store_options.table(report.title, "setting")
     for name in ("drop", "scores to the alarm", "time to the alarm"):
         shown.add_column(name, justify="right" if name == "drop" else "left", no_wrap=True)
     for row, (name, m0, alarms, *_) in zip(report.rows, table(report.rows)[1:], strict=True):
         about = "\n".join([name, f"m0: {m0}", f"false alarms in 30 days: {alarms}"])
         scores, times = zip(*map(delays, row.found), strict=True)
         shown.add_row(escape(about), "\n".join(f"{one.drop:g}" for one in row.found), *map("\n".join, (scores, times)))
-    console = store_options.console(width=store_options.NARROW)
+    console = store_options.console()
     console.print(shown)
     for sentence in report.about:
         console.print(f"[dim]{escape(sentence)}[/dim]", soft_wrap=True)

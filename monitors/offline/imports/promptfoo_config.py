@@ -166,13 +166,17 @@ class Config:
         pattern = name.removeprefix(_FILE)
         folder = base.parent.resolve()
         if "://" in pattern or Path(pattern).is_absolute():
-            self._out.miss(f"{what} in {name}", "is not in the folder of the configuration")
+            self._out.miss(f"{what} in {name}", "is missing, or not in the folder of the configuration")
             return []
         found = sorted(folder.glob(pattern)) if any(one in pattern for one in "*?[") else [folder / pattern]
         inside = [path for path in found if path.resolve().is_relative_to(folder) and path.is_file()]
         usable = [path for path in inside if path.suffix.lower() in suffixes]
         if not usable:
-            why = "is in a file of another kind, or in code" if inside else "is not in the folder of the configuration"
+            why = (
+                "is in a file of another kind, or in code"
+                if inside
+                else "is missing, or not in the folder of the configuration"
+            )
             self._out.miss(f"{what} in {name}", why)
         return usable
 

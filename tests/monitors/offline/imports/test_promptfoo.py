@@ -192,7 +192,7 @@ def test_tests_in_files(import_, folder):
     assert (made.records[0]["reference"], made.records[0]["tags"]) == ("Ann", {"area": "people"})
     assert made.records[1]["reference"] == "42"
     assert made.metrics == {"answer_similarity": {"threshold": 0.9}}
-    assert reasons(made)["tests in file://gen.py"] == "is not in the folder of the configuration"
+    assert reasons(made)["tests in file://gen.py"] == "is missing, or not in the folder of the configuration"
 
 
 @pytest.mark.parametrize("name", ["file://../secret.txt", "file:///etc/hostname", "https://example.org/x.yaml"])
