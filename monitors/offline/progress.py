@@ -71,9 +71,9 @@ def show_run(console: Console, run: Run) -> None:
     again = f", {run.reused} evaluations reused from earlier runs" if run.reused else ""
     console.print(f"{len(run.rows)} samples in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
     if run.clustered:
-        console.print(clusters_line(run), soft_wrap=True)
+        console.print(clusters_line(run))
     if run.latency is not None:
-        console.print(latency_line(run.latency), soft_wrap=True)
+        console.print(latency_line(run.latency))
     for note in run.notes:
         console.print(f"[dim]note: {escape(note)}[/dim]", soft_wrap=True)
 
