@@ -165,7 +165,7 @@ class Config:
         """Return the files that a configuration names, in its folder; anything else is counted as not imported."""
         pattern = name.removeprefix(_FILE)
         folder = base.parent.resolve()
-        if "://" in pattern or Path(pattern).is_absolute():
+        if "://" in pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
             self._out.miss(f"{what} in {name}", "is missing, or not in the folder of the configuration")
             return []
         found = sorted(folder.glob(pattern)) if any(one in pattern for one in "*?[") else [folder / pattern]
