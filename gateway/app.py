@@ -43,8 +43,10 @@ from gateway.telemetry import tracing
 from gateway.telemetry.metrics import Instruments
 from gateway.upstreams import Upstream
 from gateway.upstreams.pool import NativeUpstream
+from gateway.upstreams.provider import provider_of
 from gateway.upstreams.router import ClientSettings, Router
-from monitors.config import LOOPBACK, queue_url, store_url
+from monitors.config import LOOPBACK
+from monitors.config_loading import queue_url, store_url
 from monitors.processes.worker_metrics import WorkerMetrics, inherited
 from monitors.redaction.key import redaction_key
 from monitors.runtime import audit
@@ -458,10 +460,13 @@ def _span_processor(config: Config) -> SpanProcessor | None:
 
 
 def _spans(config: Config, processor: SpanProcessor) -> tracing.OTelSpans:
-    target = Target.parse(config.upstreams[0].base_url)
+    servers = {}
+    for one in config.upstreams:
+        target = Target.parse(one.base_url)
+        servers[one.name] = tracing.Server(target.host, target.port, one.provider or provider_of(target))
     return tracing.OTelSpans(
         processor,
-        server_address=target.host,
-        server_port=target.port,
+        servers=servers,
         openinference=config.telemetry.openinference,
+        service_name=config.telemetry.service_name,
     )

@@ -15,19 +15,8 @@ from gateway.contexts import DEFAULT_ORDER
 from gateway.contexts.prompt_template import UserTemplate
 from gateway.http.sessions import SESSION_HEADERS
 from gateway.http.url import Target
-from monitors.config import (
-    LOOPBACK,
-    Count,
-    Port,
-    Positive,
-    Price,
-    Rate,
-    SampleBy,
-    Shared,
-    Table,
-    gather_options,
-    shared_problems,
-)
+from monitors.config import LOOPBACK, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
+from monitors.config_loading import gather_options, shared_problems, with_environment
 from monitors.runtime import settings
 from monitors.runtime.bounds import MAX_HISTORY
 from monitors.runtime.endpoints import (
@@ -79,11 +68,12 @@ class Upstream(Table, frozen=True):
     """`[[upstreams]]`: a provider behind the gateway. Without `api_key` the client's own Authorization passes.
 
     `proxy` is an HTTP proxy's URL. `models` are shell patterns; `aliases` maps a model that clients ask for to the one
-    this upstream is sent.
+    this upstream is sent. `provider` is what spans call it; None: `gateway.upstreams.provider` guesses.
     """
 
     base_url: str
     name: str = "default"
+    provider: Annotated[str, settings.in_form("^[a-z0-9_.-]{1,64}$", "lower-case letters, digits, _ . -")] | None = None
     api_key: str | None = None
     ca_file: str | None = None
     proxy: str | None = None
@@ -201,18 +191,27 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cache: Cache = Cache()
 
 
-def load(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, upstream: str | None = None) -> Config:
+def load(
+    path: Path | None,
+    overrides: dict[str, dict[str, Any]] | None = None,
+    upstream: str | None = None,
+    judge: tuple[str | None, str | None] = (None, None),
+) -> Config:
     """Read the file, apply the command line's options, and check the result. Raises ConfigError.
 
-    `overrides` maps table -> key -> value (None: not given); `upstream` replaces `[[upstreams]]`.
+    `overrides` maps table -> key -> value (None: not given); `upstream` replaces `[[upstreams]]`; `judge` are the
+    judge's model and address.
     """
-    config, problems = examine(path, overrides, upstream)
+    config, problems = examine(path, overrides, upstream, judge)
     problems.raise_any()
     return config
 
 
 def examine(
-    path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, upstream: str | None = None
+    path: Path | None,
+    overrides: dict[str, dict[str, Any]] | None = None,
+    upstream: str | None = None,
+    judge: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Config, settings.Problems]:
     """Do what `load` does, but return the problems, with warnings of deprecated keys.
 
@@ -225,8 +224,9 @@ def examine(
         raw = settings.overlay(raw, table, given)
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
+    raw = settings.overlay_judge(raw, *judge)
     problems.warnings += _drop_deprecated(raw)
-    config = settings.convert_into(gather_options(raw), Config, problems)
+    config = with_environment(settings.convert_into(gather_options(raw), Config, problems), problems)
     problems.extend(_problems(config))
     return config, problems
 

@@ -155,9 +155,9 @@ class Response:
 class Exchange:
     """A decoded request and its response.
 
-    `session` is named by the app in any of the ways it may. `digest` is the same for the same request of the same
-    sender; with `resent` such a request is the same one again,
-    and not another user's: it says that it is a retry, or names its session or end user.
+    `session` is named by the app in any of the ways it may. `upstream` names the one that was asked last. `digest` is
+    the same for the same request of the same sender; with `resent` such a request is the same one again, and not
+    another user's: it says that it is a retry, or names its session or end user.
     """
 
     id: str
@@ -173,6 +173,7 @@ class Exchange:
     cached: bool = False
     key_id: str | None = None
     trace: Trace | None = None
+    upstream: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     session: str | None = None
     digest: bytes | None = None
@@ -184,7 +185,8 @@ class ExchangeSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a decoded exchange that are counted, priced and traced; no content.
 
     `status` is the HTTP status, times are seconds. `parameters` are the request's generation parameters
-    (`SPAN_PARAMETERS`) that are numbers, booleans or short strings.
+    (`SPAN_PARAMETERS`) that are numbers, booleans or short strings. `conversation` is the session that the app names,
+    redacted. `prompt` is the prompt's version as in `Sample`; None where no sample was made.
     """
 
     id: str
@@ -199,6 +201,9 @@ class ExchangeSummary(msgspec.Struct, frozen=True, kw_only=True):
     first_chunk_s: float | None = None
     cached: bool = False
     trace: Trace | None = None
+    upstream: str | None = None
+    conversation: str | None = None
+    prompt: str | None = None
     usage: Usage | None = None
     response_id: str | None = None
     response_model: str | None = None

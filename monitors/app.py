@@ -29,6 +29,7 @@ from monitors.api.labels import label_handlers
 from monitors.api.rules import rule_handlers
 from monitors.api.templates import template_handlers
 from monitors.config import Config, Sampled, Shared
+from monitors.config_loading import join_problems, queue_url, store_url
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import judge_of
 from monitors.evaluation.models import JudgeSetup, open_embeddings, open_judge
@@ -124,7 +125,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     redactor = _redactor(config, data_dir)
     exporters = _exporters(config, catalogue, instruments)
-    urls = configuration.store_url(config, data_dir), configuration.queue_url(config, data_dir)
+    urls = store_url(config, data_dir), queue_url(config, data_dir)
     leader, ledger = stand(urls[0], store, tick_s(config), urls[1])
     engine = _engine(config, queue, store, catalogue, instruments, judging=judging, ledger=ledger)
     scheduler = Scheduler(
@@ -166,7 +167,7 @@ async def run(
     scheduler, engine, queue, instruments = parts.scheduler, parts.engine, parts.queue, parts.instruments
     for note in parts.catalogue.notes:
         _log.warning("%s", note)
-    templates = open_templates(configuration.store_url(config, data_dir))
+    templates = open_templates(store_url(config, data_dir))
     scheduler.marking = _marking(config, templates, parts.judging, instruments)
     workers = ScoringWorkers(config, data_dir, supervised=supervised, log_format=log_format)
     registry = workers.registry(instruments.registry)
@@ -253,7 +254,7 @@ def _refuse_reload() -> None:
 def check(config: Shared) -> None:
     """Build everything that the configuration names, without opening or starting it. Raises ConfigError."""
     problems = Problems()
-    problems.extend(configuration.join_problems(config))
+    problems.extend(join_problems(config))
     examine(config, problems)
     problems.raise_any()
 
@@ -296,8 +297,8 @@ def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
 
     known: dict[Path, str] = {}
     places = (
-        ("store.url", config.store.url, configuration.store_url(config, data_dir), STORE),
-        ("queue.url", config.queue.url, configuration.queue_url(config, data_dir), QUEUE),
+        ("store.url", config.store.url, store_url(config, data_dir), STORE),
+        ("queue.url", config.queue.url, queue_url(config, data_dir), QUEUE),
     )
     for key, given, url, schema in places:
         if not url.startswith("sqlite:///"):
@@ -329,7 +330,7 @@ def _with_addresses(config: Shared, problems: Problems) -> Shared:
 def _queue(config: Shared, data_dir: Path) -> Queue:
     """Build the queue; it opens when first used."""
     try:
-        return open_queue(configuration.queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
+        return open_queue(queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
     except ValueError as error:
         raise ConfigError([f"queue.url: {error}"]) from error
 
@@ -337,7 +338,7 @@ def _queue(config: Shared, data_dir: Path) -> Queue:
 def _store(config: Shared, data_dir: Path) -> EngineStore:
     """Build the store; it opens when first used."""
     try:
-        return open_store(configuration.store_url(config, data_dir))
+        return open_store(store_url(config, data_dir))
     except ValueError as error:
         raise ConfigError([f"store.url: {error}"]) from error
 
@@ -365,7 +366,11 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
     def counted(convention: str, count: int) -> None:
         instruments.retrieval_spans.labels(convention).inc(count)
 
-    return [receiver(queue.supply, counted=counted, redact=redactor.redact_supplement if redactor else None)]
+    def counted_steps(operation: str, count: int) -> None:
+        instruments.agent_spans.labels(operation).inc(count)
+
+    redact = redactor.redact_supplement if redactor else None
+    return [receiver(queue.supply, counted=counted, counted_steps=counted_steps, redact=redact)]
 
 
 def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -> list[Exporter]:
@@ -380,7 +385,8 @@ def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -
         headers = config.telemetry.otlp_headers
         spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
         logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if config.telemetry.events else None
-        exporters.append(OTelExporter(spans, logs, content=config.telemetry.content))
+        name, content = config.telemetry.service_name, config.telemetry.content
+        exporters.append(OTelExporter(spans, logs, passes=passes, content=content, service_name=name))
     return [*exporters, *open_sinks(config, instruments)]
 
 

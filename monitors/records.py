@@ -30,11 +30,17 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens that the upstream reported for one exchange; None where it reported none."""
+    """Tokens that the upstream reported for one exchange; None where it reported none.
+
+    `cached_tokens` were read from the provider's cache, `cache_write_tokens` written to it; both are part of
+    `input_tokens`, except at Anthropic's `/v1/messages`. `reasoning_tokens` are part of `output_tokens`.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +149,9 @@ class Sample:
     `conversation` is the id of the conversation: a hash of the session, or the id of its first known exchange; None
     until the monitors looked for it, and for data sets. `turn` counts the user's turns in it from 1, `hop` the
     exchanges that answer one turn. `history` holds the messages before the question, the oldest first. `calls` are the
-    tools that the response calls; of an answer, all that were called for it. `cost_usd` is the cost of the exchange at
-    the gateway's prices; None without one. `links` are removed once the sample is joined to its conversation.
-    `sampled_whole`: the exchange was chosen with all others of its session.
+    tools that the response calls; of an answer, all that were called for it, or the tools and agents that spans name.
+    `cost_usd` is the cost of the exchange at the gateway's prices; None without one. `links` are removed once the
+    sample is joined to its conversation. `sampled_whole`: the exchange was chosen with all others of its session.
 
     A sample with a `transcript` stands for a whole conversation that has ended: `transcript` holds its messages, the
     oldest first, and the sample has no question, response or contexts of its own.
@@ -191,8 +197,9 @@ class Supplement:
     """Contexts, feedback or a span sent separately from its exchange, and joined by exchange id, key or trace id.
 
     `id` is its identity: storing it twice changes nothing. `received_at` is Unix time in seconds. `source` is the
-    channel: "contexts" and "feedback" are the two requests of that name, "spans" a retriever's OpenTelemetry span.
-    `rating` lies in [0, 1]. `app` restricts it to exchanges of the sender's app; None allows any app.
+    channel: "contexts" and "feedback" are the two requests of that name, "spans" an OpenTelemetry span of a retriever,
+    a tool or an agent. `rating` lies in [0, 1]. `app` restricts it to exchanges of the sender's app; None allows any
+    app. `calls` are the tool or agent whose span it is, `ended_at` is Unix time at which that span ended.
     """
 
     id: str
@@ -208,6 +215,8 @@ class Supplement:
     label: str | None = None
     comment: str | None = None
     app: str | None = None
+    calls: tuple[ToolCall, ...] | None = None
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

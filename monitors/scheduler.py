@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from monitors.alerting.engine import AlertEngine
+from monitors.alerting.notifiers.factory import page_url
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
 from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
@@ -21,6 +22,7 @@ from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator
+from monitors.evaluation.first_exchange import FirstExchange
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
@@ -60,10 +62,17 @@ _PAUSE_S = 15.0
 class WorkerCounts(WorkerObserver):
     """Counts the worker's events in Prometheus, in the capture coverage, and as scores too late for their bucket."""
 
-    def __init__(self, instruments: Instruments, engine: AlertEngine, capture: CaptureCoverage) -> None:
+    def __init__(
+        self,
+        instruments: Instruments,
+        engine: AlertEngine,
+        capture: CaptureCoverage,
+        first: FirstExchange | None = None,
+    ) -> None:
         self._instruments = instruments
         self._engine = engine
         self._capture = capture
+        self._first = first
 
     def failed(self, operation: str) -> None:
         self._instruments.worker_errors.labels(operation).inc()
@@ -74,6 +83,8 @@ class WorkerCounts(WorkerObserver):
             self._instruments.answers.labels(self._instruments.cap("app", sample.app), found).inc()
 
     def scored(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        if self._first is not None:
+            self._first.scored(sample, evaluations)
         for evaluation in evaluations:
             if isinstance(evaluation.outcome, Score) and self._engine.late(sample, evaluation.metric):
                 self._instruments.late_scores.inc()
@@ -128,7 +139,7 @@ class Scheduler:
         )
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
-        observer = WorkerCounts(instruments, engine, self._capture)
+        observer = WorkerCounts(instruments, engine, self._capture, FirstExchange(page_url(config)))
         self._worker = Worker(
             queue,
             store,

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.fuzzing.finding import expect
 from gateway import config as gateway_config
 from monitors import app
-from monitors import config as monitors_config
+from monitors import config_loading as monitors_config
 from monitors.runtime.settings import ConfigError
 
 SECRET = "q7Zk-wonderfully-hidden-31"

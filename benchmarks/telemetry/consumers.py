@@ -25,7 +25,7 @@ from engines import ENGINES, Engine  # noqa: E402 - from beside this file
 
 from gateway.demo.model import Model, serve  # noqa: E402
 from gateway.exchange import ExchangeSummary, Trace  # noqa: E402
-from gateway.telemetry.tracing import OTelSpans  # noqa: E402
+from gateway.telemetry.tracing import OTelSpans, Server  # noqa: E402
 from monitors.exporters import BUILT_IN  # noqa: E402
 from monitors.exporters.outbox import OutboxExporter  # noqa: E402
 from monitors.records import Evaluation, Sample, Score, Usage  # noqa: E402
@@ -162,7 +162,7 @@ async def before_the_span(engine: Engine, sample: Sample) -> tuple[Counts, Sampl
 def emit(engine: Engine, sample: Sample) -> None:
     """Export the exchange's span as the gateway does."""
     processor = SimpleSpanProcessor(telemetry.span_exporter(engine.url, engine.headers))
-    spans = OTelSpans(processor, server_address="127.0.0.1", server_port=80)
+    spans = OTelSpans(processor, servers={"default": Server("127.0.0.1", 80)})
     assert sample.trace_id is not None
     assert sample.span_id is not None
     spans.emit(

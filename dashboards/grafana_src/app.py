@@ -21,6 +21,14 @@ STREAM = ("app", "metric")
 SCORES = (*STREAM, "model")
 _PER_HOUR = 3600
 
+_NO_SCORES = "No scores of this app: send requests with its name; judged metrics need [judge]"
+_MISSING = {
+    "Scores": _NO_SCORES,
+    "Verdicts": _NO_SCORES,
+    "Judging cost of this app": "No cost: set judge.price_in and judge.price_out",
+    "Contexts and capture": "No captured exchanges of this app: is capture.rate above 0?",
+}
+
 
 def board() -> Board:
     """The app drill-down dashboard."""
@@ -34,6 +42,7 @@ def board() -> Board:
             Chosen("model", "gaugeway_score_count"),
         ),
         rows=(("Scores", _scores()), ("Verdicts", _verdicts()), ("Contexts and capture", _capture())),
+        missing=_MISSING,
     )
 
 
@@ -65,7 +74,7 @@ def _scores() -> list[Built]:
             "10th percentile",
             "10th percentile of the scores, interpolated within tenths. The dots are exemplars: click one to open the"
             " trace of its exchange.",
-            "percentunit",
+            "score",
             Query(quantile(0.1, buckets, "metric"), "{{metric}}", exemplars=True),
             width=THIRD,
             top=1,
@@ -73,7 +82,7 @@ def _scores() -> list[Built]:
         lines(
             "Median",
             "50th percentile of the scores, interpolated within tenths.",
-            "percentunit",
+            "score",
             Query(quantile(0.5, buckets, "metric"), "{{metric}}", exemplars=True),
             width=THIRD,
             top=1,
@@ -81,7 +90,7 @@ def _scores() -> list[Built]:
         lines(
             "Mean by model",
             "Unweighted means of the scores by responding model: shows whether a drop is limited to one model.",
-            "percentunit",
+            "score",
             Query(f"{total} / {count}", "{{metric}} {{model}}"),
             width=THIRD,
             top=1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,13 +28,18 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """One dashboard; `rows` are (heading, panels)."""
+    """One dashboard; `rows` are (heading, panels).
+
+    `missing` maps "heading/title" of a panel, its title or its row's heading to what it shows without data: what to do,
+    or that all is well.
+    """
 
     uid: str
     title: str
     description: str
     variables: Sequence[Chosen]
     rows: Sequence[tuple[str, Sequence[Built]]]
+    missing: Mapping[str, str]
 
     def build(self) -> dashboard.Dashboard:
         """Build the Grafana dashboard."""
@@ -58,12 +63,22 @@ class Board:
                 closed.with_panel(panel)
             board.with_row(closed)
         built = board.build()
-        for number, placed in enumerate(_all(built), 1):
-            placed.id_val = number
+        self._finish(built)
         shown = [*(built.links or ()), *(built.annotations.list_val or ())]
         for one in shown:
             one.placement = None  # the library's default hides them in a menu
         return built
+
+    def _finish(self, built: dashboard.Dashboard) -> None:
+        """Number rows and panels, and say what each panel shows without data."""
+        heading = ""
+        for number, placed in enumerate(_all(built), 1):
+            placed.id_val = number
+            if isinstance(placed, dashboard.RowPanel):
+                heading = placed.title or ""
+            else:
+                named = (f"{heading}/{placed.title}", placed.title, heading)
+                placed.field_config.defaults.no_value = next(self.missing[one] for one in named if one in self.missing)
 
 
 def _all(built: dashboard.Dashboard) -> Iterator[Any]:

@@ -18,7 +18,6 @@ EVERY = 'job=~"$job", instance=~"$instance"'
 """Matchers common to all selectors: several Gaugeways may share a Prometheus."""
 GREEN, YELLOW, RED = "green", "yellow", "red"
 HEIGHT, FULL, HALF, THIRD = 8, 24, 12, 8
-NO_DATA = "no data"
 TOP = 4
 """Height and width of the single-value panels in the first row."""
 
@@ -190,7 +189,7 @@ def _describe(panel: Any, title: str, description: str, unit: Unit) -> Any:
         panel.unit("none").decimals(3)
     else:
         panel.unit(unit)
-    return panel.title(title).description(description).datasource(SOURCE).height(HEIGHT).no_value(NO_DATA)
+    return panel.title(title).description(description).datasource(SOURCE).height(HEIGHT)
 
 
 def _thresholds(steps: Sequence[Step]) -> build.ThresholdsConfig:

@@ -47,6 +47,26 @@ def burn(window: str) -> str:
     return f"({missed(window)}) / on (app, metric) (1 - {_OBJECTIVE})"
 
 
+_NO_SCORES = "No scores: send requests through the gateway; judged metrics need [judge]"
+_MISSING = {
+    "Now": "is port 9465 scraped?",
+    "Firing alerts": "add [[alerts.rules]]",
+    "Lowest coverage": "no scores yet",
+    "Judge": "set [judge]",
+    "Streams": "no scores yet",
+    "Means": _NO_SCORES,
+    "Alerts": "No rules: add [[alerts.rules]]",
+    "Objectives": "No verdicts in this time: send requests through the gateway",
+    "Coverage": _NO_SCORES,
+    "Captured": "No captured exchanges: send requests through the gateway",
+    "Scores ignored by alerts": "None ignored",
+    "Correlation with the lexical score": "Needs scores of a judged metric and of lexical_groundedness",
+    "Judge calls saved by the lexical score": "Needs scores of a judged metric and of lexical_groundedness",
+    "Basis of the means": _NO_SCORES,
+    "Human labels": "No labels: rate at least 10 answers on the operator's page",
+}
+
+
 def board() -> Board:
     """The overview dashboard."""
     return Board(
@@ -63,6 +83,7 @@ def board() -> Board:
             ("Basis of the means", _estimates()),
             ("Human labels", _labels()),
         ),
+        missing=_MISSING,
     )
 
 

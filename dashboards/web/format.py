@@ -120,7 +120,7 @@ def when(at: float | None, now: float) -> Markup:
         return escape(UNKNOWN)
     text = iso(at)
     shown = text.replace("T", " ").replace("Z", " UTC")
-    return Markup('<time datetime="{}">{}</time> <span class="quiet">({})</span>').format(text, shown, ago(at, now))
+    return Markup('<time datetime="{}">{}</time> <span class="quiet ago">({})</span>').format(text, shown, ago(at, now))
 
 
 def shares(parts: Mapping[str, float], digits: int = 1) -> dict[str, float]:

@@ -16,7 +16,7 @@ from litestar.params import FromQuery
 from litestar.response import Redirect, Template
 
 from dashboards.web.sessions import SESSION_S
-from dashboards.web.site import COOKIE, Page, Site, session_of
+from dashboards.web.site import COOKIE, HTTPS_COOKIE, Page, Site
 from monitors.api.alerts import address_of
 from monitors.api.errors import accepts_page, as_json
 from monitors.runtime import audit
@@ -58,7 +58,7 @@ def login_handlers(site: Site) -> list[Any]:
     @post("/logout", status_code=303)
     async def leave(request: Page) -> Redirect:
         await site.form(request)
-        site.sessions.revoke(session_of(request), site.clock())
+        site.sessions.revoke(site.session_of(request), site.clock())
         audit.tell("logout", address=address_of(request))
         return Redirect("/login", status_code=303, cookies=[_cookie(site, request, "", 0)])
 
@@ -103,14 +103,15 @@ def _form(site: Site, request: Page, to: str, problem: str = "", status: int = 2
 
 
 def _cookie(site: Site, request: Page, value: str, seconds: int) -> Cookie:
+    secure = site.secure(request)
     return Cookie(
-        key=COOKIE,
+        key=HTTPS_COOKIE if secure else COOKIE,
         value=value,
         max_age=seconds,
         path="/",
         httponly=True,
         samesite="strict",
-        secure=site.secure(request),
+        secure=secure,
     )
 
 

@@ -27,6 +27,8 @@ from monitors.runtime.auth import TokenCheck
 from monitors.storage.templates import Templates
 
 COOKIE = "gaugeway_session"
+HTTPS_COOKIE = f"__Host-{COOKIE}"
+"""Behind HTTPS: browsers take it from this host only, not from another of the same domain."""
 MAX_FORM_BYTES = 65_536
 NAVIGATION = (
     ("/", "Overview"),
@@ -141,8 +143,8 @@ class Site:
             "navigation": [
                 (to, name, path == to or (to != "/" and path.startswith(f"{to}/"))) for to, name in NAVIGATION
             ],
-            "csrf": self.sessions.form_key(session_of(request)),
-            "can_leave": self.sessions.needed and self.entered(request) and bool(session_of(request)),
+            "csrf": self.sessions.form_key(self.session_of(request)),
+            "can_leave": self.sessions.needed and self.entered(request) and bool(self.session_of(request)),
             "entered": self.entered(request),
             "firing": sum(alert.state == "firing" for alert in self.engine.alerts()),
             "done": DONE.get(request.query_params.get("done", "")),
@@ -158,7 +160,7 @@ class Site:
         """Fields of a submitted form. Raises PermissionDeniedException if its key is foreign or expired."""
         self.check_origin(request)
         given = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
-        if not self.sessions.is_form_key(given.pop("csrf", ""), session_of(request)):
+        if not self.sessions.is_form_key(given.pop("csrf", ""), self.session_of(request)):
             raise PermissionDeniedException(
                 "this form has expired or comes from another page: go back, reload and try again"
             )
@@ -166,7 +168,7 @@ class Site:
 
     def entered(self, connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
         """Whether access is open, or the visitor has a valid session or sends the token."""
-        if not self.sessions.needed or self.sessions.valid(session_of(connection), self.clock()):
+        if not self.sessions.needed or self.sessions.valid(self.session_of(connection), self.clock()):
             return True
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and self.sessions.is_token(given)
@@ -191,11 +193,10 @@ class Site:
         """Whether visitors use HTTPS, here or at the proxy in front."""
         return connection.url.scheme == "https" or (self.config.monitors.public_url or "").startswith("https:")
 
+    def session_of(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+        """The session cookie of a request, valid or not; empty without one."""
+        return connection.cookies.get(HTTPS_COOKIE if self.secure(connection) else COOKIE, "")
+
     def stop(self) -> None:
         """Close the event streams, which would otherwise delay the shutdown."""
         self.stopping.set()
-
-
-def session_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """The session cookie of a request, valid or not; empty without one."""
-    return connection.cookies.get(COOKIE, "")

@@ -146,6 +146,14 @@ class Capture:
             )
         )
 
+    def session(self, exchange: Exchange) -> str | None:
+        """Return the session's name as a sample would have it, redacted; None for a client that wants no capture."""
+        explicit = exchange.request.explicit
+        if exchange.session is None or (explicit is not None and not explicit.capture):
+            return None
+        named = Sample(id=exchange.id, started_at=exchange.started_at, app=exchange.app, session=exchange.session)
+        return self._protect(named).session if self._protect is not None else exchange.session
+
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
         """Run the extractors; a learned template comes before those that infer."""
 
@@ -208,6 +216,7 @@ def read(recording: Recording, limit: int, session_headers: Sequence[str] = SESS
         request=request,
         response=response,
         trace=recording.trace,
+        upstream=recording.upstream,
         tags=recording.tags,
         cached=recording.cached,
         key_id=recording.key_id,
@@ -287,6 +296,7 @@ def summary_of(exchange: Exchange) -> ExchangeSummary:
         first_chunk_s=exchange.first_chunk_s,
         cached=exchange.cached,
         trace=exchange.trace,
+        upstream=exchange.upstream,
         usage=response.usage,
         response_id=response.id,
         response_model=response.model,

@@ -88,6 +88,7 @@ def _messages_answer(body: dict[str, Any], status: int) -> Response:
             input_tokens=_count(usage.get("input_tokens")),
             output_tokens=_count(usage.get("output_tokens")),
             cached_tokens=_count(usage.get("cache_read_input_tokens")),
+            cache_write_tokens=_count(usage.get("cache_creation_input_tokens")),
         )
         if usage
         else None,
@@ -97,11 +98,15 @@ def _messages_answer(body: dict[str, Any], status: int) -> Response:
 def _usage(usage: Any) -> Usage | None:
     if not isinstance(usage, dict):
         return None
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    given = _dict(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
+    answered = _dict(usage.get("completion_tokens_details") or usage.get("output_tokens_details"))
+    written = given.get("cache_write_tokens", given.get("cache_creation_tokens"))  # OpenRouter's name, LiteLLM's
     return Usage(
         input_tokens=_count(usage.get("prompt_tokens", usage.get("input_tokens"))),
         output_tokens=_count(usage.get("completion_tokens", usage.get("output_tokens"))),
-        cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
+        cached_tokens=_count(given.get("cached_tokens")),
+        cache_write_tokens=_count(written),
+        reasoning_tokens=_count(answered.get("reasoning_tokens")),
     )
 
 

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.capture.exchange_reader import summary_of
 from gateway.exchange import Exchange, ExchangeSummary, Recording
@@ -22,6 +23,9 @@ class Decoder(Protocol):
 
     def make(self, exchange: Exchange) -> Sample:
         """Make the sample of a decoded exchange that is captured."""
+
+    def session(self, exchange: Exchange) -> str | None:
+        """Return the redacted name of the exchange's session."""
 
 
 class CaptureResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +58,10 @@ def _result(decoder: Decoder, recording: Recording, make: Callable[[Exchange], S
         exchange = decoder.read(recording)
         read_s = perf_counter() - started
         summary = summary_of(exchange)
-        return CaptureResult(summary=summary, sample=make(exchange), read_s=read_s)
+        sample = make(exchange)
+        named = sample.session if sample is not None else decoder.session(exchange)
+        summary = replace(summary, conversation=named, prompt=sample and sample.prompt)
+        return CaptureResult(summary=summary, sample=sample, read_s=read_s)
     except Exception as error:  # noqa: BLE001 - one odd exchange must not stop the capture of others; it is counted
         return CaptureResult(
             summary=summary,

@@ -71,7 +71,7 @@ def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspe
     """Read a stored exchange. Raises LookupError when the exchange or the store does not exist."""
     from gateway import config as configuration  # noqa: PLC0415
     from gateway.cli.extraction_report import inspect_sample  # noqa: PLC0415
-    from monitors.config import store_url  # noqa: PLC0415
+    from monitors.config_loading import store_url  # noqa: PLC0415
     from monitors.records import Evaluation, Sample  # noqa: PLC0415
     from monitors.storage.stores import from_url  # noqa: PLC0415
 

@@ -20,7 +20,7 @@ from gateway.access.key_stores.sqlite import FILE
 from gateway.access.keys import Quota, VirtualKey, is_pattern, parse_expiry
 from gateway.access.prices import Spending
 from monitors.cli.config_option import config_option
-from monitors.config import load
+from monitors.config_loading import load
 from monitors.runtime import audit
 from monitors.runtime.settings import ConfigError
 from monitors.storage.engines.failures import EngineError

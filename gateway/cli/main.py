@@ -1,4 +1,4 @@
-"""The command line: `gaugeway serve | gateway | monitors | demo | check | keys | templates | inspect`."""
+"""The command line: `gaugeway serve | gateway | monitors | demo | init | check | keys | templates | inspect`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from dashboards.cli import dashboards
 from gateway import config as configuration
+from gateway.cli.init import init
 from gateway.cli.inspect import inspect
 from gateway.cli.keys import keys
 from gateway.cli.templates import templates
@@ -28,7 +29,7 @@ from monitors.cli.labels import labels
 from monitors.cli.main import fail, log_config, monitors, plane_options
 from monitors.cli.migrate import migrate, move
 from monitors.cli.simulate import simulate
-from monitors.config import address_warnings
+from monitors.config_loading import address_warnings
 from monitors.processes.data_directory import DirectoryInUseError, hold
 from monitors.runtime import audit, descriptors
 from monitors.runtime.endpoints import port_problems
@@ -200,10 +201,13 @@ def _load_with_warnings(options: dict[str, Any]) -> configuration.Config:
     return config
 
 
-def _given(options: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """Return the configuration given on the command line: keys by table, and the upstream."""
+def _given(
+    options: dict[str, Any],
+) -> tuple[dict[str, dict[str, Any]], str | None, tuple[str | None, str | None]]:
+    """Return what the command line gives: keys by table, the upstream, and the judge's model and address."""
     gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
-    return {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}, options["upstream"]
+    tables = {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}
+    return tables, options["upstream"], (options["judge"], options["judge_url"])
 
 
 def _arguments(options: dict[str, Any]) -> list[str]:
@@ -216,6 +220,7 @@ main.add_command(monitors)
 main.add_command(keys)
 main.add_command(templates)
 for _command in (
+    init,
     inspect,
     evaluate,
     compare_runs,

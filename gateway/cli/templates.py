@@ -156,7 +156,7 @@ def _decide(config: Path | None, data_dir: Path, app: str, version: str, state: 
 
 
 def _ask(config: Path | None, data_dir: Path, ask: Callable[[Templates], Awaitable[T]]) -> T:
-    from monitors.config import load, store_url  # noqa: PLC0415 - `--help` need not load them
+    from monitors.config_loading import load, store_url  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.templates import open_templates  # noqa: PLC0415
 
     with store_cli.reported_errors():

@@ -6,9 +6,12 @@ import json
 import math
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.exchange import ExchangeSummary, Trace
+from monitors.records import Usage
+from monitors.runtime import otlp_exporters
 from monitors.runtime.bounds import bounded_name
 
 if TYPE_CHECKING:
@@ -20,6 +23,19 @@ _OPERATIONS = {"chat_completions": "chat", "responses": "chat", "completions": "
 _MAX_ATTRIBUTE = 1000
 _INT64 = 2**63
 _API_TYPES = {"chat_completions": "chat_completions", "responses": "responses"}
+_PROVIDERS = {
+    "azure.ai.openai": "azure",
+    "azure.ai.inference": "azure",
+    "aws.bedrock": "aws",
+    "gcp.gemini": "google",
+    "gcp.vertex_ai": "google",
+    "gcp.gen_ai": "google",
+    "mistral_ai": "mistralai",
+    "x_ai": "xai",
+}
+"""OpenTelemetry's names of providers -> OpenInference's, where they differ."""
+_OPENAI = frozenset({"openai", "azure.ai.openai"})
+"""Providers whose spans have attributes of the namespace `openai`."""
 
 
 def parse_traceparent(value: bytes | None) -> tuple[str, str, bool] | None:
@@ -54,18 +70,38 @@ class OwnSpans:
         return trace, outgoing if self._propagate else None
 
 
+class Server(NamedTuple):
+    """An upstream as its spans name it; `provider` is None where neither the configuration nor the host says it."""
+
+    address: str
+    port: int
+    provider: str | None = None
+
+
 class OTelSpans:
-    """Emits `chat {model}` spans with `gen_ai.*` and `openinference` attributes, without content."""
+    """Emits `chat {model}` spans with `gen_ai.*` and `openinference` attributes, without content.
+
+    `servers` are the upstreams by name; the first stands for an exchange that was sent to none.
+    """
 
     def __init__(
-        self, processor: SpanProcessor, *, server_address: str, server_port: int, openinference: bool = True
+        self,
+        processor: SpanProcessor,
+        *,
+        servers: Mapping[str, Server],
+        openinference: bool = True,
+        service_name: str | None = None,
     ) -> None:
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - only with telemetry on
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415 - only with telemetry on
 
         self._processor = processor
         self._openinference = openinference
-        self._resource = Resource.create({"service.name": "gaugeway-gateway"})
-        self._server: dict[str, Any] = {"server.address": server_address, "server.port": server_port}
+        self._resource = otlp_exporters.resource("gaugeway-gateway", service_name)
+        self._scope = InstrumentationScope(
+            otlp_exporters.SCOPE, otlp_exporters.scope_version(), otlp_exporters.SCHEMA_URL
+        )
+        self._servers = servers
+        self._first = next(iter(servers.values()))
 
     def emit(self, exchange: ExchangeSummary) -> None:
         """Build the finished span from the exchange and pass it to the processor."""
@@ -89,6 +125,7 @@ class OTelSpans:
                 context=context,
                 parent=parent,
                 resource=self._resource,
+                instrumentation_scope=self._scope,
                 attributes=attributes,
                 kind=SpanKind.CLIENT,
                 status=Status(StatusCode.ERROR if "error.type" in attributes else StatusCode.UNSET),
@@ -98,13 +135,18 @@ class OTelSpans:
         )
 
     def _attributes(self, exchange: ExchangeSummary) -> dict[str, Any]:
-        parameters, route, usage = exchange.parameters, exchange.route, exchange.usage
+        parameters, route = exchange.parameters, exchange.route
+        server = self._servers.get(exchange.upstream or "", self._first)
+        provider = server.provider or ("anthropic" if route == "messages" else "openai")
         found = {
-            **self._server,
+            "server.address": server.address,
+            "server.port": server.port,
             "gen_ai.operation.name": _OPERATIONS.get(route, "chat"),
-            "gen_ai.provider.name": _provider(route),
+            "gen_ai.provider.name": provider,
+            "gen_ai.conversation.id": exchange.conversation,
+            "gen_ai.prompt.version": exchange.prompt,
             "gen_ai.request.model": exchange.model,
-            "openai.api.type": _API_TYPES.get(route),
+            "openai.api.type": _API_TYPES.get(route) if provider in _OPENAI else None,
             "gen_ai.request.stream": exchange.stream or None,
             "gen_ai.request.max_tokens": parameters.get("max_completion_tokens") or parameters.get("max_tokens"),
             "gen_ai.request.temperature": parameters.get("temperature"),
@@ -117,13 +159,11 @@ class OTelSpans:
             "gen_ai.response.model": exchange.response_model,
             "gen_ai.response.finish_reasons": [exchange.finish_reason] if exchange.finish_reason else None,
             "gen_ai.response.time_to_first_chunk": exchange.first_chunk_s if exchange.stream else None,
-            "gen_ai.usage.input_tokens": usage.input_tokens if usage else None,
-            "gen_ai.usage.output_tokens": usage.output_tokens if usage else None,
-            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens if usage else None,
+            **_usage(exchange),
             "gaugeway.exchange.id": exchange.id,
             "gaugeway.app": exchange.app,
             "error.type": _error_type(exchange),
-            **(_openinference(exchange) if self._openinference else {}),
+            **(_openinference(exchange, provider) if self._openinference else {}),
         }
         fit = {key: _fit(value) for key, value in found.items()}
         return {key: value for key, value in fit.items() if value is not None}
@@ -136,20 +176,45 @@ def batch_processor(exporter: SpanExporter) -> SpanProcessor:
     return BatchSpanProcessor(exporter)
 
 
-def _openinference(exchange: ExchangeSummary) -> dict[str, Any]:
+def _usage(exchange: ExchangeSummary) -> dict[str, int | None]:
+    usage = exchange.usage or Usage()
+    return {
+        "gen_ai.usage.input_tokens": _input_tokens(exchange),
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_write.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+    }
+
+
+def _input_tokens(exchange: ExchangeSummary) -> int | None:
+    """Return all tokens of the input: OpenTelemetry's include what was read from a cache and written to it.
+
+    Anthropic reports the three apart (its API reference, "Usage").
+    """
+    usage = exchange.usage or Usage()
+    if exchange.route != "messages" or usage.input_tokens is None:
+        return usage.input_tokens
+    return usage.input_tokens + (usage.cached_tokens or 0) + (usage.cache_write_tokens or 0)
+
+
+def _openinference(exchange: ExchangeSummary, provider: str) -> dict[str, Any]:
     """The attributes by OpenInference's names (https://github.com/Arize-ai/openinference, spec)."""
-    usage = exchange.usage
-    sent, received = (usage.input_tokens, usage.output_tokens) if usage else (None, None)
+    usage = exchange.usage or Usage()
+    sent, received = _input_tokens(exchange), usage.output_tokens
     parameters = {name: value for name, value in exchange.parameters.items() if not isinstance(value, str)}
     return {
         "openinference.span.kind": "LLM",
+        "session.id": exchange.conversation,
         "llm.model_name": exchange.response_model or exchange.model,
-        "llm.provider": _provider(exchange.route),
+        "llm.provider": _PROVIDERS.get(provider, provider),
         "llm.invocation_parameters": json.dumps(parameters) if parameters else None,
         "llm.token_count.prompt": sent,
         "llm.token_count.completion": received,
         "llm.token_count.total": sent + received if sent is not None and received is not None else None,
-        "llm.token_count.prompt_details.cache_read": usage.cached_tokens if usage else None,
+        "llm.token_count.prompt_details.cache_read": usage.cached_tokens,
+        "llm.token_count.prompt_details.cache_write": usage.cache_write_tokens,
+        "llm.token_count.completion_details.reasoning": usage.reasoning_tokens,
     }
 
 
@@ -162,10 +227,6 @@ def _fit(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else None
-
-
-def _provider(route: str) -> str:
-    return "anthropic" if route == "messages" else "openai"
 
 
 def _error_type(exchange: ExchangeSummary) -> str | None:

@@ -56,7 +56,7 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
     """
     from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
     from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, VersionQuery, check_by, keys_of, read  # noqa: PLC0415
-    from monitors.config import load  # noqa: PLC0415
+    from monitors.config_loading import load  # noqa: PLC0415
 
     with store_options.reported_errors():
         try:

@@ -80,7 +80,7 @@ def evaluate(file: Path, **options: Any) -> None:
 
     Exit codes: 0 success, 1 a floor is missed, 2 bad input. A second run judges only what is missing.
     """
-    from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
+    from monitors.config_loading import load  # noqa: PLC0415 - `--help` need not load them
     from monitors.offline import comparison, dataset, progress, thresholds  # noqa: PLC0415
     from monitors.offline.library import evaluate_samples  # noqa: PLC0415
     from monitors.offline.reports import Extras  # noqa: PLC0415
@@ -150,7 +150,7 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
 
     The new scores are stored in the same store as separate metrics: faithfulness~JUDGE.
     """
-    from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
+    from monitors.config_loading import load  # noqa: PLC0415 - `--help` need not load them
     from monitors.offline import comparison, progress  # noqa: PLC0415
     from monitors.offline.plan import open_plan  # noqa: PLC0415
     from monitors.offline.replay import replay as run_replay  # noqa: PLC0415
@@ -190,7 +190,7 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
 @store_options.data_dir_option
 def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
     """Write captured exchanges with their scores as JSONL for `gaugeway evaluate` ("-": standard output)."""
-    from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
+    from monitors.config_loading import load  # noqa: PLC0415 - `--help` need not load them
     from monitors.offline.export import Exported  # noqa: PLC0415
     from monitors.offline.export import export as run_export  # noqa: PLC0415
 

@@ -37,7 +37,7 @@ def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | No
 
     Prints the number of rows, never their content. Exit codes: 0 success, 1 incomplete, 2 bad input.
     """
-    from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
+    from monitors.config_loading import load  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.erase import Subject  # noqa: PLC0415
 
     with store_options.reported_errors():
@@ -56,7 +56,7 @@ def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | No
 
 async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: bool) -> Mapping[str, int]:
     """Search the queues first: otherwise a queued sample could reach the store after it was searched."""
-    from monitors.config import queue_url, store_url  # noqa: PLC0415 - `--help` need not load them
+    from monitors.config_loading import queue_url, store_url  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.queues import from_url as open_queue  # noqa: PLC0415
     from monitors.storage.stores import from_url as open_store  # noqa: PLC0415
 

@@ -41,7 +41,7 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
     Exit codes: 0 success, 2 bad input.
     """
     from monitors.analysis.human_labels import labelled, passings  # noqa: PLC0415
-    from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
+    from monitors.config_loading import load  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.stores import Query  # noqa: PLC0415
 
     with store_options.reported_errors():

@@ -31,6 +31,12 @@ def plane_options(function: F) -> F:
         click.option(
             "--upstream", envvar="GAUGEWAY_UPSTREAM", help="Base URL of the provider, as configured in a client."
         ),
+        click.option(
+            "--judge",
+            envvar="GAUGEWAY_JUDGE",
+            help="Model that judges the answers, with the key in OPENAI_API_KEY. [none: only metrics without a model]",
+        ),
+        click.option("--judge-url", envvar="GAUGEWAY_JUDGE_URL", help="Base URL of the judge. [that of --upstream]"),
         click.option("--host", envvar="GAUGEWAY_HOST", help="Address of the traffic port. [127.0.0.1]"),
         click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
         click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),
@@ -77,18 +83,23 @@ def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
 def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **options: Any) -> None:
     """Run only the evaluation plane: worker, detectors, alerts, admin port."""
     from monitors.app import run  # noqa: PLC0415
-    from monitors.config import load  # noqa: PLC0415
+    from monitors.config_loading import load  # noqa: PLC0415
     from monitors.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors.runtime.otel_environment import otlp_endpoint  # noqa: PLC0415
 
     try:
         config = load(
             options["config"],
             port=options["monitors_port"],
             gateway={name: options[name] for name in ("host", "port", "admin_port")},
+            upstream=options["upstream"],
+            judge=(options["judge"], options["judge_url"]),
         )
         if not options["supervised"]:
             configure_logs(options["log_format"])
             log_config(options["config"])
+            if config.telemetry.otlp_endpoint is None and (warning := otlp_endpoint().warning) is not None:
+                logging.getLogger("gaugeway").warning("%s", warning)
         with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
             supervised, log_format = options["supervised"], options["log_format"]
             running = run(config, data_dir, page=page and page(), supervised=supervised, log_format=log_format)

@@ -29,7 +29,7 @@ def migrate(config: Path | None, data_dir: Path) -> None:
 
     SQLite files are upgraded when they are opened.
     """
-    from monitors import config as configuration  # noqa: PLC0415 - `--help` need not load it
+    from monitors import config_loading as configuration  # noqa: PLC0415 - `--help` need not load it
 
     with reported_errors():
         loaded = configuration.load(config)

@@ -77,7 +77,7 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
     from monitors.alerting.rules import rules_of  # noqa: PLC0415
     from monitors.analysis import simulate_report  # noqa: PLC0415 - `--help` need not load them
     from monitors.analysis.simulate import simulate as run  # noqa: PLC0415
-    from monitors.config import load  # noqa: PLC0415
+    from monitors.config_loading import load  # noqa: PLC0415
 
     with store_options.reported_errors():
         if options["preset"] is not None and options["metric"] is not None:

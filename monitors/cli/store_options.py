@@ -64,7 +64,7 @@ def with_store(config: Config, data_dir: Path, query: Callable[[Store], Awaitabl
 
 def open_store(config: Config, data_dir: Path) -> Any:  # a Store with `aclose`
     """Open the configured store. Raises ConfigError if there is none yet."""
-    from monitors.config import store_url  # noqa: PLC0415 - `--help` need not load them
+    from monitors.config_loading import store_url  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.stores import from_url  # noqa: PLC0415
 
     if config.store.url is None and not (data_dir / "store.db").exists():

@@ -59,6 +59,15 @@ class _PluginExporter(Exporter):
             await shut_down(shutdown)
 
 
+def meets(value: float, threshold: float, lower_is_better: bool) -> bool:  # noqa: FBT001 - the pair of a metric
+    """Return whether a score meets its metric's threshold; at the threshold it does.
+
+    >>> meets(0.7, 0.7, False), meets(0.4, 0.3, True)
+    (True, False)
+    """
+    return value <= threshold if lower_is_better else value >= threshold
+
+
 def adapted(exporter: MinimalExporter) -> Exporter:
     """Return an exporter as an `Exporter`; for where exporters come from users, whose classes need only `export`."""
     return exporter if isinstance(exporter, Exporter) else _PluginExporter(exporter)

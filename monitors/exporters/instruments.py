@@ -56,6 +56,7 @@ class Instruments(Observer):
         self.retrieval_spans = counter(
             "retrieval_spans", "Retriever spans received, by the convention they follow.", ("convention",)
         )
+        self.agent_spans = counter("agent_spans", "Spans of tools and agents received, by operation.", ("operation",))
         self.worker_errors = counter("worker_errors", "Failed operations, by operation.", ("operation",))
         self.cause_evaluations = counter(
             "cause_evaluations", "Evaluations made only to find the cause of an alert.", ("metric",)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry._logs import SeverityNumber
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
-from monitors.exporters import Exporter
-from monitors.exporters import retrieval_spans as retrieval
+from monitors.exporters import Exporter, meets, retrieval_spans
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.runtime.otlp_exporters import shut_down
+from monitors.runtime.otlp_exporters import SCHEMA_URL, SCOPE, resource, scope_version, shut_down
 
 EVENT = "gen_ai.evaluation.result"
 
@@ -28,22 +27,33 @@ class OTelExporter(Exporter):
     The exchange's span ended long ago and ended spans cannot be changed, so the EVALUATOR span is a new root with one
     link to it, and each event carries the exchange's trace and span ids. Explanations quote the answer, so they go out
     only with `content`; so do question and answer, and the passages, as a retrieval span below the exchange's. They
-    come from the sample: redacted, and joined with supplements.
+    come from the sample: redacted, and joined with supplements. `passes` maps a metric to (threshold, lower is better);
+    the scores of others are labelled neither pass nor fail.
     """
 
-    def __init__(self, spans: SpanProcessor, logs: LogRecordProcessor | None, *, content: bool = False) -> None:
-        resource = Resource.create({"service.name": "gaugeway-monitors"})
+    def __init__(
+        self,
+        spans: SpanProcessor,
+        logs: LogRecordProcessor | None,
+        *,
+        passes: Mapping[str, tuple[float, bool]],
+        content: bool = False,
+        service_name: str | None = None,
+    ) -> None:
+        source = resource("gaugeway-monitors", service_name)
         self._spans = spans
-        self._resource = resource
+        self._resource = source
+        self._passes = passes
         self._content = content
-        self._tracers = TracerProvider(resource=resource, sampler=ALWAYS_ON, shutdown_on_exit=False)
+        self._tracers = TracerProvider(resource=source, sampler=ALWAYS_ON, shutdown_on_exit=False)
         self._tracers.add_span_processor(spans)
-        self._loggers = LoggerProvider(resource=resource, shutdown_on_exit=False)
+        self._loggers = LoggerProvider(resource=source, shutdown_on_exit=False)
         if logs is not None:
             self._loggers.add_log_record_processor(logs)
         self._events = logs is not None
-        self._tracer = self._tracers.get_tracer("gaugeway")
-        self._logger = self._loggers.get_logger("gaugeway")
+        self._scope = InstrumentationScope(SCOPE, scope_version(), SCHEMA_URL)
+        self._tracer = self._tracers.get_tracer(SCOPE, scope_version(), schema_url=SCHEMA_URL)
+        self._logger = self._loggers.get_logger(SCOPE, scope_version(), schema_url=SCHEMA_URL)
 
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         """Emit the span and its events."""
@@ -58,7 +68,7 @@ class OTelExporter(Exporter):
             "gaugeway.exchange.id": sample.id,
             "gaugeway.app": sample.app,
             "gen_ai.request.model": sample.model,
-            **retrieval.conversation_of(sample),
+            **retrieval_spans.origin_of(sample),
             **(_content(sample) if self._content else {}),
         }
         for index, evaluation in enumerate(evaluations):
@@ -91,15 +101,18 @@ class OTelExporter(Exporter):
         """
         at = int(sample.started_at * 1e9)
         flags = TraceFlags(TraceFlags.SAMPLED)
-        context = SpanContext(exchange.trace_id, int(retrieval.span_id(sample), 16), is_remote=False, trace_flags=flags)
+        context = SpanContext(
+            exchange.trace_id, int(retrieval_spans.span_id(sample), 16), is_remote=False, trace_flags=flags
+        )
         self._spans.on_end(
             ReadableSpan(
                 name="retrieval",
                 context=context,
                 parent=exchange,
                 resource=self._resource,
-                attributes=retrieval.attributes(sample),
-                kind=SpanKind.INTERNAL,
+                instrumentation_scope=self._scope,
+                attributes=retrieval_spans.attributes(sample),
+                kind=SpanKind.CLIENT,
                 start_time=at,
                 end_time=at,
             )
@@ -114,10 +127,12 @@ class OTelExporter(Exporter):
             "gen_ai.evaluation.explanation": result.get("explanation"),
             "gen_ai.response.id": sample.response_id,
             "error.type": evaluation.outcome.error if isinstance(evaluation.outcome, Failed) else None,
+            "gaugeway.evaluation.outcome": result["outcome"],
+            "gaugeway.evaluation.skip_reason": result.get("skip_reason"),
             "gaugeway.evaluation.version": evaluation.version,
             "gaugeway.evaluation.judge.model": evaluation.judge,
             "gaugeway.exchange.id": sample.id,
-            **retrieval.conversation_of(sample),
+            **retrieval_spans.origin_of(sample),
         }
         self._logger.emit(
             timestamp=now,
@@ -128,19 +143,29 @@ class OTelExporter(Exporter):
         )
 
     def _result(self, evaluation: Evaluation) -> dict[str, Any]:
+        result: dict[str, Any] = {"name": evaluation.metric}
         match evaluation.outcome:
             case Score(value, reason):
-                result: dict[str, Any] = {"name": evaluation.metric, "score": value, "label": "scored"}
-                return result | ({"explanation": reason} if self._content and reason else {})
+                result |= {"score": value, "outcome": "scored"}
+                if (passed := self._passed(evaluation.metric, value)) is not None:
+                    result["label"] = "pass" if passed else "fail"
+                if self._content and reason:
+                    result["explanation"] = reason
             case Skipped(reason):
-                return {"name": evaluation.metric, "label": f"skipped:{reason}"}
+                result |= {"outcome": "skipped", "skip_reason": reason}
             case Failed(error):
-                return {"name": evaluation.metric, "label": f"failed:{error}"}
+                result |= {"outcome": "failed", "error": error}
+        return result
+
+    def _passed(self, metric: str, value: float) -> bool | None:
+        """Return whether a score meets its metric's threshold; None without one."""
+        found = self._passes.get(metric)
+        return None if found is None else meets(value, *found)
 
 
 def _content(sample: Sample) -> dict[str, str]:
     texts = {"input.value": sample.question or "", "output.value": sample.response}
-    return {key: retrieval.cut(text) for key, text in texts.items() if text}
+    return {key: retrieval_spans.cut(text) for key, text in texts.items() if text}
 
 
 def _span_context(sample: Sample) -> SpanContext | None:

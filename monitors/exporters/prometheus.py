@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from monitors.exporters import Exporter
+from monitors.exporters import Exporter, meets
 from monitors.exporters.instruments import Instruments
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 
@@ -35,6 +35,4 @@ class PrometheusExporter(Exporter):
                     instruments.evaluations.labels(metric, "failed", error).inc()
 
     def _verdict(self, metric: str, value: float) -> str:
-        threshold, lower_is_better = self._passes.get(metric, (0.5, False))
-        passed = value <= threshold if lower_is_better else value >= threshold
-        return "pass" if passed else "fail"
+        return "pass" if meets(value, *self._passes.get(metric, (0.5, False))) else "fail"

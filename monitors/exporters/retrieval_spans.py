@@ -17,15 +17,20 @@ def span_id(sample: Sample) -> str:
 
 
 def attributes(sample: Sample) -> dict[str, Any]:
-    """Return the span's attributes: GenAI's and OpenInference's. Texts are cut at `LONGEST` characters."""
+    """Return the span's attributes: GenAI's and OpenInference's. Texts are cut at `LONGEST` characters.
+
+    `gen_ai.retrieval.top_k` is the number of passages found: how many the app asked for is not known.
+    """
     found: dict[str, Any] = {
         "gen_ai.operation.name": "retrieval",
         "openinference.span.kind": "RETRIEVER",
         "gaugeway.exchange.id": sample.id,
         "gaugeway.app": sample.app,
         "gaugeway.context.source": sample.context_source,
-        **conversation_of(sample),
+        **origin_of(sample),
     }
+    if sample.contexts:
+        found["gen_ai.retrieval.top_k"] = len(sample.contexts)
     if sample.question:
         found["gen_ai.retrieval.query.text"] = found["input.value"] = cut(sample.question)
         found["input.mime_type"] = "text/plain"
@@ -42,10 +47,16 @@ def attributes(sample: Sample) -> dict[str, Any]:
     return found
 
 
-def conversation_of(sample: Sample) -> dict[str, str]:
-    """Return the conversation's id: the session that the app names, else the conversation that was found."""
-    name = sample.session or sample.conversation
-    return {"gen_ai.conversation.id": name} if name else {}
+def origin_of(sample: Sample) -> dict[str, str]:
+    """Return what an exchange came from: conversation and version of the prompt.
+
+    The conversation is the session that the app names, else the conversation that was found.
+    """
+    named = {
+        "gen_ai.conversation.id": sample.session or sample.conversation,
+        "gen_ai.prompt.version": sample.prompt,
+    }
+    return {key: value for key, value in named.items() if value}
 
 
 def cut(text: str) -> str:

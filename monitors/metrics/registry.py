@@ -193,7 +193,7 @@ class _Builder:
         """Return what was collected."""
         if self._given["judge"] is None:
             names = ", ".join(one.metric.name for one in self._enabled) or "no metric"
-            self._notes.insert(0, f"no judge configured: only {names} runs")
+            self._notes.insert(0, f"no judge configured (--judge MODEL or [judge]): only {names} runs")
         return Draft(
             catalogue=Catalogue(enabled=tuple(self._enabled), notes=tuple(self._notes)),
             names=tuple(self._names),

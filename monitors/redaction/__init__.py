@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import regex
 
-from monitors.records import CaptureInfo, Context, Sample, Supplement
+from monitors.records import CaptureInfo, Context, Sample, Supplement, ToolCall
 from monitors.redaction.phones import phones
 from monitors.redaction.pii import addresses, cards, emails, ibans
 from monitors.redaction.secrets import secrets
@@ -115,9 +115,7 @@ class Redactor:
             context_key=self._optional(sample.context_key),
             capture=None if sample.capture is None else self._capture(sample.capture),
             history=tuple(replace(one, text=self.redact(one.text)) for one in sample.history),
-            calls=tuple(
-                replace(one, name=self.redact(one.name), arguments=self.redact(one.arguments)) for one in sample.calls
-            ),
+            calls=self._calls(sample.calls),
         )
 
     def redact_supplement(self, supplement: Supplement) -> Supplement:
@@ -130,6 +128,7 @@ class Redactor:
             reference=self._optional(supplement.reference),
             label=self._optional(supplement.label),
             comment=self._optional(supplement.comment),
+            calls=None if supplement.calls is None else self._calls(supplement.calls),
         )
 
     def without_content(self, sample: Sample) -> Sample:
@@ -145,7 +144,7 @@ class Redactor:
             reference=self._digest(sample.reference),
             capture=None if sample.capture is None else _without_words(sample.capture),
             history=(),
-            calls=tuple(replace(one, arguments="") for one in sample.calls),
+            calls=_without_arguments(sample.calls),
         )
 
     def supplement_without_content(self, supplement: Supplement) -> Supplement:
@@ -159,10 +158,14 @@ class Redactor:
             else tuple(replace(one, text=self._digest(one.text) or "") for one in contexts),
             reference=self._digest(supplement.reference),
             comment=self._digest(supplement.comment),
+            calls=None if supplement.calls is None else _without_arguments(supplement.calls),
         )
 
     def _optional(self, text: str | None) -> str | None:
         return None if text is None else self.redact(text)
+
+    def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        return tuple(replace(one, name=self.redact(one.name), arguments=self.redact(one.arguments)) for one in calls)
 
     def _contexts(self, contexts: tuple[Context, ...]) -> tuple[Context, ...]:
         return tuple(
@@ -209,6 +212,10 @@ class Redactor:
 
 def _key_of(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _without_arguments(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    return tuple(replace(one, arguments="") for one in calls)
 
 
 def _without_words(capture: CaptureInfo) -> CaptureInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -129,8 +129,11 @@ def size(supplement: Supplement) -> int:
     6
     """
     texts = (supplement.question, supplement.reference, supplement.comment, supplement.label)
-    contexts = supplement.contexts or ()
-    return sum(map(_size, texts)) + sum(_size(one.text) + _size(one.id) + _size(one.source) for one in contexts)
+    contexts, calls = supplement.contexts or (), supplement.calls or ()
+    called = sum(_size(one.name) + _size(one.arguments) for one in calls)
+    return (
+        sum(map(_size, texts)) + called + sum(_size(one.text) + _size(one.id) + _size(one.source) for one in contexts)
+    )
 
 
 def _size(text: str | None) -> int:
@@ -185,10 +188,10 @@ def bounded_usage(usage: Usage | None) -> Usage | None:
     """Return a usage without counts that cannot be."""
     if usage is None:
         return None
-    counts = usage.input_tokens, usage.output_tokens, usage.cached_tokens
-    if all(one is None or 0 <= one <= MAX_TOKENS for one in counts):
+    counts = {one.name: getattr(usage, one.name) for one in fields(Usage)}
+    if all(one is None or 0 <= one <= MAX_TOKENS for one in counts.values()):
         return usage
-    return Usage(**dict(zip(("input_tokens", "output_tokens", "cached_tokens"), map(token_count, counts), strict=True)))
+    return Usage(**{name: token_count(count) for name, count in counts.items()})
 
 
 def bounded_passages(contexts: tuple[Context, ...]) -> tuple[Context, ...]:
@@ -347,4 +350,5 @@ def bounded_supplement(supplement: Supplement) -> Supplement:
         trace_id=optional_name(supplement.trace_id),
         label=optional_name(supplement.label),
         contexts=None if supplement.contexts is None else bounded_passages(supplement.contexts),
+        calls=None if supplement.calls is None else bounded_calls(supplement.calls),
     )

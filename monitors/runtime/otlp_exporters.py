@@ -1,11 +1,13 @@
-"""OTLP exporters, behind the extra `otlp`: imported only when an endpoint is configured."""
+"""The source of what is exported over OpenTelemetry, and the OTLP exporters (extra `otlp`), imported when used."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from monitors.runtime.replies import MAX_RECEIPT_BYTES
@@ -14,10 +16,32 @@ from monitors.runtime.settings import ConfigError
 if TYPE_CHECKING:
     import requests
     from opentelemetry.sdk._logs.export import LogRecordExporter
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
 
+SCOPE = "gaugeway"
+SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
+"""Of the conventions that the attributes follow: `schema_url` in semantic-conventions-genai, model/manifest.yaml."""
 _CREDENTIALS = ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_", "CREDENTIAL_PROVIDER")
 _MISSING = "telemetry.otlp_endpoint: needs the extra `otlp` (pip install 'gaugeway[otlp]')"
+
+
+def scope_version() -> str:
+    """Return the version of the instrumentation scope: the release."""
+    return version("gaugeway")
+
+
+def resource(default_name: str, service_name: str | None = None) -> Resource:
+    """Return what all telemetry of a process carries.
+
+    The name is `service_name`, else OTEL_SERVICE_NAME, else `service.name` in OTEL_RESOURCE_ATTRIBUTES, else the
+    default; the other attributes of that variable are added.
+    """
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415 - only with telemetry on
+
+    found = OTELResourceDetector().detect().attributes.get("service.name")
+    name = service_name or (found if isinstance(found, str) else None) or default_name
+    return Resource.create({"service.name": name})
 
 
 def span_exporter(endpoint: str, headers: Mapping[str, str] | None = None) -> SpanExporter:
@@ -26,6 +50,7 @@ def span_exporter(endpoint: str, headers: Mapping[str, str] | None = None) -> Sp
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError([_MISSING]) from error
+    _keep_headers_out_of_logs()
     return OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", headers=_lower(headers), session=_session())
 
 
@@ -35,6 +60,7 @@ def log_exporter(endpoint: str, headers: Mapping[str, str] | None = None) -> Log
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError([_MISSING]) from error
+    _keep_headers_out_of_logs()
     return OTLPLogExporter(endpoint=f"{endpoint.rstrip('/')}/v1/logs", headers=_lower(headers), session=_session())
 
 
@@ -43,6 +69,16 @@ async def shut_down(shutdown: Callable[[], object], timeout_s: float = 3.0) -> N
     thread = threading.Thread(target=shutdown, name="telemetry shutdown", daemon=True)
     thread.start()
     await asyncio.to_thread(thread.join, timeout_s)
+
+
+def _keep_headers_out_of_logs() -> None:
+    """The SDK quotes what it cannot read in OTEL_EXPORTER_OTLP_HEADERS, and that may be a key."""
+    logging.getLogger("opentelemetry.util.re").addFilter(_without_header)  # the same filter is added once
+
+
+def _without_header(record: logging.LogRecord) -> bool:
+    record.msg, record.args = "OTEL_EXPORTER_OTLP_HEADERS: ignoring what is not of the form name=value,name=value", ()
+    return True
 
 
 def _session() -> requests.Session | None:

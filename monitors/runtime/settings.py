@@ -134,6 +134,11 @@ def resolve(path: Path) -> bytes:
     return pack(text, live.found)
 
 
+def environment() -> Mapping[str, str]:
+    """Return this process's environment, for variables with standard names that work without being named in a file."""
+    return os.environ  # noqa: TID251 - the configuration's other look at it
+
+
 def _text_of(path: Path) -> tuple[str, Lookup | None]:
     try:
         content, lookup = unpack(path.read_bytes())
@@ -165,6 +170,27 @@ def overlay(raw: Mapping[str, Any], table: str, values: Mapping[str, Any]) -> di
     """Return `raw` with these values laid over one of its tables; other types stay, for `convert` to report."""
     below = raw.get(table, {})
     return {**raw, table: {**below, **values} if isinstance(below, dict) else below}
+
+
+def overlay_judge(raw: Mapping[str, Any], model: str | None, base_url: str | None) -> dict[str, Any]:
+    """Return `raw` with the judge of the command line: `--judge` and `--judge-url`.
+
+    Without an address the judge is the one of `[judge]`, else the first upstream. Its key is that of `[judge]`, else
+    OPENAI_API_KEY of the environment.
+    """
+    if model is None and base_url is None:
+        return dict(raw)
+    judge, upstreams = raw.get("judge", {}), raw.get("upstreams")
+    given: dict[str, Any] = {} if model is None else {"model": model}
+    if base_url is not None:
+        given["base_url"] = base_url
+    elif isinstance(judge, dict) and "base_url" not in judge and isinstance(upstreams, list) and upstreams:
+        first = upstreams[0]
+        given |= {"base_url": first["base_url"]} if isinstance(first, dict) and "base_url" in first else {}
+    key = os.environ.get("OPENAI_API_KEY")  # noqa: TID251 - the configuration reads it
+    if key and isinstance(judge, dict) and "api_key" not in judge:
+        given["api_key"] = key
+    return overlay(raw, "judge", given)
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:

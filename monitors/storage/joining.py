@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from monitors.records import Context, Sample, Supplement
+from monitors.records import Context, Sample, Supplement, ToolCall
 from monitors.runtime import bounds
 
 SOURCES = {"contexts": "contexts_api", "feedback": "feedback", "spans": "spans"}
@@ -14,6 +14,9 @@ SOURCES = {"contexts": "contexts_api", "feedback": "feedback", "spans": "spans"}
 
 SETTLE_S = 6.0
 """OpenTelemetry's batch processors export every 5 s: by then the spans of a trace that ended together are here."""
+
+CLOCKS_S = 0.05
+"""What the clocks of an app and the gateway may differ by: a tool that ended so much later still counts as before."""
 
 _EXPLICIT = "explicit"
 _RANK = {_EXPLICIT: 0, "contexts_api": 1, "feedback": 2, "spans": 3}
@@ -72,7 +75,8 @@ def join(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
     extractor recognised a retrieval at all: what stood in the request is what the model saw. The contexts request's
     question goes with its contexts, because most chats have some last turn, and a guess must not beat the app. Every
     other question and reference fills a gap only, and the first one to come stays, in whatever order they are read.
-    The contexts of all supplements together stay within `monitors.runtime.bounds`; the rest is left out.
+    The contexts of all supplements together stay within `monitors.runtime.bounds`; the rest is left out. Spans of tools
+    and agents that ended before the exchange began are the calls of an answer that shows none.
     """
     permitted = (one for one in supplements if may_join(one, sample))
     ours = sorted(permitted, key=lambda one: (one.received_at, one.id))
@@ -81,6 +85,7 @@ def join(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
         joined,
         question=joined.question or _first(one.question for one in ours),
         reference=joined.reference or _first(one.reference for one in ours),
+        calls=joined.calls or _calls(joined, ours),
     )
 
 
@@ -100,6 +105,7 @@ def completes(new: Sample, old: Sample) -> bool:
         new,
         question=old.question,
         reference=old.reference,
+        calls=old.calls,
         conversation=old.conversation,
         turn=old.turn,
         hop=old.hop,
@@ -109,6 +115,8 @@ def completes(new: Sample, old: Sample) -> bool:
     if replace(apart, contexts=old.contexts, context_source=old.context_source) != old:
         return False
     if old.contexts and (new.contexts, new.context_source) != (old.contexts, old.context_source):
+        return False
+    if old.calls not in ((), new.calls):
         return False
     return old.question in (None, "", new.question) and old.reference in (None, "", new.reference)
 
@@ -168,7 +176,7 @@ class WaitingRoom:
         released = []
         for one in supplements:
             address = address_of(one)
-            if address is None or one.contexts is None:
+            if address is None or (one.contexts is None and one.calls is None):
                 continue
             for sample_id in sorted(self._ids.get(address, ())):
                 waiting = self._waiting[sample_id]
@@ -215,6 +223,21 @@ def _with_contexts(sample: Sample, supplements: Sequence[Supplement]) -> Sample:
             question=question or sample.question,
         )
     return sample
+
+
+def _calls(sample: Sample, supplements: Sequence[Supplement]) -> tuple[ToolCall, ...]:
+    """Return the tools and agents of the trace that had ended when the request of an answer was made, in their order.
+
+    An agent that still runs is the one that asks. An answer whose request holds the results of tools gets the calls of
+    the exchanges before (`monitors.evaluation.turns`).
+    """
+    within_turn = sample.links.within_turn if sample.links is not None else (sample.hop or 1) > 1
+    if sample.skip_reason is not None or within_turn:
+        return ()
+    # Half of the exchange at most: an agent that asks for its answer ends after all of it.
+    latest = sample.started_at + min(CLOCKS_S, (sample.duration_s or 0.0) / 2)
+    before = (one for one in supplements if one.ended_at is not None and one.ended_at <= latest)
+    return tuple(call for one in before for call in one.calls or ())[-bounds.MAX_CALLS :]
 
 
 def _may_replace(source: str, there: str) -> bool:

@@ -183,7 +183,7 @@ class Traffic:
         return answer.raise_for_status()
 
     def _beside(self) -> None:
-        """No contexts, contexts by key, feedback, and a retriever's span."""
+        """No contexts, contexts by key, feedback, and the span of a tool that retrieves."""
         bare = {"model": "first", "messages": [{"role": "user", "content": "How many moons has Mars?"}]}
         answer = self._post("/chat/completions", bare)
         traffic = f"http://127.0.0.1:{self._running.port}/gaugeway/v1"
@@ -191,6 +191,7 @@ class Traffic:
         self._client.post(f"{traffic}/feedback", json=feedback).raise_for_status()
         self._client.post(f"{traffic}/contexts", json={"key": "k", "contexts": [PASSAGE]}).raise_for_status()
         attributes = {"openinference.span.kind": "RETRIEVER", "retrieval.documents.0.document.content": PASSAGE}
+        attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
         span = {
             "traceId": SPANS,
             "spanId": "b7ad6b7169203331",

@@ -77,6 +77,27 @@ def test_every_rule_of_the_linter_finds_what_it_is_for(rule):
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
+def test_every_panel_says_what_to_do_or_that_all_is_well_where_there_is_no_data(name):
+    board, missing = DASHBOARDS[name], generator.build.BOARDS[name]().missing
+    shown = {panel["title"]: panel["fieldConfig"]["defaults"].get("noValue", "") for panel in panels(board)}
+    assert [title for title, text in shown.items() if not text or "no data" in text.lower()] == []
+    rows = {row["title"] for row in board["panels"] if row["type"] == "row"}
+    places = {part for key in missing for part in key.split("/")}
+    assert places <= {*shown, *rows}, "of a panel or row that is not there"
+    tiles = {panel["title"] for panel in panels(board) if panel["type"] == "stat"}
+    assert [title for title in tiles if len(shown[title]) > 24] == [], "too long for a tile"
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_scores_have_the_unit_that_they_have_on_the_operators_page(name):
+    ours = ("gaugeway_quality_mean", "gaugeway_quality_corrected_mean", "gaugeway_score_sum", "gaugeway_score_bucket")
+    for panel, target in targets(DASHBOARDS[name]):
+        if target["expr"].startswith(ours) or any(f"({one}" in target["expr"] for one in ours):
+            defaults = panel["fieldConfig"]["defaults"]
+            assert (defaults["unit"], defaults.get("decimals")) == ("none", 3), panel["title"]
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_every_variable_is_used_and_none_is_unknown(name):
     board = DASHBOARDS[name]
     text = json.dumps([board["panels"], board["annotations"], [text_of(one) for one in variables(board, "query")]])

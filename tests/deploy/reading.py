@@ -13,7 +13,7 @@ import yaml
 from gateway.cli import main as cli
 from gateway.config import Config, load
 from monitors import app
-from monitors.config import load as load_monitors
+from monitors.config_loading import load as load_monitors
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -17,7 +17,7 @@ from gateway.contexts.explicit import ExplicitError, from_body_key
 from gateway.http import sse
 from gateway.http.sse_events import Events
 from gateway.proxy.stream_usage import HideUsage
-from monitors import config as monitors_config
+from monitors import config_loading as monitors_config
 from monitors.alerting.delivery import Delivery
 from monitors.api.alerts import alert_handlers
 from monitors.api.openapi import document

@@ -4,12 +4,14 @@ import contextlib
 import gzip
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 
 import httpx
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.demo.model import Model, serve
+from monitors.runtime.otlp_exporters import SCHEMA_URL
 from tests.support.product import product
 
 CONFIG = """
@@ -36,6 +38,9 @@ class Collector:
     def __init__(self):
         self.spans = []
         self.events = []
+        self.scopes = []
+        self.resources = []
+        self.headers = []
         self.raw = b""
         collector = self
 
@@ -44,6 +49,7 @@ class Collector:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
+                collector.headers.append(self.headers)
                 collector.take(self.path, body)
                 self.send_response(200)
                 self.send_header("content-length", "0")
@@ -59,11 +65,15 @@ class Collector:
     def take(self, path, body):
         self.raw += body
         if path == "/v1/traces":
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                self.spans += [span for scope in resource.scope_spans for span in scope.spans]
+            found = ExportTraceServiceRequest.FromString(body).resource_spans
+            scopes = [scope for resource in found for scope in resource.scope_spans]
+            self.spans += [span for scope in scopes for span in scope.spans]
         else:
-            for resource in ExportLogsServiceRequest.FromString(body).resource_logs:
-                self.events += [record for scope in resource.scope_logs for record in scope.log_records]
+            found = ExportLogsServiceRequest.FromString(body).resource_logs
+            scopes = [scope for resource in found for scope in resource.scope_logs]
+            self.events += [record for scope in scopes for record in scope.log_records]
+        self.resources += [attributes(one.resource) for one in found]
+        self.scopes += [(one.scope.name, one.scope.version, one.schema_url) for one in scopes]
 
     def close(self):
         self._server.shutdown()
@@ -82,14 +92,17 @@ def attributes(one):
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in one.attributes}
 
 
-def ask(running, **headers):
+def ask(running, instructions=None, **headers):
     return httpx.post(
         f"{running.base_url}/chat/completions",
         headers=headers,
         json={
             "model": "m",
             "temperature": 0.5,
-            "messages": [{"role": "user", "content": f"How many moons has Mars? {SECRET}"}],
+            "messages": [
+                *([instructions] if instructions else []),
+                {"role": "user", "content": f"How many moons has Mars? {SECRET}"},
+            ],
             "gaugeway": {"contexts": [f"Mars has two moons. {SECRET}."], "app": "shop"},
         },
     ).raise_for_status()
@@ -139,7 +152,88 @@ def test_spans_links_and_events_join_the_apps_trace(tmp_path):
     score = attributes(named["faithfulness"])
     assert 0.0 <= score["gen_ai.evaluation.score.value"] <= 1.0
     assert score["gaugeway.evaluation.judge.model"] == "judge-1"
+    assert score["gen_ai.evaluation.score.label"] == (
+        "pass" if score["gen_ai.evaluation.score.value"] >= 0.7 else "fail"
+    )
+    assert score["gaugeway.evaluation.outcome"] == "scored"
     assert b"secret" not in collector.raw.lower()
+    assert set(collector.scopes) == {("gaugeway", version("gaugeway"), SCHEMA_URL)}
+    assert {one["service.name"] for one in collector.resources} == {"gaugeway-gateway", "gaugeway-monitors"}
+
+
+def test_conversation_prompt_and_provider_are_named_and_a_session_is_redacted(tmp_path):
+    model = Model()
+    config = CONFIG.replace("[judge]", 'provider = "vllm"\n\n[capture]\nredact = ["email"]\n\n[judge]', 1)
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(serve(model))
+        collector = stack.enter_context(contextlib.closing(Collector()))
+        running = stack.enter_context(product(tmp_path, config.format(url=url, collector=collector.url)))
+        instructions = {"role": "system", "content": "You know the planets."}
+        for extra in ({}, {"x-gaugeway-capture": "off"}):
+            ask(running, instructions=instructions, **{"x-session-id": "anna@example.com", **extra})
+        running.until(
+            lambda: running.value(running.monitors, "gaugeway_evaluations_total", metric="faithfulness") == 1,
+            60,
+            what="one is scored",
+        )
+        running.stop()
+    captured, off = sorted(
+        (one for one in collector.spans if one.name == "chat m"), key=lambda one: one.start_time_unix_nano
+    )
+    found = attributes(captured)
+    assert found["gen_ai.provider.name"] == found["llm.provider"] == "vllm"
+    assert found["gen_ai.conversation.id"] == found["session.id"]
+    assert found["gen_ai.conversation.id"].startswith("[EMAIL_")
+    assert len(found["gen_ai.prompt.version"]) == 12
+    evaluation = attributes(next(one for one in collector.spans if one.name == "evaluation shop"))
+    for name in ("gen_ai.conversation.id", "gen_ai.prompt.version"):
+        assert {evaluation[name], *(attributes(one)[name] for one in collector.events)} == {found[name]}
+    assert not {"gen_ai.conversation.id", "session.id", "gen_ai.prompt.version"} & set(attributes(off))
+    assert b"anna" not in collector.raw
+
+
+def test_without_a_table_the_environment_says_where_to_export_and_as_what(tmp_path, monkeypatch):
+    """OTEL_SERVICE_NAME beats OTEL_RESOURCE_ATTRIBUTES, and headers are sent but never logged."""
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(serve(Model()))
+        collector = stack.enter_context(contextlib.closing(Collector()))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{collector.url}/")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-collector-key=s3cr3t%20key,torn s3cr3t")
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "shop-gateway")
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,deployment.environment.name=staging")
+        config = CONFIG.partition("[telemetry]")[0].format(url=url)
+        running = stack.enter_context(product(tmp_path, config))
+        ask(running)
+        running.until(
+            lambda: running.value(running.monitors, "gaugeway_evaluations_total", metric="faithfulness") == 1,
+            60,
+            what="it is scored",
+        )
+        running.stop()
+    assert {span.name for span in collector.spans} == {"chat m", "evaluation shop"}
+    assert collector.events
+    assert {one["service.name"] for one in collector.resources} == {"shop-gateway"}
+    assert {one["deployment.environment.name"] for one in collector.resources} == {"staging"}
+    assert {one["x-collector-key"] for one in collector.headers} == {"s3cr3t key"}
+    assert "OTEL_EXPORTER_OTLP_HEADERS: ignoring" in running.log.read_text()
+    assert "s3cr3t" not in running.log.read_text()
+
+
+def test_the_configuration_beats_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=of-the-environment")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "of-the-environment")
+    more = 'service_name = "of-the-file"\notlp_headers = {{ x-key = "of-the-file" }}\n'
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(serve(Model()))
+        collector = stack.enter_context(contextlib.closing(Collector()))
+        config = (CONFIG + more).format(url=url, collector=collector.url)
+        running = stack.enter_context(product(tmp_path, config, command="gateway"))
+        ask(running)
+        running.stop()
+    assert [span.name for span in collector.spans] == ["chat m"]
+    assert [one["service.name"] for one in collector.resources] == ["of-the-file"]
+    assert [one["x-key"] for one in collector.headers] == ["of-the-file"]
 
 
 def test_an_unsampled_trace_gets_no_span_of_ours_but_its_evaluation(tmp_path):

@@ -13,10 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from monitors.alerting.engine import AlertEngine
 from monitors.app import check
-from monitors.config import Alerts, Config, Rule, Shared, admin_problems, join_problems, load
+from monitors.config import Alerts, Config, Rule, Shared
 from monitors.config import Judge as JudgeTable
 from monitors.config import Monitors as MonitorsTable
 from monitors.config import Queue as QueueTable
+from monitors.config_loading import admin_problems, join_problems, load
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import Catalogue

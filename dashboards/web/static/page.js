@@ -16,13 +16,52 @@ function busy(part) {
   return part.contains(here) && here.matches("input, select, textarea, button");
 }
 
-function put(part, fresh) {
-  const opened = [...part.querySelectorAll("details")].map((one) => one.open);
-  const focus = part.contains(document.activeElement) ? document.activeElement.id || document.activeElement.getAttribute("href") : null;
-  part.replaceWith(fresh);
-  [...fresh.querySelectorAll("details")].forEach((one, index) => { if (opened[index]) one.open = true; });
-  if (focus) [...fresh.querySelectorAll("a, [id]")].find((one) => one.id === focus || one.getAttribute("href") === focus)?.focus();
+// Changes only what differs, so that scroll positions, selected text and open details stay.
+function patch(shown, fresh) {
+  if (shown.isEqualNode(fresh)) return;
+  if (shown.nodeType !== fresh.nodeType || shown.nodeName !== fresh.nodeName || shown.id !== fresh.id) {
+    shown.replaceWith(document.importNode(fresh, true));
+    return;
+  }
+  if (shown.nodeType !== Node.ELEMENT_NODE) {
+    if (shown.data !== fresh.data) shown.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...shown.attributes]) {
+    if (!fresh.hasAttribute(name) && name !== "open") shown.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (shown.getAttribute(name) !== value && name !== "open") shown.setAttribute(name, value);
+  }
+  const old = [...shown.childNodes];
+  const young = [...fresh.childNodes];
+  young.forEach((one, index) => (old[index] ? patch(old[index], one) : shown.append(document.importNode(one, true))));
+  old.slice(young.length).forEach((one) => one.remove());
 }
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+let ahead_ms = 0;
+
+// The clock here may differ from the server's.
+function setClock() {
+  const read = Date.parse(document.querySelector("footer time")?.dateTime);
+  if (!Number.isNaN(read)) ahead_ms = Date.now() - read;
+}
+
+function tick() {
+  if (document.hidden) return;
+  for (const words of document.querySelectorAll(".ago")) {
+    const seconds = (Date.now() - ahead_ms - Date.parse(words.previousElementSibling?.dateTime)) / 1000;
+    if (Number.isNaN(seconds)) continue;
+    const unit = UNITS.find(([size]) => Math.abs(seconds) >= size);
+    const apart = unit && `${Math.floor(Math.abs(seconds) / unit[0])} ${unit[1]}`;
+    const said = unit ? (seconds >= 0 ? `(${apart} ago)` : `(in ${apart})`) : "(just now)";
+    if (words.textContent !== said) words.textContent = said;
+  }
+}
+
+setClock();
+setInterval(tick, 1000);
 
 async function refresh() {
   if (fetching || document.hidden) return;
@@ -36,11 +75,15 @@ async function refresh() {
     for (const part of document.querySelectorAll("[data-live]")) {
       const fresh = page.getElementById(part.id);
       const wanted = part.dataset.live.split(" ").some((one) => names.has(one));
-      if (wanted && fresh && !busy(part) && fresh.outerHTML !== part.outerHTML) put(part, document.importNode(fresh, true));
+      if (wanted && fresh && !busy(part)) patch(part, fresh);
     }
     const read = page.querySelector("footer time");
     const shown = document.querySelector("footer time");
-    if (read && shown) shown.replaceWith(document.importNode(read, true));
+    if (read && shown) {
+      shown.replaceWith(document.importNode(read, true));
+      setClock();
+      tick();
+    }
   } catch {
     say("Not up to date: the server did not respond.");
   } finally {

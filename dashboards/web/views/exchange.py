@@ -176,6 +176,11 @@ def is_hashed(sample: Sample) -> bool:
     return bool(given) and all(text.startswith(HASHED) for text in given)
 
 
+def _title(sample: Sample) -> str:
+    """Name the tab: by the question, which tells tabs apart."""
+    return _short(" ".join((sample.question or "").split())) or f"Exchange {sample.id[:8]}"
+
+
 def exchange_handlers(site: Site) -> list[Any]:
     """The handlers of `/exchanges/{id}`."""
     store = site.insight.store
@@ -205,7 +210,7 @@ def exchange_handlers(site: Site) -> list[Any]:
         return site.render(
             request,
             "exchange.html",
-            title="Exchange",
+            title=_title(sample),
             sample=sample,
             question=(sample.question or "")[: MOST if everything else SHOWN],
             standalone=standalone_of(sample, evaluations),

@@ -63,12 +63,15 @@ def open_notifiers(config: Shared) -> dict[str, Notifier]:
 
 def runbook_url(config: Shared) -> str:
     """Return the runbook link for alerts: as configured, else the page's, at its public URL or listen address."""
-    if config.alerts.runbook_url:
-        return config.alerts.runbook_url
+    return config.alerts.runbook_url or f"{page_url(config)}/runbook"
+
+
+def page_url(config: Shared) -> str:
+    """Return the address of the operator's page: as configured, else the one listened on."""
     monitors = config.monitors
     host = socket.gethostname() if monitors.host in WILDCARDS else monitors.host
     host = f"[{host}]" if ":" in host else host
-    return f"{(monitors.public_url or f'http://{host}:{monitors.port}').rstrip('/')}/runbook"
+    return (monitors.public_url or f"http://{host}:{monitors.port}").rstrip("/")
 
 
 def _route(settings: Settings) -> Route:

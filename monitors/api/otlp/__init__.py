@@ -1,4 +1,4 @@
-"""OTLP receiver: turns an app's retriever spans into supplements of its exchanges."""
+"""OTLP receiver: turns an app's spans of retrievers, tools and agents into supplements of its exchanges."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """The parts of a span that are used. `started_ns` is Unix time in nanoseconds; ids are lower-case hex."""
+    """The parts of a span that are used. Times are Unix time in nanoseconds, 0 if not known; ids are lower-case hex."""
 
     trace_id: str
     span_id: str
     started_ns: int
+    ended_ns: int = 0
     attributes: dict[str, Any]
     events: tuple[tuple[str, dict[str, Any]], ...] = ()
 

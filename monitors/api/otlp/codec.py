@@ -62,6 +62,7 @@ class _Span(msgspec.Struct, rename="camel"):
     trace_id: str = ""
     span_id: str = ""
     start_time_unix_nano: int | str = 0
+    end_time_unix_nano: int | str = 0
     attributes: list[_KeyValue] = []
     events: list[_Event] = []
 
@@ -155,7 +156,7 @@ def _from_protobuf(body: bytes) -> Decoded:
         _span(
             span.trace_id.hex(),
             span.span_id.hex(),
-            span.start_time_unix_nano,
+            (span.start_time_unix_nano, span.end_time_unix_nano),
             _pairs(span.attributes),
             tuple((event.name, _pairs(event.attributes)) for event in span.events),
         )
@@ -172,7 +173,7 @@ def _from_json(body: bytes) -> Decoded:
             _span(
                 span.trace_id.lower(),
                 span.span_id.lower(),
-                int(span.start_time_unix_nano),
+                (int(span.start_time_unix_nano), int(span.end_time_unix_nano)),
                 _json_pairs(span.attributes),
                 tuple((event.name, _json_pairs(event.attributes)) for event in span.events),
             )
@@ -191,13 +192,20 @@ def _gather(spans: Iterable[Span | None]) -> Decoded:
 
 
 def _span(
-    trace_id: str, span_id: str, started_ns: int, attributes: dict[str, Any], events: tuple[Any, ...]
+    trace_id: str, span_id: str, times_ns: tuple[int, int], attributes: dict[str, Any], events: tuple[Any, ...]
 ) -> Span | None:
     """The span; None if its ids are not valid OTLP."""
     if not (_TRACE_ID.fullmatch(trace_id) and _SPAN_ID.fullmatch(span_id) and int(trace_id, 16) and int(span_id, 16)):
         return None
-    started_ns = started_ns if 0 <= started_ns < _END_OF_TIME else 0
-    return Span(trace_id=trace_id, span_id=span_id, started_ns=started_ns, attributes=attributes, events=events)
+    started_ns, ended_ns = (time_ns if 0 <= time_ns < _END_OF_TIME else 0 for time_ns in times_ns)
+    return Span(
+        trace_id=trace_id,
+        span_id=span_id,
+        started_ns=started_ns,
+        ended_ns=ended_ns,
+        attributes=attributes,
+        events=events,
+    )
 
 
 def _pairs(pairs: Iterable[KeyValue]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -42,11 +43,10 @@ def conventions_of(span: Span) -> list[str]:
     return [convention for convention, seen in signs.items() if seen]
 
 
-def supplement(span: Span, conventions: Sequence[str], now: float) -> tuple[str, Supplement]:
+def retrieved(span: Span, conventions: Sequence[str], now: float) -> tuple[str, Supplement]:
     """Return what a retriever's span found, and the first of its `conventions` that tells it.
 
-    It counts as received when it started, so that several of one trace stay in order; a clock that is a day ahead, or
-    at zero, is not believed. Raises NoTextError, and ValueError for documents that are no documents.
+    Raises NoTextError, and ValueError for documents that are no documents.
     """
     for convention in conventions:
         try:
@@ -55,17 +55,26 @@ def supplement(span: Span, conventions: Sequence[str], now: float) -> tuple[str,
             if convention == conventions[-1]:
                 raise
             continue
-        started = span.started_ns / 1e9
-        found = Supplement(
-            id=f"span-{span.trace_id}-{span.span_id}",
-            received_at=started if 0.0 < started < now + _DAY_S else now,
-            source="spans",
-            trace_id=span.trace_id,
-            question=None if question == _REDACTED else question,
-            contexts=contexts,
-        )
-        return convention, shed(found)
+        question = None if question == _REDACTED else question
+        return convention, shed(replace(blank(span, now), question=question, contexts=contexts))
     raise ValueError("no convention is known")
+
+
+def blank(span: Span, now: float) -> Supplement:
+    """Return the supplement of a span without what it says.
+
+    It counts as received when it started, so that several of one trace stay in order; a clock that is a day ahead, or
+    at zero, is not believed.
+    """
+    started, ended = span.started_ns / 1e9, span.ended_ns / 1e9
+    believed = 0.0 < started < now + _DAY_S
+    return Supplement(
+        id=f"span-{span.trace_id}-{span.span_id}",
+        received_at=started if believed else now,
+        source="spans",
+        trace_id=span.trace_id,
+        ended_at=ended if believed and started <= ended < now + _DAY_S else None,
+    )
 
 
 def _found(span: Span, convention: str) -> tuple[str | None, tuple[Context, ...]]:

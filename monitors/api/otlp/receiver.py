@@ -1,4 +1,4 @@
-"""`POST /v1/traces`: accepts OTLP over HTTP and queues retriever spans as supplements."""
+"""`POST /v1/traces`: accepts OTLP over HTTP and queues spans of retrievers, tools and agents as supplements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from litestar.exceptions import HTTPException
 
 from monitors.api.otlp import Decoded
 from monitors.api.otlp import codec as wire
-from monitors.api.otlp.conventions import NoTextError, conventions_of, supplement
+from monitors.api.otlp.agent_steps import operation_of, step_of
+from monitors.api.otlp.conventions import NoTextError, blank, conventions_of, retrieved
 from monitors.records import Supplement
 from monitors.storage.engines.failures import refused
 
@@ -26,39 +27,56 @@ MAX_PLAIN_BYTES = 64 * 1024 * 1024
 _CODINGS = frozenset({"", "identity", "gzip", "deflate"})
 _INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 3, 8, 14
 _RETRY_S = "5"
+_UNREADABLE = "unreadable"
 
 
 class Read(NamedTuple):
-    """Result of one request. `counts` are retriever spans by convention, including `unreadable`."""
+    """Result of one request.
+
+    `counts` are retriever spans by convention, `steps` those of tools and agents by operation; both include
+    `unreadable`.
+    """
 
     supplements: list[Supplement]
     counts: Counter[str]
+    steps: Counter[str]
     rejected: int
     complaint: str
 
 
 def read(decoded: Decoded, now: float) -> Read:
-    """Convert the retriever spans to supplements; all other spans are ignored."""
+    """Convert the spans of retrievers, tools and agents to supplements; all other spans are ignored."""
     found: list[Supplement] = []
     counts: Counter[str] = Counter()
+    steps: Counter[str] = Counter()
     rejected, complaints = decoded.unreadable, ["a span has no valid ids"] if decoded.unreadable else []
     for span in decoded.spans:
-        conventions = conventions_of(span)
-        if not conventions:
-            continue
-        try:
-            convention, one = supplement(span, conventions, now)
-        except ValueError as error:
-            silent = isinstance(error, NoTextError)
-            counts["unreadable"] += 1
-            rejected += not silent
-            hint = "; does the app's tracing leave content out?" if silent else ""
-            complaints.append(f"span {span.span_id} ({', '.join(conventions)}): {error}{hint}")
-        else:
-            counts[convention] += 1
-            found.append(one)
+        one, failed = None, False
+        if conventions := conventions_of(span):
+            try:
+                convention, one = retrieved(span, conventions, now)
+            except ValueError as error:
+                silent = isinstance(error, NoTextError)
+                counts[_UNREADABLE] += 1
+                failed = not silent
+                hint = "; does the app's tracing leave content out?" if silent else ""
+                complaints.append(f"span {span.span_id} ({', '.join(conventions)}): {error}{hint}")
+            else:
+                counts[convention] += 1
+        if (operation := operation_of(span)) is not None:
+            try:
+                step = step_of(span, operation)
+            except ValueError as error:
+                steps[_UNREADABLE] += 1
+                failed = True
+                complaints.append(f"span {span.span_id} ({operation}): {error}")
+            else:
+                steps[operation] += 1
+                one = replace(one or blank(span, now), calls=(step,))
+        rejected += failed and one is None
+        found += [] if one is None else [one]
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
-    return Read(found, counts, rejected, f"{complaints[0]}{more}" if complaints else "")
+    return Read(found, counts, steps, rejected, f"{complaints[0]}{more}" if complaints else "")
 
 
 class _Refused(Exception):
@@ -74,13 +92,15 @@ def receiver(
     supply: Callable[[Sequence[Supplement]], Awaitable[None]],
     *,
     counted: Callable[[str, int], None] = lambda *_: None,
+    counted_steps: Callable[[str, int], None] = lambda *_: None,
     redact: Callable[[Supplement], Supplement] | None = None,
 ) -> Any:
     """Return the handler of `POST /v1/traces`; needs the extra `otlp`, else it raises ConfigError.
 
     `supply` takes the supplements of one request, all or none: while it fails, the exporter is asked to retry.
     With a header `x-gaugeway-app` the spans of a request join exchanges of that app only.
-    `counted` is called with convention and number; `redact` is applied to everything before it is stored.
+    `counted` is called with convention and number, `counted_steps` with operation and number; `redact` is applied to
+    everything before it is stored.
     """
     wire.require_protobuf()
     place = asyncio.Semaphore()
@@ -107,6 +127,8 @@ def receiver(
             return _refusal(content_type, error)
         for convention, count in found.counts.items():
             counted(convention, count)
+        for operation, count in found.steps.items():
+            counted_steps(operation, count)
         return _response(content_type, 200, wire.success(content_type, found.rejected, found.complaint))
 
     return traces
@@ -143,7 +165,7 @@ async def _supplied(supplying: Awaitable[None]) -> None:
     except Exception as error:
         if refused(error):
             raise _Refused(400, _INVALID_ARGUMENT, "the spans hold what cannot be stored") from error
-        _log.warning("the queue rejected retriever spans: %s: %s", type(error).__name__, error)
+        _log.warning("the queue rejected spans: %s: %s", type(error).__name__, error)
         raise _Refused(503, _UNAVAILABLE, "the queue does not take anything; try again later") from error
 
 

@@ -126,9 +126,19 @@ def test_the_token_opens_a_session_that_is_not_the_token(tmp_path):
     assert changed.status_code == 401  # the API's changes take the token itself
 
 
-def test_behind_https_the_cookie_stays_there(tmp_path):
-    answer = run(tmp_path, log_in, token=TOKEN, public_url="https://quality.example")
-    assert "Secure" in answer.headers["set-cookie"]
+def test_behind_https_the_cookie_stays_there_and_on_this_host(tmp_path):
+    async def scenario(w):
+        answer = await log_in(w)
+        name, _, value = answer.headers["set-cookie"].partition(";")[0].partition("=")
+        w.client.cookies.clear()
+        pages = [await w.client.get("/", headers={"cookie": f"{one}={value}"}) for one in (name, COOKIE)]
+        return answer.headers["set-cookie"], [page.status_code for page in pages]
+
+    cookie, pages = run(tmp_path, scenario, token=TOKEN, public_url="https://quality.example")
+    assert cookie.startswith("__Host-gaugeway_session=")
+    assert {"Secure", "Path=/"} <= set(cookie.split("; "))
+    assert "domain" not in cookie.lower()
+    assert pages == [200, 401]  # a cookie that another host of the domain could have set is none
 
 
 def test_who_logs_out_is_out_even_with_the_old_cookie(tmp_path):

@@ -146,3 +146,50 @@ def test_from_a_firing_alert_to_its_worst_answer_in_two_clicks_then_silence_rate
     rows = [json.loads(line) for line in exported.splitlines()]
     assert len(rows) == 90
     assert {row["response"] for row in rows} == {"Two years."}
+
+
+def test_an_update_changes_only_what_differs(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "LOOK_S", 0.2)
+
+    async def some(w):
+        await w.drop(app="first")
+
+    def visit(tab, base, _, soon, w):
+        tab.look(390, "light")
+        tab.open(f"{base}/")
+        until(tab, "document.getElementById('live').textContent === 'Updates automatically.'")
+        until(tab, "document.querySelectorAll('#rows tbody tr').length > 0")
+        tab.run(
+            """
+            window.table = document.querySelector('#rows table');
+            window.scroller = [...document.querySelectorAll('#rows, #rows *')]
+              .find((one) => one.scrollWidth > one.clientWidth + 40);
+            scroller.scrollLeft = 40;
+            getSelection().selectAllChildren(document.querySelector('#rows thead'));
+            """
+        )
+        chosen = tab.run("getSelection().toString()")
+        before = tab.run("document.querySelector('#rows').innerText")
+        soon(w.drop(app="second"))
+        until(tab, "document.querySelector('#rows').innerText.includes('second')")
+        assert tab.run("document.querySelector('#rows').innerText") != before
+        assert tab.run("window.table.isConnected")
+        assert tab.run("window.scroller.scrollLeft") == 40
+        assert tab.run("getSelection().toString()") == chosen != ""
+        assert not tab.complaints
+
+    browse(tmp_path, some, visit)
+
+
+def test_how_long_ago_something_was_goes_on(tmp_path):
+    def visit(tab, base, alert, soon, w):
+        tab.open(f"{base}/alerts/{alert.fingerprint}")
+        until(tab, "document.querySelector('.ago') !== null")
+        moment = "document.querySelector('.ago').previousElementSibling.dateTime"
+        tab.run(f"{moment} = new Date(Date.now() - 4000).toISOString()")
+        until(tab, "/[(]\\d+ s ago[)]/.test(document.querySelector('.ago').textContent)", within_s=10)
+        tab.run(f"{moment} = new Date(Date.now() + 7300000).toISOString()")
+        until(tab, "document.querySelector('.ago').textContent === '(in 2 h)'", within_s=10)
+        assert not tab.complaints
+
+    browse(tmp_path, fired, visit)

@@ -6,6 +6,8 @@ import pytest
 
 from gateway.capture.duplicates import Resubmissions
 from gateway.capture.exchange_reader import Capture, read, skip_reason
+from gateway.capture.result import capture as make_sample
+from gateway.capture.result import summarise
 from gateway.exchange import Explicit, Recording, Trace
 from monitors.records import Usage
 from monitors.redaction import Redactor
@@ -237,3 +239,75 @@ def test_a_secret_at_the_end_of_what_is_kept_is_redacted_as_a_whole(visible):
     assert sample.capture.shortened
     assert len(kept) == MAX_INSTRUCTION_BYTES
     assert secret[:4] not in kept
+
+
+def session_capture(**options):
+    redactor = Redactor(("email",), (), "salt")
+    return Capture([], rate=1.0, salt="s", limit=LIMIT, protect=redactor.redact_sample, **options)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_summary_names_the_redacted_session_captured_or_not(read_only):
+    capture = session_capture()
+    found = recording(body={"model": "m", "messages": MESSAGES}, explicit=Explicit(session="anna@example.com"))
+    result = (summarise if read_only else make_sample)(capture, found)
+    assert result.summary.conversation.startswith("[EMAIL_")
+    assert result.summary.prompt == (None if read_only else result.sample.prompt)
+    if not read_only:
+        assert result.sample.session == result.summary.conversation
+        assert result.sample.prompt is not None
+
+
+def test_the_session_of_a_client_that_wants_no_capture_is_in_no_summary():
+    found = recording(explicit=Explicit(session="s-7", capture=False))
+    assert summarise(session_capture(), found).summary.conversation is None
+    assert summarise(session_capture(), recording()).summary.conversation is None
+
+
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q?"}]
+CHAT = {"prompt_tokens": 50, "completion_tokens": 20}
+RESPONSES = {"input_tokens": 50, "output_tokens": 20}
+
+
+@pytest.mark.parametrize(
+    ("route", "usage", "cached", "written", "reasoning"),
+    [
+        ("chat_completions", CHAT, None, None, None),
+        (
+            "chat_completions",
+            CHAT
+            | {"prompt_tokens_details": {"cached_tokens": 9}, "completion_tokens_details": {"reasoning_tokens": 8}},
+            9,
+            None,
+            8,
+        ),
+        (
+            "chat_completions",
+            CHAT | {"prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 7}},
+            0,
+            7,
+            None,
+        ),
+        ("chat_completions", CHAT | {"prompt_tokens_details": {"cache_creation_tokens": 7}}, None, 7, None),
+        (
+            "responses",
+            RESPONSES
+            | {"input_tokens_details": {"cached_tokens": 9}, "output_tokens_details": {"reasoning_tokens": 8}},
+            9,
+            None,
+            8,
+        ),
+        ("messages", RESPONSES | {"cache_read_input_tokens": 9, "cache_creation_input_tokens": 7}, 9, 7, None),
+        ("chat_completions", CHAT | {"completion_tokens_details": {"reasoning_tokens": "8"}}, None, None, None),
+        ("chat_completions", CHAT | {"completion_tokens_details": [8], "prompt_tokens_details": 9}, None, None, None),
+    ],
+)
+def test_cache_and_reasoning_tokens_are_read_from_each_api(route, usage, cached, written, reasoning):
+    found = read(recording(response={"id": "r", "model": "m", "usage": usage}, route=route), LIMIT).response.usage
+    assert found == Usage(
+        input_tokens=50,
+        output_tokens=20,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        reasoning_tokens=reasoning,
+    )

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main as cli
 from gateway.config import load
-from monitors import config as monitors_config
+from monitors import config_loading as monitors_config
 from monitors.cli.config_option import data_dir_problem
 from monitors.runtime.endpoints import is_own, is_remote
 from monitors.runtime.plugins import EXTRAS

@@ -16,7 +16,8 @@ from gateway.contexts import BUILT_IN, Extraction
 from gateway.contexts.explicit import ExplicitExtractor
 from gateway.contexts.templates import TemplateExtractor
 from gateway.contexts.tool_messages import ToolExtractor
-from monitors.config import Shared, store_url
+from monitors.config import Shared
+from monitors.config_loading import store_url
 from monitors.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score, Skipped
 from monitors.storage.stores import from_url
 

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.otel import OTelExporter
 from monitors.exporters.outbox import SampleScores
 from monitors.passage_relevance import relevances
-from monitors.records import Context, Evaluation, Score
+from monitors.records import Context, Evaluation, Failed, Score, Skipped
+from monitors.runtime.otlp_exporters import SCHEMA_URL
 from tests.monitors.exporters.test_http import FAITHFUL, RELEVANT, SAMPLE, SPAN, TRACE
 
+PASSES = {"faithfulness": (0.7, False)}
 
-def exported(*samples, content=True, events=True):
+
+def exported(*samples, content=True, events=True, evaluations=(FAITHFUL,), passes=PASSES):
     spans, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()
     exporter = OTelExporter(
-        SimpleSpanProcessor(spans), SimpleLogRecordProcessor(logs) if events else None, content=content
+        SimpleSpanProcessor(spans), SimpleLogRecordProcessor(logs) if events else None, passes=passes, content=content
     )
     for sample in samples:
-        exporter.export(sample, [FAITHFUL])
+        exporter.export(sample, evaluations)
     found, records = spans.get_finished_spans(), logs.get_finished_logs()
     exporter.shutdown()
     return found, records
@@ -37,6 +42,7 @@ def test_passages_are_a_retriever_span_below_the_exchange():
     assert f"{span.context.trace_id:032x}" == TRACE
     assert f"{span.parent.span_id:016x}" == SPAN
     assert f"{span.context.span_id:016x}" == retrieval.span_id(SAMPLE)
+    assert span.kind is SpanKind.CLIENT
     assert span.start_time == span.end_time == int(SAMPLE.started_at * 1e9)
     found = dict(span.attributes)
     assert json.loads(found.pop("gen_ai.retrieval.documents")) == [
@@ -46,6 +52,7 @@ def test_passages_are_a_retriever_span_below_the_exchange():
     assert found == {
         "gen_ai.operation.name": "retrieval",
         "gen_ai.retrieval.query.text": "How many moons has Mars?",
+        "gen_ai.retrieval.top_k": 2,
         "openinference.span.kind": "RETRIEVER",
         "input.value": "How many moons has Mars?",
         "input.mime_type": "text/plain",
@@ -87,6 +94,53 @@ def test_long_texts_are_cut():
     spans, _ = exported(replace(SAMPLE, contexts=(Context(text="a" * 100_000),)))
     span = next(one for one in spans if one.name == "retrieval")
     assert len(span.attributes["retrieval.documents.0.document.content"]) == retrieval.LONGEST + 1
+
+
+def test_every_span_and_event_names_scope_version_and_schema():
+    spans, logs = exported(SAMPLE)
+    assert {one.name for one in spans} == {"retrieval", "evaluation shop"}
+    scopes = {one.instrumentation_scope for one in (*spans, *logs)}
+    assert {(one.name, one.version, one.schema_url) for one in scopes} == {
+        ("gaugeway", version("gaugeway"), SCHEMA_URL)
+    }
+
+
+def scored(value, metric="faithfulness"):
+    return Evaluation(sample_id="x1", metric=metric, version="1", outcome=Score(value))
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "passes", "label"),
+    [
+        (scored(0.7), PASSES, "pass"),
+        (scored(0.69), PASSES, "fail"),
+        (scored(0.3, "toxicity"), {"toxicity": (0.3, True)}, "pass"),
+        (scored(0.31, "toxicity"), {"toxicity": (0.3, True)}, "fail"),
+        (scored(0.9, "no_threshold"), PASSES, None),
+        (replace(FAITHFUL, outcome=Skipped("no_contexts")), PASSES, None),
+        (replace(FAITHFUL, outcome=Failed("timeout")), PASSES, None),
+    ],
+)
+def test_the_label_says_whether_the_threshold_is_met_and_the_outcome_whether_there_is_a_score(
+    evaluation, passes, label
+):
+    spans, logs = exported(SAMPLE, evaluations=[evaluation], passes=passes, content=False)
+    event = logs[0].log_record.attributes
+    outcome, kind = evaluation.outcome, type(evaluation.outcome)
+    assert event.get("gen_ai.evaluation.score.label") == label
+    assert event["gaugeway.evaluation.outcome"] == {Score: "scored", Skipped: "skipped", Failed: "failed"}[kind]
+    assert event.get("gaugeway.evaluation.skip_reason") == (outcome.reason if kind is Skipped else None)
+    assert event.get("error.type") == (outcome.error if kind is Failed else None)
+    assert event.get("gen_ai.evaluation.score.value") == (outcome.value if kind is Score else None)
+    span = spans[0].attributes
+    assert span.get("evaluations.0.evaluation.label") == label
+    assert span["evaluations.0.evaluation.outcome"] == event["gaugeway.evaluation.outcome"]
+
+
+def test_spans_and_events_name_the_version_of_the_prompt():
+    spans, logs = exported(replace(SAMPLE, prompt="0a1b2c3d4e5f"))
+    found = [dict(one.attributes) for one in spans] + [dict(one.log_record.attributes) for one in logs]
+    assert {one["gen_ai.prompt.version"] for one in found} == {"0a1b2c3d4e5f"}
 
 
 def test_events_can_be_left_out_for_endpoints_that_take_none():

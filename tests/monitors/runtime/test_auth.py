@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.api.app import admin_app
-from monitors.config import Monitors, Shared, admin_problems
+from monitors.config import Monitors, Shared
+from monitors.config_loading import admin_problems
 from monitors.runtime.auth import (
     ATTEMPTS,
     CHECK_S,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement
-from monitors.runtime.bounds import MAX_BYTES, MAX_PASSAGES, bounded, shed, size
+from monitors.records import CaptureInfo, Context, Links, PromptPart, Sample, Supplement, ToolCall
+from monitors.runtime.bounds import MAX_BYTES, MAX_CALLS, MAX_PASSAGES, bounded, shed, size
 from monitors.storage.joining import Address, WaitingRoom, address_of, addresses_of, complete, completes, expected, join
 
 
@@ -340,3 +340,59 @@ def test_how_the_prompt_was_read_stays_whatever_contexts_come_beside_it():
     joined = join(captured, [said("contexts", "beside it", exchange_id="e1")])
     assert (joined.context_source, joined.capture) == ("contexts_api", capture)
     assert completes(replace(sample(capture=capture), reference="R"), sample(capture=capture))
+
+
+def step(name, ended_at, at=0.5, **fields):
+    return said("spans", None, at=at, id=name, calls=(ToolCall(name=name),), ended_at=ended_at, **fields)
+
+
+@pytest.mark.parametrize(
+    ("there", "called"),
+    [
+        ({}, ["early", "late", "skewed"]),
+        ({"links": Links(within_turn=False)}, ["early", "late", "skewed"]),
+        ({"links": Links(within_turn=True)}, []),
+        ({"hop": 2}, []),
+        ({"hop": 1}, ["early", "late", "skewed"]),
+        ({"skip_reason": "tool_call"}, []),
+        ({"calls": (ToolCall(name="own"),)}, ["own"]),
+        ({"app": "rival"}, []),
+        ({"duration_s": 0.06}, ["early", "late"]),
+        ({"duration_s": None}, ["early", "late"]),
+    ],
+)
+def test_an_answer_that_shows_no_calls_gets_the_tools_and_agents_that_had_ended_before(there, called):
+    spans = [
+        step("late", 0.9, at=0.8),
+        step("early", 0.3, at=0.1),
+        step("skewed", 1.04, at=0.9),
+        step("running agent", 9.0, at=0.0),
+        step("endless", None),
+        said("spans", "a passage", at=0.2),
+    ]
+    joined = join(
+        sample(**{"duration_s": 2.0, **there}), [replace(one, app="shop" if "app" in there else None) for one in spans]
+    )
+    assert [one.name for one in joined.calls] == called
+
+
+def test_calls_that_come_late_complete_a_stored_answer_once():
+    before = sample(hop=1)
+    after = complete(before, [step("weather", 0.9)])
+    assert [one.name for one in after.calls] == ["weather"]
+    assert completes(after, before)
+    assert not completes(before, after)
+    assert not completes(replace(after, calls=(ToolCall(name="other"),)), after)
+    assert complete(after, [step("weather", 0.9), step("search", 0.8)]) == after
+
+
+def test_calls_of_spans_are_bounded():
+    joined = join(sample(), [step(f"t{number}", 0.9, at=number / 1000) for number in range(50)])
+    assert [one.name for one in joined.calls] == [f"t{number}" for number in range(50 - MAX_CALLS, 50)]
+
+
+def test_a_call_lets_a_waiting_answer_wait_only_for_the_rest_of_the_trace():
+    room = WaitingRoom(60.0, 10, settle_s=6.0)
+    room.admit(sample(trace_id="t"), "spans", 0.0)
+    assert room.release([step("weather", 0.9)], 1.0) == []
+    assert [one.id for one in room.due(7.0)] == ["e1"]

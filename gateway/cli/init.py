@@ -1,0 +1,184 @@
+"""`gaugeway init`: writes a commented `gaugeway.toml` from a few questions, or from options, and checks it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from gateway import config as configuration
+from monitors.cli.config_option import DEFAULT
+from monitors.runtime.endpoints import base_url_problem, needs_key
+from monitors.runtime.settings import ConfigError
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+KEY_VARIABLE = "OPENAI_API_KEY"
+SLACK_VARIABLE = "SLACK_WEBHOOK"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What the file is written from. Keys are named by the environment variable that holds them."""
+
+    upstream: str
+    judge: str | None = None
+    judge_url: str | None = None
+    key_variable: str = KEY_VARIABLE
+    rate: float = 0.2
+    slo: float | None = None
+    slack: bool = False
+
+
+@click.command()
+@click.option("--upstream", help="Base URL of the provider, as configured in a client.")
+@click.option("--judge", help="Model that judges the answers; '' for none.")
+@click.option("--judge-url", help="Base URL of the judge. [that of --upstream]")
+@click.option("--key-variable", default=KEY_VARIABLE, show_default=True, help="Variable with the judge's API key.")
+@click.option(
+    "--rate", type=click.FloatRange(0.0, 1.0), default=0.2, show_default=True, help="Share of answers judged."
+)
+@click.option(
+    "--slo",
+    type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+    help="Least mean faithfulness. [a learned baseline]",
+)
+@click.option("--slack/--no-slack", default=None, help=f"Notify Slack; the webhook is in {SLACK_VARIABLE}.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT, show_default=True)
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+def init(
+    *,
+    upstream: str | None,
+    judge: str | None,
+    judge_url: str | None,
+    key_variable: str,
+    rate: float,
+    slo: float | None,
+    slack: bool | None,
+    output: Path,
+    force: bool,
+) -> None:
+    """Write a commented gaugeway.toml. Asks for what the options do not say, on a terminal."""
+    if output.exists() and not force:
+        raise click.ClickException(f"{output} exists; --force overwrites it")
+    asks = sys.stdin.isatty()
+    if upstream is None:
+        if not asks:
+            raise click.UsageError("--upstream is missing, and standard input is no terminal to ask on")
+        upstream = click.prompt("Base URL of your provider", default="https://api.openai.com/v1")
+    if judge is None and asks:
+        judge = click.prompt("Model that judges the answers (empty: none)", default="", show_default=False)
+    if slack is None:
+        slack = asks and click.confirm("Notify Slack?", default=False)
+    if _VARIABLE.fullmatch(key_variable) is None:
+        raise click.BadParameter("expected the name of an environment variable", param_hint="--key-variable")
+    for option, url in (("--upstream", upstream), ("--judge-url", judge_url)):
+        if url is not None and (problem := base_url_problem(url)) is not None:
+            raise click.BadParameter(problem, param_hint=option)
+    answers = Answers(
+        upstream=upstream,
+        judge=judge or None,
+        judge_url=judge_url,
+        key_variable=key_variable,
+        rate=rate,
+        slo=slo,
+        slack=slack,
+    )
+    output.write_text(written(answers), "utf-8")
+    click.echo(f"{output} written. Next:\n\n{_next(answers, output)}")
+    _report(output)
+
+
+def written(answers: Answers) -> str:
+    """Return the content of the file."""
+    head = (
+        "# Gaugeway. Every key: docs/reference/configuration.md. Check this file with: gaugeway check\n"
+        "# ${NAME} is a variable of the environment that `gaugeway serve` is started in."
+    )
+    upstream = (
+        "[[upstreams]]\n# Your client's base_url becomes http://127.0.0.1:8080/v1; its API key passes through.\n"
+        f"base_url = {_quoted(answers.upstream)}"
+    )
+    parts = [
+        head,
+        upstream,
+        _judge(answers),
+        _metrics(answers),
+        _alerts(answers),
+        _notifier(answers),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _judge(answers: Answers) -> str:
+    if answers.judge is None:
+        return (
+            "# Without a judge only lexical_groundedness is computed, on every captured answer.\n"
+            f'# [judge]\n# base_url = {_quoted(answers.upstream)}\n# api_key = "${{{answers.key_variable}}}"\n'
+            '# model = "..."'
+        )
+    url = answers.judge_url or answers.upstream
+    key = f'api_key = "${{{answers.key_variable}}}"' if _has_key(url) else "# api_key: this endpoint needs none"
+    return (
+        "[judge]\n# The model that scores the answers. Not Gaugeway's own address: its calls would be judged too.\n"
+        f"base_url = {_quoted(url)}\n{key}\nmodel = {_quoted(answers.judge)}\n"
+        "# budget_usd_per_day = 5.0   # needs price_in and price_out, in USD per million tokens"
+    )
+
+
+def _metrics(answers: Answers) -> str:
+    if answers.judge is None:
+        return ""
+    return f"[metrics.faithfulness]\n# The share of answers that is judged: 1.0 is all.\nrate = {answers.rate:g}"
+
+
+def _alerts(answers: Answers) -> str:
+    metric = "lexical_groundedness" if answers.judge is None else "faithfulness"
+    head = "# Alerts: 30 days bring false_alerts_per_30d false ones on average, over all rules together."
+    budget = "[alerts]\n# false_alerts_per_30d = 1.0"
+    if answers.slo is None:
+        return f"{head}\n{budget}\n# Without rules each metric is compared with a baseline learned from your traffic."
+    return f'{head}\n{budget}\n\n[[alerts.rules]]\nmetric = "{metric}"\nslo = {answers.slo:g}   # the least mean'
+
+
+def _notifier(answers: Answers) -> str:
+    if not answers.slack:
+        return "# Who is notified: docs/how-to/get-notified.md. Without this, alerts are on the page and in the log."
+    return f'[[notifiers]]\nkind = "slack"\nurl = "${{{SLACK_VARIABLE}}}"'
+
+
+def _quoted(text: str) -> str:
+    """A string of TOML."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _has_key(url: str) -> bool:
+    """Whether requests to the address carry a key: providers on the Internet want one."""
+    return needs_key(url) or url.startswith("https://")
+
+
+def _next(answers: Answers, output: Path) -> str:
+    variables = [answers.key_variable] if answers.judge and _has_key(answers.judge_url or answers.upstream) else []
+    variables += [SLACK_VARIABLE] if answers.slack else []
+    config = "" if output == DEFAULT else f" --config {output}"
+    lines = [f"  export {name}=..." for name in variables]
+    return "\n".join(
+        [
+            *lines,
+            f"  gaugeway serve{config}",
+            "  # then base_url=http://127.0.0.1:8080/v1 in your client, and open http://127.0.0.1:9465/",
+        ]
+    )
+
+
+def _report(output: Path) -> None:
+    """Say what `check` says of the file."""
+    try:
+        _, problems = configuration.examine(output)
+    except ConfigError as error:
+        raise click.ClickException("; ".join(error.problems)) from error
+    for line in (*problems.warnings, *problems.lines):
+        click.echo(f"gaugeway: {line}", err=True)

@@ -1,0 +1,74 @@
+"""`gaugeway init` writes a file that `gaugeway check` accepts."""
+
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli.main import main
+from gateway.config import load
+
+
+def run(*arguments, said=None):
+    return CliRunner().invoke(main, ["init", *map(str, arguments)], input=said)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--judge", "gpt-6-luna", "--rate", "1"],
+        ["--judge", "own-model", "--judge-url", "http://127.0.0.1:8000/v1", "--slo", "0.9"],
+        ["--judge", "m", "--judge-url", "https://judge.example/v1", "--key-variable", "JUDGE_KEY", "--slack"],
+        ["--slo", "0.5", "--no-slack"],
+        ["--judge", 'odd "name" \\ ü 😀'],
+    ],
+)
+def test_what_it_writes_is_a_valid_configuration(tmp_path, monkeypatch, options):
+    for name in ("OPENAI_API_KEY", "JUDGE_KEY"):
+        monkeypatch.setenv(name, "sk-test")
+    monkeypatch.setenv("SLACK_WEBHOOK", "https://hooks.slack.example/services/x")
+    file = tmp_path / "gaugeway.toml"
+    done = run("--upstream", "https://api.openai.com/v1", "--output", file, *options)
+    assert done.exit_code == 0, done.output
+    config = load(file)
+    assert config.upstreams[0].base_url == "https://api.openai.com/v1"
+    given = dict(zip(options[::2], options[1::2], strict=False))
+    assert config.judge.model == given.get("--judge")
+    assert "sk-test" not in file.read_text("utf-8")
+    assert bool(config.notifiers) == ("--slack" in options)
+    assert [rule.slo for rule in config.alerts.rules or ()] == ([float(given["--slo"])] if "--slo" in given else [])
+
+
+def test_a_judge_without_an_address_is_the_upstream_with_the_key_of_the_environment(tmp_path):
+    file = tmp_path / "g.toml"
+    assert run("--upstream", "https://api.openai.com/v1", "--judge", "m", "--output", file).exit_code == 0
+    judge = tomllib.loads(file.read_text("utf-8"))["judge"]
+    assert judge == {"base_url": "https://api.openai.com/v1", "api_key": "${OPENAI_API_KEY}", "model": "m"}
+
+
+def test_it_overwrites_nothing_unasked(tmp_path):
+    file = tmp_path / "g.toml"
+    file.write_text("# mine", "utf-8")
+    done = run("--upstream", "https://api.openai.com/v1", "--output", file)
+    assert done.exit_code == 1
+    assert "--force" in done.output
+    assert file.read_text("utf-8") == "# mine"
+    assert run("--upstream", "https://api.openai.com/v1", "--output", file, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "--upstream is missing"),
+        (["--upstream", "api.openai.com"], "--upstream"),
+        (["--upstream", "https://a.example/v1", "--judge", "m", "--judge-url", "b"], "--judge-url"),
+        (["--upstream", "https://a.example/v1", "--key-variable", "sk-1"], "--key-variable"),
+    ],
+)
+def test_a_mistake_names_its_option_and_writes_nothing(tmp_path, options, said):
+    file = tmp_path / "g.toml"
+    done = run(*options, "--output", file)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert not file.exists()

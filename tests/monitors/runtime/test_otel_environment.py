@@ -1,0 +1,68 @@
+"""OpenTelemetry's environment variables, where the configuration is silent."""
+
+import pytest
+
+from gateway import config as gateway_config
+from monitors import config_loading as monitors_config
+from monitors.runtime import otel_environment
+from monitors.runtime.otel_environment import otlp_endpoint
+
+UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
+ENDPOINT, PROTOCOL = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"
+
+
+@pytest.fixture
+def set_variables(monkeypatch):
+    for name in (ENDPOINT, PROTOCOL, "OTEL_SDK_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+    return lambda **given: [monkeypatch.setenv(name, value) for name, value in given.items()]
+
+
+@pytest.mark.parametrize("load", [gateway_config.load, monitors_config.load])
+def test_the_endpoint_of_the_environment_is_used_unless_the_file_names_one(tmp_path, set_variables, load):
+    path = tmp_path / "gaugeway.toml"
+    path.write_text(UPSTREAM)
+    assert load(path).telemetry.otlp_endpoint is None
+    set_variables(OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4318")
+    assert load(path).telemetry.otlp_endpoint == "http://collector:4318"
+    path.write_text(UPSTREAM + '[telemetry]\notlp_endpoint = "http://mine:4318"\ncontent = true\n')
+    assert load(path).telemetry.otlp_endpoint == "http://mine:4318"
+
+
+def test_other_keys_of_the_table_stay(tmp_path, set_variables):
+    path = tmp_path / "gaugeway.toml"
+    path.write_text(UPSTREAM + "[telemetry]\ncontent = true\n")
+    set_variables(OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4318")
+    found = gateway_config.load(path).telemetry
+    assert (found.otlp_endpoint, found.content) == ("http://collector:4318", True)
+
+
+@pytest.mark.parametrize(
+    ("variables", "warning"),
+    [
+        ({ENDPOINT: "http://c:4318", PROTOCOL: "http/protobuf"}, None),
+        ({ENDPOINT: "http://c:4317", PROTOCOL: "grpc"}, f"{PROTOCOL} is not http/protobuf"),
+        ({ENDPOINT: "http://c:4318", PROTOCOL: "http/json"}, f"{PROTOCOL} is not http/protobuf"),
+        ({ENDPOINT: "c:4318"}, "expected an http(s) URL such as http://127.0.0.1:4318"),
+        ({ENDPOINT: "http://300.1.1.1"}, "its host looks like an IP address and is none"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_used_is_a_warning_and_no_error(set_variables, variables, warning):
+    """A platform may set the variables for every container: that must not keep the gateway from starting."""
+    set_variables(**variables)
+    config, problems = gateway_config.examine(None, upstream="http://127.0.0.1:9/v1")
+    assert not problems.lines
+    assert problems.warnings == ([f"{ENDPOINT} is not used: {warning}"] if warning else [])
+    assert config.telemetry.otlp_endpoint == (None if warning else variables[ENDPOINT])
+
+
+def test_a_missing_extra_is_named(set_variables, monkeypatch):
+    monkeypatch.setattr(otel_environment, "_EXPORTER", "no_such_package")
+    set_variables(OTEL_EXPORTER_OTLP_ENDPOINT="http://c:4318")
+    assert "pip install 'gaugeway[otlp]'" in otlp_endpoint().warning
+
+
+@pytest.mark.parametrize("variables", [{}, {ENDPOINT: " "}, {ENDPOINT: "http://c:4318", "OTEL_SDK_DISABLED": "TRUE"}])
+def test_nothing_is_exported_without_an_endpoint_or_with_the_sdk_disabled(set_variables, variables):
+    set_variables(**variables)
+    assert otlp_endpoint() == (None, None)
