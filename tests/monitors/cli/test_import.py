@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import main
-from monitors.config import load
+from monitors.config_loading import load
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from monitors.offline import Run
