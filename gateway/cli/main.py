@@ -24,6 +24,7 @@ from monitors.cli.compare import compare
 from monitors.cli.config_option import data_dir_problem
 from monitors.cli.evaluate import compare_runs, evaluate, export, replay
 from monitors.cli.forget import forget
+from monitors.cli.import_evals import import_
 from monitors.cli.labels import labels
 from monitors.cli.main import fail, log_config, monitors, plane_options
 from monitors.cli.migrate import migrate, move
@@ -232,6 +233,7 @@ for _command in (
     migrate,
     move,
     forget,
+    import_,
 ):
     main.add_command(_command)
 

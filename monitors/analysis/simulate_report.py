@@ -54,11 +54,21 @@ def cell(found: Found) -> str:
     >>> cell(Found(drop=0.1, scores=None, scores_90=None, seconds=None, seconds_90=None))
     'not found'
     """
+    scores, time = delays(found)
+    return f"{scores} scores, {time}" if time else scores
+
+
+def delays(found: Found) -> tuple[str, str]:
+    """Format the median and the 90 % quantile in scores, and in time; only "not found" for a drop that was not.
+
+    >>> delays(Found(drop=0.1, scores=135, scores_90=None, seconds=810.0, seconds_90=None))
+    ('135 (> 20,000)', '14 min (longer)')
+    """
     if found.scores is None or found.seconds is None:
-        return NOT_FOUND
+        return NOT_FOUND, ""
     scores = f"> {LONGEST_SCORES:,}" if found.scores_90 is None else f"{found.scores_90:,}"
     time = "longer" if found.seconds_90 is None else duration(found.seconds_90)
-    return f"{found.scores:,} ({scores}) scores, {duration(found.seconds)} ({time})"
+    return f"{found.scores:,} ({scores})", f"{duration(found.seconds)} ({time})"
 
 
 def duration(seconds: float) -> str:

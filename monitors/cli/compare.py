@@ -97,7 +97,11 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
             named |= {"a": wanted.a, "b": wanted.b, "decision": decision}
             click.echo(msgspec.json.format(msgspec.json.encode(named | {"rows": [asdict(row) for row in rows]})))
         else:
-            _show(store_options.console(), rows, f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)")
+            _show(
+                store_options.console(),
+                rows,
+                f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)",
+            )
             click.echo(decision)
     sys.exit(_EXITS[decision])
 
@@ -110,35 +114,43 @@ def _pairing(text: str) -> str:
 
 def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
     from rich.markup import escape  # noqa: PLC0415 - only where something is shown
-    from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title=escape(title), title_justify="left")
-    alike = any(arm.clusters is not None for row in rows for arm in (row.champion, row.challenger))
-    names = ("n_eff A, B", "design effect A, B") if alike else ()
-    for name in ("app", "metric", "scores A, B", *names, "mean A", "mean B", "B - A", "verdict"):
-        table.add_column(name, justify="left" if name in ("app", "metric", "verdict") else "right")
+    table = store_options.table(title, "app, metric")
+    for name in ("", "scores", "mean", "95 % interval", "B - A"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict")
     for row in rows:
-        scores = f"{row.champion.n:,}, {row.challenger.n:,}" if row.pairs is None else f"{row.pairs:,} pairs"
+        scores = [f"{row.pairs:,} pairs"] if row.pairs is not None else [f"{arm.n:,}" for arm in _arms(row)]
         table.add_row(
-            *(escape(row.app), escape(row.metric), scores, *(_effective(row) if alike else ())),
-            *(_mean(row.champion), _mean(row.challenger)),
+            escape(f"{row.app}\n{row.metric}"),
+            "A\nB",
+            "\n".join(scores),
+            "\n".join("-" if arm.mean is None else f"{arm.mean:.3f}" for arm in _arms(row)),
+            "\n".join(map(_interval, _arms(row))),
             "-" if row.difference is None else f"{row.difference:+.3f}",
-            f"[{_COLOURS[row.decision]}]{row}[/]",
+            f"[{_COLOURS[row.decision]}]{row.decision}[/]",
         )
     console.print(table)
+    alike = any(arm.clusters is not None for row in rows for arm in _arms(row))
     for row in rows:
-        notes = [row.reason] if row.reason else []
-        notes += [_sessions(row)] if alike else []
+        notes = [f"needs about {row.more:,} more"] if row.decision == "not enough data" and row.more else []
+        notes += [row.reason] if row.reason else []
+        notes += [_sessions(row), _effective(row)] if alike else []
         notes += [f"{row.left_out:,} scores left out (another judge, or no partner)"] if row.left_out else []
         if notes:
-            console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape('; '.join(notes))}[/dim]")
+            said = f"[dim]{escape(row.app)} {escape(row.metric)}: {escape('; '.join(notes))}[/dim]"
+            console.print(said, soft_wrap=True)
 
 
-def _effective(row: Compared) -> tuple[str, str]:
+def _arms(row: Compared) -> tuple[Arm, Arm]:
+    return row.champion, row.challenger
+
+
+def _effective(row: Compared) -> str:
     """Return the effective sample sizes and the design effects of both sides."""
-    arms = (row.champion, row.challenger)
-    sizes = ", ".join("-" if one.n_eff is None else f"{one.n_eff:,.0f}" for one in arms)
-    return sizes, ", ".join("-" if one.design_effect is None else f"{one.design_effect:.2f}" for one in arms)
+    sizes = ", ".join("-" if one.n_eff is None else f"{one.n_eff:,.0f}" for one in _arms(row))
+    effects = ", ".join("-" if one.design_effect is None else f"{one.design_effect:.2f}" for one in _arms(row))
+    return f"n_eff {sizes}; design effect {effects}"
 
 
 def _sessions(row: Compared) -> str:
@@ -146,7 +158,5 @@ def _sessions(row: Compared) -> str:
     return f"{a} (A) and {b} (B) sessions, users or single scores"
 
 
-def _mean(arm: Arm) -> str:
-    if arm.mean is None:
-        return "-"
-    return f"{arm.mean:.3f}" + (f" ({arm.ci_low:.3f} to {arm.ci_high:.3f})" if arm.ci_low is not None else "")
+def _interval(arm: Arm) -> str:
+    return "-" if arm.ci_low is None else f"{arm.ci_low:.3f} to {arm.ci_high:.3f}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from monitors.cli import store_options
+from monitors.cli import field_mapping, store_options
 from monitors.cli.config_option import config_option
 from monitors.runtime.settings import ConfigError
 
@@ -42,7 +42,12 @@ _judged = _options(
     click.option("--metrics", help="Names or import strings, comma-separated, or 'all'. [those of the configuration]"),
     config_option(),
     click.option("--judge", help="llm, none, or an import string. [the configured one, if any]"),
-    click.option("--output", type=_PATH, multiple=True, help="A report: .html, .md, .json or .xml (JUnit)."),
+    click.option(
+        "--output",
+        type=_PATH,
+        multiple=True,
+        help="A report: .html, .md, .json or .xml (JUnit), or one line per sample: .csv or .jsonl.",
+    ),
     click.option("--limit", type=_POSITIVE, help="Maximum number of samples. [all]"),
     click.option("--concurrency", type=_POSITIVE, help="Concurrent samples, and concurrent judge calls."),
 )
@@ -51,6 +56,13 @@ _judged = _options(
 @click.command()
 @click.argument("file", type=_PATH)
 @_judged
+@click.option(
+    "--map",
+    "mapped",
+    multiple=True,
+    metavar="FIELD=NAME",
+    help="Name of a field in the file: user_input=query; repeatable.",
+)
 @click.option("--fail-under", multiple=True, help="Required means: faithfulness=0.8,hallucination=0.1")
 @click.option(
     "--max-failed",
@@ -80,7 +92,8 @@ def evaluate(file: Path, **options: Any) -> None:
         old = _load_run(against) if against is not None else None
         settings = load(options["config"])
         request = _request(settings, options)
-        samples, notes = dataset.read(file, limit=options["limit"])
+        renamed = field_mapping.parse(options["mapped"])
+        samples, notes = dataset.read(file, limit=options["limit"], renamed=renamed)
         cache = ResultsCache(options["run_file"] or RUNS / f"{file.stem}.db", fresh=options["fresh"])
         with progress.progress(store_options.console(stderr=True)) as show:
             running = evaluate_samples(
@@ -121,7 +134,8 @@ def compare_runs(old: Path, new: Path, **options: Any) -> None:
         compared = comparison.compare(before, after)
         if not compared:
             raise ConfigError([f"{old} and {new} have no metric in common"])
-        progress.show_comparison(store_options.console(), compared, str(old), comparison.unpaired(before, after))
+        console = store_options.console()
+        progress.show_comparison(console, compared, str(old), comparison.unpaired(before, after))
         _write(options["output"], after, Extras(comparisons=compared, against=str(old)))
     sys.exit(MISSED if _worse(compared, options) else 0)
 

@@ -89,22 +89,28 @@ async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int |
 
 def _show(console: Console, rows: Sequence[Labelled]) -> None:
     from rich.markup import escape  # noqa: PLC0415 - only where something is shown
-    from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title="the judge and people's labels", title_justify="left")
-    for name in ("app", "metric", "scores", "labels", "judge's mean", "corrected (95 %)", "kappa"):
-        table.add_column(name, justify="left" if name in ("app", "metric") else "right")
-    for name in ("sensitivity", "specificity", "labels needed"):
-        table.add_column(name, justify="right")
+    table = store_options.table("the judge and people's labels", "app, metric")
+    table.add_column("")
+    for name in ("value", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        corrected = "-"
-        if row.corrected_mean is not None:
-            corrected = f"{row.corrected_mean:.3f} ({row.ci_low:.3f} to {row.ci_high:.3f})"
         about = "" if row.source == "rating" else " (references)"
-        needed = "-" if row.needed is None else f"{row.needed:,} for -+ {row.half_width:g}"
+        corrected = ("-", "-")
+        if row.corrected_mean is not None:
+            corrected = (f"{row.corrected_mean:.3f}", f"{row.ci_low:.3f} to {row.ci_high:.3f}")
+        lines = [
+            ("scores", f"{row.scores:,}", ""),
+            ("labels", f"{row.labels:,}", ""),
+            (f"labels needed for -+ {row.half_width:g}", "-" if row.needed is None else f"{row.needed:,}", ""),
+            ("judge's mean", f"{row.raw:.3f}", ""),
+            ("corrected", *corrected),
+            ("kappa", *_interval(row.kappa)),
+            ("sensitivity", *_interval(row.sensitivity)),
+            ("specificity", *_interval(row.specificity)),
+        ]
         table.add_row(
-            *(escape(row.app), escape(row.metric) + about, f"{row.scores:,}", f"{row.labels:,}", f"{row.raw:.3f}"),
-            *(corrected, _interval(row.kappa), _interval(row.sensitivity), _interval(row.specificity), needed),
+            escape(f"{row.app}\n{row.metric}{about}"), *("\n".join(column) for column in zip(*lines, strict=True))
         )
     console.print(table)
     for row in rows:
@@ -112,5 +118,5 @@ def _show(console: Console, rows: Sequence[Labelled]) -> None:
             console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape(note)}[/dim]", soft_wrap=True)
 
 
-def _interval(found: Interval | None) -> str:
-    return "-" if found is None else f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+def _interval(found: Interval | None) -> tuple[str, str]:
+    return ("-", "-") if found is None else (f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}")

@@ -224,16 +224,16 @@ def _meaning(alerts: Alerts) -> tuple[str, ...]:
 
 def _show(report: Report) -> None:
     from rich.markup import escape  # noqa: PLC0415 - only where something is shown
-    from rich.table import Table  # noqa: PLC0415
 
-    from monitors.analysis.simulate_report import table  # noqa: PLC0415
+    from monitors.analysis.simulate_report import delays, table  # noqa: PLC0415
 
-    header, *lines = table(report.rows)
-    shown = Table(title=escape(report.title), title_justify="left", show_lines=True)
-    for name in header:
-        shown.add_column(escape(name))
-    for line in lines:
-        shown.add_row(*map(escape, line))
+    shown = store_options.table(report.title, "setting")
+    for name in ("drop", "scores to the alarm", "time to the alarm"):
+        shown.add_column(name, justify="right" if name == "drop" else "left", no_wrap=True)
+    for row, (name, m0, alarms, *_) in zip(report.rows, table(report.rows)[1:], strict=True):
+        about = "\n".join([name, f"m0: {m0}", f"false alarms in 30 days: {alarms}"])
+        scores, times = zip(*map(delays, row.found), strict=True)
+        shown.add_row(escape(about), "\n".join(f"{one.drop:g}" for one in row.found), *map("\n".join, (scores, times)))
     console = store_options.console()
     console.print(shown)
     for sentence in report.about:

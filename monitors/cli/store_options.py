@@ -17,6 +17,7 @@ from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from monitors.config import Config
     from monitors.metrics.registry import Catalogue
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 BAD_INPUT, INTERRUPTED = 2, 130
-_WIDTH = 160
+_WIDTH = 80
 
 
 data_dir_option = click.option(
@@ -98,11 +99,22 @@ def lowest_is_best(catalogue: Catalogue) -> Callable[[str], bool]:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console; 160 columns wide if the output is redirected."""
+    """Return the console; 80 columns wide if the output is redirected."""
     from rich.console import Console  # noqa: PLC0415 - only where something is shown
 
     made = Console(stderr=stderr, highlight=False)
     return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH)
+
+
+def table(title: str, first: str) -> Table:
+    """Return a table for 80 columns, a line between its rows; the first column, of names, is wrapped, never cut."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - as above
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    made = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, show_lines=True, pad_edge=False)
+    made.add_column(first, overflow="fold")
+    return made
 
 
 @contextlib.contextmanager

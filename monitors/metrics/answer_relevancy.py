@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from monitors.judges import Judge, JudgeError
 from monitors.metrics.embeddings import Embeddings
@@ -10,19 +12,23 @@ from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
 from monitors.metrics.judged.items import unanswered
-from monitors.metrics.judged.prompts import Datum
+from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import GeneratedQuestions
 from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
 from monitors.records import Sample, Score, Skipped
 
 QUESTIONS = 3
+MOST_QUESTIONS = 10
 _ATTEMPTS = 2
+_EXACTLY = f"exactly {QUESTIONS} different questions"
+_EXACTLY_N = f"exactly {{count}} different question(s), where the examples below have {QUESTIONS},"
+_MORE, _MORE_N = f"write {QUESTIONS} that differ", "write {count} that differ"
 
 
 class AnswerRelevancy:
     """Two methods; a noncommittal response scores 0 with both.
 
-    `method="questions"`: the mean cosine between the question's embedding and those of three questions the judge
+    `method="questions"`: the mean cosine between the question's embedding and those of `strictness` questions the judge
     reconstructs from the response, clipped to [0, 1]. Raises ValueError without `embeddings`.
     `method="statements"`: relevant claims / claims; borderline ones pass, as DeepEval scores. The first is the answer
     relevance of RAGAS (arXiv 2309.15217).
@@ -41,6 +47,7 @@ class AnswerRelevancy:
         *,
         method: Literal["questions", "statements"] = "questions",
         history: bool = True,
+        strictness: Annotated[int, msgspec.Meta(ge=1, le=MOST_QUESTIONS)] = QUESTIONS,
     ) -> None:
         if method not in ("questions", "statements"):
             raise ValueError(f"answer_relevancy has no method {method!r}; there are 'questions' and 'statements'")
@@ -49,7 +56,12 @@ class AnswerRelevancy:
         self._llm = judge
         self._verdicts = verdicts
         self._embeddings = embeddings if method == "questions" else None
-        self._questions = follow_ups.FollowUps(prompting.load("generated_questions"))
+        if not 1 <= strictness <= MOST_QUESTIONS:
+            raise ValueError(f"strictness is the number of questions to generate, from 1 to {MOST_QUESTIONS}")
+        if strictness != QUESTIONS and method != "questions":
+            raise ValueError("strictness is the number of questions: method 'statements' generates none")
+        self._count = strictness
+        self._questions = follow_ups.FollowUps(_asking_for(strictness))
         used = self._questions.version if method == "questions" else verdicts.version("relevance")
         self._history = history
         self.judge = judge.model
@@ -91,7 +103,7 @@ class AnswerRelevancy:
         )
 
     async def _generate(self, sample: Sample) -> tuple[bool, list[str]]:
-        """Return three different questions, from at most two calls, and the first answer's noncommittal flag."""
+        """Return `strictness` different questions, from at most two calls, and the first answer's noncommittal flag."""
         noncommittal: bool | None = None
         questions: dict[str, str] = {}
         for _ in range(_ATTEMPTS):
@@ -102,6 +114,19 @@ class AnswerRelevancy:
             for one in answer.questions:
                 if key := "".join(filter(str.isalnum, one.casefold())):  # punctuation makes no other question
                     questions.setdefault(key, one)
-            if noncommittal or len(questions) >= QUESTIONS:
-                return noncommittal, list(questions.values())[:QUESTIONS]
-        raise JudgeError("unreadable", f"{len(questions)} different questions of {QUESTIONS}, asked twice")
+            if noncommittal or len(questions) >= self._count:
+                return noncommittal, list(questions.values())[: self._count]
+        raise JudgeError("unreadable", f"{len(questions)} different questions of {self._count}, asked twice")
+
+
+def _asking_for(count: int) -> Template:
+    """Return the prompt that asks for `count` questions; its version names the count, except for the default."""
+    template = prompting.load("generated_questions")
+    if count == QUESTIONS:
+        return template
+    text = template.text
+    for before, after in ((_EXACTLY, _EXACTLY_N), (_MORE, _MORE_N)):
+        if before not in text:
+            raise ValueError(f"prompts/generated_questions.md has no {before!r}")
+        text = text.replace(before, after.format(count=count))
+    return Template(task=template.task, version=f"{template.version}-{count}", text=text)

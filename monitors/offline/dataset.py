@@ -13,7 +13,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from monitors.offline.dataset_fields import ALIASES, COUNTS, LISTS, NUMBERS, OBJECTS, TABLES, DataError, Reader
+from monitors.offline.dataset_fields import (
+    COUNTS,
+    LISTS,
+    NUMBERS,
+    OBJECTS,
+    TABLES,
+    TRUTHS,
+    DataError,
+    Reader,
+    canonical,
+)
 from monitors.records import Sample
 
 MAX_PROBLEMS = 50
@@ -24,17 +34,22 @@ _NUMBERS = NUMBERS | dict.fromkeys(COUNTS, "counted from 1")
 Numbered: TypeAlias = Iterator[tuple[int, Any]]
 
 
-def read(path: Path, *, limit: int | None = None) -> tuple[list[Sample], list[str]]:
+def read(
+    path: Path, *, limit: int | None = None, renamed: Mapping[str, str] | None = None
+) -> tuple[list[Sample], list[str]]:
     """Read at most `limit` samples of a file; return them with notes on unknown fields.
+
+    `renamed` maps a field to its name in the file.
 
     Raises DataError with the first 50 problems by line and field, or when there is no sample.
     """
     try:
-        source = _FORMATS[path.suffix.lower()]
+        source: Callable[..., Numbered] = _FORMATS[path.suffix.lower()]
     except KeyError:
         raise DataError([f"{path}: expected a file name ending in {', '.join(_FORMATS)}"]) from None
     try:
-        return collect(source(path), where=f"{path}:", limit=limit)
+        records = source(path, renamed or {}) if source is _csv else source(path)
+        return collect(records, where=f"{path}:", limit=limit, renamed=renamed)
     except OSError as error:
         raise DataError([f"{path}: {error.strerror or error}"]) from error
     except UnicodeDecodeError as error:
@@ -95,12 +110,12 @@ def _json(path: Path) -> Numbered:
     yield from enumerate(parsed, 1)
 
 
-def _csv(path: Path) -> Numbered:
+def _csv(path: Path, renamed: Mapping[str, str]) -> Numbered:
     """Yield rows; cells of list fields hold JSON or, from pandas, Python literals; an empty cell is no value."""
     csv.field_size_limit(_CELL_LIMIT)
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file)
-        structured = {name for name in rows.fieldnames or () if _canonical(name) in _STRUCTURED}
+        fields = {name: canonical(name, renamed) for name in rows.fieldnames or ()}
         while True:
             try:
                 row = next(rows)
@@ -109,10 +124,10 @@ def _csv(path: Path) -> Numbered:
             except csv.Error as error:
                 yield rows.line_num, DataError([f"not CSV: {error}"])
                 return
-            yield rows.line_num, _cells(row, structured)
+            yield rows.line_num, _cells(row, fields)
 
 
-def _cells(row: Mapping[str | None, Any], structured: set[str]) -> Any:
+def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
     record: dict[str, Any] = {}
     problems: list[str] = []
     for name, cell in row.items():
@@ -120,16 +135,18 @@ def _cells(row: Mapping[str | None, Any], structured: set[str]) -> Any:
             problems.append(f"more cells than columns: {len(cell)} too many")
         elif cell is None:
             problems.append(f"{name}: this line has too few cells")
-        elif cell and name in structured:
+        elif cell and name == TRUTHS:
+            record[name] = _structure(cell) or cell
+        elif cell and fields[name] in _STRUCTURED:
             value = _structure(cell)
             if value is None:
                 problems.append(f"{name}: expected a JSON list, got a text")
             record[name] = value
-        elif cell and name in _NUMBERS:
+        elif cell and fields[name] in _NUMBERS:
             try:
                 record[name] = float(cell)
             except ValueError:
-                problems.append(f"{name}: expected a number ({_NUMBERS[name]}), got a text")
+                problems.append(f"{name}: expected a number ({_NUMBERS[fields[name]]}), got a text")
         elif cell:
             record[name] = cell
     return DataError(problems) if problems else record
@@ -162,11 +179,7 @@ def _parquet(path: Path) -> Numbered:
         raise DataError([f"{path}: not Parquet: {error}"]) from error
 
 
-def _canonical(name: str) -> str:
-    return next((ours for ours, theirs in ALIASES.items() if name == ours or name in theirs), name)
-
-
-_FORMATS: dict[str, Callable[[Path], Numbered]] = {
+_FORMATS: dict[str, Callable[..., Numbered]] = {
     ".jsonl": _jsonl,
     ".ndjson": _jsonl,
     ".json": _json,

@@ -16,7 +16,7 @@ ALIASES = {
     "user_input": ("question", "input"),
     "response": ("answer", "actual_output"),
     "retrieved_contexts": ("contexts", "retrieval_context"),
-    "reference": ("ground_truth", "expected_output"),
+    "reference": ("ground_truth", "expected_output", "ground_truths"),
     "reference_contexts": (),
     "retrieved_context_ids": (),
     "reference_context_ids": (),
@@ -40,6 +40,8 @@ ALIASES = {
 LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})
 TABLES = frozenset({"tags"})
 OBJECTS = frozenset({conversation_fields.MESSAGES, conversation_fields.CALLS})
+TRUTHS = "ground_truths"
+"""The name of `reference` in old versions of ragas, where it is a list of texts."""
 COUNTS = conversation_fields.COUNTS
 NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more", "retrieval_s": "seconds, 0 or more"}
 _OF_CONVERSATIONS = conversation_fields.NAMES | COUNTS | OBJECTS
@@ -60,16 +62,22 @@ class DataError(Exception):
 class Reader:
     """Converts records to samples; checks that ids are unique and counts unknown fields.
 
-    `renamed` maps a field name to its name in these records.
+    `renamed` maps a field, by any of its names, to its name in these records; where a record has both, the mapped one
+    is used.
     """
 
     renamed: Mapping[str, str] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
+    _back: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if wrong := [name for name in self.renamed if name not in ALIASES]:
+        if wrong := [name for name in self.renamed if name not in _KNOWN]:
             raise ValueError(f"{wrong[0]!r} is not a field; the fields are {', '.join(ALIASES)}")
+        fields = [_KNOWN[name] for name in self.renamed]
+        if twice := [name for name in fields if fields.count(name) > 1]:
+            raise ValueError(f"{twice[0]!r} is mapped twice, also under another of its names")
+        self._back = {theirs: _KNOWN[ours] for ours, theirs in self.renamed.items()}
 
     def sample(self, record: Any) -> Sample:
         """Convert one record: a mapping, or any object with attributes of these names. Raises DataError.
@@ -107,17 +115,19 @@ class Reader:
         found: dict[str, Any] = {}
         given: dict[str, str] = {}
         problems: list[str] = []
-        back = {theirs: ours for ours, theirs in self.renamed.items()}
         for key, value in record.items():
-            name = back.get(key, _KNOWN.get(key))
+            name = self._back.get(key, _KNOWN.get(key))
             if name is None:
                 if key not in _IGNORED:
                     self.unknown[key] = self.unknown.get(key, 0) + 1
             elif not _absent(value):
-                if name in found and found[name] != _whole(value):
+                whole = _one_reference(_whole(value)) if key == TRUTHS and name == "reference" else _whole(value)
+                if whole is None:
+                    continue
+                if name not in found or (key in self._back and given[name] not in self._back):
+                    found[name], given[name] = whole, key
+                elif found[name] != whole and given[name] not in self._back:
                     problems.append(f"{key}: conflicts with {given[name]}, another name of the same field")
-                found.setdefault(name, _whole(value))
-                given.setdefault(name, key)
         return found, given, problems
 
     def _name(self, found: Mapping[str, Any], problems: list[str]) -> str:
@@ -177,6 +187,11 @@ def _whole(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_whole(item) for item in value]
     return {_whole(key): _whole(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _one_reference(value: Any) -> Any:
+    """Join the texts of a list, one on each line; anything else is left to the checks."""
+    return "\n".join(value) or None if _is_list_of_texts(value) else value
 
 
 def _checked(name: str) -> Callable[[str, Any], Iterator[str]]:
@@ -298,6 +313,12 @@ def _passage(item: Any) -> Context:
         score=None if score is None else float(score),
         source=None if source is None else str(source),
     )
+
+
+def canonical(name: str, renamed: Mapping[str, str] | None = None) -> str:
+    """Return the field that `name` stands for; `name` itself if it stands for none."""
+    back = {theirs: ours for ours, theirs in (renamed or {}).items()}
+    return _KNOWN.get(back.get(name, name), name)
 
 
 def _meant(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -49,12 +50,8 @@ def progress(console: Console) -> Iterator[Callable[[Progress], None]]:
 
 def show_run(console: Console, run: Run) -> None:
     """Print a table of all metrics."""
-    table = Table(title=escape(run.source), title_justify="left", caption_justify="left")
-    alike = ("n_eff", "design effect") if run.clustered else ()
-    for name in ("metric", "n", *alike, "mean", "95 % interval", "skipped"):
-        table.add_column(name, justify="left" if name in ("metric", "skipped") else "right")
-    table.add_column("failed", style="red")
-    table.add_column("USD", justify="right")
+    alike = ("n_eff", "design\neffect") if run.clustered else ()
+    table = _table(run.source, "metric", "n", *alike, "mean", "95 % interval", "USD")
     for one in run.summary:
         mark = " (0 is best)" if run.measure(one.metric).lower_is_better else ""
         table.add_row(
@@ -63,11 +60,14 @@ def show_run(console: Console, run: Run) -> None:
             *(effective(one) if alike else ()),
             _number(one.mean),
             f"{_number(one.low)} to {_number(one.high)}" if one.n else "-",
-            _counts(one.skipped),
-            _counts(one.failed),
             f"{one.usd:.4f}",
         )
     console.print(table)
+    for one in run.summary:
+        if one.skipped:
+            console.print(f"{escape(one.metric)}: skipped {_counts(one.skipped)}", soft_wrap=True)
+        if one.failed:
+            console.print(f"[red]{escape(one.metric)}: failed {_counts(one.failed)}[/red]", soft_wrap=True)
     again = f", {run.reused} evaluations reused from earlier runs" if run.reused else ""
     console.print(f"{len(run.rows)} samples in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
     if run.clustered:
@@ -89,13 +89,10 @@ def show_comparison(
     console: Console, comparisons: Sequence[Comparison], against: str, unpaired: tuple[int, int] = (0, 0)
 ) -> None:
     """Print a table of a comparison."""
-    table = Table(title=f"Compared with {escape(against)}", title_justify="left")
-    for name in ("metric", "pairs", "before", "after", "difference", "95 % interval"):
-        table.add_column(name, justify="left" if name == "metric" else "right")
-    table.add_column("verdict")
+    numbers = ("pairs", "before", "after", "change", "95 % interval")
+    table = _table(f"Compared with {against}", "metric", *numbers, "verdict")
     for one in comparisons:
         words = f"[{_COLOURS[one.verdict]}]{one.verdict}[/]"
-        words += f"; needs about {one.more} more" if one.more else ""
         table.add_row(
             escape(one.metric),
             str(one.pairs),
@@ -104,10 +101,21 @@ def show_comparison(
             words,
         )
     console.print(table)
+    for one in (one for one in comparisons if one.more):
+        console.print(f"{escape(one.metric)}: needs about {one.more} more samples", soft_wrap=True)
     for one in (one for one in comparisons if one.reason):
         console.print(f"[dim]{escape(one.metric)}: {escape(one.reason)}[/dim]", soft_wrap=True)
     if any(unpaired):
         console.print(f"[dim]{unpaired[0]} samples are only in the old run, {unpaired[1]} only in the new one[/dim]")
+
+
+def _table(title: str, *names: str) -> Table:
+    """Return a table for 80 columns: the name of a metric is wrapped, numbers never are."""
+    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(names[0], overflow="fold")
+    for name in names[1:]:
+        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+    return table
 
 
 def _number(value: float | None) -> str:

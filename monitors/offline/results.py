@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +201,29 @@ class Run:
         return self._rendered(".md")
 
     def save(self, path: str | Path) -> None:
-        """Write a report in the format of the suffix: .html, .md, .json or .xml (JUnit). Raises ValueError, OSError."""
+        """Write a report in the format of the suffix: .html, .md, .json or .xml (JUnit), .csv or .jsonl (rows).
+
+        Raises ValueError for another suffix, OSError.
+        """
         from monitors.offline.reports import write  # noqa: PLC0415 - a shortcut for `reports.write`, which imports runs
 
         write(self, Path(path))
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with a row per sample and three columns per metric.
+
+        The column of the metric's name has the score (float, NaN without one), `NAME.outcome` is "scored", "skipped" or
+        "failed", `NAME.reason` is the text. Raises ImportError without pandas.
+        """
+        from monitors.offline.reports import rows  # noqa: PLC0415 - as in `save`
+
+        try:
+            pandas: Any = import_module("pandas")  # optional, without types
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from error
+        frame = pandas.DataFrame(rows.records(self), columns=rows.columns(self))
+        numbers = ["duration_s", *(one.name for one in self.measures)]
+        return frame.astype(dict.fromkeys(numbers, "float64"))
 
     def _rendered(self, suffix: str) -> str:
         from monitors.offline.reports import render  # noqa: PLC0415 - as in `save`

@@ -1,4 +1,4 @@
-"""Reports on a run: HTML, Markdown, JSON and JUnit XML. `write(run, path)` writes one."""
+"""Reports on a run: HTML, Markdown, JSON, JUnit XML, and rows as CSV and JSONL. `write(run, path)` writes one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from monitors.offline.results import MetricSummary, Run
     from monitors.offline.thresholds import Floor
 
-SUFFIXES = (".html", ".md", ".json", ".xml")
+SUFFIXES = (".html", ".md", ".json", ".xml", ".csv", ".jsonl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def write(run: Run, path: Path, extras: Extras = NONE) -> None:
     """Write a report in the format of the path's suffix. Raises ValueError for another suffix, OSError."""
     check(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(path.suffix.lower(), run, extras), "utf-8", errors="replace")
+    path.write_text(render(path.suffix.lower(), run, extras), "utf-8", errors="replace", newline="")
 
 
 def check(path: Path) -> None:
@@ -81,6 +81,10 @@ def render(suffix: str, run: Run, extras: Extras = NONE) -> str:
             from monitors.offline.reports import junit  # noqa: PLC0415
 
             return junit.render(run, extras)
+        case ".csv" | ".jsonl":
+            from monitors.offline.reports import rows  # noqa: PLC0415
+
+            return rows.as_csv(run) if suffix == ".csv" else rows.jsonl(run)
         case _:
             more = {"floors": codec.plain(extras.floors), "comparisons": codec.plain(extras.comparisons)}
             return codec.encode(run.to_dict() | {key: value for key, value in more.items() if value}).decode()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from itertools import chain
 
@@ -209,6 +210,10 @@ def test_the_command_shows_sessions_where_there_are_any(tmp_path):
     arms = json.loads(run(tmp_path, "--format", "json").output)["rows"][0]
     assert (arms["champion"]["clusters"], arms["champion"]["design_effect"] >= 1.0) == (12, True)
     assert arms["champion"]["n_eff"] == pytest.approx(60 / arms["champion"]["design_effect"])
+    assert max(len(line) for line in shown.splitlines() if "sessions" not in line) <= 80
+    assert "…" not in shown
+    assert re.search(r"n_eff \d+, \d+; design effect \d\.\d\d, \d\.\d\d", shown)
+    assert re.search(r"A +60 +[01]\.\d{3} +[01]\.\d{3} to [01]\.\d{3}", shown), shown
     plain = run(tmp_path / "plain").output
     assert "n_eff" not in plain
     assert "sessions" not in plain

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 
 import httpx
@@ -189,6 +190,10 @@ def test_the_command_shows_both_means_and_draws_what_to_label(store):
     shown = run(store, "--metric", "faithfulness", "--half-width", ".08", "--draw", "50", "--output", str(target))
     assert shown.exit_code == 0, shown.output
     assert "shop" in shown.output
+    table = shown.stdout.splitlines()
+    assert max(map(len, table)) <= 80
+    assert any(re.search(r"corrected +0\.\d{3} +0\.\d{3} to [01]\.\d{3}", line) for line in table), shown.output
+    assert any(re.search(r"scores +400", line) for line in table)
     (row,) = json.loads(run(store, "--half-width", ".08", "--format", "json").stdout)
     assert (row["scores"], row["labels"]) == (400, 80)
     assert row["ci_low"] < row["corrected_mean"] < row["ci_high"]

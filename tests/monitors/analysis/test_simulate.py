@@ -198,6 +198,9 @@ def test_the_command_tries_an_slo_out_on_made_up_scores(tmp_path):
     result = run(tmp_path, "--preset", "binary", "--rate", "2", "--drop", "0.3", "--config", str(config))
     assert result.exit_code == 0, result.output
     assert "slo 0.8" in result.output
+    table, *_ = result.output.partition("Synthetic scores")
+    assert max(len(line) for line in table.splitlines()) <= 80
+    assert "…" not in table
     assert "min (" in result.output
     assert "They are independent: no sessions." in result.output
     assert "settings take about" not in result.output

@@ -524,3 +524,28 @@ def test_there_must_be_something_captured_and_readable(command, tmp_path):
     assert result.exit_code == 2
     assert "hashes" in result.output
     assert invoke(command, *target, "--data-dir", tmp_path / "data", "--since", "yesterday").exit_code == 2
+
+
+def test_fields_of_other_names_are_mapped(llm, config, tmp_path):
+    data = write(tmp_path / "data.jsonl", {"query": "How long?", "said": "Two years.", "docs": ["Two years."]})
+    mapped = ("--map", "question=query", "--map", "response=said", "--map=contexts=docs")
+    rows = tmp_path / "rows.jsonl"
+    result = evaluate(data, "--judge", "none", *mapped, "--output", rows)
+    assert result.exit_code == 0, result.output
+    (record,) = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert (record["user_input"], record["retrieved_contexts"]) == ("How long?", ["Two years."])
+    assert record["scores"]["lexical_groundedness"]["value"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("mapped", "said"),
+    [
+        ("query", "--map: expected FIELD=NAME, for example user_input=query, got 'query'"),
+        ("questoin=query", "--map: 'questoin' is not a field; the fields are user_input, response,"),
+        ("response=other", "no field with content"),
+    ],
+)
+def test_a_mapping_that_cannot_be_used_is_an_error(tmp_path, mapped, said):
+    data = write(tmp_path / "data.jsonl", {"query": "How long?"})
+    result = evaluate(data, "--judge", "none", "--map", mapped)
+    assert (result.exit_code, said in result.output) == (2, True), result.output

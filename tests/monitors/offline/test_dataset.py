@@ -133,3 +133,17 @@ def test_durations_are_read_and_one_that_is_none_is_told(tmp_path):
     path.write_text('{"answer": "x", "retrieval_s": 0.5}\n{"answer": "y", "retrieval_s": -1}\n')
     assert problems(path) == [f"{path}:2: retrieval_s: expected a number (seconds, 0 or more), got -1"]
     assert reading.read(path, limit=1)[0][0].retrieval_s == 0.5
+
+
+def test_a_csv_with_mapped_columns(tmp_path):
+    path = tmp_path / "a.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["query", "said", "docs", "took", "ground_truths"])
+        rows.writerow(["Who?", "Ann.", '["Ann did it."]', "1.5", '["Ann", "Ann Lee"]'])
+        rows.writerow(["What?", "It.", "[]", "2", "plain"])
+    renamed = {"user_input": "query", "response": "said", "retrieved_contexts": "docs", "duration_s": "took"}
+    (first, second), notes = reading.read(path, renamed=renamed)
+    assert notes == []
+    assert (first.question, [one.text for one in first.contexts], first.duration_s) == ("Who?", ["Ann did it."], 1.5)
+    assert (first.reference, second.reference) == ("Ann\nAnn Lee", "plain")

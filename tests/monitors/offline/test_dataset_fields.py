@@ -184,3 +184,26 @@ def test_samples_have_different_ids_too():
     reader.sample(Sample(id="a", started_at=0.0))
     with pytest.raises(DataError, match="is a duplicate"):
         reader.sample(Sample(id="a", started_at=0.0))
+
+
+def test_a_field_can_be_renamed_by_any_of_its_names_and_the_mapped_one_is_used():
+    reader = Reader({"question": "asked", "ground_truth": "gold"})
+    sample = reader.sample({"asked": "Who?", "question": "a form", "gold": "Ann", "reference": "Bob", "answer": "Ann."})
+    assert (sample.question, sample.reference) == ("Who?", "Ann")
+    assert reader.sample({"question": "only here", "reference": "x"}).question == "only here"
+    with pytest.raises(ValueError, match="'user_input' is mapped twice"):
+        Reader({"question": "a", "user_input": "b"})
+
+
+@pytest.mark.parametrize(
+    ("given", "reference"), [(["Ann"], "Ann"), (["Ann", "Ann Lee"], "Ann\nAnn Lee"), ([], None), ("Ann", "Ann")]
+)
+def test_ground_truths_of_old_ragas_are_the_reference(given, reference):
+    assert Reader().sample({"question": "Who?", "ground_truths": given}).reference == reference
+
+
+def test_ground_truths_hold_texts_only():
+    assert problems({"question": "Who?", "ground_truths": [1]}) == ["ground_truths: expected a text, got a list"]
+    assert problems({"question": "Who?", "ground_truths": ["A"], "reference": "B"}) == [
+        "reference: conflicts with ground_truths, another name of the same field"
+    ]

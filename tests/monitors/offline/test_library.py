@@ -292,3 +292,23 @@ def test_a_score_out_of_range_is_a_failure_of_its_metric():
             return Score(float("nan"))
 
     assert evaluate(DATA, metrics=[Broken()]).summary[0].failed == {"invalid_score": 2}
+
+
+def test_rows_as_a_data_frame():
+    pandas = pytest.importorskip("pandas")
+    data = [*DATA, {"question": "Nothing found?", "answer": "No."}]
+    frame = evaluate(data).to_pandas()
+    assert len(frame) == 3
+    assert frame["lexical_groundedness"].dtype == "float64"
+    assert frame["lexical_groundedness"].mean() == pytest.approx(evaluate(data).summary[0].mean)
+    assert pandas.isna(frame["lexical_groundedness"][2])
+    assert list(frame["lexical_groundedness.outcome"]) == ["scored", "scored", "skipped"]
+    assert frame["lexical_groundedness.reason"][2] == "no_contexts"
+    assert frame["retrieved_contexts"][0] == ["The warranty is two years."]
+    assert frame["user_input"][1] == "Who pays?"
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        evaluate(DATA).to_pandas()

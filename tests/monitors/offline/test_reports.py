@@ -1,13 +1,17 @@
 """Reports show what is there, and no text of a data set becomes anything but text."""
 
+import csv
+import io
 import json
 import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import pytest
+from rich.console import Console
 
 from monitors.analysis.claim_highlight import Claim, claims_in, mark
+from monitors.offline import dataset, progress
 from monitors.offline.comparison import Comparison
 from monitors.offline.reports import Extras, render, write
 from monitors.offline.results import Measure, Row, Run
@@ -151,7 +155,7 @@ def test_junit_fails_where_the_command_does():
     assert root.find("testsuite[@name='faithfulness']/testcase/error").get("type") == "timeout"
 
 
-@pytest.mark.parametrize("suffix", [".html", ".md", ".json", ".xml"])
+@pytest.mark.parametrize("suffix", [".html", ".md", ".json", ".xml", ".csv", ".jsonl"])
 def test_every_report_is_written(tmp_path, suffix):
     path = tmp_path / "new" / f"report{suffix}"
     write(a_run(EVIL.replace("\ud800", "")), path, EXTRAS)
@@ -245,3 +249,66 @@ def test_evidence_is_told_in_words_and_what_says_nothing_is_left_out():
 def test_the_key_of_the_marks_stands_only_where_something_is_marked():
     assert 'class="key' in render(".html", a_run())
     assert 'class="key' not in render(".html", a_run(evidence=()))
+
+
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1")
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_text_that_looks_like_a_formula_begins_with_a_quote_in_the_csv(formula):
+    table = list(csv.DictReader(io.StringIO(render(".csv", a_run(formula)), newline="")))
+    assert table[0]["user_input"] == f"'{formula}"
+    assert table[0]["faithfulness.reason"] == f"'{formula}"
+    assert not [cell for row in table for cell in row.values() if cell.startswith(tuple("=+-@\t\r"))]
+
+
+def test_the_csv_has_the_score_the_outcome_and_the_reason_of_every_sample():
+    table = list(csv.DictReader(io.StringIO(render(".csv", a_run('a, "b"\nc')), newline="")))
+    assert [row["user_input"] for row in table] == ['a, "b"\nc'] * 4
+    assert [(row["faithfulness"], row["faithfulness.outcome"]) for row in table] == [
+        ("0.25", "scored"),
+        ("1.0", "scored"),
+        ("", "skipped"),
+        ("", "failed"),
+    ]
+    assert table[2]["faithfulness.reason"] == "no_claims"
+    assert table[3]["faithfulness.reason"] == 'timeout: a, "b"\nc'
+
+
+def test_the_jsonl_is_a_data_set_with_scores(tmp_path):
+    write(a_run("what = this?"), tmp_path / "rows.jsonl")
+    records = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [next(iter(one["scores"]["faithfulness"])) for one in records] == ["value", "value", "skipped", "failed"]
+    samples, notes = dataset.read(tmp_path / "rows.jsonl")
+    assert notes == []
+    assert [one.response for one in samples] == [row.sample.response for row in a_run("what = this?").rows]
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_tables_of_the_terminal_fit_80_columns(clustered):
+    name = "geval:a_criterion_with_a_long_name_of_several_words"
+    rows = [
+        Row(
+            sample=Sample(id=f"{n}", started_at=0.0, session=f"s{n // 2}" if clustered else None),
+            evaluations={
+                name: evaluation(name, Score(0.5 + 0.1 * (n % 3))),
+                "mrr": evaluation("mrr", Skipped("no_ids")),
+            },
+        )
+        for n in range(8)
+    ]
+    measures = (Measure(name=name, version="1", lower_is_better=True), Measure(name="mrr", version="1"))
+    run = Run(source="data.jsonl", created_at=0.0, measures=measures, rows=tuple(rows))
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    progress.show_run(console, run)
+    one = Comparison(metric=name, pairs=100_000, old_mean=0.5, new_mean=0.6, difference=0.1, low=-0.1, high=0.3, more=9)
+    progress.show_comparison(console, [one], "old.json")
+    text = console.file.getvalue()
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "…" not in text
+    shown = "".join(line[:25].strip() for line in text.splitlines())
+    assert shown.count(name[:20]) == 2
+    assert "-0.100 to +0.300" in text
+    assert "mrr: skipped 8 no_ids" in text
+    assert "needs about 9 more" in text
+    assert ("n_eff" in text) == clustered

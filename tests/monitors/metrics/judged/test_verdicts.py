@@ -397,6 +397,29 @@ def test_questions_that_do_not_differ_are_asked_for_once_more():
     assert caught.value.kind == "unreadable"
 
 
+@pytest.mark.parametrize("strictness", [1, 2, 5])
+def test_strictness_is_the_number_of_questions(strictness):
+    judge = asked_three([["A?", "B?", "C?"], ["D?", "E?"]])
+    embedded = embeddings((0.9, 0.7, 0.5, 0.3, 0.1))
+    metric = AnswerRelevancy(judge, Fused(judge), embedded, strictness=strictness)
+    expected = np.mean([0.9, 0.7, 0.5, 0.3, 0.1][:strictness])
+    result = score(metric)
+    assert result.value == pytest.approx(expected)
+    assert len(result.evidence) == strictness
+    assert f"write exactly {strictness} different question(s)" in judge.asked[0].system
+    assert f"write {strictness} that differ from those too" in judge.asked[0].system
+    by_default = AnswerRelevancy(judge, Fused(judge), embedded)
+    assert metric.version != by_default.version
+    assert AnswerRelevancy(judge, Fused(judge), embedded, strictness=3).version == by_default.version
+
+
+@pytest.mark.parametrize("options", [{"strictness": 0}, {"strictness": 11}, {"strictness": 5, "method": "statements"}])
+def test_a_strictness_that_cannot_be_used_is_refused(options):
+    judge = same_verdicts()
+    with pytest.raises(ValueError, match="strictness"):
+        AnswerRelevancy(judge, Fused(judge), embeddings(()), **options)
+
+
 def test_a_noncommittal_response_scores_0_by_questions_too():
     judge = asked_three([["A?"]], noncommittal=True)
     embedded = embeddings(())

@@ -1,0 +1,130 @@
+"""The registry of the open-source `openai/evals`: YAML with eval classes, JSONL samples, model-graded specs.
+
+Format: https://github.com/openai/evals/blob/main/docs/eval-templates.md
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from monitors.metrics.judged.items import Part
+from monitors.offline.imports import criteria
+from monitors.offline.imports.fields import content_text
+from monitors.offline.imports.result import Imported, NotMappedError, as_text
+from monitors.offline.imports.sources import Document, documents, kind
+
+_PARTS: dict[str, Part] = {"input": "question", "ideal": "reference", "completion": "response"}
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_CLASSIFY, _FACT = "ModelBasedClassify", "fact"
+Items = list[tuple[Mapping[str, Any], dict[str, Any]]]
+
+
+def load(document: Document, out: Imported) -> Items:
+    """Return the samples that a registry file names; add its graders, or those of a model-graded spec."""
+    value = document.value
+    if not isinstance(value, dict):
+        raise document.problem(f"expected an object, got {kind(value)}")
+    if "prompt" in value and "choice_strings" in value:
+        _spec(document.path.stem, value, out)
+        return []
+    evals = {str(name): one for name, one in value.items() if isinstance(one, Mapping) and "class" in one}
+    if not evals:
+        raise document.problem("expected evals with a class and args, or a spec with prompt and choice_strings")
+    files: dict[Path, None] = {}
+    for name, one in evals.items():
+        args = one.get("args")
+        if not isinstance(args, Mapping):
+            raise document.problem(f"expected an object, got {kind(args)}", name, "args")
+        _grader(document, name, one, args, out)
+        samples = args.get("samples_jsonl")
+        if not isinstance(samples, str):
+            out.miss(f"samples of {name}", "args has no samples_jsonl")
+        elif (path := _inside(document.path, samples, "data")) is None:
+            out.miss(
+                f"samples of {name}", f"{samples} is not beside the file or in the registry's data; import it alone"
+            )
+        else:
+            files[path] = None
+    return [(one.value, {}) for path in files for one in documents(path)]
+
+
+def _grader(document: Document, name: str, one: Mapping[str, Any], args: Mapping[str, Any], out: Imported) -> None:
+    class_ = str(one["class"]).rpartition(":")[2]
+    if class_ != _CLASSIFY:
+        out.miss(f"{class_} of {name}", "compares texts, or is code; no metric does: write it as a custom metric")
+        return
+    spec = args.get("modelgraded_spec")
+    if spec == _FACT:
+        out.criterion("factuality", criteria.factuality())
+        out.note(
+            "the spec fact has no scores: geval:factuality gives 0 to a response that disagrees with the reference"
+        )
+        return
+    path = _inside(document.path, f"{spec}.yaml", "modelgraded") if isinstance(spec, str) else None
+    if path is None:
+        out.miss(f"{class_} of {name}", f"its spec {spec!r} is not in the registry's modelgraded; import that file too")
+        return
+    (found,) = documents(path)
+    given = args.get("modelgraded_spec_args")
+    _spec(name if given else path.stem, found.value, out, given)
+
+
+def _spec(name: str, spec: Any, out: Imported, given: Any = None) -> None:
+    """Add a metric for a model-graded spec; one per criterion where its `args` give several."""
+    try:
+        scores = _scores(spec)
+        prompt = spec["prompt"]
+        text = (
+            "\n\n".join(content_text(one.get("content")) for one in prompt) if isinstance(prompt, list) else str(prompt)
+        )
+        for key, value in given.items() if isinstance(given, Mapping) else ():
+            text = text.replace(f"{{{key}}}", as_text(value))
+        args = spec.get("args") or {}
+        open_ = (
+            {key: values for key, values in args.items() if f"{{{key}}}" in text} if isinstance(args, Mapping) else args
+        )
+        for suffix, filled in _filled(text, open_):
+            made, params = criteria.criterion(filled, _PARTS.get, _PLACEHOLDER)
+            out.criterion(f"{name}{suffix}", criteria.chosen(made, params, scores))
+    except NotMappedError as reason:
+        out.miss(f"model-graded spec {name}", str(reason))
+
+
+def _scores(spec: Any) -> dict[str, float]:
+    if not isinstance(spec, Mapping) or not {"prompt", "choice_strings"} <= set(spec):
+        raise NotMappedError("it has no prompt and choice_strings")
+    choices = [str(one) for one in spec["choice_strings"]]
+    scores = spec.get("choice_scores")
+    try:
+        if scores == "from_strings":
+            return {one: float(one) for one in choices}
+        if isinstance(scores, Mapping) and scores:
+            given = {str(key): float(value) for key, value in scores.items()}
+            return {one: given[one] for one in choices if one in given}
+    except ValueError:
+        pass
+    raise NotMappedError("its choices have no scores (choice_scores), so that it says not which is good")
+
+
+def _filled(text: str, args: Any) -> list[tuple[str, str]]:
+    """Return the prompt with each value of the one argument it has, and a suffix for the name."""
+    if not args:
+        return [("", text)]
+    if not isinstance(args, Mapping) or len(args) != 1:
+        raise NotMappedError("it has several args")
+    ((name, values),) = args.items()
+    if not isinstance(values, Mapping):
+        raise NotMappedError(f"args.{name} is no object")
+    return [(f"-{key}", text.replace(f"{{{name}}}", as_text(value))) for key, value in values.items()]
+
+
+def _inside(yaml: Path, name: str, folder: str) -> Path | None:
+    """Return a file beside the YAML file, or in a folder of its registry; None if it is elsewhere or missing."""
+    for root in (yaml.parent, yaml.parent.parent / folder):
+        path = (root / name).resolve()
+        if path.is_relative_to(root.resolve()) and path.is_file():
+            return path
+    return None

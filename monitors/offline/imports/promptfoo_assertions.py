@@ -1,0 +1,251 @@
+"""Assertions of promptfoo as metrics, and the references that they hold.
+
+Types: https://www.promptfoo.dev/docs/configuration/expected-outputs/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from monitors.metrics.judged.items import Part
+from monitors.offline.imports import criteria
+from monitors.offline.imports.fields import Fields
+from monitors.offline.imports.result import Imported, NotMappedError, any_of, as_text
+
+_CUSTOM = "write it as a custom metric"
+_RUBRICS = ("llm-rubric", "g-eval", "model-graded-closedqa")
+_METRICS = {
+    "answer-relevance": "answer_relevancy",
+    "context-faithfulness": "faithfulness",
+    "context-relevance": "context_relevancy",
+    "context-recall": "context_recall",
+    "similar": "answer_similarity",
+    "similar:cosine": "answer_similarity",
+}
+_FACTS = frozenset({"factuality", "context-recall"})
+_WITH_REFERENCE = frozenset({"similar", "similar:cosine"})
+_REFERENCES = frozenset({"equals", "levenshtein", "rouge-n", "bleu", "gleu", "meteor"})
+_TEXTS = _REFERENCES | {
+    *("contains", "icontains", "contains-any", "contains-all", "icontains-any", "icontains-all", "regex"),
+    *("starts-with", "is-json", "contains-json", "is-html", "contains-html", "is-sql", "contains-sql", "is-xml"),
+    *("contains-xml", "is-refusal", "word-count"),
+}
+_CODE = frozenset({"javascript", "python", "ruby", "webhook"})
+_OWN_MODELS = frozenset({"classifier", "moderation", "pi", "search-rubric", "agent-rubric", "research-rubric"})
+_OF_CALLS = {
+    "latency": "is a limit of one answer's time: evaluate summarises the durations, see duration_s",
+    "cost": "is a limit of one answer's cost, and a data set has none",
+    "select-best": "compares answers with each other: use compare-runs",
+    "max-score": "compares answers with each other: use compare-runs",
+    "conversation-relevance": "is about whole conversations, computed on live traffic only",
+}
+_REQUIREMENTS = "rubric"
+_TEMPLATE = re.compile(r"\{\{-?\s*([\w.]+)\s*-?\}\}")
+
+
+@dataclass(slots=True)
+class Case:
+    """One test with its variables and assertions, and the answer if the file has results.
+
+    `facts` says that the reference is made of facts, each from an assertion, which more can be added to.
+    """
+
+    vars: dict[str, Any]
+    asserts: list[dict[str, Any]]
+    record: dict[str, Any] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    prompt: str = ""
+    facts: bool = False
+
+
+def add(cases: Sequence[Case], fields: Fields, out: Imported) -> None:
+    """Add the metrics that the assertions of all cases map to, and put references and rubrics into the records."""
+    counts: dict[str, int] = {}
+    flat = [[one for given in case.asserts for one in _flattened(given, out)] for case in cases]
+    for some in flat:
+        for key in {_key(one) for one in some}:
+            counts[key] = counts.get(key, 0) + 1
+    for case, some in zip(cases, flat, strict=True):
+        rubrics: list[str] = []
+        for one in sorted(some, key=lambda one: _kind(one) in _RUBRICS):  # references first: a rubric gives way to them
+            try:
+                _add(one, case, fields, out, everywhere=counts[_key(one)] == len(cases), rubrics=rubrics)
+            except NotMappedError as reason:
+                out.miss(f"assertion {one.get('type')}", str(reason))
+        if rubrics:
+            _requirements(case, rubrics, out)
+
+
+def render(text: str, values: Mapping[str, Any]) -> str:
+    """Fill variables into a template, as far as they are known."""
+    return _TEMPLATE.sub(lambda match: as_text(values[match[1]]) if match[1] in values else match[0], text)
+
+
+def _flattened(one: dict[str, Any], out: Imported) -> list[dict[str, Any]]:
+    if one.get("type") != "assert-set":
+        return [one]
+    if one.get("threshold") is not None:
+        out.miss("threshold of an assert-set", "metrics are not combined; its assertions are separate")
+    inside = one.get("assert")
+    return [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
+
+
+def _add(
+    one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool, rubrics: list[str]
+) -> None:
+    """Map one assertion of one case. Raises NotMappedError."""
+    type_ = _kind(one)
+    base = type_.removeprefix("not-")
+    if base in _REFERENCES and base == type_:
+        _reference(case, one.get("value"), required=False)
+    if (why := _unmapped(base)) is not None:
+        raise NotMappedError(why)
+    if one.get("transform") or one.get("contextTransform"):
+        raise NotMappedError("transforms the output or the context with code")
+    if str(one.get("value")).startswith("file://"):
+        raise NotMappedError("its value is in a file")
+    if one.get("rubricPrompt"):
+        out.note("rubricPrompt: G-Eval has its own prompt; only the criterion is imported")
+    if base in _RUBRICS:
+        _rubric(one, case, fields, out, everywhere=everywhere, rubrics=rubrics)
+    elif base != type_:
+        raise NotMappedError("is negated")
+    else:
+        _metric(base, one, case, out)
+
+
+def _metric(base: str, one: Mapping[str, Any], case: Case, out: Imported) -> None:
+    """Add the metric that a type stands for, and its value to the reference. Raises NotMappedError."""
+    if base in _FACTS:
+        _fact(case, one.get("value"), out)
+    if base in _WITH_REFERENCE:
+        _reference(case, one.get("value"), required=True)
+    if base == "factuality":
+        out.criterion("factuality", criteria.factuality())
+    else:
+        threshold = one.get("threshold")
+        out.built_in(_METRICS[base], None if threshold is None else _share(threshold))
+
+
+def _unmapped(base: str) -> str | None:
+    """Return why a type has no counterpart; None if it has one."""
+    if base in _RUBRICS or base in _METRICS or base == "factuality":
+        return None
+    if base in _TEXTS:
+        return f"compares or parses texts, and no metric does: {_CUSTOM}"
+    if base in _CODE:
+        return f"is code: {_CUSTOM}"
+    if base in _OWN_MODELS:
+        return f"needs a model or a service of its own: {_CUSTOM}"
+    return _OF_CALLS.get(base, f"has no counterpart: {_CUSTOM}")
+
+
+def _rubric(
+    one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool, rubrics: list[str]
+) -> None:
+    """Add the metric of a rubric that is the same in every case, or keep a case's own in `rubrics`."""
+    type_ = _kind(one)
+    text = _text_of(one.get("value"))
+    negated = type_.startswith("not-")
+
+    def part(name: str) -> Part | None:
+        return "response" if name == "output" else fields.part(name)
+
+    if not everywhere or any(part(name) is None for name in criteria.templates(text)):
+        if negated:
+            raise NotMappedError("is negated, and not the same in every test")
+        rubrics.append(_filled(text, case))
+        return
+    made, params = criteria.criterion(text, part)
+    if not criteria.templates(text):
+        params = ["question", "response"]
+    elif "response" not in params:
+        params.append("response")
+    table: dict[str, Any] = {"criteria": made, "params": params}
+    if type_.endswith("closedqa"):
+        table["scale"] = [0, 1]
+    if negated:
+        table["lower_is_better"] = True
+    if one.get("threshold") is not None:
+        table["threshold"] = _share(one["threshold"])
+    out.criterion(str(one.get("metric") or type_), table)
+
+
+def _requirements(case: Case, rubrics: Sequence[str], out: Imported) -> None:
+    if case.record.get("reference") not in (None, ""):
+        for _ in rubrics:
+            out.miss("assertion llm-rubric", "is not the same in every test, and its test has a reference already")
+        return
+    case.record["reference"] = "\n".join(f"- {one}" for one in rubrics) if len(rubrics) > 1 else rubrics[0]
+    out.criterion(
+        _REQUIREMENTS,
+        {
+            "criteria": "<response> meets every requirement in <reference>.",
+            "params": ["question", "reference", "response"],
+        },
+    )
+    out.note("a rubric that is not the same in every test is the record's reference, and geval:rubric judges by it")
+
+
+def _reference(case: Case, value: Any, *, required: bool) -> None:
+    """Put the value of an assertion into the record. Raises NotMappedError if it needs one and there is another."""
+    try:
+        filled = _reference_text(value, case)
+    except NotMappedError:
+        if required:
+            raise
+        return
+    if case.record.setdefault("reference", filled) != filled and required:
+        raise NotMappedError("its test has another reference already")
+
+
+def _fact(case: Case, value: Any, out: Imported) -> None:
+    """Add a fact to the reference: each is true, so that several are one reference. Raises NotMappedError."""
+    fact = _reference_text(value, case)
+    known = case.record.get("reference")
+    if known in (None, ""):
+        case.record["reference"], case.facts = fact, True
+    elif case.facts and fact not in str(known).splitlines():
+        case.record["reference"] = f"{known}\n{fact}"
+        out.note("the values of factuality and context-recall in one test are one reference")
+    elif not case.facts and known != fact:
+        raise NotMappedError("its test has another reference already")
+
+
+def _reference_text(value: Any, case: Case) -> str:
+    if value is None or (isinstance(value, str) and value.startswith("file://")):
+        raise NotMappedError("its value is missing, or in a file")
+    return any_of([_filled(as_text(one), case) for one in (value if isinstance(value, list) else [value])])
+
+
+def _filled(text: str, case: Case) -> str:
+    """Fill the case's variables into a text. Raises NotMappedError if there are others, or filters."""
+    known = _TEMPLATE.sub(lambda match: "" if match[1] in case.vars else match[0], text)
+    if left := criteria.templates(known):
+        raise NotMappedError(f"its value uses {{{{{left[0]}}}}}, which is no variable, or has a filter")
+    return render(text, case.vars)
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, list):
+        return "\n".join(f"- {as_text(one)}" for one in value)
+    if value in (None, ""):
+        raise NotMappedError("has no value")
+    return as_text(value)
+
+
+def _share(threshold: Any) -> float:
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0.0 <= threshold <= 1.0:
+        raise NotMappedError(f"its threshold {threshold!r} is no number from 0 to 1")
+    return float(threshold)
+
+
+def _kind(one: Mapping[str, Any]) -> str:
+    return str(one.get("type", ""))
+
+
+def _key(one: Mapping[str, Any]) -> str:
+    return repr(one)

@@ -1,0 +1,77 @@
+"""What an import made: records of a data set, tables of metrics, and everything that did not map."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_NAME = 48
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+
+
+class NotMappedError(Exception):
+    """Raised with the reason why a grader or an assertion has no counterpart."""
+
+
+@dataclass(slots=True)
+class Imported:
+    """The result of an import. `unmapped` counts by what was not imported and why.
+
+    `notes` counts what is imported differently; `models` are the judges of the other tool.
+    """
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unmapped: dict[tuple[str, str], int] = field(default_factory=dict)
+    notes: dict[str, int] = field(default_factory=dict)
+    models: list[str] = field(default_factory=list)
+
+    def miss(self, what: str, why: str, count: int = 1) -> None:
+        """Count something that is not imported."""
+        self.unmapped[what, why] = self.unmapped.get((what, why), 0) + count
+
+    def note(self, text: str) -> None:
+        """Count something that is imported differently."""
+        self.notes[text] = self.notes.get(text, 0) + 1
+
+    def record(self, found: Mapping[str, Any]) -> None:
+        """Add a record without its empty fields; one without any text is counted as not imported."""
+        record = {name: value for name, value in found.items() if value not in _EMPTY}
+        if any(record.get(name) for name in ("user_input", "response", "retrieved_contexts")):
+            self.records.append(record)
+        else:
+            self.miss("a record", "has no question, no response and no contexts")
+
+    def criterion(self, name: str, table: dict[str, Any]) -> str:
+        """Add a `geval:` metric under a free name like `name`; return it. An equal one is not added again."""
+        short = _NOT_IN_NAMES.sub("_", name).strip("_.-")[:_LONGEST_NAME].strip("_.-") or "criterion"
+        number = 1
+        while (metric := f"geval:{short}" if number == 1 else f"geval:{short}-{number}") in self.metrics:
+            if self.metrics[metric] == table:
+                return metric
+            number += 1
+        self.metrics[metric] = table
+        return metric
+
+    def built_in(self, name: str, threshold: float | None) -> None:
+        """Add a built-in metric. Raises NotMappedError if it is there with another threshold."""
+        table = {} if threshold is None else {"threshold": threshold}
+        if self.metrics.setdefault(name, table) != table:
+            raise NotMappedError(f"maps to {name}, which has another threshold already")
+
+
+def as_text(value: Any) -> str:
+    """Return a text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def any_of(value: Any) -> str:
+    """Return the reference for one correct answer, or for a list of alternatives."""
+    answers = [as_text(one) for one in value] if isinstance(value, list) else [as_text(value)]
+    if len(answers) == 1:
+        return answers[0]
+    return "\n".join(["Any one of these is correct:", *(f"- {one}" for one in answers)])

@@ -1,0 +1,221 @@
+"""Bounded reading of the files of other tools; problems name file, line and field."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from monitors.offline.dataset_fields import DataError
+
+MAX_FILE_BYTES = 256 * 1024**2
+MAX_YAML_BYTES = 8 * 1024**2
+MAX_ROWS = 100_000
+MAX_NODES = 1_000_000
+MAX_DEPTH = 100
+
+_YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file. `node` has the lines of a YAML file, `line` is that of a JSONL record."""
+
+    path: Path
+    value: Any
+    node: Any = None
+    line: int | None = None
+
+    def where(self, *keys: str | int) -> str:
+        """Return file, line and field of a part of the document, as a problem begins."""
+        line = self.line if self.node is None else _line(self.node, keys)
+        name = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in keys).lstrip(".")
+        place = f"{self.path}:{line}" if line is not None else str(self.path)
+        return f"{place}: {name}" if name else place
+
+    def problem(self, text: str, *keys: str | int) -> DataError:
+        """Return an error about a part of the document."""
+        return DataError([f"{self.where(*keys)}: {text}"])
+
+    def objects(self, value: Any, *keys: str | int) -> list[dict[str, Any]]:
+        """Return `value` if it is a list of objects. Raises DataError."""
+        if not isinstance(value, list):
+            raise self.problem(f"expected a list, got {kind(value)}", *keys)
+        for index, item in enumerate(value):
+            if not isinstance(item, dict):
+                raise self.problem(f"expected an object, got {kind(item)}", *keys, index)
+        check_rows(self.path, len(value))
+        return value
+
+
+def kind(value: Any) -> str:
+    """Name the JSON type of a value."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def documents(path: Path) -> Iterator[Document]:
+    """Yield the documents of a file: one per line of JSONL, else the one of JSON or YAML. Raises DataError."""
+    readers: dict[str, Callable[[Path], Iterator[Document]]] = {
+        ".jsonl": _jsonl,
+        ".ndjson": _jsonl,
+        ".json": _json,
+        ".yaml": _yaml,
+        ".yml": _yaml,
+    }
+    if (reader := readers.get(path.suffix.lower())) is None:
+        raise DataError([f"{path}: expected a file name ending in {', '.join(readers)}"])
+    yield from reader(path)
+
+
+def document(path: Path) -> Document:
+    """Return the document of a JSON or YAML file; of JSONL, the list of its lines. Raises DataError."""
+    found = list(documents(path))
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        return Document(path, [one.value for one in found])
+    return found[0]
+
+
+def rows(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """Return the rows of a CSV file with their line numbers. Raises DataError."""
+    reader = csv.DictReader(io.StringIO(text(path), newline=""))
+    csv.field_size_limit(MAX_FILE_BYTES)
+    found: list[tuple[int, dict[str, str]]] = []
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                raise DataError([f"{path}:{reader.line_num}: has not as many cells as the header"])
+            found.append((reader.line_num, row))
+            check_rows(path, len(found))
+    except csv.Error as error:
+        raise DataError([f"{path}:{reader.line_num}: not CSV: {error}"]) from error
+    return found
+
+
+def text(path: Path, limit: int = MAX_FILE_BYTES) -> str:
+    """Return the text of a file. Raises DataError if it cannot be read, is too large, or is not UTF-8."""
+    return _decoded(path, _bytes(path, limit))
+
+
+def check_rows(path: Path, count: int) -> None:
+    """Raise DataError for more rows than are imported at once."""
+    if count > MAX_ROWS:
+        raise DataError([f"{path}: more than {MAX_ROWS:,} records; split the file"])
+
+
+def _jsonl(path: Path) -> Iterator[Document]:
+    seen = 0
+    for number, line in enumerate(_bytes(path).split(b"\n"), 1):
+        if not (content := line.removeprefix(_BOM).strip()):
+            continue
+        check_rows(path, seen := seen + 1)
+        try:
+            value = msgspec.json.decode(content)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise DataError([f"{path}:{number}: not JSON: {error}"]) from error
+        if not isinstance(value, dict):
+            raise DataError([f"{path}:{number}: expected an object, got {kind(value)}"])
+        yield Document(path, value, line=number)
+
+
+def _json(path: Path) -> Iterator[Document]:
+    try:
+        yield Document(path, msgspec.json.decode(_bytes(path).removeprefix(_BOM)))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DataError([f"{path}: not JSON: {error}; one object per line needs the suffix .jsonl"]) from error
+
+
+def _yaml(path: Path) -> Iterator[Document]:
+    content = text(path, MAX_YAML_BYTES)
+    try:
+        _check_depth(path, content)
+        loader = _YAML(content)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                raise DataError([f"{path}: is empty"])
+            _check_size(path, node)
+            value = loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise DataError([f"{path}:{line}: not YAML: {error.problem}"]) from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        raise DataError([f"{path}: not YAML: {error}"]) from error
+    yield Document(path, value, node)
+
+
+def _check_depth(path: Path, content: str) -> None:
+    """Raise DataError for deep nesting: the composer recurses, in C without a limit of its own."""
+    depth = 0
+    for event in yaml.parse(content, Loader=_YAML):
+        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise DataError([f"{path}:{event.start_mark.line + 1}: nested more than {MAX_DEPTH} deep"])
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            depth -= 1
+
+
+def _check_size(path: Path, root: Any) -> None:
+    """Raise DataError for a document whose aliases expand to too many values, or contain themselves."""
+    sizes: dict[int, int] = {}
+    open_: set[int] = set()
+
+    def size(node: Any) -> int:
+        if id(node) in open_:
+            raise DataError([f"{path}:{node.start_mark.line + 1}: an alias contains itself"])
+        if id(node) not in sizes:
+            open_.add(id(node))
+            children = node.value if isinstance(node, (yaml.SequenceNode, yaml.MappingNode)) else ()
+            flat = (part for child in children for part in (child if isinstance(child, tuple) else (child,)))
+            sizes[id(node)] = 1 + sum(map(size, flat))
+            open_.discard(id(node))
+        return sizes[id(node)]
+
+    if size(root) > MAX_NODES:
+        raise DataError([f"{path}: more than {MAX_NODES:,} values, with aliases expanded"])
+
+
+def _line(node: Any, keys: tuple[str | int, ...]) -> int:
+    """Return the line of the part that `keys` lead to, or of the last that exists."""
+    line = int(node.start_mark.line) + 1
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            pairs = [(name, value) for name, value in node.value if name.value == key]
+            if not pairs:
+                break
+            line, node = int(pairs[0][0].start_mark.line) + 1, pairs[0][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            node = node.value[key]
+            line = int(node.start_mark.line) + 1
+        else:
+            break
+    return line
+
+
+def _bytes(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise DataError([f"{path}: {error.strerror or error}"]) from error
+    if len(content) > limit:
+        raise DataError([f"{path}: larger than {limit // 1024**2} MiB"])
+    return content
+
+
+def _decoded(path: Path, content: bytes) -> str:
+    try:
+        return content.removeprefix(_BOM).decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError([f"{path}:{line}: not UTF-8: {error.reason}"]) from error

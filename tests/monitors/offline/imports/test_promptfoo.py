@@ -1,0 +1,274 @@
+"""Configurations of promptfoo with the files they name, and results of its runs."""
+
+import itertools
+import json
+
+import pytest
+
+from monitors.offline.dataset_fields import DataError
+from monitors.offline.imports.promptfoo import load
+
+CONFIG = """
+# a comment
+description: support
+prompts:
+  - 'Answer {{question}} from {{context}}'
+providers:
+  - openai:gpt-5-mini
+defaultTest:
+  vars:
+    lang: en
+  assert:
+    - type: llm-rubric
+      value: The answer is polite and about {{question}}
+      metric: Tone
+      threshold: 0.7
+    - type: context-faithfulness
+      threshold: 0.9
+    - type: not-contains
+      value: AI language model
+tests:
+  - description: warranty
+    vars:
+      question: How long is the warranty?
+      context: The warranty is two years.
+    assert:
+      - type: factuality
+        value: It is {{lang}}.
+    metadata:
+      area: returns
+  - vars:
+      question: [Who pays?, Who sends?]
+      context: file://docs/returns.md
+    assert:
+      - type: equals
+        value: The customer.
+      - type: javascript
+        value: output.length < 100
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "project" / "docs").mkdir(parents=True)
+    (tmp_path / "project" / "docs" / "returns.md").write_text("Returns are free.")
+    (tmp_path / "secret.txt").write_text("secret")
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def import_(folder):
+    def run(content, name="promptfooconfig.yaml", mapped=None):
+        path = folder / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return load(path, mapped or {})
+
+    return run
+
+
+def reasons(imported):
+    return dict(imported.unmapped.keys())
+
+
+def test_a_configuration_is_a_data_set_and_metrics(import_):
+    made = import_(CONFIG)
+    first, second, third = made.records
+    assert first["user_input"] == "How long is the warranty?"
+    assert first["retrieved_contexts"] == ["The warranty is two years."]
+    assert first["reference"] == "It is en."
+    assert first["tags"] == {"lang": "en", "area": "returns", "description": "warranty"}
+    assert (second["user_input"], third["user_input"]) == ("Who pays?", "Who sends?")
+    assert second["retrieved_contexts"] == ["Returns are free."]
+    assert second["reference"] == "The customer."
+    assert made.metrics["geval:Tone"] == {
+        "criteria": "The answer is polite and about <question>",
+        "params": ["question", "response"],
+        "threshold": 0.7,
+    }
+    assert made.metrics["faithfulness"] == {"threshold": 0.9}
+    assert made.metrics["geval:factuality"]["params"] == ["question", "reference", "response"]
+    assert made.unmapped == {
+        ("assertion not-contains", reasons(made)["assertion not-contains"]): 3,
+        ("assertion equals", reasons(made)["assertion equals"]): 2,
+        ("assertion javascript", reasons(made)["assertion javascript"]): 2,
+    }
+    assert any("there are no answers" in note for note in made.notes)
+
+
+RESULT = {
+    "promptIdx": 0,
+    "testIdx": 0,
+    "testCase": {
+        "description": "warranty",
+        "vars": {"question": "How long?"},
+        "assert": [{"type": "answer-relevance"}, {"type": "context-recall", "value": "Two years", "threshold": 0.5}],
+        "metadata": {"area": "returns"},
+    },
+    "provider": {"id": "openai:gpt-5-mini", "label": ""},
+    "prompt": {"raw": "Answer How long?", "label": "plain"},
+    "vars": {"question": "How long?", "context": ["Two years.", "Free."]},
+    "response": {"output": "Two years.", "tokenUsage": {}},
+    "success": True,
+    "score": 0.5,
+    "latencyMs": 1500,
+    "gradingResult": {"pass": True, "score": 0.5, "componentResults": []},
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ({"evalId": "e", "results": {"version": 3, "results": [RESULT], "stats": {}}, "config": {}}, "r.json"),
+        ({"results": [RESULT]}, "r.json"),
+        (json.dumps(RESULT) + "\n", "r.jsonl"),
+    ],
+)
+def test_results_have_the_answers(import_, content, name):
+    made = import_(content, name)
+    assert made.records == [
+        {
+            "user_input": "How long?",
+            "retrieved_contexts": ["Two years.", "Free."],
+            "response": "Two years.",
+            "reference": "Two years",
+            "model": "openai:gpt-5-mini",
+            "duration_s": 1.5,
+            "tags": {
+                "area": "returns",
+                "description": "warranty",
+                "prompt": "plain",
+                "promptfoo.success": "true",
+                "promptfoo.score": "0.5",
+            },
+        }
+    ]
+    assert made.metrics == {"answer_relevancy": {}, "context_recall": {"threshold": 0.5}}
+    assert (made.unmapped, made.notes) == ({}, {})
+
+
+def test_results_without_output_keep_their_question_and_are_noted(import_):
+    failed = {**RESULT, "response": None, "error": "timeout"}
+    structured = {**RESULT, "response": {"output": {"a": 1}}}
+    made = import_({"results": [failed, structured]}, "r.json")
+    assert "response" not in made.records[0]
+    assert made.records[1]["response"] == '{"a": 1}'
+    assert made.notes == {"a result has no output but an error": 1}
+
+
+def test_rubrics_of_single_tests_are_their_references(import_):
+    made = import_(
+        """
+tests:
+  - vars: {q: Who?}
+    assert:
+      - {type: llm-rubric, value: 'names {{q}}'}
+      - {type: g-eval, value: [is short, is kind]}
+  - vars: {q: What?}
+    assert:
+      - {type: similar, value: It., threshold: 0.8}
+      - {type: llm-rubric, value: says what}
+""",
+        mapped={"user_input": "q"},
+    )
+    assert made.records[0]["reference"] == "- names Who?\n- - is short\n- is kind"
+    assert made.records[1]["reference"] == "It."
+    assert set(made.metrics) == {"geval:rubric", "answer_similarity"}
+    assert made.metrics["geval:rubric"]["criteria"] == "<response> meets every requirement in <reference>."
+    assert made.unmapped == {
+        ("assertion llm-rubric", "is not the same in every test, and its test has a reference already"): 1
+    }
+
+
+def test_tests_in_files(import_, folder):
+    (folder / "more.csv").write_text(
+        'question,__expected,__expected2,__metadata:area\n"Who, then?","similar(0.9):Ann",is-json,people\nWhat?,42,,\n'
+    )
+    (folder / "a.yaml").write_text("- vars: {question: Where?}\n  assert: [{type: contains, value: x}]\n")
+    made = import_(
+        "prompts: [x]\ntests:\n  - file://more.csv\n  - file://*.yaml\n  - file://gen.py\n", "conf.json5.yml"
+    )
+    questions = [one["user_input"] for one in made.records]
+    assert questions == ["Who, then?", "What?", "Where?"]
+    assert (made.records[0]["reference"], made.records[0]["tags"]) == ("Ann", {"area": "people"})
+    assert made.records[1]["reference"] == "42"
+    assert made.metrics == {"answer_similarity": {"threshold": 0.9}}
+    assert reasons(made)["tests in file://gen.py"] == "is missing, or not in the folder of the configuration"
+
+
+@pytest.mark.parametrize("name", ["file://../secret.txt", "file:///etc/hostname", "https://example.org/x.yaml"])
+def test_files_outside_the_folder_are_not_read(import_, folder, name):
+    made = import_(f"tests:\n  - vars: {{question: Q, context: '{name}'}}\n")
+    assert "secret" not in json.dumps(made.records)
+    if name.startswith("file://"):
+        assert made.records == [{"user_input": "Q"}]
+        assert list(reasons(made)) == [f"a variable in {name}"]
+
+
+def test_a_link_out_of_the_folder_is_not_followed(import_, folder):
+    (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
+    made = import_("tests:\n  - vars: {question: Q, context: 'file://link.txt'}\n")
+    assert made.records == [{"user_input": "Q"}]
+
+
+_TEN = ", ".join(["x"] * 10)
+_EXPANDING = f"a: &a [{_TEN}]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in itertools.pairwise("abcdefgh")
+)
+_COMBINED = "tests:\n  - vars:\n" + "".join(f"      v{n}: [{_TEN}]\n" for n in range(6))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tests:\n  - vars: [1]\n", "promptfooconfig.yaml:2: tests[0].vars: expected an object, got a list"),
+        ("tests:\n  - assert:\n      - value: x\n", ":3: tests[0].assert[0].type: expected a text, got null"),
+        ("tests:\n  - 3\n", ":2: tests[0]: expected a test or the name of a file, got a number"),
+        ("tests: [\n", "not YAML: "),
+        ("hello: x\n", "promptfooconfig.yaml:1: expected tests and prompts"),
+        ("", "is empty"),
+        ("a: &a [*a]\ntests: []\n", "an alias contains itself"),
+        ("- " * 200 + "x\n", ":1: nested more than 100 deep"),
+        (_EXPANDING, "more than 1,000,000 values, with aliases expanded"),
+        (_COMBINED, "its lists have more than 100,000 combinations"),
+        ("tests: []\nprompts: [x]\n", "has no test and no result"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_with_line_and_field(import_, text, problem):
+    with pytest.raises(DataError) as caught:
+        import_(text)
+    assert problem in caught.value.problems[0]
+
+
+def test_code_in_yaml_is_not_run(import_):
+    with pytest.raises(DataError, match="not YAML"):
+        import_("tests: !!python/object/apply:os.system ['touch pwned']\n")
+
+
+def test_a_rubric_of_a_variable_is_filled_for_each_test(import_):
+    made = import_(
+        """
+defaultTest: {assert: [{type: llm-rubric, value: 'obeys {{rule}}'}, {type: factuality, value: '{{gold | upper}}'}]}
+tests: [{vars: {question: A?, rule: be kind}}, {vars: {question: B?, rule: be brief}}]
+"""
+    )
+    assert [one["reference"] for one in made.records] == ["obeys be kind", "obeys be brief"]
+    assert list(made.metrics) == ["geval:rubric"]
+    assert made.unmapped == {
+        ("assertion factuality", "its value uses {{gold}}, which is no variable, or has a filter"): 2
+    }
+
+
+def test_facts_of_one_test_are_one_reference_and_other_references_exclude_each_other(import_):
+    made = import_(
+        """
+tests:
+  - vars: {query: Who?, context: Ann.}
+    assert:
+      - {type: factuality, value: It is Ann.}
+      - {type: context-recall, value: Ann is meant., threshold: 0.9}
+      - {type: similar, value: Ann}
+"""
+    )
+    assert made.records[0]["reference"] == "It is Ann.\nAnn is meant."
+    assert set(made.metrics) == {"geval:factuality", "context_recall"}
+    assert made.unmapped == {("assertion similar", "its test has another reference already"): 1}
