@@ -95,6 +95,26 @@ class ToolCall:
     hop: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChecks:
+    """What the tools of one exchange show; all are counts.
+
+    `calls` are the tools that the response calls, `offered` the tools in the request. Of the calls, `unknown` name none
+    of these, `validated` were compared with the tool's JSON schema and `invalid` of them do not fit it, and `repeated`
+    are the same as an earlier one of the turn. `results` are the tool results since the model's last message, of which
+    `empty_results` hold nothing.
+    """
+
+    calls: int = 0
+    offered: int = 0
+    unknown: int = 0
+    validated: int = 0
+    invalid: int = 0
+    repeated: int = 0
+    results: int = 0
+    empty_results: int = 0
+
+
 class Links(msgspec.Struct, frozen=True, kw_only=True):  # one for every exchange: made ten times as fast
     """Salted hashes by which the exchanges of a conversation are joined. A hash begins with its kind and a colon.
 
@@ -145,7 +165,7 @@ class Sample:
     exchanges that answer one turn. `history` holds the messages before the question, the oldest first. `calls` are the
     tools that the response calls; of an answer, all that were called for it. `cost_usd` is the cost of the exchange at
     the gateway's prices; None without one. `links` are removed once the sample is joined to its conversation.
-    `sampled_whole`: the exchange was chosen with all others of its session.
+    `sampled_whole`: the exchange was chosen with all others of its session. `tool_checks` are None without tools.
 
     A sample with a `transcript` stands for a whole conversation that has ended: `transcript` holds its messages, the
     oldest first, and the sample has no question, response or contexts of its own.
@@ -184,6 +204,7 @@ class Sample:
     links: Links | None = None
     transcript: tuple[Message, ...] = ()
     sampled_whole: bool = False
+    tool_checks: ToolChecks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
