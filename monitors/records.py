@@ -331,8 +331,10 @@ class Alert:
     `examples` are the worst exchanges with their faults. `first_cause` is the first cause other than "unknown" that was
     found. `cause_strength`, in [0, 1], is the probability of the cause under stated priors, None for "unknown", and
     `cause_evidence` names what it rests on. `cause_hop` and `cause_tool` name the step of an agent that retrieves
-    worse, where only one does. While it fires, `recovery` is the share in [0, 1] of the evidence for a recovery, and
-    `recovering_since` the time from which on that evidence has grown; exchanges after it do not change the cause.
+    worse, where only one does. `direction` is that of the metric on its own scale; None in alerts of older releases,
+    which are about its worse direction. While it fires, `recovery` is the share in [0, 1] of the evidence for a
+    recovery, and `recovering_since` the time from which on that evidence has grown; exchanges after it do not change
+    the cause.
     """
 
     fingerprint: str
@@ -360,3 +362,4 @@ class Alert:
     cause_tool: str | None = None
     cause_strength: float | None = None
     cause_evidence: tuple[str, ...] = ()
+    direction: Literal["drop", "rise"] | None = None

@@ -8,7 +8,7 @@ import math
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -24,6 +24,7 @@ from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
+from monitors.evaluation.signals import Signals
 from monitors.evaluation.transcripts import TranscriptMaker
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
@@ -37,6 +38,8 @@ from monitors.runtime.label_cap import OVERFLOW
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
 from monitors.sampling import MAX_RATIO, MetricSampler
+from monitors.signals import RISING, SIGNALS
+from monitors.signals import enabled as enabled_signals
 from monitors.statistics.control_variate import Fit, fitted
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
@@ -128,6 +131,7 @@ class Scheduler:
         )
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
+        self._signals = Signals(enabled_signals(config.signals.off), state_store, replica_of(config))
         observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
             queue,
@@ -141,6 +145,7 @@ class Scheduler:
                 budget_factor=judging.budget_factor if judging else lambda *_: BudgetFactor(),
                 judge_pace=self._judge_pace,
                 observer=observer,
+                signals=self._signals,
             ),
             settings=WorkerSettings(
                 concurrency=config.monitors.concurrency,
@@ -183,6 +188,7 @@ class Scheduler:
             spawn(self._worker.run(), name="worker"),
             spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
             spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
+            spawn(_every(30.0, self._signals.tick, self._failed("signals")), name="signals"),
             spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
         ]
         if self._budget_sync is not None:
@@ -199,6 +205,7 @@ class Scheduler:
         try:
             await self._spend()  # costs since the last tick
             await self._capture.tick()
+            await self._signals.tick()
         except Exception as error:  # noqa: BLE001 - shutdown continues on any store error; logged
             _log.warning("cannot save the last counters: %s: %s", type(error).__name__, error)
         await self._engine.aclose()
@@ -222,6 +229,10 @@ class Scheduler:
                     "of_conversations": scores_conversations(one.metric),
                 }
                 for one in self._catalogue.enabled
+            ],
+            "signals": [
+                {"name": name, "meaning": SIGNALS[name].meaning, "lower_is_better": name in RISING}
+                for name in enabled_signals(self._config.signals.off)
             ],
             "queue": {
                 "ready": depth.ready,
@@ -317,10 +328,11 @@ class Scheduler:
         paired: Sequence[PairedSums] = ()
         if self._has_covariate:
             if now >= self._refit_at:
-                earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), COVARIATE)
+                before = Query(since=now - 2 * window_s, until=now - window_s, without=tuple(SIGNALS))
+                earlier = await self.store.paired(before, COVARIATE)
                 self._fits = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
                 self._refit_at = now + window_s / 4
-            paired = await self.store.paired(window, COVARIATE)
+            paired = await self.store.paired(replace(window, without=tuple(SIGNALS)), COVARIATE)
         summaries = largest(await self.store.summary(window))
         effects = self._engine.design_effects()
         found = estimate(summaries, paired, self._fits, effects, window_s=window_s)

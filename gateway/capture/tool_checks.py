@@ -19,7 +19,9 @@ MAX_ARGUMENT_BYTES = 65_536
 """Of the arguments of one call; larger ones are not validated, and repeat nothing."""
 _MOST_EARLIER, _MOST_RESULTS = 64, 64
 _LONGEST_EMPTY = 500
-_EMPTY_WORDS = frozenset({"", '""', "null", "none", "no results", "no results found", "nothing found", "undefined", "n/a"})
+_EMPTY_WORDS = frozenset(
+    {"", '""', "null", "none", "no results", "no results found", "nothing found", "undefined", "n/a"}
+)
 
 
 def tool_checks(exchange: Exchange) -> ToolChecks | None:
@@ -50,7 +52,8 @@ def _tools(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         if not isinstance(tool, dict):
             continue
         kind = tool.get("type")
-        about = tool.get(kind) if isinstance(kind, str) and isinstance(tool.get(kind), dict) else tool
+        inner = tool.get(kind) if isinstance(kind, str) else None
+        about = inner if isinstance(inner, dict) else tool
         name = about.get("name", kind)
         if isinstance(name, str):
             yield name, about.get("parameters", about.get("input_schema"))

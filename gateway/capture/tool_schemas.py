@@ -78,10 +78,8 @@ def _validator() -> tuple[Any, list[int]]:
 
         return apply
 
-    def ignored(*_: Any) -> None: ...
-
     keywords = {name: counted(one) for name, one in Draft202012Validator.VALIDATORS.items()}
-    keywords |= dict.fromkeys(_UNBOUNDED, ignored)
+    keywords |= dict.fromkeys(_UNBOUNDED, lambda *_: iter(()))
     return validators.extend(Draft202012Validator, keywords), steps
 
 

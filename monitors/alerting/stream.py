@@ -236,6 +236,7 @@ class Stream:
                 since=since,
                 finding=self.detector.current(),
                 slice=self.slice,
+                direction="rise" if self.flipped else "drop",
             )
         )
 

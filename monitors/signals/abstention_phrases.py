@@ -32,7 +32,9 @@ def _phrases(*, before: str, declines: str, polite: str, turns: str, anywhere: s
     opening = rf"(?:{before})(?:\b|(?<=[\u0900-\u097f\u3040-\u9fff\uac00-\ud7a3]))"
     comma = "[,\u3001\u060c]"
     return Phrases(
-        declines=re.compile(rf"(?:{opening}[^,\u3001\u060c]{{0,90}}{comma} ?){{0,2}}(?:{opening} (?:that )?)?(?:{first})"),
+        declines=re.compile(
+            rf"(?:{opening}[^,\u3001\u060c]{{0,90}}{comma} ?){{0,2}}(?:{opening} (?:that )?)?(?:{first})"
+        ),
         polite=re.compile(f"(?:{second})"),
         anywhere=re.compile(f"(?:{third})"),
         turns=re.compile(turns),
@@ -50,7 +52,9 @@ _EN_DOCS = (
     r"(?: (?:provided|given|above|available|supplied|retrieved|shared|at hand|here|i have|i was given"
     r"|you (?:provided|shared|gave|have provided)|that (?:was|were|is|are) (?:provided|given|available)))?"
 )
-_EN_NOT = r"(?:do(?:es)? not|don't|doesn't|did not|didn't)(?: (?:actually|explicitly|directly|specifically|clearly|seem to))?"
+_EN_NOT = (
+    r"(?:do(?:es)? not|don't|doesn't|did not|didn't)(?: (?:actually|explicitly|directly|specifically|clearly|seem to))?"
+)
 _EN_CANNOT = (
     r"(?:cannot|can't|can not|could not|couldn't|am unable to|'m unable to|are unable to|am not able to|'m not able to"
     r"|was unable to|wasn't able to|was not able to|won't be able to|will not be able to|am not allowed to)"

@@ -76,11 +76,11 @@ class Reference:
     def restored(cls, changed_at: float, values: bytes) -> Reference:
         """Restore a saved state. Raises ValueError."""
         found = cls()
-        found._values.frombytes(values[: SIZE * found._values.itemsize])  # noqa: SLF001 - its own
-        if any(value != value for value in found._values):  # noqa: SLF001, PLR0124 - NaN
+        found._values.frombytes(values[: SIZE * found._values.itemsize])
+        if any(value != value for value in found._values):  # noqa: PLR0124 - NaN
             raise ValueError("a reference holds numbers")
-        found._sorted = sorted(found._values)  # noqa: SLF001
-        found._changed_at = changed_at  # noqa: SLF001
+        found._sorted = sorted(found._values)
+        found._changed_at = changed_at
         return found
 
 

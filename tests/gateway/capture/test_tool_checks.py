@@ -33,8 +33,8 @@ def exchange(route, body, answer, calls):
     )
 
 
-def call(name, arguments, id="call_1"):
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+def call(name, arguments, call_id="call_1"):
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def chat(calls=(), messages=({"role": "user", "content": "Where is my parcel?"},), tools=CHAT_TOOLS):
@@ -125,13 +125,17 @@ def test_two_equal_calls_of_one_response_count_once():
     assert tool_checks(chat(same)).repeated == 1
 
 
-@pytest.mark.parametrize("result", ["", "  ", "[]", "{}", "null", '""', "No results found.", '{"hits": [], "total": 0}'])
+@pytest.mark.parametrize(
+    "result", ["", "  ", "[]", "{}", "null", '""', "No results found.", '{"hits": [], "total": 0}']
+)
 def test_a_result_that_holds_nothing_is_empty(result):
     found = tool_checks(chat(messages=loop("Parcel 7 is in Bruges.", result)))
     assert (found.results, found.empty_results) == (1, 1)
 
 
-@pytest.mark.parametrize("result", ["0", "[0]", '{"total": 0}', '{"id": 7, "notes": []}', "No parcel is late.", '["", "a"]'])
+@pytest.mark.parametrize(
+    "result", ["0", "[0]", '{"total": 0}', '{"id": 7, "notes": []}', "No parcel is late.", '["", "a"]']
+)
 def test_a_result_that_says_something_is_not(result):
     found = tool_checks(chat(messages=loop("", result)))
     assert (found.results, found.empty_results) == (1, 0)

@@ -165,7 +165,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "The answer is 42.",
         "Please contact support at the number on your invoice.",
         "I'm sorry to hear that! Restart the app and sign in again.",
-        "The error \"no information available\" means that the index is empty. Rebuild it.",
+        'The error "no information available" means that the index is empty. Rebuild it.',
         "Information about refunds is in section 4: you have 14 days.",
         "The data does not include weekends.",
         "Nobody knows the exact number of stars, but estimates start at 100 billion.",
@@ -206,7 +206,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "Si no sabe su contraseña, haga clic en «Olvidé mi contraseña».",
         "No hay gastos de envío.",
         "No puede cancelar un pedido enviado.",
-        "El servidor responde \"no lo sé\" cuando la consulta está vacía.",
+        'El servidor responde "no lo sé" cuando la consulta está vacía.',
         "Lo siento, su pedido se retrasó. Llegará el lunes.",
         "No, el plan no incluye el seguro dental.",
     ),
@@ -221,7 +221,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "pt": (
         "A garantia dura dois anos.",
         "Os documentos não mencionam o preço, mas a entrega leva três dias.",
-        "O servidor responde \"não sei\" quando a consulta está vazia.",
+        'O servidor responde "não sei" quando a consulta está vazia.',
         "Não há custos de envio.",
         "Não é possível cancelar um pedido enviado.",
         "Desculpe, a entrega está atrasada. Chega na segunda-feira.",
@@ -229,7 +229,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "nl": (
         "De garantie duurt twee jaar.",
         "De documenten vermelden geen prijs, maar de levering duurt drie dagen.",
-        "De server antwoordt \"dat weet ik niet\" als de vraag leeg is.",
+        'De server antwoordt "dat weet ik niet" als de vraag leeg is.',
         "Er zijn geen verzendkosten.",
         "Een verzonden bestelling kan niet worden geannuleerd.",
         "Sorry, de levering is vertraagd. Het pakket komt maandag.",
@@ -249,7 +249,13 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     ),
     "hi": ("वारंटी दो साल की है।", "दस्तावेज़ों में कीमत की जानकारी नहीं है, लेकिन डिलीवरी तीन दिन में होती है।", "कोई शुल्क नहीं है।"),
     "ar": ("مدة الضمان سنتان.", "الوثائق لا تذكر السعر، لكن التوصيل يستغرق ثلاثة أيام.", "لا توجد رسوم."),
-    "zh": ("保修期为两年。", "文档中没有提到价格，但是配送需要三天。", "没有运费。", "如果您不知道密码，请点击“忘记密码”。", "已发货的订单不能取消。"),
+    "zh": (
+        "保修期为两年。",
+        "文档中没有提到价格，但是配送需要三天。",
+        "没有运费。",
+        "如果您不知道密码，请点击“忘记密码”。",
+        "已发货的订单不能取消。",
+    ),
     "ja": (
         "保証期間は二年です。",
         "文書には価格は記載されていません。しかし、配送には三日かかります。",
@@ -257,5 +263,10 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "パスワードがわからない場合は「パスワードを忘れた」をクリックします。",
         "発送済みの注文は取り消せません。",
     ),
-    "ko": ("보증 기간은 2년입니다.", "문서에는 가격에 대한 정보가 없습니다. 하지만 배송은 3일 걸립니다.", "배송비는 없습니다.", "발송된 주문은 취소할 수 없습니다."),
+    "ko": (
+        "보증 기간은 2년입니다.",
+        "문서에는 가격에 대한 정보가 없습니다. 하지만 배송은 3일 걸립니다.",
+        "배송비는 없습니다.",
+        "발송된 주문은 취소할 수 없습니다.",
+    ),
 }

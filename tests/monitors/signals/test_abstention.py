@@ -40,6 +40,8 @@ def test_a_long_text_answers():
     assert not abstained("I don't know. " * LONGEST)
 
 
-@pytest.mark.parametrize("piece", ["i don't know if ", "the provided documents ", "in den ", "не ", "je ne ", ", ", "'", "“"])
+@pytest.mark.parametrize(
+    "piece", ["i don't know if ", "the provided documents ", "in den ", "не ", "je ne ", ", ", "'", "“"]
+)
 def test_the_time_is_bounded_for_hostile_texts(piece):
     assert abstained((piece * LONGEST)[:LONGEST]) in (True, False)
