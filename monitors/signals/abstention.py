@@ -17,7 +17,7 @@ _QUOTED = re.compile(
 )
 _QUOTES = re.compile("[\"\u201c\u201e\u00ab\u300c`'>]")
 _QUOTATION = "\u25a1"
-_SENTENCE = re.compile(r"(?<=[.!?\u061f])\s+|(?<=[\u3002\uff01\uff1f\u0964])\s*|\n+")
+_SENTENCE = re.compile(r"[.!?\u061f]\s+|[\u3002\uff01\uff1f\u0964]\s*|\n+")
 _EDGES = " \t\r.,;:!?*_#>-\u2022\u3002\uff0c\u3001\uff01\uff1f\u0964\u061f\u060c\u00bf\u00a1()[]"
 _LETTER = re.compile(r"\w")
 _LATIN = ("en", "de", "fr", "es", "it", "pt", "nl", "tr")
@@ -68,8 +68,16 @@ def _languages(text: str) -> tuple[str, ...]:
 
 
 def _clauses(text: str, phrases: Phrases) -> Iterator[str]:
-    """Split a text into clauses."""
-    for sentence in _SENTENCE.split(text):
+    """Yield the clauses of a text; it is split no further than they are read."""
+    for sentence in _sentences(text):
         for part in phrases.turns.split(sentence):
             if _LETTER.search(clause := part.strip(_EDGES)) or _QUOTATION in clause:
                 yield clause
+
+
+def _sentences(text: str) -> Iterator[str]:
+    at = 0
+    for end in _SENTENCE.finditer(text):
+        yield text[at : end.start()]
+        at = end.end()
+    yield text[at:]

@@ -50,7 +50,7 @@ _EN_DOCS = (
     r"(?:documents?|context|contexts|passages?|sources?|excerpts?|knowledge base|documentation|materials?|search results"
     r"|snippets?|articles?|texts?|information)"
     r"(?: (?:provided|given|above|available|supplied|retrieved|shared|at hand|here|i have|i was given"
-    r"|you (?:provided|shared|gave|have provided)|that (?:was|were|is|are) (?:provided|given|available)))?"
+    r"|you (?:provided|shared|gave me|gave|have provided)|that (?:was|were|is|are) (?:provided|given|available)))?"
 )
 _EN_NOT = (
     r"(?:do(?:es)? not|don't|doesn't|did not|didn't)(?: (?:actually|explicitly|directly|specifically|clearly|seem to))?"
@@ -65,7 +65,7 @@ ENGLISH = _phrases(
     before=r"based on|according to|from|given|in|within|after|unfortunately|regrettably|sorry|i(?: am|\'m) (?:sorry|afraid)|at (?:this|the) (?:time|moment)|currently|honestly|as an? |to be honest|well|hmm|i apologi[sz]e|with the|looking|apologies",
     declines=rf"""
         (?:i|we) (?:\w+ )?(?:do not|don't) (?:\w+ )?know(?! of\b| about you\b)
-        (?:i|we) (?:\w+ )?(?:do not|don't|currently have no|have no) (?:\w+ )?(?:have |see |find )?{_EN_INFO}
+        (?:i|we) (?:\w+ )?(?:(?:do not|don't) (?:\w+ )?(?:have|see|find)|currently have no|have no) {_EN_INFO}
         (?:i|we) have (?:no|insufficient|not enough) (?:{_EN_INFO}|idea|record of)
         (?:i|we) (?:did not|didn't|have not|haven't|could not|couldn't) (?:find|found|see|seen|locate|located) {_EN_INFO}
         (?:i(?: am|'m)|we(?: are|'re)) not (?:entirely |completely |really )?(?:sure|certain)\b
@@ -78,8 +78,10 @@ ENGLISH = _phrases(
         {_EN_DOCS} {_EN_NOT} (?:say|mention|specify|state|answer|address|indicate|discuss|reveal|disclose|tell)\b
         {_EN_DOCS} {_EN_NOT} (?:contain|include|provide|have|give|offer|cover) {_EN_INFO}
         {_EN_DOCS} (?:contains?|includes?|provides?|has|have|gives?|makes?|says?) (?:no (?:\w+ )?(?:information|mention|details|answer|data on|reference to)|nothing (?:about|on))\b
-        there(?: is|'s| was| are) (?:no|not enough|insufficient|not sufficient|not any) (?:\w+ )?(?:information|context|details|mention of|answer to|answer in|data (?:on|about|for)|documentation (?:on|about|for))\b
-        (?:no|insufficient|not enough) (?:\w+ ){{0,2}}(?:information|answer|mention|details|documents?|passages?|sources?|results) (?:\w+ ){{0,6}}(?:is|was|were|could be|can be|are|found|available|provided|given|about|on|regarding|in|to)\b
+        there(?: is|'s| was| are|(?: is|'s| are)n't| is not| are not) (?:no|not enough|enough|any|insufficient|not sufficient|not any) (?:\w+ )?(?:information|context|details|mention of|answer to|answer in|data (?:on|about|for)|documentation (?:on|about|for))\b
+        (?:no|insufficient|not enough) (?:\w+ ){{0,2}}(?:information|mention|details) (?:about|on|regarding|is|was|were|could be|can be|are|found|available|provided|given)\b
+        (?:no|insufficient|not enough) (?:\w+ ){{0,2}}(?:answer|documents?|passages?|sources?|results) (?:\w+ ){{0,6}}(?:found|available in|provided in|given in)\b
+        none of {_EN_DOCS} (?:mentions?|contains?|includes?|says?|states?|specif(?:y|ies)|provides?|address(?:es)?|discuss(?:es)?|covers?)\b
         (?:it|that|this|(?:that|this|the|your) question|the answer|answering this) (?:is|falls|lies|would be) (?:\w+ )?(?:outside|beyond|out of) (?:of )?(?:the |my |our )?(?:\w+ )?(?:scope|knowledge|documents|context|expertise)
         it is (?:not possible|impossible) to (?:answer|determine|say|tell|know)\b
         (?:unable|not able) to (?:answer|determine|find (?:an answer|this|that|any information))\b
@@ -124,6 +126,7 @@ GERMAN = _phrases(
         (?:ich|wir) (?:kann|können|konnte|konnten|darf|habe|haben) (?:[^,]{{0,60}} )?(?:nicht (?:\w+ )?(?:beantworten|sagen|helfen|weiterhelfen|bestimmen|beurteilen|feststellen|bestätigen)\b|keine? {_DE_INFO})
         (?:dazu |darüber |hierzu |leider ){{0,2}}(?:habe|haben|finde|finden|liegen|liegt|gibt es|lassen sich|enthalten) (?:ich |wir |mir |uns |in {_DE_DOCS} |{_DE_DOCS} ){{0,2}}(?:leider )?keine? {_DE_INFO}
         es (?:gibt|liegen|liegt) (?:mir |uns |hier |leider |in {_DE_DOCS} ){{0,3}}keine? {_DE_INFO}
+        (?:dazu|darüber|hierzu) (?:finde|finden|steht|habe) (?:ich |wir )?(?:in {_DE_DOCS} )?(?:leider )?nichts\b
         (?:in|aus|laut) {_DE_DOCS} (?:\w+ )?(?:steht|stehen|geht|wird|werden|findet|finden|gibt|ist|sind|lässt|lassen) (?:[^,]{{0,80}} )?(?:nicht (?:\w+ )?(?:hervor|erwähnt|genannt|angegeben|beschrieben|enthalten|beantworten|entnehmen|behandelt|beantwortet)|nichts\b|keine? {_DE_INFO})
         {_DE_DOCS} (?:enthält|enthalten|liefern|liefert|geben|gibt|bieten|bietet|machen|macht|sagen|sagt|nennen|nennt|erwähnen|erwähnt|beantworten|beantwortet) (?:[^,]{{0,60}} )?(?:keine? {_DE_INFO}|nichts\b|nicht\b)
         (?:ich|wir) (?:bin|sind) (?:mir |uns )?(?:leider )?nicht (?:ganz )?sicher\b
@@ -157,10 +160,10 @@ FRENCH = _phrases(
     before=r"malheureusement|désolée?|je suis désolée?|selon|d\'après|sur la base|dans|à partir|en tant|actuellement|au vu|hélas|à ma connaissance|avec les",
     declines=rf"""
         (?:je|nous) ne (?:le |la )?(?:sais|savons|connais|connaissons) (?:\w+ )?pas\b
-        (?:je|nous) (?:ne )?(?:peux|peut|pouvons|puis|parviens|suis|sommes|pourrai) (?:\w+ )?(?:pas|malheureusement pas|incapable de|pas en mesure de|dans l'incapacité de) (?:\w+ )?(?:répondre|vous répondre|dire|vous dire|déterminer|aider|vous aider|t'aider|trouver|confirmer|préciser|en mesure|vous fournir|fournir (?:de |d'|cette |ces )|vous donner)
+        (?:je|nous) (?:ne )?(?:peux|peut|pouvons|puis|parviens|suis|sommes|pourrai) (?:\w+ )?(?:pas en mesure de|pas|malheureusement pas|incapable de|dans l'incapacité de) (?:\w+ )?(?:répondre|vous répondre|dire|vous dire|déterminer|aider|vous aider|t'aider|trouver|confirmer|préciser|en mesure|vous fournir|fournir (?:de |d'|cette |ces )|vous donner)
         (?:je|nous) n'(?:ai|avons) (?:malheureusement )?(?:pas|aucune?)(?: trouvé)?(?: assez| suffisamment)?(?: d'| de | cette | la | l'| )?{_FR_INFO}
         (?:je|nous) ne (?:trouve|trouvons|dispose|disposons|vois) (?:malheureusement )?(?:pas|aucune?)(?: de | d'| la | l'| )?{_FR_INFO}
-        {_FR_DOCS} ne (?:le |la |l')?(?:disent?|mentionne(?:nt)?|précise(?:nt)?|contien(?:t|nent)|indique(?:nt)?|fournissent|fournit|donnent?|permet(?:tent)?|comporte(?:nt)?|répond(?:ent)?|parlent?|traitent?|spécifie(?:nt)?) (?:pas|rien|aucune?)\b
+        {_FR_DOCS} ne (?:le |la |l')?(?:di(?:t|sent)|mentionne(?:nt)?|précise(?:nt)?|contien(?:t|nent)|indique(?:nt)?|fournissent|fournit|donnent?|permet(?:tent)?|comporte(?:nt)?|répond(?:ent)?|parlent?|traitent?|spécifie(?:nt)?) (?:pas|rien|aucune?)\b
         {_FR_DOCS} n'(?:indique(?:nt)?|offre(?:nt)?|aborde(?:nt)?|évoque(?:nt)?|apporte(?:nt)?) (?:pas|rien|aucune?)\b
         (?:il )?n'y a (?:pas|aucune?)(?: assez| suffisamment)?(?: d'| de | )?(?:informations?|mention|réponse|détails?|précisions?|renseignements?)\b
         aucune? (?:\w+ )?(?:information|mention|réponse|détail|précision|document) (?:\w+ )?(?:n'|ne |à ce sujet|sur|disponible)
@@ -174,6 +177,7 @@ FRENCH = _phrases(
     """,
     polite=r"""
         (?:je suis |nous sommes )?(?:vraiment |sincèrement )?désolée?s?\b[^,]{0,40}$
+        je (?:le )?regrette\b[^,]{0,40}$
         (?:malheureusement|bonjour|pardon|excusez-moi|toutes mes excuses|je m'excuse)\b[^,]{0,40}$
         (?:veuillez|n'hésitez pas|je vous (?:invite|conseille|suggère|recommande)|vous (?:pouvez|pourriez|devriez)|merci de|si vous|contactez|pourriez-vous|puis-je|souhaitez-vous|avez-vous)\b
         (?:ils|elles|il|(?:les|le|ces|ce) (?:\w+ ){0,2}(?:documents?|contexte|passages?|extraits?|textes?)) ne (?:traitent?|parlent?|mentionne(?:nt)?|décri(?:t|vent)|concerne(?:nt)?|porte(?:nt)?) que\b
@@ -189,7 +193,7 @@ _ES_DOCS = (
 _ES_INFO = r"(?:\w+ ){0,3}(?:información|informaciones|respuesta|detalles?|datos|mención|referencias? a|conocimiento)\b"
 
 SPANISH = _phrases(
-    before=r"lamentablemente|desafortunadamente|lo siento|según|basándome|con base|a partir|en base|de acuerdo|en|actualmente|por desgracia|con la|desgraciadamente",
+    before=r"lamentablemente|perdón|disculpe|disculpa|desafortunadamente|lo siento|según|basándome|con base|a partir|en base|de acuerdo|en|actualmente|por desgracia|con la|desgraciadamente",
     declines=rf"""
         (?:yo |nosotros )?(?:no )(?:lo )?(?:sé|sabemos|lo sé)\b
         no (?:me )?(?:puedo|podemos|puede|pude|es posible|me es posible) (?:\w+ )?(?:responder|contestar|decirte|decirle|decir|determinar|ayudarte|ayudarle|ayudar|encontrar|confirmar|saber|proporcionar(?:te|le)? (?:\w+ )?(?:información|detalles|esa|ese|asesoramiento))\b
@@ -228,6 +232,7 @@ ITALIAN = _phrases(
         (?:questo|questa domanda|la domanda|ciò) (?:esula|va oltre|è al di fuori)\b
         (?:devo|mi trovo costretto a) (?:\w+ )?(?:rifiutare|declinare)\b
         nessuna (?:informazione|risposta|menzione)\b
+        (?:nei|nel|in) (?:\w+ ){{0,3}}(?:documenti|documento|contesto|testi|testo|passaggi) non (?:ci sono|c'è|vi sono|si trovano) (?:{_IT_INFO})
     """,
     anywhere=rf"""
         \bnon (?:è|sono|viene|vengono) (?:\w+ )?(?:menzionat|specificat|indicat|riportat|fornit|trattat|citat)[oaie] (?:in |da )?{_IT_DOCS}
@@ -280,8 +285,9 @@ DUTCH = _phrases(
         (?:ik|wij|we) (?:weet|weten) (?:\w+ ){{0,3}}niet\b
         dat (?:weet|weten) (?:ik|we|wij) (?:\w+ )?niet\b
         (?:ik|wij|we) (?:kan|kunnen|kon) (?:[^,]{{0,60}} )?niet (?:\w+ )?(?:beantwoorden|zeggen|helpen|bepalen|vinden|bevestigen|vaststellen)\b
-        (?:daar|dat|hier|deze vraag|uw vraag|je vraag|helaas) (?:kan|kunnen) (?:ik|we|wij) (?:[^,]{{0,40}} )?niet (?:\w+ )?(?:beantwoorden|zeggen|helpen|bepalen)\b
+        (?:daar|dat|hier|die vraag|deze vraag|uw vraag|je vraag|helaas) (?:kan|kunnen) (?:ik|we|wij) (?:[^,]{{0,40}} )?niet (?:\w+ )?(?:beantwoorden|zeggen|helpen|bepalen)\b
         (?:ik|wij|we) (?:heb|hebben|vind|vinden|beschik|kan|kunnen|kon)(?: [^,]{{0,40}})? (?:geen|onvoldoende|niet genoeg) {_NL_INFO}
+        (?:hier |daar )(?:heb|hebben|is|zijn) (?:ik |we |wij |er )?geen {_NL_INFO}
         (?:helaas |daarover |hierover ){{0,2}}(?:heb|hebben|is|zijn) (?:ik |we |er |hierover |daarover ){{0,2}}geen {_NL_INFO}
         er (?:is|zijn|staat)(?: \w+)? (?:geen|onvoldoende|niet genoeg) {_NL_INFO}
         (?:in )?{_NL_DOCS} (?:staat|bevat|bevatten|vermeldt|vermelden|zegt|zeggen|geeft|geven|noemt|noemen|wordt|worden|biedt|bieden|beantwoordt|beantwoorden) (?:[^,]{{0,60}} )?(?:niets|niet|geen {_NL_INFO})\b

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
+from itertools import chain
 
 EXAMINED = 400
 """Characters of a text that are looked at."""
@@ -50,13 +52,15 @@ def language_of(text: str) -> str | None:
     >>> language_of("Wie kann ich mein Passwort ändern?"), language_of("Passwort ändern"), language_of("返品の期限は何日ですか")
     ('de', None, 'ja')
     """
-    text = text[:EXAMINED]
+    return _language_of(text[:EXAMINED])
+
+
+@lru_cache(maxsize=64)  # an answer is looked at for two signals
+def _language_of(text: str) -> str | None:
     if not text.isascii() and (found := _by_script(text)) is not None:
         return found
-    votes: Counter[str] = Counter()
-    for word in _WORD.findall(text.lower()):
-        for name in _SPOKEN.get(word, ()):
-            votes[name] += 1
+    spoken = [_SPOKEN[word] for word in _WORD.findall(text.lower()) if word in _SPOKEN]
+    votes = Counter(chain.from_iterable(spoken))
     (first, most), (_, second) = (*votes.most_common(2), ("", 0), ("", 0))[:2]
     return first if most >= _LEAST_WORDS and most >= _LEAD * second else None
 
