@@ -126,27 +126,16 @@ class Scheduler:
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
         self._anchors = self._watch_anchors(judging)
         self._pacer = judging.pacer if judging else None
-        self._budget_sync = (
-            BudgetSync(state_store, self._pacer, replica_of(config)) if state_store and self._pacer else None
-        )
+        replica = replica_of(config)
+        self._budget_sync = BudgetSync(state_store, self._pacer, replica) if state_store and self._pacer else None
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
-        self._signals = Signals(enabled_signals(config.signals.off), state_store, replica_of(config))
+        self._signals = Signals(enabled_signals(config.signals.off), state_store, replica)
         observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
             queue,
             store,
-            Evaluator(
-                catalogue.enabled,
-                sampler_of(config.capture, config.judge),
-                judged_timeout_s=judged_timeout_s(config),
-                deadline_s=config.judge.deadline_s,
-                max_age_s=config.queue.max_age_s,
-                budget_factor=judging.budget_factor if judging else lambda *_: BudgetFactor(),
-                judge_pace=self._judge_pace,
-                observer=observer,
-                signals=self._signals,
-            ),
+            self._evaluator(judging, observer),
             settings=WorkerSettings(
                 concurrency=config.monitors.concurrency,
                 join_window_s=config.monitors.join_window_s,
@@ -155,6 +144,20 @@ class Scheduler:
             ),
             exporters=exporters,
             observer=observer,
+        )
+
+    def _evaluator(self, judging: JudgeSetup | None, observer: WorkerCounts) -> Evaluator:
+        config = self._config
+        return Evaluator(
+            self._catalogue.enabled,
+            sampler_of(config.capture, config.judge),
+            judged_timeout_s=judged_timeout_s(config),
+            deadline_s=config.judge.deadline_s,
+            max_age_s=config.queue.max_age_s,
+            budget_factor=judging.budget_factor if judging else lambda *_: BudgetFactor(),
+            judge_pace=self._judge_pace,
+            observer=observer,
+            signals=self._signals,
         )
 
     def start(self) -> None:

@@ -2,7 +2,8 @@
 
     .venv/bin/python benchmarks/detection/abstention.py
 
-The patterns were not changed for these answers; those of the tests they were.
+At first 50 of 62 refusals were recognised, and 2 of 66 answers were taken for one. The patterns were then corrected for
+what this showed, so that today's figures say less about phrases that nobody thought of.
 """
 
 from __future__ import annotations
@@ -142,13 +143,13 @@ ANSWERS = {
 def main() -> int:
     print("| language | refusals recognised | answers taken for a refusal |\n|---|---|---|")
     hits = misses = wrong = right = 0
-    for name in DECLINES:
-        missed = [text for text in DECLINES[name] if not abstained(text)]
+    for name, texts in DECLINES.items():
+        missed = [text for text in texts if not abstained(text)]
         false = [text for text in ANSWERS[name] if abstained(text)]
-        hits, misses = hits + len(DECLINES[name]) - len(missed), misses + len(missed)
+        hits, misses = hits + len(texts) - len(missed), misses + len(missed)
         wrong, right = wrong + len(false), right + len(ANSWERS[name]) - len(false)
-        found = len(DECLINES[name]) - len(missed)
-        print(f"| {name} | {found} of {len(DECLINES[name])} | {len(false)} of {len(ANSWERS[name])} |")
+        found = len(texts) - len(missed)
+        print(f"| {name} | {found} of {len(texts)} | {len(false)} of {len(ANSWERS[name])} |")
         for text in missed:
             print(f"    missed: {text}")
         for text in false:

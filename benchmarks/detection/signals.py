@@ -160,7 +160,7 @@ def delays(signal: str, draw: Draw, runs: int) -> tuple[list[int], int]:
         found.append(MOST if first is None else (first[0] + 1 - at) * PER_BUCKET)
         if first is not None and len(watched) > 1:
             values = source.values(2_000, 0.0)
-            wrong += first[1].flipped != (statistics.fmean(values) > 0.5)  # noqa: PLR2004 - the usual rank
+            wrong += first[1].flipped != (statistics.fmean(values) > 0.5)
     return found, wrong
 
 
@@ -186,7 +186,9 @@ def cost(runs: int = 7, count: int = 2_000) -> str:
         cost_usd=0.002,
     )
     declined = replace(plain, response="I'm sorry, but the documents do not mention that. Please contact our support.")
-    german = replace(declined, response="Das geht aus den Unterlagen leider nicht hervor. Bitte wenden Sie sich an uns.")
+    german = replace(
+        declined, response="Das geht aus den Unterlagen leider nicht hervor. Bitte wenden Sie sich an uns."
+    )
     tools = replace(plain, tool_checks=ToolChecks(calls=1, offered=4, validated=1, results=2))
     lines = ["| exchange | µs of processor time, all signals |", "|---|---|"]
     kinds = {"an answer": plain, "it declines": declined, "it declines, in German": german, "with tools": tools}
@@ -209,7 +211,10 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100)
     runs = parser.parse_args().runs
     print(cost(), flush=True)
-    print("\n| change | signal | exchanges to the alarm: median (90th percentile) | found |\n|---|---|---|---|", flush=True)
+    print(
+        "\n| change | signal | exchanges to the alarm: median (90th percentile) | found |\n|---|---|---|---|",
+        flush=True,
+    )
     for name, (signal, draw) in CHANGES.items():
         found, wrong = delays(signal, draw, runs)
         median, late = np.percentile(found, [50, 90])

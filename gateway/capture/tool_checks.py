@@ -14,7 +14,7 @@ from monitors.records import ToolChecks
 from monitors.runtime.bounds import MAX_CALLS
 
 MAX_TOOLS = 512
-"""Tools of a request that are read."""
+"""Tools of a request; with more, calls are not compared with them."""
 MAX_ARGUMENT_BYTES = 65_536
 """Of the arguments of one call; larger ones are not validated, and repeat nothing."""
 _MOST_EARLIER, _MOST_RESULTS = 64, 64
@@ -48,7 +48,7 @@ def tool_checks(exchange: Exchange) -> ToolChecks | None:
 def _tools(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the name and the schema of each tool in a request of any API; None for tools without a schema."""
     listed = body.get("tools") or body.get("functions")
-    for tool in listed[:MAX_TOOLS] if isinstance(listed, list) else ():
+    for tool in listed if isinstance(listed, list) and len(listed) <= MAX_TOOLS else ():
         if not isinstance(tool, dict):
             continue
         kind = tool.get("type")

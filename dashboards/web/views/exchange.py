@@ -123,13 +123,14 @@ def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
     return [row for row in rows if row[1]]
 
 
-def signals_of(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, float]]:
-    """The signals of an exchange: name, what the mean of it is, and value."""
-    return [
+def scores_of(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """The lines of metrics, and the signals: name, what the mean of it is, and value."""
+    signals = [
         (one.metric, SIGNALS[one.metric].meaning, one.outcome.value)
         for one in evaluations
         if one.metric in SIGNALS and isinstance(one.outcome, Score)
     ]
+    return {"lines": [line_of(one) for one in evaluations if one.metric not in SIGNALS], "signals": signals}
 
 
 def standalone_of(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
@@ -222,8 +223,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             steps=await _steps(store, sample),
             reading=reading,
             prompt=prompt_of(sample, everything=everything),
-            lines=[line_of(one) for one in evaluations if one.metric not in SIGNALS],
-            signals=signals_of(evaluations),
+            **scores_of(evaluations),
             facts=facts_of(sample),
             said=said[-MAX_SUPPLEMENTS:],
             earlier=max(0, len(said) - MAX_SUPPLEMENTS),

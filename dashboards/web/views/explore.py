@@ -185,6 +185,11 @@ async def lines(store: Store, query: Query) -> AsyncIterator[bytes]:
                 yield msgspec.json.encode(record) + b"\n"
 
 
+def _named(about: Mapping[str, Any]) -> set[str]:
+    """The metrics and signals that are on."""
+    return {one["name"] for one in (*about["metrics"], *about["signals"])}
+
+
 def explore_handlers(site: Site) -> list[Any]:
     """The handlers of `/explore`."""
     store = site.insight.store
@@ -224,8 +229,7 @@ def explore_handlers(site: Site) -> list[Any]:
             choices=choices(
                 site.engine.versions.all(),
                 {one.app for one in site.insight.quality()},
-                {one["name"] for one in (*about["metrics"], *about["signals"])}
-                | {one.metric for one in site.insight.quality()},
+                _named(about) | {one.metric for one in site.insight.quality()},
             ),
             lower=RISING | {one["name"] for one in about["metrics"] if one["lower_is_better"]},
             orders=ORDERS,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.capture.tool_checks import tool_checks
+from gateway.capture.tool_checks import MAX_TOOLS, tool_checks
 from gateway.capture.tool_schemas import fits
 from gateway.exchange import Exchange, Request, Response
 from monitors.records import ToolChecks
@@ -89,6 +89,11 @@ def test_a_tool_that_was_not_offered_is_unknown():
 
 def test_without_tools_there_is_nothing_to_check():
     assert tool_checks(chat(tools=None)) is None
+
+
+def test_a_request_with_too_many_tools_is_not_compared():
+    tools = [{"type": "function", "function": {"name": f"tool_{number}"}} for number in range(MAX_TOOLS + 1)]
+    assert tool_checks(chat([call("search", "{}")], tools=tools)) == ToolChecks(calls=1)
 
 
 def test_a_tool_without_a_schema_is_not_validated():

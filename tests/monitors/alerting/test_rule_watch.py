@@ -181,7 +181,7 @@ def test_without_rules_every_metric_is_watched_and_mistakes_are_named():
 
 def test_a_tolerance_lowers_what_is_held_against_an_slo_only_when_given():
     def m0(rule, flipped=False):
-        return watch_of(rule, Alerts(), rules=1, lower_is_better=flipped).stream("shop").baseline.m0(T0)
+        return watch_of(rule, Alerts(), part=1.0, flipped=flipped).stream("shop").baseline.m0(T0)
 
     assert m0(Rule(metric="a", slo=0.8)) == pytest.approx(0.8)
     assert m0(Rule(metric="a", slo=0.8, tolerance=0.1)) == pytest.approx(0.7)
