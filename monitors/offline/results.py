@@ -14,6 +14,7 @@ import numpy as np
 from monitors.metrics.latency import Latency, Timing, summary
 from monitors.offline import results_codec as codec
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.signals.abstention import abstained
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import hajek
@@ -109,6 +110,11 @@ class Run:
         return any(one.clusters is not None for one in self.summary)
 
     @cached_property
+    def abstained(self) -> int:
+        """How many of the answers decline to answer."""
+        return sum(row.sample.skip_reason == "refusal" or abstained(row.sample.response) for row in self.rows)
+
+    @cached_property
     def latency(self) -> Latency | None:
         """Statistics of the answers' durations; None if no sample has one."""
         timings = [Timing(generation_s=taken) for row in self.rows if (taken := row.sample.duration_s) is not None]
@@ -145,6 +151,7 @@ class Run:
             "measures": [codec.plain(one) for one in self.measures],
             "summary": [codec.plain(one) for one in self.summary],
             "latency": codec.plain(self.latency),
+            "abstained": self.abstained,
             "rows": [
                 {
                     "sample": codec.plain(row.sample),
