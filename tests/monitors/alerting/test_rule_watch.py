@@ -255,3 +255,13 @@ def test_the_end_of_a_recovery_resolves_and_its_progress_is_shown_before():
     assert described is None or described <= at + 60  # what came after the recovery began is not part of the drop
     minutes_to(watch, cases, "resolved", good, begin=at + 120, rates={})
     assert (case.alert.state, case.alert.recovery) == ("resolved", None)
+
+
+def test_another_budget_starts_the_evidence_again_and_keeps_the_baseline():
+    watch, again = watching(rule=LEARNED), watching(budget_per_s=1e-7, rule=LEARNED)
+    feed(watch, [point(n, 0.8 + 0.1 * (n % 2) - 0.3 * (n > 3000)) for n in range(3010)])
+    again.restore(msgspec.json.decode(msgspec.json.encode(watch.saved()), type=SavedWatch), {})
+    before, after = watch.stream("shop"), again.stream("shop")
+    assert after.baseline.m0(T0) == before.baseline.m0(T0) > 0.7
+    assert before.detector.current().n > 0
+    assert after.detector.current().n == 0
