@@ -8,37 +8,46 @@ about instead, where else to look. `turns` are where a sentence turns to another
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Phrases:
-    """The compiled patterns of one language."""
-
-    declines: re.Pattern[str]
-    anywhere: re.Pattern[str]
-    polite: re.Pattern[str]
-    turns: re.Pattern[str]
-
+from functools import cached_property
 
 _NEVER = "(?!)"
+_COMMA = "[,\u3001\u060c]"
+_WORD_END = r"(?:\b|(?<=[\u0900-\u097f\u3040-\u9fff\uac00-\ud7a3]))"
 
 
-def _phrases(*, before: str, declines: str, polite: str, turns: str, anywhere: str = _NEVER) -> Phrases:
-    """Compile the patterns, one a line; up to two phrases that begin with `before` may stand before a refusal."""
-    first, second, third = (
-        "|".join(line.strip() for line in text.strip().splitlines()) for text in (declines, polite, anywhere)
-    )
-    opening = rf"(?:{before})(?:\b|(?<=[\u0900-\u097f\u3040-\u9fff\uac00-\ud7a3]))"
-    comma = "[,\u3001\u060c]"
-    return Phrases(
-        declines=re.compile(
-            rf"(?:{opening}[^,\u3001\u060c]{{0,90}}{comma} ?){{0,2}}(?:{opening} (?:that )?)?(?:{first})"
-        ),
-        polite=re.compile(f"(?:{second})"),
-        anywhere=re.compile(f"(?:{third})"),
-        turns=re.compile(turns),
-    )
+class Phrases:
+    """The patterns of one language, compiled with their first use: that takes 10 ms."""
+
+    def __init__(self, *, before: str, declines: str, polite: str, turns: str, anywhere: str = _NEVER) -> None:
+        self._before, self._declines, self._polite = before, declines, polite
+        self._turns, self._anywhere = turns, anywhere
+
+    @cached_property
+    def declines(self) -> re.Pattern[str]:
+        """Matches a clause that declines; up to two phrases that begin with `before` may stand in front."""
+        opening = f"(?:{self._before}){_WORD_END}"
+        openings = f"(?:{opening}[^,\u3001\u060c]{{0,90}}{_COMMA} ?){{0,2}}(?:{opening} (?:that )?)?"
+        return re.compile(f"{openings}(?:{_any_of(self._declines)})")
+
+    @cached_property
+    def anywhere(self) -> re.Pattern[str]:
+        """Found in a clause that declines."""
+        return re.compile(_any_of(self._anywhere))
+
+    @cached_property
+    def polite(self) -> re.Pattern[str]:
+        """Matches a clause that says nothing of its own."""
+        return re.compile(_any_of(self._polite))
+
+    @cached_property
+    def turns(self) -> re.Pattern[str]:
+        """Found between two clauses."""
+        return re.compile(self._turns)
+
+
+def _any_of(lines: str) -> str:
+    """Return the pattern for any of some patterns, one a line."""
+    return "|".join(line.strip() for line in lines.strip().splitlines())
 
 
 _EN_INFO = (
@@ -61,7 +70,7 @@ _EN_CANNOT = (
     r"(?: (?:currently|really|reliably|accurately|definitively|confidently|directly|help but))?"
 )
 
-ENGLISH = _phrases(
+ENGLISH = Phrases(
     before=r"based on|according to|from|given|in|within|after|unfortunately|regrettably|sorry|i(?: am|\'m) (?:sorry|afraid)|at (?:this|the) (?:time|moment)|currently|honestly|as an? |to be honest|well|hmm|i apologi[sz]e|with the|looking|apologies",
     declines=rf"""
         (?:i|we) (?:\w+ )?(?:do not|don't) (?:\w+ )?know(?! of\b| about you\b)
@@ -117,7 +126,7 @@ _DE_INFO = (
     r"(?! (?:mehr )?(?:nötig|erforderlich|notwendig))"
 )
 
-GERMAN = _phrases(
+GERMAN = Phrases(
     before=r"leider|auf (?:der )?grundlage|auf basis|basierend|laut|gemäß|nach|anhand|tut mir leid|es tut mir leid|entschuldigung|ehrlich gesagt|aktuell|derzeit|bedauerlicherweise|in den|mit den|aus den",
     declines=rf"""
         (?:ich|wir) (?:wei(?:ß|ss)|wissen) (?:\w+ ){{0,3}}nicht\b
@@ -156,7 +165,7 @@ _FR_DOCS = (
 )
 _FR_INFO = r"(?:\w+ ){0,3}(?:informations?|réponse|détails?|précisions?|mention|données|indication|renseignements?|éléments?)\b"
 
-FRENCH = _phrases(
+FRENCH = Phrases(
     before=r"malheureusement|désolée?|je suis désolée?|selon|d\'après|sur la base|dans|à partir|en tant|actuellement|au vu|hélas|à ma connaissance|avec les",
     declines=rf"""
         (?:je|nous) ne (?:le |la )?(?:sais|savons|connais|connaissons) (?:\w+ )?pas\b
@@ -192,7 +201,7 @@ _ES_DOCS = (
 )
 _ES_INFO = r"(?:\w+ ){0,3}(?:información|informaciones|respuesta|detalles?|datos|mención|referencias? a|conocimiento)\b"
 
-SPANISH = _phrases(
+SPANISH = Phrases(
     before=r"lamentablemente|perdón|disculpe|disculpa|desafortunadamente|lo siento|según|basándome|con base|a partir|en base|de acuerdo|en|actualmente|por desgracia|con la|desgraciadamente",
     declines=rf"""
         (?:yo |nosotros )?(?:no )(?:lo )?(?:sé|sabemos|lo sé)\b
@@ -221,7 +230,7 @@ _IT_DOCS = (
 )
 _IT_INFO = r"(?:\w+ ){0,3}(?:informazioni|risposta|dettagli|dati|menzione|riferimenti?|indicazioni|conoscenza)\b"
 
-ITALIAN = _phrases(
+ITALIAN = Phrases(
     before=r"purtroppo|mi dispiace|secondo|in base|sulla base|dai|dal|nei|nel|attualmente|spiacente|al momento",
     declines=rf"""
         (?:io )?non (?:lo )?(?:so|sappiamo|saprei)\b
@@ -251,7 +260,7 @@ _PT_DOCS = (
 )
 _PT_INFO = r"(?:\w+ ){0,3}(?:informações|informação|resposta|detalhes?|dados|menção|referências? a|conhecimento)\b"
 
-PORTUGUESE = _phrases(
+PORTUGUESE = Phrases(
     before=r"infelizmente|desculpe|sinto muito|segundo|de acordo|com base|com as|no|nos|atualmente|lamento|a partir",
     declines=rf"""
         (?:eu )?não (?:sei|sabemos)\b
@@ -279,7 +288,7 @@ _NL_DOCS = (
 )
 _NL_INFO = r"(?:\w+ ){0,3}(?:informatie|antwoord|details|gegevens|vermelding|kennis)\b"
 
-DUTCH = _phrases(
+DUTCH = Phrases(
     before=r"helaas|sorry|het spijt me|volgens|op basis|gezien|in|momenteel|uit|met de",
     declines=rf"""
         (?:ik|wij|we) (?:weet|weten) (?:\w+ ){{0,3}}niet\b
@@ -307,7 +316,7 @@ DUTCH = _phrases(
     turns=r"[;:\u2014\u2013]| - |,? \b(?:maar|echter|toch|dus|daarom|hoewel|wel)\b,?",
 )
 
-TURKISH = _phrases(
+TURKISH = Phrases(
     before=r"üzgünüm|maalesef|ne yazık ki|verilen|sağlanan|özür dilerim|belgelere",
     declines=r"""
         (?:ben )?(?:bunu |bu konuda |maalesef |ne yazık ki )*bilmiyorum\b
@@ -323,7 +332,7 @@ TURKISH = _phrases(
     turns=r"[;:\u2014\u2013]| - |,? \b(?:ama|ancak|fakat|yine de|bu nedenle|oysa)\b,?",
 )
 
-RUSSIAN = _phrases(
+RUSSIAN = Phrases(
     before=r"к сожалению|извините|простите|согласно|на основе|на основании|судя|исходя|в|из|увы|по",
     declines=r"""
         (?:я |мы )?(?:этого |об этом |к сожалению )*не (?:знаю|знаем|уверен|уверена|уверены)\b
@@ -345,7 +354,7 @@ RUSSIAN = _phrases(
     turns=r"[;:\u2014\u2013]| - |,? \b(?:но|однако|зато|поэтому|хотя|тем не менее|а)\b,?",
 )
 
-HINDI = _phrases(
+HINDI = Phrases(
     before=r"क्षमा|माफ़|माफ|दुर्भाग्य|दिए|प्रदान",
     declines=r"""
         (?:क्षमा करें |माफ़ करें |माफ कीजिए )?(?:मुझे|हमें) (?:[^,]{0,60} )?(?:नहीं पता|पता नहीं|मालूम नहीं|जानकारी नहीं|नहीं मालूम)
@@ -360,7 +369,7 @@ HINDI = _phrases(
     turns=r"[;:\u2014\u2013]| - |,? (?:लेकिन|परंतु|परन्तु|हालांकि|मगर|इसलिए) ?",
 )
 
-ARABIC = _phrases(
+ARABIC = Phrases(
     before=r"عذرا|عذرًا|آسف|للأسف|بناء|بناءً|وفقا|وفقًا|استنادا|حسب|معذرة|أعتذر",
     declines=r"""
         (?:أنا |للأسف |في الواقع )*لا (?:أعرف|أعلم|أدري|نعرف|نعلم)
@@ -378,7 +387,7 @@ ARABIC = _phrases(
 )
 
 _ZH_DOCS = r"(?:所?提供的?|给定的?|上述|现有的?|以上|这些|该|相关)?(?:文档|文件|上下文|资料|文本|段落|来源|材料|知识库|信息|内容)(?:中|里|内)?"
-CHINESE = _phrases(
+CHINESE = Phrases(
     before=r"很?抱歉|对不起|不好意思|很?遗憾|根据|从|遗憾的是",
     declines=rf"""
         (?:很?抱歉|对不起|不好意思|很遗憾)?,?(?:我|我们)?(?:也|并|暂时|目前|确实)?(?:不知道|不清楚|不太清楚|不确定|不了解)
@@ -396,7 +405,7 @@ CHINESE = _phrases(
 )
 
 _JA_DOCS = r"(?:提供された|与えられた|この|これらの|上記の|ご?提示の)?(?:文書|ドキュメント|資料|コンテキスト|文脈|文章|情報源|ソース|情報|テキスト)"
-JAPANESE = _phrases(
+JAPANESE = Phrases(
     before=r"申し訳|すみません|残念ながら|提供され|与えられ|恐れ入り",
     declines=rf"""
         (?:申し訳(?:ありません|ございません)が、?|すみませんが、?|残念ながら、?)?(?:私には|それは|その点は|[^。、]{{0,60}}(?:は|について|については|か))?、?(?:わかりません|分かりません|存じません|知りません|わかりかねます|分かりかねます|お答えできません|回答できません|お答えすることができません|お答えしかねます|判断できません|確認できません(?:でした)?)
@@ -411,7 +420,7 @@ JAPANESE = _phrases(
     turns=r"[;:；：\u2014\u2013]|(?<!ません)(?<!すみません)(?:しかし|ただし|一方で|ですが、|なお、)",
 )
 
-KOREAN = _phrases(
+KOREAN = Phrases(
     before=r"죄송|안타깝게도|유감|제공된|주어진",
     declines=r"""
         (?:죄송하지만 |죄송합니다만 |안타깝게도 |유감스럽게도 )?(?:저는 |저도 |그건 |그것은 |[^,.]{0,60}(?:은|는|지|에 대해서는|에 대해) )?(?:잘 )?(?:모르겠습니다|모릅니다|알 수 없습니다|확실하지 않습니다|답변할 수 없습니다|답변드릴 수 없습니다|답변드리기 어렵습니다|도와드릴 수 없습니다|도움을 드릴 수 없습니다|확인할 수 없습니다|대답할 수 없습니다)

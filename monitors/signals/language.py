@@ -38,10 +38,10 @@ _FREQUENT = {
     "tr": "ve bir bu için ile olan olarak değil ne nasıl nerede kim kaç mi mı benim var yok daha çok ben gibi nedir "
     "hangi sonra kadar veya",
 }
-_SPOKEN: dict[str, tuple[str, ...]] = {
-    word: tuple(name for name, some in _FREQUENT.items() if word in some.split())
-    for word in {word for some in _FREQUENT.values() for word in some.split()}
-}
+_SPOKEN: dict[str, tuple[str, ...]] = {}
+for _name, _words in _FREQUENT.items():
+    for _one in _words.split():
+        _SPOKEN[_one] = (*_SPOKEN.get(_one, ()), _name)
 LANGUAGES = (*_FREQUENT, *_SCRIPTS, "zh", "ja")
 """The languages that are told apart. Others in the same scripts show none, or in Cyrillic and Arabic these."""
 
