@@ -11,7 +11,7 @@ from monitors.alerting.rule_watch import name_of
 from monitors.alerting.rules import FOR_SIGNALS, budget_parts, is_flipped, problems_of, rules_of, watch_of
 from monitors.config import Alerts, Rule
 from monitors.metrics import LOWER_IS_BETTER
-from monitors.records import Evaluation, Sample, Score
+from monitors.records import Evaluation, Sample, Score, Skipped
 from monitors.signals import SIGNALS
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
@@ -53,8 +53,8 @@ def test_a_rule_on_a_signal_that_is_off_is_a_problem():
     assert "metric 'abstained' is not enabled" in problem
 
 
-async def watched(path, rules, values, *, metric, learned=3000):
-    """The alerts after `learned` quiet scores and then `values`, one a second in buckets of ten."""
+async def watched(path, rules, values, *, metric, beside=lambda _: ()):
+    """The alerts after these values, one a second in buckets of ten; `beside` gives other evaluations of each."""
     store, clock = SQLiteStore(path / "store.db"), [0.0]
     config = Alerts(rules=rules, bucket_s=10.0, watermark_s=0.0, slices=("app",))
     engine = AlertEngine(
@@ -71,7 +71,7 @@ async def watched(path, rules, values, *, metric, learned=3000):
         for number, value in enumerate(values):
             one = Sample(id=str(number), started_at=1000.0 + number, app="shop", response="Yes.")
             found = Evaluation(sample_id=one.id, metric=metric, version="1", outcome=Score(value), weight=1.0)
-            await store.add(one, [found])
+            await store.add(one, [found, *beside(one)])
         clock[0] = 1000.0 + len(values) + 100.0
         await engine.tick()
         return engine.alerts()
@@ -98,6 +98,17 @@ def test_a_wave_of_refusals_fires_with_words_that_say_so(tmp_path):
         "share of answers that decline to answer (abstained) of app 'shop' rose from 0.020 to"
     )
     assert group_body([alert])["alerts"][0]["labels"]["signal"] == "abstained"
+
+
+@pytest.mark.parametrize(("lost", "cause"), [(True, "retrieval"), (False, "unknown")])
+def test_refusals_are_blamed_on_a_retrieval_that_returns_nothing(tmp_path, lost, cause):
+    def grounded(one):
+        found = Skipped("no_contexts") if lost and one.started_at >= 3500.0 else Score(0.8)
+        return [Evaluation(sample_id=one.id, metric="lexical_groundedness", version="1", outcome=found, weight=1.0)]
+
+    rules = rules_of(Alerts(), (), ("abstained",))
+    (alert,) = asyncio.run(watched(tmp_path, rules, wave(50, 2), metric="abstained", beside=grounded))
+    assert (alert.state, alert.likely_cause) == ("firing", cause), alert.cause_detail
 
 
 def ranks(around, count):
