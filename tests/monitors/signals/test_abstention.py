@@ -4,6 +4,7 @@ import pytest
 
 from monitors.signals.abstention import LONGEST, abstained
 from monitors.signals.abstention_phrases import PHRASES
+from monitors.signals.language import LANGUAGES
 from tests.monitors.signals.answers import ANSWERS, DECLINES
 
 DECLINING = [(name, text) for name, texts in DECLINES.items() for text in texts]
@@ -21,7 +22,7 @@ def test_it_answers(name, text):
 
 
 def test_every_language_has_examples_of_both_kinds():
-    assert set(DECLINES) == set(ANSWERS) == set(PHRASES)
+    assert set(DECLINES) == set(ANSWERS) == set(PHRASES) == set(LANGUAGES)
 
 
 @pytest.mark.parametrize(("name", "answer"), [(name, ANSWERS[name][0]) for name in PHRASES])
