@@ -56,6 +56,7 @@ from monitors.runtime.serving import Listener, serve
 from monitors.runtime.settings import ConfigError, Problems
 from monitors.scheduler import Scheduler, sampler_of, tick_s
 from monitors.scoring_workers import NICENESS, ScoringWorkers
+from monitors.signals import enabled as enabled_signals
 from monitors.storage.engines.sqlite import file_problem, path_from_url
 from monitors.storage.leader import Follower, stand
 from monitors.storage.queues import Queue
@@ -369,8 +370,9 @@ def _store(config: Shared, data_dir: Path) -> EngineStore:
 def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
     """Return the problems of the rules. A metric that could not be built counts as enabled here."""
     made = {} if found is None else {one.metric.name: one.metric for one in found.catalogue.enabled}
-    rules = rules_of(config.alerts, made)
-    metrics = {*made, *(() if found is None else found.unmade)}
+    signals = enabled_signals(config.signals.off)
+    rules = rules_of(config.alerts, made, signals)
+    metrics = {*made, *signals, *(() if found is None else found.unmade)}
     if found is None or found.nameless:
         metrics |= {rule.metric for rule in rules}
     return problems_of(rules, metrics, _flipped(made))
@@ -424,8 +426,9 @@ def _engine(
     ledger: StateStore | None = None,
 ) -> AlertEngine:
     known = {one.metric.name: one.metric for one in catalogue.enabled}
-    rules = rules_of(config.alerts, known)
-    if problems := problems_of(rules, known, _flipped(known)):
+    watched = enabled_signals(config.signals.off)
+    rules = rules_of(config.alerts, known, watched)
+    if problems := problems_of(rules, [*known, *watched], _flipped(known)):
         raise ConfigError(problems)
 
     async def oldest() -> float | None:

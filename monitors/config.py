@@ -10,6 +10,8 @@ import msgspec
 from monitors.runtime import settings
 from monitors.runtime.options import keys_of_kind
 from monitors.sampling import Bias as Bias  # noqa: PLC0414 - a table of the configuration
+from monitors.signals import Direction
+from monitors.signals import Name as SignalName
 from monitors.verifier_config import GroundingVerifier
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -192,8 +194,16 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class Signals(Table, frozen=True):
+    """`[signals]`: numbers that need no judge, computed for every captured exchange; those in `off` are not."""
+
+    off: tuple[SignalName, ...] = ()
+
+
 class Rule(Table, frozen=True):
-    """`[[alerts.rules]]`: alerts when the mean of `metric` drops.
+    """`[[alerts.rules]]`: alerts when the mean of `metric`, which may be a signal, gets worse.
+
+    `direction` is that of the change; None: a drop, or a rise where 0 is best.
 
     It is compared with `slo` (the least mean, or the greatest where 0 is best) or with a `baseline` learned from the
     traffic; a drop of up to `tolerance` is allowed. Its default is 0 with `slo`, 0.02 for severity "warn", for a page
@@ -205,6 +215,7 @@ class Rule(Table, frozen=True):
     slo: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None
     baseline: Literal["auto", "window", "ratchet", "seasonal"] | None = None
     tolerance: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] | None = None
+    direction: Direction | None = None
     apps: tuple[str, ...] = ("*",)
     severity: str = "page"
     name: str | None = None
@@ -215,10 +226,10 @@ class Rule(Table, frozen=True):
 class Alerts(Table, frozen=True):
     """`[alerts]`: `false_alerts_per_30d` is the number of false alarms expected in 30 days over all rules together.
 
-    Without `rules` every metric is watched for a drop below a learned baseline. `slices` are "app", "model", "prompt"
-    and "tag:NAME"; a slice with fewer than `min_slice_scores` scores a month has no stream. While less than
-    `min_coverage` of the evaluations give a score, detectors ignore the scores. With `content` alerts quote the worst
-    answers.
+    Without `rules` every metric and signal is watched for a change from a learned baseline. `slices` are "app",
+    "model", "prompt" and "tag:NAME"; a slice with fewer than `min_slice_scores` scores a month has no stream.
+    While less than `min_coverage` of the evaluations give a score, detectors ignore the scores. With `content` alerts
+    quote the worst answers.
     """
 
     false_alerts_per_30d: Positive = 1.0
@@ -344,6 +355,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     queue: Queue = Queue()
     store: Store = Store()
     metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
+    signals: Signals = Signals()
     alerts: Alerts = Alerts()
     notifiers: tuple[Notifier, ...] = ()
     sinks: tuple[Sink, ...] = ()

@@ -101,6 +101,26 @@ class ToolCall:
     hop: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChecks:
+    """What the tools of one exchange show; all are counts.
+
+    `calls` are the tools that the response calls, `offered` the tools in the request. Of the calls, `unknown` name none
+    of these, `validated` were compared with the tool's JSON schema and `invalid` of them do not fit it, and `repeated`
+    are the same as an earlier one of the turn. `results` are the tool results since the model's last message, of which
+    `empty_results` hold nothing.
+    """
+
+    calls: int = 0
+    offered: int = 0
+    unknown: int = 0
+    validated: int = 0
+    invalid: int = 0
+    repeated: int = 0
+    results: int = 0
+    empty_results: int = 0
+
+
 class Links(msgspec.Struct, frozen=True, kw_only=True):  # one for every exchange: made ten times as fast
     """Salted hashes by which the exchanges of a conversation are joined. A hash begins with its kind and a colon.
 
@@ -154,6 +174,7 @@ class Sample:
     sample is joined to its conversation. `sampled_whole`: the exchange was chosen with all others of its session.
     `duration_s` is how long the model's answer took, `retrieval_s` the retriever's spans of the exchange, what overlaps
     counted once; None where it is unknown.
+    `tool_checks` are None without tools.
 
     A sample with a `transcript` stands for a whole conversation that has ended: `transcript` holds its messages, the
     oldest first, and the sample has no question, response or contexts of its own.
@@ -193,6 +214,7 @@ class Sample:
     transcript: tuple[Message, ...] = ()
     sampled_whole: bool = False
     retrieval_s: float | None = None
+    tool_checks: ToolChecks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,9 +346,10 @@ class Alert:
     `examples` are the worst exchanges with their faults. `first_cause` is the first cause other than "unknown" that was
     found. `cause_strength`, in [0, 1], is the probability of the cause under stated priors, None for "unknown", and
     `cause_evidence` names what it rests on. `cause_hop` and `cause_tool` name the step of an agent that retrieves
-    worse, where only one does; `cause_source` is the source of passages that most of the drop is confined to. While it
-    fires, `recovery` is the share in [0, 1] of the evidence for a recovery, and `recovering_since` the time from which
-    on that evidence has grown; exchanges after it do not change the cause.
+    worse, where only one does; `cause_source` is the source of passages that most of the drop is confined to.
+    `direction` is that of the metric on its own scale; None in alerts of older releases, which are about its worse
+    direction. While it fires, `recovery` is the share in [0, 1] of the evidence for a recovery, and `recovering_since`
+    the time from which on that evidence has grown; exchanges after it do not change the cause.
     """
 
     fingerprint: str
@@ -355,6 +378,7 @@ class Alert:
     cause_source: str | None = None
     cause_strength: float | None = None
     cause_evidence: tuple[str, ...] = ()
+    direction: Literal["drop", "rise"] | None = None
 
 
 _T = TypeVar("_T")

@@ -28,6 +28,7 @@ from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
 from monitors.evaluation.retirement_watch import RetirementWatch, endpoints_of
+from monitors.evaluation.signals import Signals
 from monitors.evaluation.transcripts import TranscriptMaker
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
@@ -41,6 +42,8 @@ from monitors.runtime.label_cap import OVERFLOW
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
 from monitors.sampling import MAX_RATIO, MetricSampler
+from monitors.signals import RISING, SIGNALS
+from monitors.signals import enabled as enabled_signals
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
 from monitors.storage.queues import Queue
@@ -139,25 +142,16 @@ class Scheduler:
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
         self._anchors = self._watch_anchors(judging)
         self._pacer = judging.pacer if judging else None
-        self._budget_sync = (
-            BudgetSync(state_store, self._pacer, replica_of(config)) if state_store and self._pacer else None
-        )
+        replica = replica_of(config)
+        self._budget_sync = BudgetSync(state_store, self._pacer, replica) if state_store and self._pacer else None
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
+        self._signals = Signals(enabled_signals(config.signals.off), state_store, replica)
         observer = WorkerCounts(instruments, engine, self._capture, FirstExchange(page_url(config)))
         self._worker = Worker(
             queue,
             store,
-            Evaluator(
-                catalogue.enabled,
-                sampler_of(config.capture, config.judge),
-                judged_timeout_s=judged_timeout_s(config),
-                deadline_s=config.judge.deadline_s,
-                max_age_s=config.queue.max_age_s,
-                budget_factor=judging.budget_factor if judging else lambda *_: BudgetFactor(),
-                judge_pace=self._judge_pace,
-                observer=observer,
-            ),
+            self._evaluator(judging, observer),
             settings=WorkerSettings(
                 concurrency=config.monitors.concurrency,
                 join_window_s=config.monitors.join_window_s,
@@ -166,6 +160,20 @@ class Scheduler:
             ),
             exporters=exporters,
             observer=observer,
+        )
+
+    def _evaluator(self, judging: JudgeSetup | None, observer: WorkerCounts) -> Evaluator:
+        config = self._config
+        return Evaluator(
+            self._catalogue.enabled,
+            sampler_of(config.capture, config.judge),
+            judged_timeout_s=judged_timeout_s(config),
+            deadline_s=config.judge.deadline_s,
+            max_age_s=config.queue.max_age_s,
+            budget_factor=judging.budget_factor if judging else lambda *_: BudgetFactor(),
+            judge_pace=self._judge_pace,
+            observer=observer,
+            signals=self._signals,
         )
 
     def start(self) -> None:
@@ -200,6 +208,7 @@ class Scheduler:
             spawn(self._worker.run(), name="worker"),
             spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
             spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
+            spawn(_every(30.0, self._signals.tick, self._failed("signals")), name="signals"),
             spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
         ]
         if self._budget_sync is not None:
@@ -216,6 +225,7 @@ class Scheduler:
         try:
             await self._spend()  # costs since the last tick
             await self._capture.tick()
+            await self._signals.tick()
         except Exception as error:  # noqa: BLE001 - shutdown continues on any store error; logged
             _log.warning("cannot save the last counters: %s: %s", type(error).__name__, error)
         await self._engine.aclose()
@@ -239,6 +249,10 @@ class Scheduler:
                     "of_conversations": scores_conversations(one.metric),
                 }
                 for one in self._catalogue.enabled
+            ],
+            "signals": [
+                {"name": name, "meaning": SIGNALS[name].meaning, "lower_is_better": name in RISING}
+                for name in enabled_signals(self._config.signals.off)
             ],
             "queue": {
                 "ready": depth.ready,
@@ -349,7 +363,8 @@ class Scheduler:
         now, window_s = time.time(), self._config.monitors.window_s
         window = Query(since=now - window_s, until=now + _DAY_S)
         summaries = largest(await self.store.summary(window))
-        wanted = {(one.app, one.metric) for one in summaries if not one.slice and one.metric not in COVARIATES}
+        given = {*COVARIATES, *SIGNALS}
+        wanted = {(one.app, one.metric) for one in summaries if not one.slice and one.metric not in given}
         helped = await self._covariates.helped(window, now, wanted)
         effects = self._engine.design_effects()
         found = estimate(summaries, helped, effects, window_s=window_s)

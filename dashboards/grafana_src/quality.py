@@ -183,6 +183,14 @@ def _means() -> list[Built]:
             repeat="metric",
         ),
         with_bands(bands, METRICS),
+        lines(
+            "Signals",
+            "Means of the signals, which every captured exchange has without a judge: answers that decline, cut off"
+            " responses, retriever scores (0.5 is usual) ...",
+            "score",
+            Query(f"max by (app, signal) ({series('gaugeway_signal_mean', 'app', 'signal')})", "{{app}} {{signal}}"),
+            top=1,
+        ),
     ]
 
 

@@ -25,6 +25,7 @@ from monitors.api.app import Insight
 from monitors.config import Config
 from monitors.records import Alert, Supplement
 from monitors.runtime.auth import TokenCheck
+from monitors.signals import RISING
 from monitors.storage.templates import Templates
 
 COOKIE = "gaugeway_session"
@@ -157,9 +158,9 @@ class Site:
         return Template(template, context={**frame, **context}, status_code=status, media_type="text/html")
 
     async def lower_is_better(self) -> frozenset[str]:
-        """The metrics in use whose best value is 0."""
+        """The metrics in use, and the signals, whose best value is 0."""
         metrics = (await self.insight.status())["metrics"]
-        return frozenset(one["name"] for one in metrics if one["lower_is_better"])
+        return RISING | frozenset(one["name"] for one in metrics if one["lower_is_better"])
 
     async def form(self, request: Page) -> dict[str, str]:
         """Fields of a submitted form. Raises PermissionDeniedException if its key is foreign or expired."""

@@ -95,6 +95,22 @@ class Dialogue:
             if (speaker := self._speakers[index]) in ("user", "assistant"):
                 yield speaker, self._text(index).strip()
 
+    def calls_in_turn(self, most: int) -> list[Call]:
+        """Return the last calls of the model since the user spoke, at most `most`."""
+        items = self._spoken[-(self.hop - 1) :] if self.hop > 1 else []
+        calls = [call for indices in items for index in indices for call in calls_of(self._messages[index])]
+        return calls[-most:]
+
+    def results(self, most: int) -> Iterator[str]:
+        """Yield the texts of the tool results since the model's last item, the last one first, at most `most`."""
+        for message, speaker in zip(reversed(self._messages), reversed(self._speakers), strict=True):
+            if speaker == "assistant" or most <= 0:
+                return
+            if speaker == "tool":
+                for text in _results_of(message):
+                    yield text
+                    most -= 1
+
     def _text(self, index: int) -> str:
         return text_of(self._messages[index].get("content")) if index >= 0 else ""
 
@@ -163,6 +179,14 @@ def calls_of(message: dict[str, Any]) -> Iterator[Call]:
     for block in _dicts(message.get("content")):
         if block.get("type") == "tool_use":
             yield Call(_string(block.get("id")), _string(block.get("name")), block.get("input"))
+
+
+def _results_of(message: dict[str, Any]) -> Iterator[str]:
+    """Yield the results in a message of any API, and in an item of the Responses API, but those that are no text."""
+    blocks = [one.get("content") for one in _dicts(message.get("content")) if one.get("type") == "tool_result"]
+    for content in blocks or [message.get("output", message.get("content"))]:
+        if content is None or isinstance(content, str) or all("text" in part for part in _dicts(content)):
+            yield text_of(content)
 
 
 def decoded(arguments: Any) -> Any:

@@ -14,6 +14,7 @@ from gateway.capture.conversation import ConversationReader
 from gateway.capture.duplicates import Resubmissions, digest
 from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.capture.prompt_version import prompt_version
+from gateway.capture.tool_checks import tool_checks
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
 from gateway.contexts.learning import LearnedCapture
 from gateway.contexts.prompt_parts import capture_info
@@ -143,6 +144,7 @@ class Capture:
             history=history,
             calls=calls,
             links=links,
+            tool_checks=tool_checks(exchange),
         )
         return self._protected(sample)
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain
 from monitors.alerting.causes.steps import Step
@@ -18,6 +18,7 @@ from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.records import Alert, Evaluation, Example, Sample, Score
 from monitors.runtime.normalising import nfkc
+from monitors.signals import SIGNALS
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -33,6 +34,9 @@ _SHORT = 300
 _HASHED = "blake2b:"
 _LONGEST = 2000
 _WORD = re.compile(r"[^\W\d_]+")
+
+Scales: TypeAlias = Callable[[str], bool]
+"""Whether a metric is compared on the flipped scale, where higher is better."""
 
 
 class ScoreCompletion(Protocol):
@@ -118,16 +122,25 @@ class Describer:
 
     async def describe(self, alert: Alert, until: float, affected: Sequence[str]) -> Alert:
         """Return the alert with its description from exchanges that started before Unix time `until`."""
-        onset, flipped = alert.finding.onset, self._lower_is_better(alert.metric)
+        onset, flipped = alert.finding.onset, self._flipped(alert)
         app = None if alert.app == ALL else alert.app
-        whole = Query(since=onset - DAY_S, until=onset, app=app, order="newest", limit=PAGE, **_narrowed(alert.slice))
+        others = tuple(SIGNALS.keys() - {alert.metric})  # they would take the places of the metrics that causes compare
+        whole = Query(
+            since=onset - DAY_S,
+            until=onset,
+            app=app,
+            order="newest",
+            limit=PAGE,
+            without=others,
+            **_narrowed(alert.slice),
+        )
         since = replace(whole, since=onset, until=until)
         old, new = await self._sides(alert.metric, whole, since)
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
         examples = await self._examples(await self._store.series(lowest))
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
         interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
-        why, step = await self._cause(alert.metric, old, new)
+        why, step = await self._cause(alert.metric, old, new, self._scales(alert))
         return replace(
             alert,
             finding=replace(
@@ -152,6 +165,15 @@ class Describer:
             examples=examples,
         )
 
+    def _flipped(self, alert: Alert) -> bool:
+        """Return whether the alert is about a rise."""
+        return self._lower_is_better(alert.metric) if alert.direction is None else alert.direction == "rise"
+
+    def _scales(self, alert: Alert) -> Scales:
+        """Return which metrics are compared on the flipped scale, the alert's own by its direction."""
+        flipped = self._flipped(alert)
+        return lambda name: flipped if name == alert.metric else self._lower_is_better(name)
+
     async def _sides(self, metric: str, whole: Query, since: Query) -> tuple[list[Point], list[Point]]:
         """Return the points before an onset and since, by the time of the exchanges that they are about.
 
@@ -167,20 +189,22 @@ class Describer:
         late = [one for one in old if one.started_at - self._judge.delay_s(one.metric) >= onset]
         return [one for one in old if one.started_at - self._judge.delay_s(one.metric) < onset], [*new, *late]
 
-    async def _cause(self, metric: str, old: Sequence[Point], new: Sequence[Point]) -> tuple[Explanation, Step | None]:
+    async def _cause(
+        self, metric: str, old: Sequence[Point], new: Sequence[Point], scales: Scales
+    ) -> tuple[Explanation, Step | None]:
         """Explain a drop, with the step of an agent that retrieves worse.
 
         More exchanges are read or judged only if the scores alone leave the cause open.
         """
-        why = await self._explain(metric, old, new)
+        why = await self._explain(metric, old, new, scales)
         if why.cause == "unknown" and self._judge.score_more is not None:
             sides = await self._judge.score_more.complete(metric, old, new)
             if sides is not None:
                 old, new = sides
-                why = await self._explain(metric, old, new)
+                why = await self._explain(metric, old, new, scales)
         if why.cause in ("retrieval", "generation", "unknown"):
             passages = await read_passages(self._store, metric, (old, new), quote=self._content, salt=self.salt)
-            why = await self._explain(metric, old, new, passages) if passages else why
+            why = await self._explain(metric, old, new, scales, passages) if passages else why
         step = await find_fallen_step(self._store, old, new) if why.cause in ("retrieval", "unknown") else None
         return (why, None) if step is None else (step.explain(why), step.step)
 
@@ -189,6 +213,7 @@ class Describer:
         metric: str,
         old: Sequence[Point],
         new: Sequence[Point],
+        scales: Scales,
         passages: Mapping[str, Passages] | None = None,
     ) -> Explanation:
         questions = await self._questions(old, metric), await self._questions(new, metric)
@@ -196,9 +221,9 @@ class Describer:
         def find_cause() -> Explanation:
             found = topics(*questions) if all(questions) else {}
             equal = {one: _words(question) for side in questions for one, question in side.items()}
-            before, since = ([self._observed(point, found, equal) for point in points] for points in (old, new))
+            before, since = ([self._observed(point, found, equal, scales) for point in points] for points in (old, new))
             judge = self._judge.evidence(metric)
-            return explain(metric, before, since, judge=judge, passages=passages, lower_is_better=self._lower_is_better)
+            return explain(metric, before, since, judge=judge, passages=passages, lower_is_better=scales)
 
         return await asyncio.to_thread(find_cause)  # takes up to a second
 
@@ -210,7 +235,9 @@ class Describer:
         questions = await self._store.questions(list(ids)[:_TOPICS_FROM])
         return {key: question for key, question in questions.items() if not question.startswith(_HASHED)}
 
-    def _observed(self, point: Point, topic: Mapping[str, str], equal: Mapping[str, str]) -> Observation:
+    def _observed(
+        self, point: Point, topic: Mapping[str, str], equal: Mapping[str, str], scales: Scales
+    ) -> Observation:
         strata = {"model": point.model, **{f"tag:{name}": value for name, value in point.tags.items()}}
         if point.prompt is not None:
             strata["prompt"] = point.prompt
@@ -223,7 +250,7 @@ class Describer:
             started_at=point.started_at - self._judge.delay_s(point.metric),
             rate=point.rate,
             outcome=point.outcome,
-            value=None if value is None else on_scale(value, flipped=self._lower_is_better(point.metric)),
+            value=None if value is None else on_scale(value, flipped=scales(point.metric)),
             reason=point.reason,
             version=point.version,
             judge=point.judge,

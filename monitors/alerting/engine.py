@@ -18,7 +18,7 @@ from monitors.alerting.description import Describer, JudgeSignals
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import MAX_STREAMS, FeedReport, RuleWatch, SavedWatch
-from monitors.alerting.rules import watch_of
+from monitors.alerting.rules import budget_parts, is_flipped, watch_of
 from monitors.alerting.stream import Case, Stream, on_scale
 from monitors.alerting.versions import Version, Versions
 from monitors.config import Alerts, Rule
@@ -93,9 +93,10 @@ class AlertEngine:
     `late` identifies them. Buckets without scores are not closed, so a wrong clock loses no scores. A new rule starts
     one day back.
 
-    The budget is split evenly over the rules, and within a rule over its apps and slices by `multiple_testing.share`:
-    with threshold 1 and start weights of budget x seconds, E[false alarms of all streams in T] <= T *
-    false_alerts_per_30d / 30 days, for any dependence between streams. Delivery state is kept by notifier name.
+    The budget is split over the rules (`rules.budget_parts`), and within a rule over its apps and slices by
+    `multiple_testing.share`: with threshold 1 and start weights of budget x seconds, E[false alarms of all streams in
+    T] <= T * false_alerts_per_30d / 30 days, for any dependence between streams. Delivery
+    state is kept by notifier name.
 
     While the judge fails (`judge.failing_since`), no rule on one of its metrics fires or resolves, and an alert about
     the judge is open; a restart or another leader takes the outage over. Only one engine at a time may use a
@@ -332,8 +333,8 @@ class _BucketReader:
 
 def _watches(rules: Sequence[Rule], config: Alerts, lower_is_better: Callable[[str], bool]) -> dict[str, RuleWatch]:
     watches: dict[str, RuleWatch] = {}
-    for rule in rules:
-        watch = watch_of(rule, config, rules=len(rules), lower_is_better=lower_is_better(rule.metric))
+    for rule, part in zip(rules, budget_parts(rules, config), strict=True):
+        watch = watch_of(rule, config, part=part, flipped=is_flipped(rule, lower_is_better))
         if watch.name in watches:
             raise ValueError(f"two alert rules have the name {watch.name!r}; set another `name` for one of them")
         watches[watch.name] = watch

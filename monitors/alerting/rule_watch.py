@@ -206,7 +206,7 @@ class RuleWatch:
         )
 
     def restore(self, saved: SavedWatch, cases: Mapping[str, Case]) -> None:
-        """Restore a saved state; a stream with another SLO, baseline or budget is reset."""
+        """Restore a saved state; a stream with another SLO or baseline is reset."""
         if saved.metric != self.rule.metric:
             return
         self.closed_until = saved.closed_until

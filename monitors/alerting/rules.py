@@ -14,25 +14,57 @@ from monitors.alerting.stream import on_scale
 from monitors.config import Alerts, Rule
 from monitors.runtime.options import fitting
 from monitors.runtime.plugins import load, reason
+from monitors.signals import SIGNALS
 
 MONTH_S = 30 * 86_400.0
 TOLERANCES = {"page": 0.05, "warn": 0.02}
 _DEFAULT_TOLERANCE = 0.05
+FOR_SIGNALS = 0.25
+"""Part of the budget for the default rules on signals, together."""
 _MEAN = "m0"
 _GIVEN = ("budget_per_s", _MEAN)
 """Arguments that the rule itself sets; an m0 among the options is accepted and ignored."""
 _VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-def rules_of(config: Alerts, metrics: Iterable[str]) -> Sequence[Rule]:
-    """Return the configured rules; without any, a learned baseline for every metric.
+def rules_of(config: Alerts, metrics: Iterable[str], signals: Iterable[str] = ()) -> Sequence[Rule]:
+    """Return the configured rules; without any, a learned baseline for every metric, and for every signal.
+
+    A signal that may change for the worse in both directions has a rule for each.
 
     >>> [rule.baseline for rule in rules_of(Alerts(), ["faithfulness"])], rules_of(Alerts(rules=()), ["faithfulness"])
     (['auto'], ())
+    >>> [(rule.metric, rule.direction) for rule in rules_of(Alerts(), [], ["abstained", "retriever_score"])]
+    [('abstained', 'rise'), ('retriever_score', 'drop'), ('retriever_score', 'rise')]
     """
     if config.rules is not None:
         return config.rules
-    return tuple(Rule(metric=metric, baseline="auto") for metric in metrics)
+    return (
+        *(Rule(metric=metric, baseline="auto") for metric in metrics),
+        *(Rule(metric=one, baseline="auto", direction=way) for one in signals for way in SIGNALS[one].watched),
+    )
+
+
+def budget_parts(rules: Sequence[Rule], config: Alerts) -> list[float]:
+    """Return the part of the budget of false alarms that each rule gets; together 1.
+
+    Configured rules get the same. Of the default ones, those on signals share `FOR_SIGNALS` and the others the rest:
+    signals have a score of every exchange, and need less of it.
+
+    >>> rules = rules_of(Alerts(), ["faithfulness", "hallucination"], ["retriever_score"])
+    >>> budget_parts(rules, Alerts()), budget_parts(rules[:1], Alerts())
+    ([0.375, 0.375, 0.125, 0.125], [1.0])
+    """
+    on_signals = sum(rule.metric in SIGNALS for rule in rules)
+    others = len(rules) - on_signals
+    if config.rules is not None or not on_signals or not others:
+        return [1.0 / len(rules) for _ in rules]
+    return [FOR_SIGNALS / on_signals if rule.metric in SIGNALS else (1.0 - FOR_SIGNALS) / others for rule in rules]
+
+
+def is_flipped(rule: Rule, lower_is_better: Callable[[str], bool]) -> bool:
+    """Return whether a rule is about a rise of its metric."""
+    return lower_is_better(rule.metric) if rule.direction is None else rule.direction == "rise"
 
 
 def problems_of(
@@ -51,7 +83,7 @@ def problems_of(
         problems += _detector_problems(rule, where)
         if rule.slo is None and rule.baseline is None:
             continue  # without slo or baseline its default name is undefined
-        name = name_of(rule, lower_is_better=lower_is_better(rule.metric))
+        name = name_of(rule, lower_is_better=is_flipped(rule, lower_is_better))
         if (first := named.setdefault(name, where)) != where:
             problems.append(f"{where}.name: {first} is called {name!r}, too; give one of them another name")
     return problems
@@ -82,20 +114,20 @@ def tolerance_of(rule: Rule) -> float | None:
     return 0.0 if rule.slo is not None else TOLERANCES.get(rule.severity, _DEFAULT_TOLERANCE)
 
 
-def watch_of(rule: Rule, config: Alerts, *, rules: int, lower_is_better: bool) -> RuleWatch:
-    """Build the state of a rule, one of `rules` that share the budget."""
+def watch_of(rule: Rule, config: Alerts, *, part: float, flipped: bool) -> RuleWatch:
+    """Build the state of a rule that gets this `part` of the budget; `flipped`: it is about a rise."""
     parts = [dimension for dimension in config.slices if dimension != "app"]
     tolerance = tolerance_of(rule)
     if rule.slo is not None:
-        slo = max(1e-6, on_scale(rule.slo, flipped=lower_is_better) - (tolerance or 0.0))
+        slo = max(1e-6, on_scale(rule.slo, flipped=flipped) - (tolerance or 0.0))
         baseline = partial(baseline_of, "fixed", slo=slo)
     else:
         baseline = partial(baseline_of, rule.baseline or "auto", tolerance=tolerance)
     return RuleWatch(
         rule=rule,
-        name=name_of(rule, lower_is_better=lower_is_better),
-        flipped=lower_is_better,
-        budget_per_s=config.false_alerts_per_30d / MONTH_S / max(1, rules),
+        name=name_of(rule, lower_is_better=flipped),
+        flipped=flipped,
+        budget_per_s=config.false_alerts_per_30d / MONTH_S * part,
         detector=partial(detectors.build, rule.detector, rule.options),
         baseline=baseline,
         slices=Slices(parts, least=config.min_slice_scores),

@@ -198,13 +198,19 @@ class Stream:
         )
 
     def restore(self, saved: SavedStream, case: Case | None) -> None:
-        """Restore a saved state. Raises ValueError for the state of another SLO, baseline or budget."""
+        """Restore a saved state. Raises ValueError for the state of another SLO or baseline.
+
+        With another budget or detector the evidence starts again, and the baseline stays: it does not depend on them.
+        """
         self.rates, self.makers, self.fell, self.case = dict(saved.rates), tuple(saved.makers), saved.fell, case
         if saved.clusters is not None:
             self.clusters.state = saved.clusters
         if saved.baseline is not None:
             self.baseline.loads(saved.baseline)
-        self.detector.loads(saved.detector)
+        try:
+            self.detector.loads(saved.detector)
+        except ValueError:
+            self.detector.reset()
         if saved.recovery is not None:
             recovery = Recovery()
             recovery.loads(saved.recovery)
@@ -236,6 +242,7 @@ class Stream:
                 since=since,
                 finding=self.detector.current(),
                 slice=self.slice,
+                direction="rise" if self.flipped else "drop",
             )
         )
 

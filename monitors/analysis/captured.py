@@ -11,6 +11,7 @@ from typing import Any
 
 from monitors.metrics import LOWER_IS_BETTER
 from monitors.records import Evaluation, Failed, Sample, Score, ToolCall
+from monitors.signals import SIGNALS
 from monitors.storage.stores import Point, Query, Store
 
 SEPARATOR = "~"
@@ -69,10 +70,13 @@ async def ids(
 
 
 async def by_badness(store: Store, start: float, end: float, metric: str | None = None) -> list[str]:
-    """Return the ids of samples with scores, the worst first; without a metric, ranked by each one's worst score."""
+    """Return the ids of samples with scores, the worst first; without a metric, ranked by each one's worst score.
+
+    Signals count only if `metric` names one: one rare property is no measure of an answer.
+    """
     lowest: dict[str, float] = {}
     async for point in points(store, start, end, metric):
-        if point.value is not None:
+        if point.value is not None and (metric is not None or point.metric not in SIGNALS):
             quality = 1.0 - point.value if lowest_is_best(point.metric) else point.value
             lowest[point.sample_id] = min(quality, lowest.get(point.sample_id, math.inf))
     return sorted(lowest, key=lowest.__getitem__)

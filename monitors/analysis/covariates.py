@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from monitors.signals import SIGNALS
 from monitors.statistics.control_variate import Fit, Powered, fitted, powered
 from monitors.storage.stores import PairedSums, Query
 
 COVARIATES = ("grounding", "lexical_groundedness")
 """Metrics without a judge that are computed for all traffic, the better covariate first."""
 _MAY_MISS = 0.05
+_SIGNALS = tuple(SIGNALS)
+"""Computed for all traffic as well, so that nothing is estimated."""
 Key = tuple[str, str]
 """App and metric."""
 
@@ -84,11 +87,11 @@ class Covariates:
             if made and made.keys() >= set(wanted):
                 break
             if now >= fits.refit_at:
-                before = Query(since=now - 2 * self._window_s, until=now - self._window_s)
+                before = Query(since=now - 2 * self._window_s, until=now - self._window_s, without=_SIGNALS)
                 earlier = await self._store.paired(before, name)
                 fits.known = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
                 fits.refit_at = now + self._window_s / 4
-            paired = await self._store.paired(window, name)
+            paired = await self._store.paired(replace(window, without=_SIGNALS), name)
             made = helped(paired, fits.known, name) | made
         return made
 

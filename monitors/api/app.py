@@ -22,6 +22,7 @@ from monitors.api.errors import as_json, on_error
 from monitors.api.openapi import openapi_handler
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
 from monitors.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
+from monitors.signals import SIGNALS
 from monitors.storage.stores import Query, Store
 
 DAY_S = 86_400.0
@@ -141,7 +142,15 @@ def _exchange_handlers(store: Store) -> list[Any]:
         limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> list[dict[str, Any]]:
         now = time.time()
-        query = Query(since=now - since_s, until=now + DAY_S, metric=metric, app=app, order=order, limit=limit)  # type: ignore[arg-type]  # the pattern says so
+        query = Query(
+            since=now - since_s,
+            until=now + DAY_S,
+            metric=metric,
+            without=() if metric else tuple(SIGNALS),
+            app=app,
+            order=order,  # type: ignore[arg-type]  # the pattern says so
+            limit=limit,
+        )
         return [asdict(point) for point in await store.series(query)]
 
     @get("/api/exchanges/{exchange_id:str}")

@@ -154,6 +154,7 @@ _OPERATIONS = {
             judge=_JUDGE,
             notes=_many(_TEXT),
             metrics=_many(_ENABLED),
+            signals=_many(_object(name=_TEXT, meaning=_TEXT, lower_is_better=_FLAG)),
             queue=_QUEUE,
             rules=_many(_ref(StreamStatus)),
         ),

@@ -74,10 +74,11 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
 
     Exit codes: 0 success, 2 bad input.
     """
-    from monitors.alerting.rules import rules_of  # noqa: PLC0415
+    from monitors.alerting.rules import budget_parts, is_flipped, rules_of  # noqa: PLC0415
     from monitors.analysis import simulate_report  # noqa: PLC0415 - `--help` need not load them
     from monitors.analysis.simulate import simulate as run  # noqa: PLC0415
     from monitors.config_loading import load  # noqa: PLC0415
+    from monitors.signals import enabled  # noqa: PLC0415
 
     with store_options.reported_errors():
         if options["preset"] is not None and options["metric"] is not None:
@@ -86,11 +87,14 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
             simulate_report.check(path)
         settings = load(config)
         catalogue = store_options.catalogue_of(settings)
-        rules = rules_of(settings.alerts, [one.metric.name for one in catalogue.enabled])
+        signals = enabled(settings.signals.off)
+        rules = rules_of(settings.alerts, [one.metric.name for one in catalogue.enabled], signals)
         rule = _rule(rules, options["metric"])
-        flipped = store_options.lowest_is_best(catalogue)(rule.metric)
+        parts = budget_parts(rules, settings.alerts)
+        part = parts[rules.index(rule)] if rule in rules else 1.0 / max(1, len(rules))
+        flipped = is_flipped(rule, store_options.lowest_is_best(catalogue))
         traffic, about, judged = _traffic(settings, data_dir, rule, options, flipped=flipped)
-        tried = _settings(rule, settings.alerts, rules=max(1, len(rules)), flipped=flipped)
+        tried = _settings(rule, settings.alerts, part=part, flipped=flipped)
         tried = [one for one in tried if one.rate * judged <= 1.0]
         with store_options.console(stderr=True).status(f"simulating {len(tried)} settings"):
             rows = tuple(timed(run(traffic, tried, _plan(traffic, settings.alerts, options)), len(tried)))
@@ -128,14 +132,14 @@ def _rule(rules: Sequence[Rule], metric: str | None) -> Rule:
     return found
 
 
-def _settings(rule: Rule, alerts: Alerts, *, rules: int, flipped: bool) -> list[Setting]:
+def _settings(rule: Rule, alerts: Alerts, *, part: float, flipped: bool) -> list[Setting]:
     """Return the rule as configured, and variants with one setting changed."""
     from monitors.alerting.detectors.baselines import build  # noqa: PLC0415 - `--help` need not load them
     from monitors.alerting.rules import tolerance_of, watch_of  # noqa: PLC0415
     from monitors.alerting.stream import on_scale  # noqa: PLC0415
     from monitors.analysis.simulate import Setting  # noqa: PLC0415
 
-    stream = watch_of(rule, alerts, rules=rules, lower_is_better=flipped).stream("*")
+    stream = watch_of(rule, alerts, part=part, flipped=flipped).stream("*")
     tolerance, per_month = tolerance_of(rule), alerts.false_alerts_per_30d
     if rule.slo is not None:
         plain = partial(build, "fixed", slo=on_scale(rule.slo, flipped=flipped))

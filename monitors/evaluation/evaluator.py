@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, is_judged
 from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.signals import Signals
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics import Metric, scores_conversations
 from monitors.records import Evaluation, Sample, Skipped
@@ -49,7 +50,8 @@ class Evaluator:
     The rates of judged metrics are multiplied by `budget_factor(sample, evaluations without a judge)` and by
     `judge_pace.factor`. An evaluation's weight for alerts is the lowest rate that any sample of its app could have had
     at this moment over its own: what lowers all rates alike, as budget and back-pressure do, cancels out. A sample that
-    began more than `max_age_s` ago is not judged: its judged metrics are skipped as "expired".
+    began more than `max_age_s` ago is not judged: its judged metrics are skipped as "expired". `signals` are
+    computed for every sample, whatever its skip reason, and choose nothing.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Evaluator:
         budget_factor: Callable[[Sample, Sequence[Evaluation]], BudgetFactor] = lambda *_: BudgetFactor(),
         judge_pace: JudgePace | None = None,
         observer: WorkerObserver | None = None,
+        signals: Signals | None = None,
     ) -> None:
         self.judge_pace = judge_pace or JudgePace(1)
         self._metrics = metrics
@@ -74,11 +77,12 @@ class Evaluator:
         self._max_age_s = max_age_s
         self._budget_factor = budget_factor
         self._observer = observer or WorkerObserver()
+        self._signals = signals or Signals(())
 
     async def evaluate(self, sample: Sample) -> Sequence[Evaluation]:
-        """Return one evaluation for each metric chosen for the sample. Raises nothing that a metric raises.
+        """Return one evaluation for each metric chosen for the sample, and its signals.
 
-        Conversations have metrics of their own.
+        Raises nothing that a metric raises. Conversations have metrics of their own.
         """
         whole = bool(sample.transcript)
         fitting = [one for one in self._metrics if scores_conversations(one.metric) == whole]
@@ -104,7 +108,7 @@ class Evaluator:
             self.judge_pace.judging -= judged
         now = time.monotonic()
         self.judge_pace.finished(now - began, pace, judged=judged, now=now)
-        return found
+        return [*found, *self._signals.evaluations(sample, self._choice.joint(sample, 1.0))]
 
     async def retry_skipped(self, sample: Sample, before: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Run the metrics that were skipped in `before`; return the evaluations of those that are not skipped again."""

@@ -20,6 +20,7 @@ from monitors.exporters import Exporter
 from monitors.records import Evaluation, Sample, Skipped
 from monitors.runtime.bounds import bounded_sample
 from monitors.runtime.tasks import happens_within, spawn
+from monitors.signals import SIGNALS
 from monitors.storage.engines.failures import engine_failed, refused
 from monitors.storage.joining import SETTLE_S, WaitingRoom, complete, expected, join
 from monitors.storage.queues import Queue
@@ -273,6 +274,8 @@ class Worker:
         return True
 
     def _export(self, sample: Sample, new: Sequence[Evaluation]) -> None:
+        """Hand new scores to the exporters, without the signals: their means alone are exported."""
+        new = [one for one in new if one.metric not in SIGNALS]
         for exporter in self._exporters:
             try:
                 exporter.export(sample, new)

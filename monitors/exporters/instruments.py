@@ -16,6 +16,7 @@ from monitors.analysis.quality import Quality
 from monitors.judges import Observer
 from monitors.judges.anchors import Agreement
 from monitors.runtime.label_cap import OVERFLOW, LabelCap
+from monitors.signals import SIGNALS
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
@@ -40,6 +41,7 @@ class Instruments(Observer):
         self.verdicts = counter("verdicts", "Scores against their threshold.", ("app", "metric", "verdict"))
         self.evaluations = counter("evaluations", "Evaluations by outcome.", ("metric", "outcome", "reason"))
         self._for_quality(counter, gauge)
+        self._for_signals(gauge)
         self._for_capture(counter, gauge)
         self._for_judging(counter, gauge, histogram)
         self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
@@ -107,6 +109,15 @@ class Instruments(Observer):
         self.uncovered_scores = counter("uncovered_scores", "Scores ignored by alerts: coverage too low.", ("metric",))
         self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
         self.score_threshold_ratio = gauge("score_threshold_ratio", "Lowest score that passes.", stream)
+
+    def _for_signals(self, gauge: Callable[..., Gauge]) -> None:
+        names = {
+            "signal_mean": "Estimated mean of a signal over the window.",
+            "signal_ci_low": "Lower bound of the 95 % confidence sequence of gaugeway_signal_mean.",
+            "signal_ci_high": "Upper bound of the 95 % confidence sequence of gaugeway_signal_mean.",
+            "signal_n_eff": "Effective number of exchanges behind gaugeway_signal_mean.",
+        }
+        self._signal_gauges = [gauge(name, text, ("app", "signal")) for name, text in names.items()]
 
     def _for_capture(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
         self.answers = counter("answers", "Evaluated answers, by what was found: question, passages.", ("app", "found"))
@@ -269,11 +280,18 @@ class Instruments(Observer):
             app = self.cap("app", one.app)
             if app != OVERFLOW:
                 shown.add((app, one.metric))
+                if one.metric in SIGNALS:
+                    values = one.mean, one.ci_low, one.ci_high, one.n_eff
+                    _set(self._signal_gauges, (app, one.metric), values)
+                    continue
                 numbers = one.n_eff, one.coverage_ratio, one.mean, one.ci_low, one.ci_high, one.correlation, one.saving
                 window_s = one.window_s if one.mean is not None else None
                 self._set((app, one.metric), (*numbers, window_s, *promises.get(one.metric, (None, None))))
         for gone in self._shown - shown:
-            self._set(gone, (None,) * 10)
+            if gone[1] in SIGNALS:
+                _set(self._signal_gauges, gone, (None,) * len(self._signal_gauges))
+            else:
+                self._set(gone, (None,) * 10)
         self._shown = shown
 
     def show_labels(self, rows: Sequence[Labelled]) -> None:

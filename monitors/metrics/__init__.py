@@ -6,11 +6,12 @@ from typing import Protocol
 
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.records import Sample, Score, Skipped
+from monitors.signals import RISING
 
 __all__ = ["LOWER_IS_BETTER", "Datum", "Metric", "Template", "lower_is_better", "scores_conversations"]
 
-LOWER_IS_BETTER = frozenset({"hallucination", "noise_sensitivity"})
-"""Built-in metrics whose best value is 0; other metrics set the attribute `lower_is_better = True`."""
+LOWER_IS_BETTER = frozenset({"hallucination", "noise_sensitivity"}) | RISING
+"""Built-in metrics and signals whose best value is 0; other metrics set the attribute `lower_is_better = True`."""
 
 
 class Metric(Protocol):

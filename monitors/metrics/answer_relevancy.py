@@ -16,6 +16,7 @@ from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import GeneratedQuestions
 from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
 from monitors.records import Sample, Score, Skipped
+from monitors.signals.abstention import abstained
 
 QUESTIONS = 3
 MOST_QUESTIONS = 10
@@ -83,7 +84,7 @@ class AnswerRelevancy:
         if rated.noncommittal:
             return Score(0.0, "the response is noncommittal", evidence)
         if not rated.claims:
-            return Skipped("no_claims")
+            return Skipped("abstained" if abstained(sample.response) else "no_claims")
         passed = sum(relevance != "irrelevant" for _, relevance in rated.claims)
         return Score(passed / len(rated.claims), f"{passed} of {len(rated.claims)} claims are relevant", evidence)
 

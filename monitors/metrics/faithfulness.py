@@ -6,6 +6,7 @@ from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged.claims import JudgedClaim, Verdicts
 from monitors.metrics.judged.items import unanswered
 from monitors.records import Sample, Score, Skipped
+from monitors.signals.abstention import abstained
 
 
 class Faithfulness:
@@ -32,7 +33,7 @@ class Faithfulness:
             return skipped
         judged = await self._verdicts.claims(sample if self._history else follow_ups.without_history(sample))
         if not judged.claims:
-            return Skipped("no_claims")
+            return Skipped("abstained" if judged.noncommittal or abstained(sample.response) else "no_claims")
         passed = sum(claim.verdict in self._passing for claim in judged.claims)
         what = "are supported by the contexts" if len(self._passing) == 1 else "are not contradicted by the contexts"
         return Score(

@@ -20,6 +20,7 @@ from monitors.metrics.judged.outcomes import Outcomes
 from monitors.runtime.options import fitting, hint
 from monitors.runtime.plugins import load, reason
 from monitors.runtime.settings import ConfigError
+from monitors.signals import SIGNALS
 
 RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
@@ -261,7 +262,9 @@ class _Builder:
         return good
 
     def _accept(self, name: str, enabled: Enabled) -> None:
-        if any(one.metric.name == enabled.metric.name for one in self._enabled):
+        if enabled.metric.name in SIGNALS:
+            self._problems.append(f"metrics.{name}: {enabled.metric.name!r} is the name of a signal")
+        elif any(one.metric.name == enabled.metric.name for one in self._enabled):
             self._problems.append(f"metrics.{name}: another metric has the name {enabled.metric.name!r} already")
         else:
             self._enabled.append(enabled)

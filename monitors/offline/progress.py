@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from monitors.offline.comparison import Comparison
-from monitors.offline.reports import clusters_line, effective, latency_lines
+from monitors.offline.reports import abstained_line, clusters_line, effective, latency_lines
 from monitors.offline.results import Run
 from monitors.offline.run import Progress
 from monitors.offline.thresholds import Floor
@@ -72,6 +72,8 @@ def show_run(console: Console, run: Run) -> None:
     console.print(f"{len(run.rows)} samples in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
     if run.clustered:
         console.print(clusters_line(run))
+    if run.abstained:
+        console.print(abstained_line(run))
     for line in latency_lines(run):
         console.print(line)
     for note in run.notes:

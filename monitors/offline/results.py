@@ -15,6 +15,7 @@ import numpy as np
 from monitors.metrics.latency import Latency, Timing, summary
 from monitors.offline import results_codec as codec
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.signals.abstention import abstained
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import hajek
@@ -109,6 +110,11 @@ class Run:
         """Whether scores may be alike, so that reports show `n_eff` and the design effect."""
         return any(one.clusters is not None for one in self.summary)
 
+    @cached_property
+    def abstained(self) -> int:
+        """How many of the answers decline to answer."""
+        return sum(row.sample.skip_reason == "refusal" or abstained(row.sample.response) for row in self.rows)
+
     @property
     def latency(self) -> Latency | None:
         """Statistics of the answers' durations, without retrieval; None if no sample has one."""
@@ -155,6 +161,7 @@ class Run:
             "summary": [codec.plain(one) for one in self.summary],
             "latency": codec.plain(self.latency),
             "retrieval_latency": codec.plain(self.latencies["retrieval"]),
+            "abstained": self.abstained,
             "rows": [
                 {
                     "sample": codec.plain(row.sample),

@@ -215,6 +215,19 @@ def test_a_series_begins_at_since_and_ends_before_until(run):
 
 
 @pytest.mark.parametrize(
+    ("without", "expected"),
+    [((), ["b", "c", "m"]), (("m",), ["b", "c"]), (("c", "m"), ["b"]), (("other",), ["b", "c", "m"])],
+)
+def test_a_series_leaves_out_the_metrics_that_it_is_to_be_without(run, without, expected):
+    async def scenario(store):
+        await store.add(sample("a", 1.0), [evaluation("a", metric=name) for name in ("b", "c", "m")])
+        points = await store.series(Query(**EVER, without=without))
+        assert sorted(point.metric for point in points) == expected
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
     ("fields", "expected"),
     [
         ({"model": "gpt-a"}, ["a", "d"]),

@@ -131,10 +131,11 @@ class Rollout:
         assert {outcome for *_, outcome in rows} == {"score"}
 
     def _evaluated(self) -> list[tuple[object, ...]]:
-        # Asked in SQL: the store's own code belongs to one of the releases.
+        # Asked in SQL: the store's own code belongs to one of the releases. Signals are of this release only.
         return self._server.ask(
             self._store,
-            "SELECT trace_id, metric, outcome FROM evaluations JOIN samples ON samples.id = evaluations.sample_id",
+            "SELECT trace_id, metric, outcome FROM evaluations JOIN samples ON samples.id = evaluations.sample_id"
+            f" WHERE metric IN ({', '.join(repr(name) for name in METRICS)})",
         )
 
     def counted(self, one: Product) -> float:

@@ -28,7 +28,7 @@ def replace_config(**changes):
 def watching(budget_per_s=1e-6, rule=RULE, **changes):
     """A rule at work by itself, with a budget of false alarms a second."""
     config = replace_config(false_alerts_per_30d=budget_per_s * MONTH_S, **changes)
-    return watch_of(rule, config, rules=1, lower_is_better=False)
+    return watch_of(rule, config, part=1.0, flipped=False)
 
 
 def webhook_body(alert, public_url=None, **options):

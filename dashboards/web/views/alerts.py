@@ -17,11 +17,12 @@ from dashboards.web.format import MIN_N, ago, iso, number
 from dashboards.web.site import Page, Site
 from dashboards.web.trends import estimated
 from dashboards.web.views.sources import source_link
-from monitors.alerting.notifiers.message import NAMES, labels_of
+from monitors.alerting.notifiers.message import NAMES, labels_of, subject
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.records import Alert
+from monitors.signals import SIGNALS
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.storage.stores import Query, Store
 
@@ -44,15 +45,15 @@ def headline(alert: Alert) -> str:
     """One-sentence summary of an alert."""
     if alert.rule in NAMES:
         return "The judge is responding again" if alert.state == "resolved" else "The judge is failing"
-    what = f"{alert.metric} of {alert.app}" + (f" ({alert.slice})" if alert.slice else "")
+    what = f"{subject(alert.metric)} of {alert.app}" + (f" ({alert.slice})" if alert.slice else "")
     before, since = alert.mean_before, alert.mean_since
     rose = before is not None and since is not None and since > before
     if alert.state == "resolved":
         return f"{what} {'rose' if rose else 'fell'} and recovered"
     if alert.state == "pending":
-        return f"{what} may be degraded"
+        return f"{what} may have changed" if alert.metric in SIGNALS else f"{what} may be degraded"
     if before is None or since is None:
-        return f"{what} degraded"
+        return f"{what} changed" if alert.metric in SIGNALS else f"{what} degraded"
     return f"{what} {'rose' if rose else 'fell'} from {number(before)} to {number(since)}"
 
 

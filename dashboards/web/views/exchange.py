@@ -21,6 +21,7 @@ from dashboards.web.views.exchange_text import MOST, SHOWN, SIGNS, read
 from dashboards.web.views.sources import source_links
 from monitors.analysis.prompt_text import HASHED
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
+from monitors.signals import SIGNALS
 from monitors.storage.stores import Store
 
 MAX_LABEL, MAX_COMMENT, MAX_REFERENCE = 200, 2000, 40_000
@@ -124,6 +125,16 @@ def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
     return [row for row in rows if row[1]]
 
 
+def scores_of(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """The lines of metrics, and the signals: name, what the mean of it is, and value."""
+    signals = [
+        (one.metric, SIGNALS[one.metric].meaning, one.outcome.value)
+        for one in evaluations
+        if one.metric in SIGNALS and isinstance(one.outcome, Score)
+    ]
+    return {"lines": [line_of(one) for one in evaluations if one.metric not in SIGNALS], "signals": signals}
+
+
 def standalone_of(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
     """A follow-up's question as a judge read it after the conversation; "" where it says the same as the question."""
     for one in evaluations:
@@ -221,7 +232,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             steps=await _steps(store, sample),
             reading=reading,
             prompt=prompt_of(sample, everything=everything),
-            lines=[line_of(one) for one in evaluations],
+            **scores_of(evaluations),
             facts=facts_of(sample),
             said=said[-MAX_SUPPLEMENTS:],
             earlier=max(0, len(said) - MAX_SUPPLEMENTS),

@@ -19,6 +19,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.explore_search import BY_VALUE, Cursor, Found, everything, search, together
 from monitors.alerting.versions import Version
 from monitors.analysis import captured
+from monitors.signals import RISING, SIGNALS
 from monitors.storage.stores import Point, Query, Store
 
 FIELDS = ("app", "metric", "model", "prompt", "tag", "outcome", "least", "most", "text", "since", "until", "order")
@@ -98,6 +99,7 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         until=moment("until", "0s"),
         app=given["app"] or None,
         metric=given["metric"] or None,
+        without=() if given["metric"] else tuple(SIGNALS),
         model=given["model"] or None,
         prompt=given["prompt"] or None,
         text=given["text"] or None,
@@ -183,6 +185,11 @@ async def lines(store: Store, query: Query) -> AsyncIterator[bytes]:
                 yield msgspec.json.encode(record) + b"\n"
 
 
+def _named(about: Mapping[str, Any]) -> set[str]:
+    """The metrics and signals that are on."""
+    return {one["name"] for one in (*about["metrics"], *about["signals"])}
+
+
 def explore_handlers(site: Site) -> list[Any]:
     """The handlers of `/explore`."""
     store = site.insight.store
@@ -222,9 +229,9 @@ def explore_handlers(site: Site) -> list[Any]:
             choices=choices(
                 site.engine.versions.all(),
                 {one.app for one in site.insight.quality()},
-                {one["name"] for one in about["metrics"]} | {one.metric for one in site.insight.quality()},
+                _named(about) | {one.metric for one in site.insight.quality()},
             ),
-            lower={one["name"] for one in about["metrics"] if one["lower_is_better"]},
+            lower=RISING | {one["name"] for one in about["metrics"] if one["lower_is_better"]},
             orders=ORDERS,
             spans=SPANS,
             outcomes=OUTCOMES,

@@ -21,6 +21,7 @@ from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality, estimate, largest
+from monitors.signals import RISING, SIGNALS
 from monitors.storage.stores import Query, Summary
 
 ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
@@ -31,6 +32,8 @@ MAX_CAPTURE_NOTES = 5
 """Apps listed in the note about incomplete capture, lowest share first."""
 LOW_CAPTURE, LEAST_ANSWERS = 0.9, 3
 """An app gets a note if its capture share is below `LOW_CAPTURE` (upper interval end) with `LEAST_ANSWERS` or more."""
+ABSTENTIONS_BESIDE = frozenset({"faithfulness", "hallucination", "answer_relevancy", "lexical_groundedness"})
+"""Metrics of answers, whose means are shown with the share of answers that decline."""
 _DAY_S = 86_400.0
 
 
@@ -151,7 +154,7 @@ def overview_handlers(site: Site) -> list[Any]:
         now, window_s = site.clock(), site.config.monitors.window_s
         hours, complete = await trends.latest()
         about = await site.insight.status()
-        lower = {one["name"] for one in about["metrics"] if one["lower_is_better"]}
+        lower = RISING | {one["name"] for one in about["metrics"] if one["lower_is_better"]}
         chosen = by if by in ("model", "prompt") or by.startswith("tag:") else ""
         rows = rows_of(
             site.insight.quality(),
@@ -175,7 +178,11 @@ def overview_handlers(site: Site) -> list[Any]:
             request,
             "overview.html",
             title="Overview",
-            rows=rows,
+            rows=[one for one in rows if one.quality.metric not in SIGNALS],
+            signals=[one for one in rows if one.quality.metric in SIGNALS],
+            meanings={name: one.meaning for name, one in SIGNALS.items()},
+            abstained={one.quality.app: one.quality for one in rows if one.quality.metric == "abstained"},
+            abstains=ABSTENTIONS_BESIDE,
             captured=captured,
             low=low[:MAX_CAPTURE_NOTES],
             more_low=len(low[MAX_CAPTURE_NOTES:]),

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from monitors.alerting.causes import strength_word
 from monitors.records import JUDGE_BLIND, Alert, Finding
+from monitors.signals import SIGNALS
 
 WATCHDOG = "watchdog"
 """Rule of the alert that always fires."""
@@ -55,13 +56,14 @@ def plain(text: str, most: int) -> str:
 
 
 def labels_of(alert: Alert) -> dict[str, str]:
-    """Return the labels of an alert; `slice` only if it is about one."""
+    """Return the labels of an alert; `slice` and `signal` only if it is about one."""
     labels = {
         "alertname": NAMES.get(alert.rule, ALERT_NAME),
         "metric": alert.metric,
         "app": alert.app,
         "rule": alert.rule,
     }
+    labels |= {"signal": alert.metric} if alert.metric in SIGNALS else {}
     return labels | ({"slice": alert.slice} if alert.slice else {}) | {"severity": alert.severity}
 
 
@@ -128,11 +130,16 @@ def title(alerts: Sequence[Alert]) -> str:
     'Firing: GaugewayWatchdog'
     """
     firing = sum(alert.state != "resolved" for alert in alerts)
-    names = ", ".join(sorted({labels_of(alert)["alertname"] for alert in alerts}))
+    names = ", ".join(sorted({_title_of(alert) for alert in alerts}))
     counts = [f"{n} {word}" for n, word in ((firing, "firing"), (len(alerts) - firing, "resolved")) if n]
     if len(alerts) > 1:
         return f"{' and '.join(counts).capitalize()}: {names}"
     return f"{'Firing' if firing else 'Resolved'}: {names}"
+
+
+def _title_of(alert: Alert) -> str:
+    name = labels_of(alert)["alertname"]
+    return f"{name} ({alert.metric})" if alert.metric in SIGNALS else name
 
 
 def facts(alert: Alert) -> list[tuple[str, str]]:
@@ -236,11 +243,12 @@ def summary(alert: Alert) -> str:
         return _judge_outage(alert)
     if alert.rule == WATCHDOG:
         return "the monitors are at work; this alert always fires, and only its silence is news"
-    what = f"{alert.metric} of app {bounded(alert.app)!r}"
+    what = f"{subject(alert.metric)} of app {bounded(alert.app)!r}"
     what += f", slice {bounded(alert.slice)!r}," if alert.slice else ""
     if alert.state == "resolved":
         ended = rfc3339(alert.ended_at) if alert.ended_at is not None else "now"
-        return f"{what} recovered at {ended} after a drop that began about {rfc3339(alert.finding.onset)}"
+        change = "change" if alert.metric in SIGNALS else "drop"
+        return f"{what} recovered at {ended} after a {change} that began about {rfc3339(alert.finding.onset)}"
     move = "changed"
     if alert.mean_before is not None and alert.mean_since is not None:
         move = "rose" if alert.mean_since > alert.mean_before else "fell"
@@ -255,6 +263,15 @@ def summary(alert: Alert) -> str:
         f"{what} {move} from {number(alert.mean_before)} to {number(alert.mean_since)} ({interval}, "
         f"{alert.finding.n} scores) since about {rfc3339(alert.finding.onset)}{cause}"
     )
+
+
+def subject(metric: str) -> str:
+    """Return what an alert is about, for people.
+
+    >>> subject("faithfulness"), subject("abstained")
+    ('faithfulness', 'share of answers that decline to answer (abstained)')
+    """
+    return f"{SIGNALS[metric].meaning} ({metric})" if metric in SIGNALS else metric
 
 
 def _judge_outage(alert: Alert) -> str:

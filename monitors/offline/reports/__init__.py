@@ -41,6 +41,12 @@ def clusters_line(run: Run) -> str:
     return f"{most} sessions or single samples: samples of one session count as alike, n_eff = n / design effect"
 
 
+def abstained_line(run: Run) -> str:
+    """Return in one line how many of the answers decline; metrics of claims skip these as abstained."""
+    share = run.abstained / len(run.rows) if run.rows else 0.0
+    return f"{run.abstained} of {len(run.rows)} answers ({share:.1%}) decline to answer"
+
+
 def latency_lines(run: Run) -> list[str]:
     """Return the durations of the answers in one line, and where they are known those of the retrieval and of both."""
     names = {"generation": "Answer latency", "retrieval": "Retrieval latency", "total": "Both together"}

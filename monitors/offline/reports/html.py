@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from monitors.analysis.claim_highlight import Claim, Piece, claims_in, claims_of_reference, mark
-from monitors.offline.reports import NONE, Extras, clusters_line, effective, latency_lines
+from monitors.offline.reports import NONE, Extras, abstained_line, clusters_line, effective, latency_lines
 from monitors.offline.results import Measure, MetricSummary, Row, Run
 from monitors.records import Evaluation, Failed, Score
 
@@ -79,6 +79,7 @@ def render(run: Run, extras: Extras = NONE) -> str:
         failures_shown=FAILURES,
         effective=effective,
         alike=f"{clusters_line(run)}." if run.clustered else "",
+        declined=abstained_line(run) if run.abstained else "",
         taken=". ".join(latency_lines(run)),
         created=datetime.fromtimestamp(run.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
         width=_WIDTH,

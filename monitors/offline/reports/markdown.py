@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from monitors.offline.comparison import Comparison
-from monitors.offline.reports import NONE, Extras, clusters_line, effective, latency_lines
+from monitors.offline.reports import NONE, Extras, abstained_line, clusters_line, effective, latency_lines
 from monitors.offline.results import MetricSummary, Run
 
 WORST = 3
@@ -26,6 +26,7 @@ def render(run: Run, extras: Extras = NONE) -> str:
             [_cells(one, lower=run.measure(one.metric).lower_is_better, alike=run.clustered) for one in run.summary],
         ),
         *([f"{clusters_line(run)}."] if run.clustered else []),
+        *([f"{abstained_line(run)}."] if run.abstained else []),
         *(f"{line}." for line in latency_lines(run)),
         *(f"Note: {text(note)}" for note in run.notes),
         *_floors(extras),

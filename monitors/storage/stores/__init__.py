@@ -51,14 +51,15 @@ class Point:
 class Query:
     """Selects points with `since` <= started_at < `until`; each other field that is not None must match.
 
-    `tag` is a name with its value; `least` <= value <= `most` and `outcome` are about the evaluation; `text` stands
-    somewhere in the question or the response, whatever the case of ASCII letters. `order` is "oldest" or "newest" by
-    started_at, "lowest" or "highest" by value (scores only).
+    Points of the metrics in `without` are left out. `tag` is a name with its value; `least` <= value <= `most` and
+    `outcome` are about the evaluation; `text` stands somewhere in the question or the response, whatever the case of
+    ASCII letters. `order` is "oldest" or "newest" by started_at, "lowest" or "highest" by value (scores only).
     """
 
     since: float
     until: float
     metric: str | None = None
+    without: tuple[str, ...] = ()
     app: str | None = None
     model: str | None = None
     prompt: str | None = None

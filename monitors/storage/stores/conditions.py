@@ -44,6 +44,8 @@ class Conditions(ABC):
         equal = {"metric": query.metric if metric else None, "app": query.app, "model": query.model}
         equal |= {"prompt": query.prompt, "outcome": query.outcome}
         conditions += [f"{name} = {self.value(one)}" for name, one in equal.items() if one is not None]
+        if metric and query.without:
+            conditions.append(f"metric NOT IN ({', '.join(self.value(one) for one in query.without)})")
         if query.least is not None:
             conditions.append(f"value >= {self.value(float(query.least), 'Float64')}")
         if query.most is not None:

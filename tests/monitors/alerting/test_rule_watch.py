@@ -181,7 +181,7 @@ def test_without_rules_every_metric_is_watched_and_mistakes_are_named():
 
 def test_a_tolerance_lowers_what_is_held_against_an_slo_only_when_given():
     def m0(rule, flipped=False):
-        return watch_of(rule, Alerts(), rules=1, lower_is_better=flipped).stream("shop").baseline.m0(T0)
+        return watch_of(rule, Alerts(), part=1.0, flipped=flipped).stream("shop").baseline.m0(T0)
 
     assert m0(Rule(metric="a", slo=0.8)) == pytest.approx(0.8)
     assert m0(Rule(metric="a", slo=0.8, tolerance=0.1)) == pytest.approx(0.7)
@@ -255,3 +255,13 @@ def test_the_end_of_a_recovery_resolves_and_its_progress_is_shown_before():
     assert described is None or described <= at + 60  # what came after the recovery began is not part of the drop
     minutes_to(watch, cases, "resolved", good, begin=at + 120, rates={})
     assert (case.alert.state, case.alert.recovery) == ("resolved", None)
+
+
+def test_another_budget_starts_the_evidence_again_and_keeps_the_baseline():
+    watch, again = watching(rule=LEARNED), watching(budget_per_s=1e-7, rule=LEARNED)
+    feed(watch, [point(n, 0.8 + 0.1 * (n % 2) - 0.3 * (n > 3000)) for n in range(3010)])
+    again.restore(msgspec.json.decode(msgspec.json.encode(watch.saved()), type=SavedWatch), {})
+    before, after = watch.stream("shop"), again.stream("shop")
+    assert after.baseline.m0(T0) == before.baseline.m0(T0) > 0.7
+    assert before.detector.current().n > 0
+    assert after.detector.current().n == 0

@@ -251,6 +251,21 @@ def test_the_key_of_the_marks_stands_only_where_something_is_marked():
     assert 'class="key' not in render(".html", a_run(evidence=()))
 
 
+@pytest.mark.parametrize("suffix", [".md", ".html"])
+def test_answers_that_decline_stand_beside_the_means(suffix):
+    answers = ("I don't know.", "The fee is 0.2 percent.", "The documents do not mention the fee.", "Yes.")
+    rows = [
+        Row(sample=Sample(id=str(n), started_at=0.0, response=one), evaluations={}) for n, one in enumerate(answers)
+    ]
+    run = Run(source="x", created_at=0.0, measures=(), rows=tuple(rows))
+    assert "2 of 4 answers (50.0%) decline to answer" in render(suffix, run)
+    assert run.to_dict()["abstained"] == 2
+    assert Run.from_dict(run.to_dict()).abstained == 2
+    assert "decline to answer" not in render(
+        suffix, Run(source="x", created_at=0.0, measures=(), rows=tuple(rows[1:2]))
+    )
+
+
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1")
 
 

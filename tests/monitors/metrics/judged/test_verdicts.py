@@ -268,7 +268,7 @@ def test_a_response_without_claims_is_skipped_and_contradicts_nothing(mode):
 @pytest.mark.parametrize("mode", [Fused, Separate])
 def test_a_noncommittal_response_has_no_relevancy_and_only_its_claims_count_for_faithfulness(mode):
     faithfulness, _, _, relevancy = four(same_verdicts([], noncommittal=True), mode)
-    assert score(faithfulness) == Skipped("no_claims")
+    assert score(faithfulness) == Skipped("abstained")
     assert (score(relevancy).value, score(relevancy).reason) == (0.0, "the response is noncommittal")
     faithfulness, _, _, relevancy = four(same_verdicts(noncommittal=True), mode)
     assert score(faithfulness).value == pytest.approx(1 / 3)

@@ -1,0 +1,96 @@
+"""Whether the arguments of a tool call fit the JSON schema that the request gives for the tool, within bounded work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from typing import Any
+
+import msgspec
+
+MAX_SCHEMA_BYTES = 32_768
+"""Of a tool's schema as JSON; calls of a tool with a larger one are not validated."""
+MAX_VALUES = 2_000
+"""Values in the arguments of one call; larger ones are not validated."""
+MAX_STEPS = 2_000
+"""Keywords applied for one call; a validation that needs more is given up."""
+_KNOWN_SCHEMAS = 256
+_UNBOUNDED = ("pattern", "uniqueItems", "format")
+"""Keywords whose work a step does not bound (a regular expression, comparing all pairs): not applied."""
+_REFUSED = (b'"patternProperties"', b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
+
+
+class _TooMuchWorkError(Exception):
+    """The validation takes too many steps."""
+
+
+def fits(schema: Any, arguments: Any) -> bool | None:
+    """Return whether decoded `arguments` fit a schema; None if that cannot be said within the bounds.
+
+    No reference to another document is followed. `pattern`, `uniqueItems` and `format` are not applied.
+
+    >>> schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    >>> fits(schema, {"n": 1}), fits(schema, {"n": "1"}), fits(schema, {}), fits("no schema", {})
+    (True, False, False, None)
+    """
+    if not isinstance(schema, dict) or _count(arguments, MAX_VALUES) < 0:
+        return None
+    try:
+        written = msgspec.json.encode(schema)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    if len(written) > MAX_SCHEMA_BYTES or any(word in written for word in _REFUSED):
+        return None
+    try:
+        return _checker(written)(arguments)
+    except Exception:  # noqa: BLE001 - a client's schema raises anything (a wrong type, a lost reference): not validated
+        return None
+
+
+@lru_cache(maxsize=_KNOWN_SCHEMAS)
+def _checker(schema: bytes) -> Callable[[Any], bool]:
+    """Return the validation by a schema, with a count of steps of its own for each call."""
+    from referencing import Registry  # noqa: PLC0415 - with the first call of a tool
+
+    kind, steps = _validator()
+    validator = kind(msgspec.json.decode(schema), registry=Registry())
+
+    def check(arguments: Any) -> bool:
+        steps[0] = MAX_STEPS
+        return bool(validator.is_valid(arguments))
+
+    return check
+
+
+@cache
+def _validator() -> tuple[Any, list[int]]:
+    """Return the validator class, and the steps that are left to it."""
+    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - as above
+
+    steps = [0]
+
+    def counted(keyword: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+        def apply(*given: Any) -> Iterator[Any]:
+            steps[0] -= 1
+            if steps[0] < 0:
+                raise _TooMuchWorkError
+            yield from keyword(*given) or ()
+
+        return apply
+
+    keywords = {name: counted(one) for name, one in Draft202012Validator.VALIDATORS.items()}
+    keywords |= dict.fromkeys(_UNBOUNDED, lambda *_: iter(()))
+    return validators.extend(Draft202012Validator, keywords), steps
+
+
+def _count(value: Any, room: int) -> int:
+    """Return what is left of `room` after the values in `value`; negative if there are more."""
+    waiting = [value]
+    while waiting and room >= 0:
+        one = waiting.pop()
+        room -= 1
+        if isinstance(one, dict):
+            waiting.extend(one.values() if len(one) <= room else [None] * (room + 1))
+        elif isinstance(one, list):
+            waiting.extend(one if len(one) <= room else [None] * (room + 1))
+    return room

@@ -1,0 +1,33 @@
+"""Signals of the answer alone: it declines, is cut off, or is in another language than the question."""
+
+from __future__ import annotations
+
+from monitors.records import Sample
+from monitors.signals.abstention import abstained
+from monitors.signals.language import language_of
+
+ANSWERED = frozenset({None, "truncated_response", "refusal"})
+"""Skip reasons of exchanges that answered a user."""
+COMPLETED = ANSWERED | {"tool_call", "content_filter", "empty_response"}
+"""Skip reasons of exchanges with a complete response of the model, which may be a tool call."""
+
+
+def declines(sample: Sample) -> float | None:
+    """Return 1 for an answer that declines or that the provider marked as a refusal, 0 for another answer."""
+    if sample.skip_reason == "refusal":
+        return 1.0
+    return float(abstained(sample.response)) if sample.skip_reason in ANSWERED and sample.response else None
+
+
+def is_truncated(sample: Sample) -> float | None:
+    """Return 1 for a response that ended at the token limit (`finish_reason` "length"), 0 for another one."""
+    return float(sample.skip_reason == "truncated_response") if sample.skip_reason in COMPLETED else None
+
+
+def mismatch(sample: Sample) -> float | None:
+    """Return whether the answer's language differs from the question's; None where one of them does not show."""
+    if sample.skip_reason not in ANSWERED or not sample.question:
+        return None
+    asked = language_of(sample.question)
+    answered = None if asked is None else language_of(sample.response)
+    return None if answered is None else float(asked != answered)

@@ -1,0 +1,131 @@
+"""Rules on signals: their directions, their names, and their part of the budget."""
+
+import asyncio
+import math
+
+import pytest
+
+from monitors.alerting.engine import AlertEngine
+from monitors.alerting.notifiers.message import group_body, labels_of, summary, title
+from monitors.alerting.rule_watch import name_of
+from monitors.alerting.rules import FOR_SIGNALS, budget_parts, is_flipped, problems_of, rules_of, watch_of
+from monitors.config import Alerts, Rule
+from monitors.metrics import LOWER_IS_BETTER
+from monitors.records import Evaluation, Sample, Score, Skipped
+from monitors.signals import SIGNALS
+from monitors.storage.stores.sqlite.store import SQLiteStore
+
+lower = LOWER_IS_BETTER.__contains__
+METRICS = ("faithfulness", "hallucination", "answer_relevancy")
+
+
+def test_by_default_every_metric_and_every_signal_is_watched():
+    rules = rules_of(Alerts(), METRICS, SIGNALS)
+    names = [name_of(rule, lower_is_better=is_flipped(rule, lower)) for rule in rules]
+    assert {"faithfulness-drop", "hallucination-rise", "abstained-rise", "truncated-rise"} <= set(names)
+    assert {"retriever_score-drop", "retriever_score-rise", "contexts_per_answer-drop"} <= set(names)
+    assert len(set(names)) == len(names)
+    assert {rule.metric for rule in rules} == {*METRICS, *SIGNALS}
+    assert problems_of(rules, [*METRICS, *SIGNALS], lower) == []
+
+
+@pytest.mark.parametrize("signals", [SIGNALS, ("abstained",), ()])
+def test_the_budget_of_all_rules_is_the_configured_one(signals):
+    config = Alerts(false_alerts_per_30d=2.0, slices=("app",))
+    rules = rules_of(config, METRICS, signals)
+    parts = budget_parts(rules, config)
+    assert sum(parts) == pytest.approx(1.0)
+    watches = [watch_of(rule, config, part=part, flipped=False) for rule, part in zip(rules, parts, strict=True)]
+    assert sum(watch.budget_per_s for watch in watches) * 30 * 86_400 == pytest.approx(2.0)
+    on_metrics = sum(part for rule, part in zip(rules, parts, strict=True) if rule.metric in METRICS)
+    assert on_metrics == pytest.approx(1.0 - FOR_SIGNALS if signals else 1.0)
+
+
+def test_configured_rules_share_the_budget_evenly_and_are_the_only_ones():
+    config = Alerts(rules=(Rule(metric="abstained", slo=0.1), Rule(metric="faithfulness", slo=0.8)))
+    assert rules_of(config, METRICS, SIGNALS) == config.rules
+    assert budget_parts(config.rules, config) == [0.5, 0.5]
+    assert budget_parts((), config) == []
+
+
+def test_a_rule_on_a_signal_that_is_off_is_a_problem():
+    (problem,) = problems_of([Rule(metric="abstained", slo=0.1)], METRICS, lower)
+    assert "metric 'abstained' is not enabled" in problem
+
+
+async def watched(path, rules, values, *, metric, beside=lambda _: ()):
+    """The alerts after these values, one a second in buckets of ten; `beside` gives other evaluations of each."""
+    store, clock = SQLiteStore(path / "store.db"), [0.0]
+    config = Alerts(rules=rules, bucket_s=10.0, watermark_s=0.0, slices=("app",))
+    engine = AlertEngine(
+        rules,
+        config,
+        store,
+        store,
+        queue_oldest=lambda: asyncio.sleep(0),
+        notifiers={},
+        lower_is_better=lower,
+        clock=lambda: clock[0],
+    )
+    try:
+        for number, value in enumerate(values):
+            one = Sample(id=str(number), started_at=1000.0 + number, app="shop", response="Yes.")
+            found = Evaluation(sample_id=one.id, metric=metric, version="1", outcome=Score(value), weight=1.0)
+            await store.add(one, [found, *beside(one)])
+        clock[0] = 1000.0 + len(values) + 100.0
+        await engine.tick()
+        return engine.alerts()
+    finally:
+        await engine.aclose()
+        await store.aclose()
+
+
+def wave(before, since):
+    """2500 exchanges of which one in `before` is 1, then 600 of which one in `since` is."""
+    quiet = [float(number % before == 0) for number in range(2500)]
+    return quiet + [float(number % since == 0) for number in range(600)]
+
+
+def test_a_wave_of_refusals_fires_with_words_that_say_so(tmp_path):
+    rules = rules_of(Alerts(), (), ("abstained",))
+    (alert,) = asyncio.run(watched(tmp_path, rules, wave(50, 3), metric="abstained"))
+    assert (alert.state, alert.rule, alert.direction) == ("firing", "abstained-rise", "rise")
+    assert math.isclose(alert.mean_before, 0.02, abs_tol=0.005)
+    assert alert.mean_since > 0.25
+    assert labels_of(alert)["signal"] == labels_of(alert)["metric"] == "abstained"
+    assert title([alert]) == "Firing: GaugewayQualityDrop (abstained)"
+    assert summary(alert).startswith(
+        "share of answers that decline to answer (abstained) of app 'shop' rose from 0.020 to"
+    )
+    assert group_body([alert])["alerts"][0]["labels"]["signal"] == "abstained"
+
+
+@pytest.mark.parametrize(("lost", "cause"), [(True, "retrieval"), (False, "unknown")])
+def test_refusals_are_blamed_on_a_retrieval_that_returns_nothing(tmp_path, lost, cause):
+    def grounded(one):
+        found = Skipped("no_contexts") if lost and one.started_at >= 3500.0 else Score(0.8)
+        return [Evaluation(sample_id=one.id, metric="lexical_groundedness", version="1", outcome=found, weight=1.0)]
+
+    rules = rules_of(Alerts(), (), ("abstained",))
+    (alert,) = asyncio.run(watched(tmp_path, rules, wave(50, 2), metric="abstained", beside=grounded))
+    assert (alert.state, alert.likely_cause) == ("firing", cause), alert.cause_detail
+
+
+def ranks(around, count):
+    return [min(1.0, max(0.0, around + (number * 37 % 100 - 50) / 120)) for number in range(count)]
+
+
+@pytest.mark.parametrize(("since", "rule", "word"), [(0.3, "drop", "fell"), (0.7, "rise", "rose")])
+def test_a_signal_is_watched_in_both_directions(tmp_path, since, rule, word):
+    rules = rules_of(Alerts(), (), ("retriever_score",))
+    values = ranks(0.5, 2500) + ranks(since, 800)
+    (alert,) = asyncio.run(watched(tmp_path, rules, values, metric="retriever_score"))
+    assert (alert.state, alert.rule, alert.direction) == ("firing", f"retriever_score-{rule}", rule)
+    assert alert.mean_before == pytest.approx(0.5, abs=0.02)
+    assert alert.mean_since == pytest.approx(since, abs=0.05)
+    assert f" {word} from " in summary(alert)
+
+
+def test_a_quiet_stream_fires_nothing(tmp_path):
+    rules = rules_of(Alerts(), (), ("retriever_score", "abstained"))
+    assert asyncio.run(watched(tmp_path, rules, ranks(0.5, 4000), metric="retriever_score")) == []
