@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from gateway.demo import servers
+from monitors.signals import SIGNALS
 
 _STOP_S = 15.0
 _OK = 200
@@ -140,9 +141,10 @@ class Product:
             raise ProductError(f"gaugeway ended with exit code {self._process.returncode}")
 
     async def metrics(self) -> list[dict[str, Any]]:
-        """Return the current estimates; [] while the monitors do not answer."""
+        """Return the current estimates of the metrics, without signals; [] while the monitors do not answer."""
         rows = await self._json("/api/metrics")
-        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return [row for row in found if row.get("metric") not in SIGNALS]
 
     async def exchange(self, exchange_id: str) -> dict[str, Any] | None:
         """Return one exchange with its evaluations, or None."""

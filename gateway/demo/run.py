@@ -23,6 +23,7 @@ from gateway.demo.product import SLO, Ports, Product, ProductError
 from gateway.demo.rag import APP, Index, Question, RagApp, handbook, questions
 from gateway.demo.view import Progress, Screen, View, Wrong, alert_lines, view_for
 from monitors.runtime.tasks import spawn
+from monitors.signals import SIGNALS
 
 METRIC = "faithfulness"
 ALERT = "GaugewayQualityDrop"
@@ -284,6 +285,7 @@ def _wrong(found: dict[str, Any]) -> Wrong:
         str(one.get("metric")): float(one["outcome"]["value"])
         for one in found.get("evaluations", [])
         if isinstance(one.get("outcome"), dict) and one["outcome"].get("value") is not None
+        if one.get("metric") not in SIGNALS
     }
     text = str(contexts[0].get("text", "")) if isinstance(contexts[0], dict) else str(contexts[0])
     return Wrong(str(sample.get("question")), str(sample.get("response")), text, scores)
