@@ -16,8 +16,8 @@ from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
+from monitors.normalising import nfkc
 from monitors.records import Alert, Evaluation, Example, Sample, Score
-from monitors.runtime.normalising import nfkc
 from monitors.signals import SIGNALS
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence

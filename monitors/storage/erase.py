@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from monitors.runtime.normalising import nfkc
+from monitors.normalising import nfkc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from monitors.runtime.normalising import nfkc
+from monitors.normalising import nfkc
 
 Array: TypeAlias = NDArray[np.float64]
 Terms: TypeAlias = Mapping[str, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -136,8 +137,9 @@ class SpanVerifier(Verifier):
             return _best([await self._supports(material, half, halvings - 1) for half in halves])
         return tuple(_supports(material.sentences, document, spans))
 
+    @abstractmethod
     async def _spans(self, material: Material, document: Document) -> list[Span]:
-        raise NotImplementedError
+        """Return the unsupported spans of the answer, beside one document. Raises JudgeError."""
 
 
 def _best(rows: Sequence[tuple[Support, ...]]) -> tuple[Support, ...]:

@@ -12,7 +12,7 @@ from monitors.metrics.lexical.dates import MONTH, MONTHS, date_at, date_from_mon
 from monitors.metrics.lexical.languages import Language, language_of
 from monitors.metrics.lexical.names import Name, Word
 from monitors.metrics.lexical.numbers import NUMBER, Number, Quantity, quantity, spelled
-from monitors.runtime.normalising import nfkc
+from monitors.normalising import nfkc
 
 # Combining marks belong to the word they stand in; `\w` alone would cut Hindi, Hebrew or Arabic words at them.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0970-\u0dff"

@@ -19,8 +19,8 @@ from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.lexical.matching import LONGEST_RUN, Source, compare
 from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.lexical_groundedness import MAX_EVIDENCE, LexicalGroundedness
+from monitors.normalising import nfkc
 from monitors.records import Context, Sample, Score, Skipped
-from monitors.runtime.normalising import nfkc
 
 METRIC = LexicalGroundedness()
 LAMP = (
