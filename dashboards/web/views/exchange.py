@@ -190,7 +190,7 @@ def is_hashed(sample: Sample) -> bool:
 
 
 def _title(sample: Sample) -> str:
-    """Name the tab: by the question, which tells tabs apart."""
+    """Return the name of the tab: the question, so that tabs differ."""
     return _short(" ".join((sample.question or "").split())) or f"Exchange {sample.id[:8]}"
 
 
