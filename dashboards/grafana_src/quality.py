@@ -56,13 +56,14 @@ _MISSING = {
     "Judge": "set [judge]",
     "Streams": "no scores yet",
     "Means": _NO_SCORES,
+    "Signals": "No captured exchanges: send requests through the gateway",
     "Alerts": "No rules: add [[alerts.rules]]",
     "Objectives": "No verdicts in this time: send requests through the gateway",
     "Coverage": _NO_SCORES,
     "Captured": "No captured exchanges: send requests through the gateway",
     "Scores ignored by alerts": "None ignored",
-    "Correlation with the lexical score": "Needs scores of a judged metric and of lexical_groundedness",
-    "Judge calls saved by the lexical score": "Needs scores of a judged metric and of lexical_groundedness",
+    "Correlation with the covariate": "Needs scores of a judged metric and of lexical_groundedness or grounding",
+    "Judge calls saved by the covariate": "Needs scores of a judged metric and of lexical_groundedness or grounding",
     "Basis of the means": _NO_SCORES,
     "Human labels": "No labels: rate at least 10 answers on the operator's page",
 }
@@ -188,7 +189,7 @@ def _means() -> list[Built]:
             "Means of the signals, which every captured exchange has without a judge: answers that decline, cut off"
             " responses, retriever scores (0.5 is usual) ...",
             "score",
-            Query(f"max by (app, signal) ({series('gaugeway_signal_mean', 'app', 'signal')})", "{{app}} {{signal}}"),
+            Query(f"max by (app, signal) ({series('gaugeway_signal_mean', 'app')})", "{{app}} {{signal}}"),
             top=1,
         ),
     ]

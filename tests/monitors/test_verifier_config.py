@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitors.config import load
+from monitors.config_loading import load
 from monitors.runtime.settings import ConfigError
 
 CHAT = 'kind = "minicheck"\nbase_url = "http://127.0.0.1:8000/v1"\nmodel = "m"'

@@ -21,7 +21,8 @@ _WORD_AND_ID = re.compile(
     r"[ \t]?(?:[:)\]：）]{1,2}|\.(?=[ \t]))[ \t]*(?=\S)"
 )
 _INLINE_TAIL = re.compile(r"[ \t\n](?P<key>[^\W\d_]{2,20})[ \t]?[:：=][ \t]?[^\s:]{1,60}[ \t]*\Z")
-_LINE_KEY = re.compile(r"[ \t]*[-*#>]{0,3}[ \t]*\**(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
+# Nothing is given back (`+`): a line may be a million blanks.
+_LINE_KEY = re.compile(r"[ \t]*+[-*#>]{0,3}+[ \t]*+\**+(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
 _MAYBE_PLACE = re.compile(r"://|\.(?:md|pdf|txt|htm|doc|csv|json|xls|ppt)", re.IGNORECASE)
 """Cheap pre-check: a text without this cannot match `_PLACE`."""
 _PLACE = re.compile(
