@@ -456,7 +456,8 @@ def _span_processor(config: Config) -> SpanProcessor | None:
     endpoint = config.telemetry.otlp_endpoint
     if endpoint is None:
         return None
-    return tracing.batch_processor(telemetry.span_exporter(endpoint, config.telemetry.otlp_headers))
+    headers = config.telemetry.otlp_headers
+    return telemetry.unless_refused(lambda: tracing.batch_processor(telemetry.span_exporter(endpoint, headers)))
 
 
 def _spans(config: Config, processor: SpanProcessor) -> tracing.OTelSpans:

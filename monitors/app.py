@@ -299,7 +299,7 @@ def examine(config: Shared, problems: Problems) -> None:
     catalogue = build({}, None, None) if found is None else found.catalogue
     queue = problems.attempt(lambda: _queue(config, Path()), "queue")
     store = problems.attempt(lambda: _store(config, Path()), "store")
-    problems.attempt(lambda: _exporters(config, catalogue, instruments), "telemetry")
+    problems.attempt(lambda: _exporters(config, catalogue, instruments, problems.warnings.append), "telemetry")
     problems.attempt(lambda: open_sinks(config, instruments), "sinks")
     problems.extend(problems.attempt(lambda: _rule_problems(config, found), "alerts.rules") or ())
     problems.attempt(lambda: open_notifiers(config), "notifiers")
@@ -398,21 +398,29 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
     return [receiver(queue.supply, counted=counted, counted_steps=counted_steps, redact=redact)]
 
 
-def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -> list[Exporter]:
+def _exporters(
+    config: Shared, catalogue: Catalogue, instruments: Instruments, warn: Callable[[str], object] = _log.warning
+) -> list[Exporter]:
     passes = {one.metric.name: (one.threshold, lower_is_better(one.metric)) for one in catalogue.enabled}
     exporters: list[Exporter] = [PrometheusExporter(instruments, passes)]
     if (endpoint := config.telemetry.otlp_endpoint) is not None:
-        from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415 - only with telemetry on
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-
-        from monitors.exporters.otel import OTelExporter  # noqa: PLC0415
-
-        headers = config.telemetry.otlp_headers
-        spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
-        logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if config.telemetry.events else None
-        name, content = config.telemetry.service_name, config.telemetry.content
-        exporters.append(OTelExporter(spans, logs, passes=passes, content=content, service_name=name))
+        made = telemetry.unless_refused(lambda: _otel_exporter(config.telemetry, endpoint, passes), warn)
+        exporters += [] if made is None else [made]
     return [*exporters, *open_sinks(config, instruments)]
+
+
+def _otel_exporter(
+    settings: configuration.Telemetry, endpoint: str, passes: Mapping[str, tuple[float, bool]]
+) -> Exporter:
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415 - only with telemetry on
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    from monitors.exporters.otel import OTelExporter  # noqa: PLC0415
+
+    headers = settings.otlp_headers
+    spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
+    logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if settings.events else None
+    return OTelExporter(spans, logs, passes=passes, content=settings.content, service_name=settings.service_name)
 
 
 def _engine(

@@ -170,9 +170,13 @@ class OTelSpans:
 
 
 def batch_processor(exporter: SpanExporter) -> SpanProcessor:
-    """Wrap an exporter in the SDK's bounded buffer with its own thread: emitting never waits for the network."""
+    """Wrap an exporter in the SDK's bounded buffer with its own thread: emitting never waits for the network.
+
+    Raises ValueError for what the SDK does not accept in the environment.
+    """
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - only with telemetry on
 
+    otlp_exporters.resource("gaugeway-gateway")  # reads more of the environment, now instead of with the first span
     return BatchSpanProcessor(exporter)
 
 

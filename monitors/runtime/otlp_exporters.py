@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from monitors.runtime.replies import MAX_RECEIPT_BYTES
 from monitors.runtime.settings import ConfigError
@@ -19,11 +19,28 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
 
+_T = TypeVar("_T")
+_log = logging.getLogger("gaugeway")
 SCOPE = "gaugeway"
 SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 """Of the conventions that the attributes follow: `schema_url` in semantic-conventions-genai, model/manifest.yaml."""
 _CREDENTIALS = ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_", "CREDENTIAL_PROVIDER")
 _MISSING = "telemetry.otlp_endpoint: needs the extra `otlp` (pip install 'gaugeway[otlp]')"
+
+
+def unless_refused(build: Callable[[], _T], warn: Callable[[str], object] = _log.warning) -> _T | None:
+    """Return what `build` makes of the SDK; None, with a warning, where the SDK refuses the environment.
+
+    It reads many OTEL_* variables (sizes and delays of its buffers, limits of attributes), a platform may set them for
+    every container, and traffic does not depend on them. Raises ConfigError as `build` does.
+    """
+    try:
+        return build()
+    except ConfigError:
+        raise
+    except Exception as error:  # noqa: BLE001 - any of the variables may hold anything
+        warn(f"nothing is exported over OpenTelemetry: the SDK does not accept an OTEL_* variable: {error}")
+        return None
 
 
 def scope_version() -> str:

@@ -1,11 +1,19 @@
 """OpenTelemetry's environment variables, where the configuration is silent."""
 
+import subprocess
+import sys
+import time
+
+import httpx
 import pytest
 
 from gateway import config as gateway_config
+from gateway.demo.model import Model, serve
+from gateway.demo.servers import free_ports
 from monitors import config_loading as monitors_config
 from monitors.runtime import otel_environment
 from monitors.runtime.otel_environment import otlp_endpoint
+from monitors.runtime.settings import child_environment
 
 UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
 ENDPOINT, PROTOCOL = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"
@@ -66,3 +74,41 @@ def test_a_missing_extra_is_named(set_variables, monkeypatch):
 def test_nothing_is_exported_without_an_endpoint_or_with_the_sdk_disabled(set_variables, variables):
     set_variables(**variables)
     assert otlp_endpoint() == (None, None)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["OTEL_BSP_MAX_QUEUE_SIZE=100", "OTEL_BSP_SCHEDULE_DELAY=-1", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=abc"],
+)
+def test_traffic_does_not_depend_on_what_the_sdk_accepts(tmp_path, variable):
+    """The SDK reads its variables when it is imported, too: in a process of its own."""
+    name, _, value = variable.partition("=")
+    (port,) = free_ports(1)
+    with serve(Model()) as url, (tmp_path / "log").open("wb") as log:
+        command = [sys.executable, "-m", "gateway", "--upstream", url, "--port", str(port), "--admin-port", "0"]
+        process = subprocess.Popen(
+            [*command, "--data-dir", str(tmp_path / "data")],
+            env=child_environment({name: value, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}),
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while not answered(port):
+                assert process.poll() is None, (tmp_path / "log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            process.terminate()
+            process.wait(30)
+    said = (tmp_path / "log").read_text()
+    assert said.count("nothing is exported over OpenTelemetry: the SDK does not accept an OTEL_* variable") == 1
+    assert "Traceback" not in said
+
+
+def answered(port):
+    body = {"model": "handbook-1", "messages": [{"role": "user", "content": "hi"}]}
+    try:
+        return httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body).status_code == 200
+    except httpx.TransportError:
+        return False
