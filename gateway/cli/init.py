@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,17 +35,29 @@ class Answers:
     slack: bool = False
 
 
+def _number(context: click.Context, parameter: click.Parameter, given: float | None) -> float | None:  # noqa: ARG001 - click's
+    if given is not None and math.isnan(given):
+        raise click.BadParameter("expected a number")
+    return given
+
+
 @click.command()
 @click.option("--upstream", help="Base URL of the provider, as configured in a client.")
 @click.option("--judge", help="Model that judges the answers; '' for none.")
 @click.option("--judge-url", help="Base URL of the judge. [that of --upstream]")
 @click.option("--key-variable", default=KEY_VARIABLE, show_default=True, help="Variable with the judge's API key.")
 @click.option(
-    "--rate", type=click.FloatRange(0.0, 1.0), default=0.2, show_default=True, help="Share of answers judged."
+    "--rate",
+    type=click.FloatRange(0.0, 1.0),
+    default=0.2,
+    show_default=True,
+    callback=_number,
+    help="Share of answers judged.",
 )
 @click.option(
     "--slo",
     type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+    callback=_number,
     help="Least mean faithfulness. [a learned baseline]",
 )
 @click.option("--slack/--no-slack", default=None, help=f"Notify Slack; the webhook is in {SLACK_VARIABLE}.")
@@ -64,13 +78,17 @@ def init(
     """Write a commented gaugeway.toml. Asks for what the options do not say, on a terminal."""
     if output.exists() and not force:
         raise click.ClickException(f"{output} exists; --force overwrites it")
-    asks = sys.stdin.isatty()
+    asks = _is_terminal()
     if upstream is None:
         if not asks:
-            raise click.UsageError("--upstream is missing, and standard input is no terminal to ask on")
-        upstream = click.prompt("Base URL of your provider", default="https://api.openai.com/v1")
+            raise click.UsageError("--upstream is required when standard input is not a terminal")
+        upstream = click.prompt(
+            "Base URL of your provider", default="https://api.openai.com/v1", value_proc=_url_of_answer
+        )
     if judge is None and asks:
-        judge = click.prompt("Model that judges the answers (empty: none)", default="", show_default=False)
+        judge = click.prompt(
+            "Model that judges the answers (empty: none)", default="", show_default=False, value_proc=_model_of_answer
+        )
     if slack is None:
         slack = asks and click.confirm("Notify Slack?", default=False)
     if _VARIABLE.fullmatch(key_variable) is None:
@@ -87,9 +105,43 @@ def init(
         slo=slo,
         slack=slack,
     )
-    output.write_text(written(answers), "utf-8")
+    _write(answers, output)
     click.echo(f"{output} written. Next:\n\n{_next(answers, output)}")
-    _report(output)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _url_of_answer(said: str) -> str:
+    if (problem := base_url_problem(said)) is not None:
+        raise click.UsageError(problem)  # click asks again
+    return said
+
+
+def _model_of_answer(said: str) -> str:
+    if "://" in said:
+        raise click.UsageError("expected the name of a model; its address is --judge-url")
+    return said.strip()
+
+
+def _write(answers: Answers, output: Path) -> None:
+    """Write the file, unless `check` would find a mistake in it."""
+    text = written(answers)
+    with tempfile.TemporaryDirectory() as directory:
+        trial = Path(directory) / DEFAULT
+        trial.write_text(text, "utf-8")
+        try:
+            _, found = configuration.examine(trial)
+        except ConfigError as error:
+            raise click.ClickException("; ".join(error.problems)) from error
+    if mistakes := [line for line in found.lines if "environment variable" not in line]:
+        raise click.ClickException("; ".join(mistakes))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{output}: {error.strerror}") from error
 
 
 def written(answers: Answers) -> str:
@@ -172,13 +224,3 @@ def _next(answers: Answers, output: Path) -> str:
             "  # then base_url=http://127.0.0.1:8080/v1 in your client, and open http://127.0.0.1:9465/",
         ]
     )
-
-
-def _report(output: Path) -> None:
-    """Say what `check` says of the file."""
-    try:
-        _, problems = configuration.examine(output)
-    except ConfigError as error:
-        raise click.ClickException("; ".join(error.problems)) from error
-    for line in (*problems.warnings, *problems.lines):
-        click.echo(f"gaugeway: {line}", err=True)

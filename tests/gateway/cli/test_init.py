@@ -60,10 +60,12 @@ def test_it_overwrites_nothing_unasked(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "--upstream is missing"),
+        ([], "--upstream is required"),
         (["--upstream", "api.openai.com"], "--upstream"),
         (["--upstream", "https://a.example/v1", "--judge", "m", "--judge-url", "b"], "--judge-url"),
         (["--upstream", "https://a.example/v1", "--key-variable", "sk-1"], "--key-variable"),
+        (["--upstream", "https://a.example/v1", "--slo", "nan"], "--slo"),
+        (["--upstream", "https://a.example/v1", "--rate", "nan"], "--rate"),
     ],
 )
 def test_a_mistake_names_its_option_and_writes_nothing(tmp_path, options, said):
@@ -72,3 +74,28 @@ def test_a_mistake_names_its_option_and_writes_nothing(tmp_path, options, said):
     assert done.exit_code == 2
     assert said in done.output
     assert not file.exists()
+
+
+@pytest.mark.parametrize("url", ["https://u:secret@a.example/v1", "https://a.example/v1?x=1"])
+def test_what_check_refuses_is_not_written(tmp_path, url):
+    file = tmp_path / "g.toml"
+    done = run("--upstream", url, "--output", file)
+    assert done.exit_code in (1, 2)
+    assert "upstream" in done.output
+    assert "Next" not in done.output
+    assert not file.exists()
+
+
+def test_folders_on_the_way_are_made(tmp_path):
+    file = tmp_path / "new" / "g.toml"
+    assert run("--upstream", "https://a.example/v1", "--output", file).exit_code == 0
+    assert file.exists()
+
+
+def test_a_wrong_answer_is_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.cli.init._is_terminal", lambda: True)
+    file = tmp_path / "g.toml"
+    done = run("--output", file, said="api.openai.com\nhttps://api.openai.com/v1\nhttps://x/v1\nm\nn\n")
+    assert done.exit_code == 0, done.output
+    assert tomllib.loads(file.read_text("utf-8"))["judge"]["model"] == "m"
+    assert "not set" not in done.output
