@@ -89,7 +89,7 @@ def grade(response: str, source: Source) -> Score | Skipped:
     share, compared = compare(stated, source)
     scores = [_grade(one) for one in compared]
     value = (sum(scores) / len(scores) + share) / 2
-    reason = f"{len(scores)} sentences, the least grounded {min(scores):.2f}"
+    reason = f"{len(scores)} sentences, the least grounded {min(scores):.2f}" if len(scores) > 1 else "1 sentence"
     shown = sorted(sorted(range(len(scores)), key=scores.__getitem__)[:MAX_EVIDENCE])
     evidence = tuple(_evidence(compared[index], scores[index]) for index in shown)
     return Score(min(1.0, max(0.0, value)), reason, evidence)

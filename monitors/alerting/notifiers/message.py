@@ -261,7 +261,7 @@ def summary(alert: Alert) -> str:
     cause = "" if alert.likely_cause == "unknown" else f"; look at {alert.likely_cause.replace('_', ' ')} first{known}"
     return (
         f"{what} {move} from {number(alert.mean_before)} to {number(alert.mean_since)} ({interval}, "
-        f"{alert.finding.n} scores) since about {rfc3339(alert.finding.onset)}{cause}"
+        f"{alert.finding.n} scores) since about {_clock(alert.finding.onset)}{cause}"
     )
 
 
@@ -281,6 +281,11 @@ def _judge_outage(alert: Alert) -> str:
     if alert.ended_at is not None:
         return f"judge recovered at {rfc3339(alert.ended_at)}; it had been failing since {since}"
     return f"judge failing since {since}: no judged metrics; quality alerts frozen until it recovers"
+
+
+def _clock(moment: float) -> str:
+    """Format a Unix time for people, UTC, to the second."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def rfc3339(moment: float) -> str:

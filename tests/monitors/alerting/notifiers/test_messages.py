@@ -154,7 +154,7 @@ def test_what_is_not_known_is_said_and_every_annotation_is_a_string():
 def test_the_summary_is_one_plain_sentence_with_its_numbers_and_interval():
     assert summary(FIRING) == (
         "faithfulness of app 'say \"hi\"' fell from 0.910 to 0.620 (95 % interval 0.550 to 0.690, 120 scores) "
-        "since about 2025-10-09T08:54:00.000Z; look at retrieval first"
+        "since about 2025-10-09 08:54:00 UTC; look at retrieval first"
     )
     assert summary(RESOLVED) == (
         "faithfulness of app 'shop' recovered at 2025-10-09T09:55:00.000Z after a drop that began about "
