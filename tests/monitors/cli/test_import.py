@@ -101,6 +101,35 @@ def test_bad_input_writes_nothing(tmp_path, content, name, said):
     assert [path.name for path in tmp_path.iterdir()] == ([name] if content is not None else [])
 
 
+def test_nothing_to_import_says_what_there_was_and_why_it_is_not_imported(tmp_path):
+    source = {"type": "file_id", "id": "file-1"}
+    write(tmp_path / "run.json", {"id": "run-1", "data_source": {"type": "jsonl", "source": source}})
+    result = run("import", "openai-evals", "run.json")
+    assert (result.exit_code, "there is nothing to import" in result.output) == (2, True), result.output
+    assert "not imported: data of run 'run-1': is in the file 'file-1': download and import it" in result.output
+    (tmp_path / "a.yaml").write_text("prompts: [x]\ntests: file://gen.py:make\n")
+    result = run("import", "promptfoo", "a.yaml")
+    assert result.exit_code == 2
+    assert "not imported: tests in file://gen.py:make: is code, and no code is run" in result.output
+
+
+@pytest.mark.parametrize(
+    ("graders", "needed", "tables"),
+    [
+        ([SCORE], "a judge", ["judge"]),
+        ([COSINE], "embeddings", ["embeddings"]),
+        ([SCORE, COSINE], "a judge and embeddings", ["judge", "embeddings"]),
+    ],
+)
+def test_the_configuration_says_what_its_metrics_need(tmp_path, graders, needed, tables):
+    write(tmp_path / "e.json", an_eval(*graders))
+    assert run("import", "openai-evals", "e.json", "--config", "c.toml").exit_code == 0
+    text = (tmp_path / "c.toml").read_text()
+    assert text.startswith(f"# Metrics imported from e.json. They need {needed}:\n")
+    commented = text.partition("\n\n")[0].splitlines()[1:]
+    assert list(tomllib.loads("\n".join(line.removeprefix("#") for line in commented))) == tables
+
+
 def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("monitors.offline.imports.sources.MAX_ROWS", 3)
     write(tmp_path / "items.jsonl", *({"item": {"question": f"{n}"}} for n in range(4)))
