@@ -47,7 +47,7 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
     hints = openai_graders.hints([one for one, _ in found.graders]) | found.hints
     fields = Fields(mapped, {ours: key for ours, key in hints.items() if ours not in mapped})
     asked_already = any("user_input" in sampled for _, sampled in found.items)
-    fields.assign([*found.schemas, *(item for item, _ in found.items)], out, guess=not asked_already)
+    fields.assign([item for item, _ in found.items], out, declared=found.schemas, guess=not asked_already)
     for grader, where in found.graders:
         openai_graders.add(grader, where, fields, out)
     for item, sampled in found.items:

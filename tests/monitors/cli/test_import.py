@@ -130,6 +130,31 @@ def test_the_configuration_says_what_its_metrics_need(tmp_path, graders, needed,
     assert list(tomllib.loads("\n".join(line.removeprefix("#") for line in commented))) == tables
 
 
+def test_a_mapped_name_that_is_not_in_the_data_is_an_error_and_in_part_of_it_a_note(tmp_path):
+    write(tmp_path / "d.jsonl", {"item": {"ticket_text": "It burns.", "n": 1}}, {"item": {"ticket_text": "It is wet."}})
+    result = run("import", "openai-evals", "d.jsonl", "--map", "user_input=ticket_tex")
+    assert result.exit_code == 2
+    assert "--map user_input=ticket_tex: no record has 'ticket_tex', only 'ticket_text', 'n'" in result.output
+    assert "did you mean 'ticket_text'?" in result.output
+    result = run("import", "openai-evals", "d.jsonl", "--map", "user_input=ticket_text", "--map", "reference=n")
+    assert result.exit_code == 0
+    assert "note: --map reference=n: 1 of 2 records have 'n'" in result.output
+    (tmp_path / "a.yaml").write_text("prompts: [x]\ntests: [{vars: {question: Who?}}]\n")
+    result = run("import", "promptfoo", "a.yaml", "--map", "reference=gold")
+    assert (result.exit_code, "no record has 'gold', only 'question'" in result.output) == (2, True), result.output
+
+
+def test_a_grader_with_an_unknown_field_names_the_option_that_maps_it_also_without_data(tmp_path):
+    message = [{"role": "user", "content": "Is {{sample.output_text}} kind, for {{item.ticket}}?"}]
+    write(tmp_path / "e.json", an_eval(SCORE, {**LABEL, "input": message}))
+    result = run("import", "openai-evals", "e.json")
+    assert result.exit_code == 1
+    assert "reference, response; --map FIELD=NAME says which field it is" in result.output
+    write(tmp_path / "g.json", {**LABEL, "input": message})
+    result = run("import", "openai-evals", "g.json", "--map", "user_input=ticket")
+    assert (result.exit_code, "geval:Tone" in result.output) == (0, True), result.output
+
+
 def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("monitors.offline.imports.sources.MAX_ROWS", 3)
     write(tmp_path / "items.jsonl", *({"item": {"question": f"{n}"}} for n in range(4)))
