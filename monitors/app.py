@@ -127,7 +127,15 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     verifier, embeddings = _verifier(config, instruments, answers), open_embeddings(config, instruments)
     judging = open_judge(config.judge, instruments, answers=answers, verifier=verifier)
     judge, steps = judging.judge if judging else None, data_dir / "geval"
-    catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=steps, verifier=verifier)
+    catalogue = build(
+        config.metrics,
+        judge,
+        embeddings,
+        config.judge.mode,
+        steps_dir=steps,
+        verifier=verifier,
+        judge_setting="--judge MODEL or [judge]",
+    )
     if judging is not None and judging.next_judge is not None:
         successors = build(config.metrics, judging.next_judge, embeddings, config.judge.mode, verifier=verifier)
         judging.next_metrics.update({one.metric.name: one.metric for one in successors.enabled})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from monitors.metrics import LOWER_IS_BETTER
-from monitors.records import Evaluation, Failed, Sample, Score, ToolCall
+from monitors.records import Context, Evaluation, Failed, Sample, Score, ToolCall
 from monitors.signals import SIGNALS
 from monitors.storage.stores import Point, Query, Store
 
@@ -85,12 +85,13 @@ async def by_badness(store: Store, start: float, end: float, metric: str | None 
 def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
     """Return a sample in the format of `gaugeway evaluate`, with its scores."""
     contexts = sample.contexts
+    all_ids = [one.id for one in contexts if one.id is not None]
     record = {
         "id": sample.id,
         "user_input": sample.question,
         "response": sample.response,
-        "retrieved_contexts": [one.text for one in contexts] if sample.context_source != "none" else None,
-        "retrieved_context_ids": [one.id for one in contexts] if contexts and all(one.id for one in contexts) else None,
+        "retrieved_contexts": _passages(contexts) if sample.context_source != "none" else None,
+        "retrieved_context_ids": all_ids if contexts and len(all_ids) == len(contexts) else None,
         "reference": sample.reference,
         "reference_contexts": list(sample.reference_contexts) or None,
         "reference_context_ids": list(sample.reference_context_ids) or None,
@@ -111,6 +112,19 @@ def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str
         "scores": {name: _record(one) for name, one in evaluations.items()} or None,
     }
     return {name: value for name, value in record.items() if value is not None}
+
+
+def _passages(contexts: Sequence[Context]) -> list[Any]:
+    """Return texts if the passages have nothing else, or only ids, which all have; else objects.
+
+    An object has the text, and what is known of id, score and source. Ids that all passages have are also in the
+    record's `retrieved_context_ids`.
+    """
+    with_id = sum(one.id is not None for one in contexts)
+    if with_id in (0, len(contexts)) and all(one.score is None and one.source is None for one in contexts):
+        return [one.text for one in contexts]
+    objects = ({"text": one.text, "id": one.id, "score": one.score, "source": one.source} for one in contexts)
+    return [{name: value for name, value in one.items() if value is not None} for one in objects]
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -82,8 +82,8 @@ def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
         click.echo(f"wrote {config}: {', '.join(imported.metrics)}")
     for text, times in imported.notes.items():
         click.echo(f"note: {text}" + (f" ({times} times)" if times > 1 else ""))
-    for (what, why), times in imported.unmapped.items():
-        click.echo(f"not imported: {what}" + (f" ({times} times)" if times > 1 else "") + f": {why}")
+    for line in imported.unmapped_lines():
+        click.echo(line)
     if imported.unmapped:
         click.echo(f"{sum(imported.unmapped.values())} not imported")
     if imported.records and imported.metrics:

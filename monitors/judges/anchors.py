@@ -22,13 +22,20 @@ Scorer: TypeAlias = Callable[[Sample, str], Awaitable[float | None]]
 _Results: TypeAlias = "dict[str, list[tuple[Anchor, float | None]]]"
 
 
+class _Passage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: str
+    id: str | None = None
+    score: float | None = None
+    source: str | None = None
+
+
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line of the anchors file; its keys are those of the data sets for `gaugeway evaluate`."""
 
     response: str
     expected: Annotated[dict[str, Rate], msgspec.Meta(min_length=1)]
     user_input: str | None = None
-    retrieved_contexts: list[str] = msgspec.field(default_factory=list)
+    retrieved_contexts: list[str | _Passage] = msgspec.field(default_factory=list)
     reference: str | None = None
     id: str | None = None
     tolerance: Rate = 0.1
@@ -97,13 +104,19 @@ def read(lines: Iterable[str]) -> tuple[Anchor, ...]:
             started_at=0.0,
             question=one.user_input,
             response=one.response,
-            contexts=tuple(Context(text=text) for text in one.retrieved_contexts),
+            contexts=tuple(map(_context, one.retrieved_contexts)),
             reference=one.reference,
         )
         anchors.append(Anchor(sample=sample, expected=one.expected, tolerance=one.tolerance))
     if len({one.sample.id for one in anchors}) < len(anchors):
         raise ValueError("two anchors have the same id")
     return tuple(anchors)
+
+
+def _context(given: str | _Passage) -> Context:
+    if isinstance(given, str):
+        return Context(text=given)
+    return Context(text=given.text, id=given.id, score=given.score, source=given.source)
 
 
 def compare(metric: str, results: Sequence[tuple[Anchor, float | None]]) -> Drift:

@@ -82,14 +82,18 @@ def build(
     *,
     steps_dir: Path | None = None,
     verifier: Verifier | None = None,
+    judge_setting: str = "[judge]",
 ) -> Catalogue:
     """Build the metrics. Raises ConfigError with every problem found.
 
     A metric's constructor is given what it names: `judge`, `verdicts` and `outcomes` (shared between metrics),
     `embeddings`, `verifier`. Its other parameters are its options. `steps_dir` keeps the steps a judge wrote for
-    `geval:` metrics; without it every process has them written again.
+    `geval:` metrics; without it every process has them written again. `judge_setting` is where a judge is configured,
+    for the note that there is none.
     """
-    found = draft(settings, judge, embeddings, mode, steps_dir=steps_dir, verifier=verifier)
+    found = draft(
+        settings, judge, embeddings, mode, steps_dir=steps_dir, verifier=verifier, judge_setting=judge_setting
+    )
     if problems := [*found.names, *found.problems]:
         raise ConfigError(problems)
     return found.catalogue
@@ -103,12 +107,13 @@ def draft(
     *,
     steps_dir: Path | None = None,
     verifier: Verifier | None = None,
+    judge_setting: str = "[judge]",
 ) -> Draft:
     """Like `build`, but return the problems together with the metrics that can be built."""
     builder = _Builder(judge, embeddings, mode, {"steps_dir": steps_dir, "verifier": verifier})
     for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
         builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
-    return builder.draft()
+    return builder.draft(judge_setting)
 
 
 class _Builder:
@@ -202,11 +207,11 @@ class _Builder:
         self._notes.append(f"{name} {why}: it does not run")
         self._idle.append((needed, f"metrics.{name}: {why}: it does not run"))
 
-    def draft(self) -> Draft:
+    def draft(self, judge_setting: str) -> Draft:
         """Return what was collected."""
         if self._given["judge"] is None:
             names = ", ".join(one.metric.name for one in self._enabled) or "no metric"
-            self._notes.insert(0, f"no judge configured (--judge MODEL or [judge]): only {names} runs")
+            self._notes.insert(0, f"no judge configured ({judge_setting}): only {names} runs")
         return Draft(
             catalogue=Catalogue(enabled=tuple(self._enabled), notes=tuple(self._notes)),
             names=tuple(self._names),

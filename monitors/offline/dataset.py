@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from monitors.offline.dataset_fields import (
+    ALIASES,
     COUNTS,
     LISTS,
     NUMBERS,
@@ -49,7 +50,7 @@ def read(
         raise DataError([f"{path}: expected a file name ending in {', '.join(_FORMATS)}"]) from None
     try:
         records = source(path, renamed or {}) if source is _csv else source(path)
-        return collect(records, where=f"{path}:", limit=limit, renamed=renamed)
+        return collect(records, where=f"{path}:", limit=limit, renamed=renamed, option="--map")
     except OSError as error:
         raise DataError([f"{path}: {error.strerror or error}"]) from error
     except UnicodeDecodeError as error:
@@ -62,14 +63,21 @@ def collect(
     where: str = "record ",
     limit: int | None = None,
     renamed: Mapping[str, str] | None = None,
+    option: str = "fields",
 ) -> tuple[list[Sample], list[str]]:
-    """Convert numbered records to samples. Raises DataError with all problems."""
+    """Convert numbered records to samples. Raises DataError with all problems.
+
+    A name in `renamed`, the value of `option`, that no record has is one, and the only one reported; if `limit` left
+    records unread, it is a note.
+    """
     reader = Reader(renamed or {})
     samples: list[Sample] = []
     problems: list[str] = []
     more = 0
+    complete = True
     for number, record in records:
         if limit is not None and len(samples) >= limit:
+            complete = False
             break
         try:
             if isinstance(record, DataError):
@@ -79,6 +87,8 @@ def collect(
             found = [f"{where}{number}: {problem}" for problem in error.problems]
             more += max(0, len(problems) + len(found) - MAX_PROBLEMS)
             problems = (problems + found)[:MAX_PROBLEMS]
+    if complete and (missing := reader.missing_names(option)):
+        raise DataError(missing)
     if problems:
         raise DataError([*problems, f"... and {more} more"] if more else problems)
     if not samples:
@@ -147,8 +157,8 @@ def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
                 record[name] = float(cell)
             except ValueError:
                 problems.append(f"{name}: expected a number ({_NUMBERS[fields[name]]}), got a text")
-        elif cell:
-            record[name] = cell
+        elif cell or fields[name] in ALIASES:
+            record[name] = cell or None
     return DataError(problems) if problems else record
 
 

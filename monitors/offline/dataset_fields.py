@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
@@ -46,6 +46,7 @@ COUNTS = conversation_fields.COUNTS
 NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more", "retrieval_s": "seconds, 0 or more"}
 _OF_CONVERSATIONS = conversation_fields.NAMES | COUNTS | OBJECTS
 _IGNORED = frozenset({"capture", "scores"})
+_SHOWN = 10
 _CONTENT = ("user_input", "response", *sorted(LISTS))
 _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}
 
@@ -69,6 +70,8 @@ class Reader:
     renamed: Mapping[str, str] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
+    _read: int = 0
+    _having: dict[str, int] = field(default_factory=dict)
     _back: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,7 +93,12 @@ class Reader:
             if clash:
                 raise DataError(clash)
             return record
-        found, given, problems = self._fields(as_mapping(record))
+        values = as_mapping(record)
+        if self._back:
+            self._read += 1
+            for key in values:
+                self._having[key] = self._having.get(key, 0) + 1
+        found, given, problems = self._fields(values)
         problems += [
             f"{given[name]}: {problem}" for name, value in found.items() for problem in _checked(name)(name, value)
         ]
@@ -104,11 +112,21 @@ class Reader:
         return _sample(name, found)
 
     def notes(self) -> list[str]:
-        """Return one note per unknown field, with the closest known name."""
-        return [
+        """Return one note per mapped name that only some records have, and per unknown field with the closest name."""
+        partly = [
+            f"{theirs!r}, the name of {ours}, is in {self._having.get(theirs, 0)} of {self._read} records"
+            for theirs, ours in self._back.items()
+            if self._having.get(theirs, 0) < self._read
+        ]
+        return partly + [
             f"field {name!r} ({count} {'record' if count == 1 else 'records'}) is not used{_meant(name)}"
             for name, count in self.unknown.items()
         ]
+
+    def missing_names(self, option: str) -> list[str]:
+        """Return a problem for each mapped name that no record has; `option` is where the user gave it."""
+        missing = {ours: theirs for ours, theirs in self.renamed.items() if theirs not in self._having}
+        return unmapped_names(option, missing, self._having) if self._read else []
 
     def _fields(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
         """Return the values by canonical name, the names used in the record, and problems with the names."""
@@ -159,7 +177,16 @@ def as_mapping(record: Any) -> Mapping[str, Any]:
     attributes = {name: getattr(record, name) for name in _KNOWN if hasattr(record, name)}
     if attributes and not isinstance(record, (str, bytes, list, tuple)):
         return attributes
-    raise DataError([f"expected an object with fields, got {type(record).__name__}"])
+    raise DataError([f"expected an object with fields, got {_kind(record)}"])
+
+
+def unmapped_names(option: str, missing: Mapping[str, str], names: Collection[str]) -> list[str]:
+    """Return a problem for each field of `missing` whose name (its value) is none of the `names` in the records."""
+    some = ", ".join(map(repr, list(names)[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+    return [
+        f"{option} {ours}={theirs}: no record has {theirs!r}, only {some or 'empty records'}{_near(theirs, names)}"
+        for ours, theirs in missing.items()
+    ]
 
 
 def content_key(sample: Sample) -> str:
@@ -322,5 +349,9 @@ def canonical(name: str, renamed: Mapping[str, str] | None = None) -> str:
 
 
 def _meant(name: str) -> str:
-    near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.75)
+    return _near(name, _KNOWN)
+
+
+def _near(name: str, names: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -69,7 +69,8 @@ def show_run(console: Console, run: Run) -> None:
         if one.failed:
             console.print(f"[red]{escape(one.metric)}: failed {_counts(one.failed)}[/red]", soft_wrap=True)
     again = f", {run.reused} evaluations reused from earlier runs" if run.reused else ""
-    console.print(f"{len(run.rows)} samples in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
+    samples = "1 sample" if len(run.rows) == 1 else f"{len(run.rows)} samples"
+    console.print(f"{samples} in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
     if run.clustered:
         console.print(clusters_line(run))
     if run.abstained:

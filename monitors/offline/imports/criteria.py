@@ -11,6 +11,7 @@ from monitors.offline.imports.result import NotMappedError
 
 MAX_CRITERION = 20_000
 _TEMPLATE = re.compile(r"\{\{-?\s*([^{}|]*?)\s*(?:\|[^{}]*?)?-?\}\}")
+_MAP = "--map FIELD=NAME says which field it is"
 _LOGIC = re.compile(r"\{%")
 _ORDER: tuple[Part, ...] = ("question", "contexts", "reference", "response")
 _MOST_SCORES = 20
@@ -23,12 +24,12 @@ def templates(text: str) -> list[str]:
 
 
 def criterion(
-    text: str, part: Callable[[str], Part | None], pattern: re.Pattern[str] = _TEMPLATE
+    text: str, part: Callable[[str], Part | None], pattern: re.Pattern[str] = _TEMPLATE, advice: str = _MAP
 ) -> tuple[str, list[Part]]:
     """Return a prompt with its variables replaced by the names of the texts, and these names.
 
     The judge is shown the texts apart, as data: "Answer: {{answer}}" becomes "Answer: <response>". Raises
-    NotMappedError for a variable that is none of question, contexts, reference and response.
+    NotMappedError, with `advice`, for a variable that is none of question, contexts, reference and response.
     """
     if _LOGIC.search(text):
         raise NotMappedError("its prompt has template logic ({% %})")
@@ -40,7 +41,7 @@ def criterion(
         found = part(match[1])
         if found is None:
             raise NotMappedError(
-                f"its prompt uses {match[0]}, which is none of question, contexts, reference, response"
+                f"its prompt uses {match[0]}, which is none of question, contexts, reference, response; {advice}"
             )
         used.add(found)
         return f"<{found}>"

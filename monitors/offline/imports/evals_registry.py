@@ -6,11 +6,12 @@ Format: https://github.com/openai/evals/blob/main/docs/eval-templates.md
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from monitors.metrics.judged.items import Part
+from monitors.offline.dataset_fields import DataError
 from monitors.offline.imports import criteria
 from monitors.offline.imports.fields import content_text
 from monitors.offline.imports.result import Imported, NotMappedError, as_text
@@ -18,21 +19,32 @@ from monitors.offline.imports.sources import Document, documents, kind
 
 _PARTS: dict[str, Part] = {"input": "question", "ideal": "reference", "completion": "response"}
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_ARGS = "an eval that uses the spec gives it in modelgraded_spec_args"
 _CLASSIFY, _FACT = "ModelBasedClassify", "fact"
 Items = list[tuple[Mapping[str, Any], dict[str, Any]]]
 
 
 def load(document: Document, out: Imported) -> Items:
-    """Return the samples that a registry file names; add its graders, or those of a model-graded spec."""
+    """Return the samples that a registry file names; add its graders and its model-graded specs."""
     value = document.value
     if not isinstance(value, dict):
         raise document.problem(f"expected an object, got {kind(value)}")
-    if "prompt" in value and "choice_strings" in value:
-        _spec(document.path.stem, value, out)
+    specs = _specs(document)
+    for name, spec in specs.items():
+        _spec(name, spec, out)
+    if _is_spec(value):
         return []
     evals = {str(name): one for name, one in value.items() if isinstance(one, Mapping) and "class" in one}
-    if not evals:
-        raise document.problem("expected evals with a class and args, or a spec with prompt and choice_strings")
+    if not evals and not specs:
+        raise document.problem("expected evals with a class and args, or specs with prompt and choice_strings")
+    for name, one in value.items():
+        if not (str(name) in evals or str(name) in specs or (isinstance(one, Mapping) and "id" in one)):
+            out.miss(f"entry {name}", "has neither a class and args nor prompt and choice_strings")
+    return _evals(document, evals, out)
+
+
+def _evals(document: Document, evals: Mapping[str, Mapping[str, Any]], out: Imported) -> Items:
+    """Add the graders of evals; return their samples."""
     files: dict[Path, None] = {}
     for name, one in evals.items():
         args = one.get("args")
@@ -56,24 +68,64 @@ def _grader(document: Document, name: str, one: Mapping[str, Any], args: Mapping
     if class_ != _CLASSIFY:
         out.miss(f"{class_} of {name}", "compares texts, or is code; no metric does: write it as a custom metric")
         return
-    spec = args.get("modelgraded_spec")
-    if spec == _FACT:
-        out.criterion("factuality", criteria.factuality())
-        out.note(
-            "the spec fact has no scores: geval:factuality gives 0 to a response that disagrees with the reference"
-        )
+    name_of_spec = args.get("modelgraded_spec")
+    if name_of_spec == _FACT:
+        _factuality(out)
         return
-    path = _inside(document.path, f"{spec}.yaml", "modelgraded") if isinstance(spec, str) else None
-    if path is None:
-        out.miss(f"{class_} of {name}", f"its spec {spec!r} is not in the registry's modelgraded; import that file too")
+    spec = _named(document, name_of_spec) if isinstance(name_of_spec, str) else None
+    if spec is None:
+        why = f"its spec {name_of_spec!r} is not in the registry's modelgraded; import that file too"
+        out.miss(f"{class_} of {name}", why)
         return
-    (found,) = documents(path)
     given = args.get("modelgraded_spec_args")
-    _spec(name if given else path.stem, found.value, out, given)
+    _spec(name if given else str(name_of_spec), spec, out, given)
 
 
-def _spec(name: str, spec: Any, out: Imported, given: Any = None) -> None:
+def _is_spec(value: Any) -> bool:
+    return isinstance(value, Mapping) and {"prompt", "choice_strings"} <= set(value)
+
+
+def _specs(document: Document) -> dict[str, Any]:
+    """Return the specs of a file by name: it holds them by name or, in older registries, is one, named as the file."""
+    value = document.value
+    if _is_spec(value):
+        return {document.path.stem: value}
+    return {str(name): one for name, one in value.items() if _is_spec(one)} if isinstance(value, Mapping) else {}
+
+
+def _named(document: Document, name: str) -> Any:
+    """Return the spec of this name: of the file itself, of the file of its name, or of any other in the registry."""
+    if (found := _specs(document).get(name)) is not None:
+        return found
+    for path in _spec_files(document.path, name):
+        try:
+            (other,) = documents(path)
+        except DataError:
+            if path.stem == name:
+                raise
+            continue  # a broken file that nothing asked for
+        if (found := _specs(other).get(name)) is not None:
+            return found
+    return None
+
+
+def _spec_files(yaml: Path, name: str) -> Iterator[Path]:
+    if (path := _inside(yaml, f"{name}.yaml", "modelgraded")) is not None:
+        yield path
+    folder = (yaml.parent.parent / "modelgraded").resolve()
+    yield from (one for one in sorted(folder.glob("*.y*ml")) if one.is_file() and one.resolve().parent == folder)
+
+
+def _factuality(out: Imported) -> None:
+    out.criterion("factuality", criteria.factuality())
+    out.note("the spec fact has no scores: geval:factuality gives 0 to a response that disagrees with the reference")
+
+
+def _spec(name: str, spec: Mapping[str, Any], out: Imported, given: Any = None) -> None:
     """Add a metric for a model-graded spec; one per criterion where its `args` give several."""
+    if name == _FACT and not spec.get("choice_scores"):
+        _factuality(out)
+        return
     try:
         scores = _scores(spec)
         prompt = spec["prompt"]
@@ -87,15 +139,13 @@ def _spec(name: str, spec: Any, out: Imported, given: Any = None) -> None:
             {key: values for key, values in args.items() if f"{{{key}}}" in text} if isinstance(args, Mapping) else args
         )
         for suffix, filled in _filled(text, open_):
-            made, params = criteria.criterion(filled, _PARTS.get, _PLACEHOLDER)
+            made, params = criteria.criterion(filled, _PARTS.get, _PLACEHOLDER, _ARGS)
             out.criterion(f"{name}{suffix}", criteria.chosen(made, params, scores))
     except NotMappedError as reason:
         out.miss(f"model-graded spec {name}", str(reason))
 
 
-def _scores(spec: Any) -> dict[str, float]:
-    if not isinstance(spec, Mapping) or not {"prompt", "choice_strings"} <= set(spec):
-        raise NotMappedError("it has no prompt and choice_strings")
+def _scores(spec: Mapping[str, Any]) -> dict[str, float]:
     choices = [str(one) for one in spec["choice_strings"]]
     scores = spec.get("choice_scores")
     try:
@@ -106,7 +156,7 @@ def _scores(spec: Any) -> dict[str, float]:
             return {one: given[one] for one in choices if one in given}
     except ValueError:
         pass
-    raise NotMappedError("its choices have no scores (choice_scores), so that it says not which is good")
+    raise NotMappedError("its choices have no scores (choice_scores), so none is known to be good")
 
 
 def _filled(text: str, args: Any) -> list[tuple[str, str]]:

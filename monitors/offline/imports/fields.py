@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from monitors.metrics.judged.items import Part
+from monitors.offline.dataset_fields import DataError, unmapped_names
 from monitors.offline.imports.result import Imported, any_of, as_text
 
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -41,9 +42,20 @@ class Fields:
     hints: dict[str, str] = field(default_factory=dict)
     _by_key: dict[str, str] = field(default_factory=dict)
 
-    def assign(self, items: Iterable[Mapping[str, Any]], out: Imported, *, guess: bool = True) -> None:
-        """Assign the variables that occur in `items`; with `guess` a single text that is left is the question."""
-        given = {key: value for item in items for key, value in item.items()}
+    def assign(
+        self,
+        items: Collection[Mapping[str, Any]],
+        out: Imported,
+        *,
+        declared: Iterable[Mapping[str, Any]] = (),
+        guess: bool = True,
+    ) -> None:
+        """Assign the variables that `items` have and schemas declare; with `guess` a single text left is the question.
+
+        Raises DataError for mapped variables that none of them has.
+        """
+        given = {key: value for item in (*declared, *items) for key, value in item.items()}
+        self._check_mapped(items, given, out)
         known = {key: ours for ours, keys in _NAMES.items() for key in keys}
         taken = {theirs: ours for ours, theirs in (self.hints | dict(self.mapped)).items()}
         fixed = set(taken.values())
@@ -55,6 +67,16 @@ class Fields:
         if guess and "user_input" not in self._by_key.values() and len(left) == 1:
             self._by_key[left[0]] = "user_input"
             out.note(f"{left[0]!r} is taken as the question; --map user_input=NAME names another")
+
+    def _check_mapped(self, items: Collection[Mapping[str, Any]], given: Mapping[str, Any], out: Imported) -> None:
+        if not given:  # graders alone: the names are those in their prompts
+            self._by_key |= {theirs: ours for ours, theirs in self.mapped.items()}
+            return
+        if missing := {ours: theirs for ours, theirs in self.mapped.items() if theirs not in given}:
+            raise DataError(unmapped_names("--map", missing, given))
+        for ours, theirs in self.mapped.items():
+            if (count := sum(theirs in item for item in items)) < len(items):
+                out.note(f"--map {ours}={theirs}: {count} of {len(items)} records have {theirs!r}")
 
     def field_of(self, key: str) -> str | None:
         """Return the field that a variable is, None if it is none."""

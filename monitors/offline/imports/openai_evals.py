@@ -47,7 +47,7 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
     hints = openai_graders.hints([one for one, _ in found.graders]) | found.hints
     fields = Fields(mapped, {ours: key for ours, key in hints.items() if ours not in mapped})
     asked_already = any("user_input" in sampled for _, sampled in found.items)
-    fields.assign([*found.schemas, *(item for item, _ in found.items)], out, guess=not asked_already)
+    fields.assign([item for item, _ in found.items], out, declared=found.schemas, guess=not asked_already)
     for grader, where in found.graders:
         openai_graders.add(grader, where, fields, out)
     for item, sampled in found.items:
@@ -93,7 +93,7 @@ def _add(value: dict[str, Any], where: Place, found: _Found, out: Imported) -> N
     elif "datasource_item" in value:
         _output_item(value, where, found, out)
     elif "item" in value:
-        _item(value, where, found)
+        _item(value, where, found, out)
     elif "input" in value:
         found.items.append((value, {}))
     else:
@@ -128,7 +128,7 @@ def _run(value: Mapping[str, Any], where: Place, found: _Found, out: Imported) -
     if source.get("type") == "file_content":
         place = (*keys, "data_source", "source", "content")
         for index, one in enumerate(document.objects(source.get("content"), *place)):
-            _item(one, (document, (*place, index)), found)
+            _item(one, (document, (*place, index)), found, out)
     elif source.get("type") == "file_id":
         out.miss(f"data of run {value.get('id')!r}", f"is in the file {source.get('id')!r}: download and import it")
     else:
@@ -154,13 +154,15 @@ def _question_of(messages: Any) -> dict[str, str]:
     return {"user_input": key} if name.startswith("item.") and key.isidentifier() else {}
 
 
-def _item(value: Mapping[str, Any], where: Place, found: _Found) -> None:
+def _item(value: Mapping[str, Any], where: Place, found: _Found, out: Imported) -> None:
     document, keys = where
     item = _mapping(value.get("item"), where, "item")
     sample = value.get("sample")
     if sample is not None and not isinstance(sample, Mapping):
         raise document.problem(f"expected an object, got {kind(sample)}", *keys, "sample")
-    found.items.append((item, _sampled(sample or {})))
+    sampled = _sampled(sample or {})
+    _say_unread(sample, sampled, out)
+    found.items.append((item, sampled))
 
 
 def _output_item(value: Mapping[str, Any], where: Place, found: _Found, out: Imported) -> None:
@@ -173,6 +175,8 @@ def _output_item(value: Mapping[str, Any], where: Place, found: _Found, out: Imp
         item = {**inner, **{key: one for key, one in item.items() if key != "sample"}}
     if not sampled.get("response") and isinstance(sample, Mapping) and sample.get("error"):
         out.note("an output item has no output but an error")
+    else:
+        _say_unread(sample, sampled, out)
     tags = {key: str(value[key]) for key in ("run_id", "status") if value.get(key)}
     results = value.get("results")
     for one in results if isinstance(results, list) else ():
@@ -197,6 +201,18 @@ def _sampled(sample: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(model := sample.get("model"), str) and model:
         record["model"] = model
     return record
+
+
+def _say_unread(sample: Any, sampled: Mapping[str, Any], out: Imported) -> None:
+    """Count the output of a sample from which no response was read."""
+    if sampled.get("response") or not sample:
+        return
+    if not isinstance(sample, Mapping):
+        out.miss("sample", f"expected an object, got {kind(sample)}")
+    elif not isinstance(text := sample.get("output_text"), str | None):
+        out.miss("response in sample.output_text", f"expected a text, got {kind(text)}")
+    elif name := next((one for one in ("output", "choices") if sample.get(one)), None):
+        out.miss(f"response in sample.{name}", "has no text")
 
 
 def _mappings(values: Any) -> Iterable[Mapping[str, Any]]:

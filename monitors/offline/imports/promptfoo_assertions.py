@@ -239,7 +239,7 @@ def _text_of(value: Any) -> str:
 
 def _share(threshold: Any) -> float:
     if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0.0 <= threshold <= 1.0:
-        raise NotMappedError(f"its threshold {threshold!r} is no number from 0 to 1")
+        raise NotMappedError(f"its threshold {threshold!r} is not a number from 0 to 1")
     return float(threshold)
 
 

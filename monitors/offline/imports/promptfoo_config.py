@@ -21,6 +21,8 @@ _FILE = "file://"
 _TEST_FILES = (".yaml", ".yml", ".json", ".jsonl", ".csv")
 _PLAIN_FILES = (".txt", ".md")
 _TEXT_FILES = (*_PLAIN_FILES, ".yaml", ".yml", ".json")
+_ELSEWHERE = "is missing, or not in the folder of the configuration"
+_CODE = re.compile(r"\A(?:python|exec|ruby|golang):|\.(?:py|rb|go|sh|[cm]?[jt]sx?)(?::\w+)?\Z")
 _EXPECTED = re.compile(r"(?s)((?:not-)?[a-z][a-z-]*)(?:\((\d+(?:\.\d+)?)\))?(?::(.*))?")
 _SHORT = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 _KNOWN = re.compile(
@@ -121,7 +123,7 @@ class Config:
         for index, test in enumerate(listed):
             keys: Keys = ("tests", index) if isinstance(tests, list) else ("tests",)
             if isinstance(test, dict) and "path" in test and "vars" not in test:
-                self._out.miss(f"tests of {test['path']}", "are made by code")
+                self._out.miss(f"tests of {test['path']}", "is code, and no code is run")
             elif isinstance(test, dict):
                 yield document, test, keys
             elif isinstance(test, str):
@@ -165,19 +167,21 @@ class Config:
         """Return the files that a configuration names, in its folder; anything else is counted as not imported."""
         pattern = name.removeprefix(_FILE)
         folder = base.parent.resolve()
-        if "://" in pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
-            self._out.miss(f"{what} in {name}", "is missing, or not in the folder of the configuration")
+        if _CODE.search(pattern):
+            self._out.miss(f"{what} in {name}", "is code, and no code is run")
+            return []
+        if "://" in pattern:
+            self._out.miss(f"{what} in {name}", "is not a local file, and nothing is downloaded")
+            return []
+        if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+            self._out.miss(f"{what} in {name}", _ELSEWHERE)
             return []
         found = sorted(folder.glob(pattern)) if any(one in pattern for one in "*?[") else [folder / pattern]
         inside = [path for path in found if path.resolve().is_relative_to(folder) and path.is_file()]
         usable = [path for path in inside if path.suffix.lower() in suffixes]
         if not usable:
-            why = (
-                "is in a file of another kind, or in code"
-                if inside
-                else "is missing, or not in the folder of the configuration"
-            )
-            self._out.miss(f"{what} in {name}", why)
+            kinds = f"is in a file of another kind than {', '.join(suffixes)}"
+            self._out.miss(f"{what} in {name}", kinds if inside else _ELSEWHERE)
         return usable
 
 

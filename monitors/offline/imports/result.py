@@ -46,6 +46,13 @@ class Imported:
         else:
             self.miss("a record", "has no question, no response and no contexts")
 
+    def unmapped_lines(self) -> list[str]:
+        """Return a line for everything that was not imported, with how often and why."""
+        return [
+            f"not imported: {what}" + (f" ({times} times)" if times > 1 else "") + f": {why}"
+            for (what, why), times in self.unmapped.items()
+        ]
+
     def criterion(self, name: str, table: dict[str, Any]) -> str:
         """Add a `geval:` metric under a free name like `name`; return it. An equal one is not added again."""
         short = _NOT_IN_NAMES.sub("_", name).strip("_.-")[:_LONGEST_NAME].strip("_.-") or "criterion"

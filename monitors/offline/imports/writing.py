@@ -14,16 +14,26 @@ from monitors.offline import dataset
 from monitors.offline.dataset_fields import DataError
 from monitors.offline.imports.result import Imported
 
+_UNJUDGED = frozenset({"answer_similarity"})
+_EMBEDDED = frozenset({"answer_similarity", "answer_relevancy"})
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _UNESCAPED = re.compile("[\x7f]")
 
 
 def check(imported: Imported) -> None:
-    """Raise DataError for a record that `gaugeway evaluate` would not read, or if there is nothing to write."""
-    if imported.records:
+    """Raise DataError for a record that `gaugeway evaluate` would not read, or if there is nothing to write.
+
+    Its problems end with what was not imported and why.
+    """
+    if not imported.records and not imported.metrics:
+        nothing = "there is nothing to import: no record and no grader that maps"
+        raise DataError([nothing, *imported.unmapped_lines()])
+    if not imported.records:
+        return
+    try:
         dataset.collect(enumerate(imported.records, 1), where="imported record ")
-    elif not imported.metrics:
-        raise DataError(["there is nothing to import: no record and no grader that maps"])
+    except DataError as error:
+        raise DataError([*error.problems, *imported.unmapped_lines()]) from error
 
 
 def data_set(imported: Imported) -> str:
@@ -32,16 +42,21 @@ def data_set(imported: Imported) -> str:
 
 
 def config(imported: Imported, source: str) -> str:
-    """Return a configuration with the metrics; the judge, whose key no import has, is a comment."""
+    """Return a configuration with the metrics; the judge and embeddings that they need are comments, without keys."""
     model = imported.models[0] if imported.models else "NAME"
-    lines = [
-        f"# Metrics imported from {_one_line(source)}. They need a judge:",
-        "#",
-        "# [judge]",
-        '# base_url = "https://api.openai.com/v1"',
-        '# api_key = "${OPENAI_API_KEY}"',
-        f"# model = {_value(_one_line(model))}",
-    ]
+    needed = {"judge": model} if set(imported.metrics) - _UNJUDGED else {}
+    if _EMBEDDED & set(imported.metrics):
+        needed["embeddings"] = "text-embedding-3-small"
+    names = " and ".join({"judge": "a judge", "embeddings": "embeddings"}[one] for one in needed)
+    lines = [f"# Metrics imported from {_one_line(source)}. They need {names}:"]
+    for name, of in needed.items():
+        lines += [
+            "#",
+            f"# [{name}]",
+            '# base_url = "https://api.openai.com/v1"',
+            '# api_key = "${OPENAI_API_KEY}"',
+            f"# model = {_value(_one_line(of))}",
+        ]
     for name, table in imported.metrics.items():
         lines += ["", f"[metrics.{_key(name)}]", *(f"{_key(key)} = {_value(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"

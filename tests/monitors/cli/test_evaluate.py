@@ -537,12 +537,24 @@ def test_fields_of_other_names_are_mapped(llm, config, tmp_path):
     assert record["scores"]["lexical_groundedness"]["value"] > 0.8
 
 
+def test_a_mapped_name_that_is_not_in_the_file_is_an_error(tmp_path):
+    data = tmp_path / "t.csv"
+    data.write_text("query,answer,gold\nWho?,Ann.,\n")
+    result = evaluate(data, "--judge", "none", "--map", "user_input=nosuch")
+    assert result.exit_code == 2
+    assert "--map user_input=nosuch: no record has 'nosuch', only 'query', 'answer'" in result.output
+    result = evaluate(data, "--judge", "none", "--map", "user_input=query", "--map", "reference=gold")
+    assert result.exit_code == 0, result.output  # the column is there, though empty
+    assert "1 sample in" in result.output
+    assert "no judge configured ([judge]): only" in result.output
+
+
 @pytest.mark.parametrize(
     ("mapped", "said"),
     [
         ("query", "--map: expected FIELD=NAME, for example user_input=query, got 'query'"),
         ("questoin=query", "--map: 'questoin' is not a field; the fields are user_input, response,"),
-        ("response=other", "no field with content"),
+        ("response=other", "--map response=other: no record has 'other', only 'query'"),
     ],
 )
 def test_a_mapping_that_cannot_be_used_is_an_error(tmp_path, mapped, said):

@@ -101,6 +101,60 @@ def test_bad_input_writes_nothing(tmp_path, content, name, said):
     assert [path.name for path in tmp_path.iterdir()] == ([name] if content is not None else [])
 
 
+def test_nothing_to_import_says_what_there_was_and_why_it_is_not_imported(tmp_path):
+    source = {"type": "file_id", "id": "file-1"}
+    write(tmp_path / "run.json", {"id": "run-1", "data_source": {"type": "jsonl", "source": source}})
+    result = run("import", "openai-evals", "run.json")
+    assert (result.exit_code, "there is nothing to import" in result.output) == (2, True), result.output
+    assert "not imported: data of run 'run-1': is in the file 'file-1': download and import it" in result.output
+    (tmp_path / "a.yaml").write_text("prompts: [x]\ntests: file://gen.py:make\n")
+    result = run("import", "promptfoo", "a.yaml")
+    assert result.exit_code == 2
+    assert "not imported: tests in file://gen.py:make: is code, and no code is run" in result.output
+
+
+@pytest.mark.parametrize(
+    ("graders", "needed", "tables"),
+    [
+        ([SCORE], "a judge", ["judge"]),
+        ([COSINE], "embeddings", ["embeddings"]),
+        ([SCORE, COSINE], "a judge and embeddings", ["judge", "embeddings"]),
+    ],
+)
+def test_the_configuration_says_what_its_metrics_need(tmp_path, graders, needed, tables):
+    write(tmp_path / "e.json", an_eval(*graders))
+    assert run("import", "openai-evals", "e.json", "--config", "c.toml").exit_code == 0
+    text = (tmp_path / "c.toml").read_text()
+    assert text.startswith(f"# Metrics imported from e.json. They need {needed}:\n")
+    commented = text.partition("\n\n")[0].splitlines()[1:]
+    assert list(tomllib.loads("\n".join(line.removeprefix("#") for line in commented))) == tables
+
+
+def test_a_mapped_name_that_is_not_in_the_data_is_an_error_and_in_part_of_it_a_note(tmp_path):
+    write(tmp_path / "d.jsonl", {"item": {"ticket_text": "It burns.", "n": 1}}, {"item": {"ticket_text": "It is wet."}})
+    result = run("import", "openai-evals", "d.jsonl", "--map", "user_input=ticket_tex")
+    assert result.exit_code == 2
+    assert "--map user_input=ticket_tex: no record has 'ticket_tex', only 'ticket_text', 'n'" in result.output
+    assert "did you mean 'ticket_text'?" in result.output
+    result = run("import", "openai-evals", "d.jsonl", "--map", "user_input=ticket_text", "--map", "reference=n")
+    assert result.exit_code == 0
+    assert "note: --map reference=n: 1 of 2 records have 'n'" in result.output
+    (tmp_path / "a.yaml").write_text("prompts: [x]\ntests: [{vars: {question: Who?}}]\n")
+    result = run("import", "promptfoo", "a.yaml", "--map", "reference=gold")
+    assert (result.exit_code, "no record has 'gold', only 'question'" in result.output) == (2, True), result.output
+
+
+def test_a_grader_with_an_unknown_field_names_the_option_that_maps_it_also_without_data(tmp_path):
+    message = [{"role": "user", "content": "Is {{sample.output_text}} kind, for {{item.ticket}}?"}]
+    write(tmp_path / "e.json", an_eval(SCORE, {**LABEL, "input": message}))
+    result = run("import", "openai-evals", "e.json")
+    assert result.exit_code == 1
+    assert "reference, response; --map FIELD=NAME says which field it is" in result.output
+    write(tmp_path / "g.json", {**LABEL, "input": message})
+    result = run("import", "openai-evals", "g.json", "--map", "user_input=ticket")
+    assert (result.exit_code, "geval:Tone" in result.output) == (0, True), result.output
+
+
 def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("monitors.offline.imports.sources.MAX_ROWS", 3)
     write(tmp_path / "items.jsonl", *({"item": {"question": f"{n}"}} for n in range(4)))

@@ -14,7 +14,7 @@ from monitors.judges.middleware.cache import CachedJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged.claims import Fused
-from monitors.records import Score
+from monitors.records import Context, Score
 from monitors.runtime.tasks import spawn
 
 LINE = {
@@ -34,6 +34,9 @@ def test_anchors_are_read_in_the_words_of_a_data_set():
     (anchor,) = read([*lines(tolerance=0.2), "", "  "])
     assert (anchor.sample.question, anchor.sample.contexts[0].text) == (LINE["user_input"], "Mars has two moons.")
     assert (anchor.expected, anchor.tolerance) == ({"faithfulness": 1.0}, 0.2)
+    passage = {"text": "Mars has two moons.", "id": "7", "score": 0.5, "source": "mars.md"}
+    (anchor,) = read(lines(retrieved_contexts=[passage, "Two."]))
+    assert anchor.sample.contexts == (Context(**passage), Context(text="Two."))
 
 
 @pytest.mark.parametrize(

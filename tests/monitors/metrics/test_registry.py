@@ -60,7 +60,7 @@ def rates(catalogue):
 def test_without_a_judge_only_the_lexical_metric_runs_and_says_so():
     catalogue = build({}, None, None, "fused")
     assert rates(catalogue) == {"lexical_groundedness": 1.0}
-    assert catalogue.notes == ("no judge configured (--judge MODEL or [judge]): only lexical_groundedness runs",)
+    assert catalogue.notes == ("no judge configured ([judge]): only lexical_groundedness runs",)
 
 
 @pytest.mark.parametrize("mode", ["fused", "separate"])
@@ -128,7 +128,7 @@ def test_an_import_string_is_a_metric_too(module):
     catalogue = build(settings, None, None, "fused")
     tone = catalogue.enabled[-1]
     assert (tone.rate, tone.metric.words, tone.metric.strict) == (1.0, ["please"], True)
-    assert catalogue.notes == ("no judge configured (--judge MODEL or [judge]): only lexical_groundedness, tone runs",)
+    assert catalogue.notes == ("no judge configured ([judge]): only lexical_groundedness, tone runs",)
 
 
 def test_a_metric_that_names_the_judge_is_given_it(module):

@@ -74,8 +74,9 @@ def test_two_names_of_one_field_must_agree():
         ({**OURS, "id": True}, "id: expected a name or a number, got true or false"),
         ({**OURS, "id": " "}, "id: expected a name or a number, got a text"),
         ({"id": "a", "reference": "x"}, "no field with content"),
-        (["a", "b"], "expected an object with fields, got list"),
-        ("text", "expected an object with fields, got str"),
+        (["a", "b"], "expected an object with fields, got a list"),
+        (3, "expected an object with fields, got a number"),
+        ("text", "expected an object with fields, got a text"),
     ],
 )
 def test_what_is_wrong_is_told_by_field(record, problem):

@@ -6,6 +6,9 @@ import asyncio
 import io
 import json
 
+import pytest
+
+from monitors.offline import dataset
 from monitors.offline.export import export
 from monitors.records import Context, Evaluation, Sample, Score, Skipped
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -50,3 +53,31 @@ def test_gaps_are_the_questions_that_were_declined_found_nothing_or_scored_low(t
     records, counts = written(tmp_path, gaps=True)
     assert [one["id"] for one in records] == ["low", "empty", "declined", "refused"]
     assert (counts.written, counts.left_out) == (4, 0)
+
+
+KNOWN = {"text": "a", "score": 0.5, "source": "x.md"}, {"text": "b", "id": "2", "source": "y.md"}, {"text": "c"}
+WITH_IDS = (Context(text="a", id="1"), Context(text="b", id="2"))
+SOURCED = tuple(Context(text=one.text, id=one.id, source="x.md", score=0.0) for one in WITH_IDS)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "exported"),
+    [
+        (tuple(Context(**one) for one in KNOWN), (list(KNOWN), None)),
+        (WITH_IDS, (["a", "b"], ["1", "2"])),
+        (SOURCED, ([{"text": one.text, "id": one.id, "score": 0.0, "source": "x.md"} for one in SOURCED], ["1", "2"])),
+        ((Context(text="a"), Context(text="b")), (["a", "b"], None)),
+        ((Context(text="a"), Context(text="b", id="2")), ([{"text": "a"}, {"text": "b", "id": "2"}], None)),
+        ((), ([], None)),
+    ],
+)
+@pytest.mark.parametrize("gaps", [False, True])
+def test_passages_are_read_back_with_their_ids_scores_and_sources(tmp_path, monkeypatch, contexts, exported, gaps):
+    fields = {"contexts": contexts, "context_source": "tools"}
+    monkeypatch.setattr(f"{__name__}.STORED", {"low": (fields, Score(0.2))})
+    (record,), _ = written(tmp_path, gaps=gaps)
+    assert (record["retrieved_contexts"], record.get("retrieved_context_ids")) == exported
+    file = tmp_path / "export.jsonl"
+    file.write_text(json.dumps(record) + "\n")
+    ((sample,), notes) = dataset.read(file)
+    assert (sample.contexts, notes) == (contexts, [])

@@ -132,12 +132,25 @@ def test_inside_a_running_loop_as_in_a_notebook():
         asyncio.run(failing())
 
 
+def test_a_mapped_name_that_no_record_has_is_an_error_and_one_that_some_have_a_note():
+    data = [{"query": "Who?", "answer": "Ann."}, {"question": "What?", "answer": "It."}]
+    with pytest.raises(DataError) as caught:
+        evaluate(data, metrics=["lexical_groundedness"], fields={"question": "qery"})
+    assert caught.value.problems == [
+        "fields question=qery: no record has 'qery', only 'query', 'answer', 'question'; did you mean 'query'?"
+    ]
+    run = evaluate(data, metrics=["lexical_groundedness"], fields={"question": "query"})
+    assert "'query', the name of user_input, is in 1 of 2 records" in run.notes
+    run = evaluate(data, metrics=["lexical_groundedness"], fields={"reference": "gold"}, limit=1)
+    assert "'gold', the name of reference, is in 0 of 1 records" in run.notes
+
+
 def test_records_that_cannot_be_read_are_told_by_number():
     with pytest.raises(DataError) as caught:
         evaluate([DATA[0], {"answer": 3}, None])
     assert caught.value.problems == [
         "record 2: answer: expected a text, got a number",
-        "record 3: expected an object with fields, got NoneType",
+        "record 3: expected an object with fields, got null",
     ]
 
 

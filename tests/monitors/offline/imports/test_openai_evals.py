@@ -1,6 +1,7 @@
 """Evals, runs and items as OpenAI's API returns them, and the registry of openai/evals."""
 
 import json
+import textwrap
 
 import pytest
 
@@ -258,6 +259,26 @@ def test_a_bad_line_is_named(tmp_path):
     assert caught.value.problems[0].startswith(f"{path}:2: not JSON: ")
 
 
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        ({"output_text": {"answer": "Two"}}, {"response in sample.output_text": "expected a text, got an object"}),
+        ({"output_text": 3}, {"response in sample.output_text": "expected a text, got a number"}),
+        ({"output": [{"role": "assistant", "content": None}]}, {"response in sample.output": "has no text"}),
+        ({"choices": [{"message": {"tool_calls": []}}]}, {"response in sample.choices": "has no text"}),
+        ({"output_text": {"answer": "x"}, "output": [{"role": "assistant", "content": "Two."}]}, {}),
+        ({"output_text": ""}, {}),
+        ({}, {}),
+        (None, {}),
+    ],
+)
+@pytest.mark.parametrize("name", ["item", "datasource_item"])
+def test_an_output_that_is_not_read_is_named(import_, name, sample, expected):
+    made = import_({name: ITEM, "sample": sample})
+    assert reasons(made) == expected
+    assert [one["user_input"] for one in made.records] == ["How long?"]
+
+
 REGISTRY = """
 qa-match:
   id: qa-match.dev.v0
@@ -344,6 +365,35 @@ def test_a_spec_with_a_likert_scale_and_one_without_scores(registry):
     path.write_text("prompt: 'Which? {completion}'\nchoice_strings: 'AB'\n")
     made = load([path], {})
     assert "choice_scores" in reasons(made)["model-graded spec humor"]
+
+
+def keyed(name, spec):
+    """Return a spec under its name, as today's registry has them."""
+    return f"{name}:\n" + textwrap.indent(spec.strip(), "  ") + "\n"
+
+
+def test_specs_that_a_file_holds_by_name(registry):
+    evals, specs = registry / "evals" / "qa.yaml", registry / "modelgraded"
+    flat = load([evals], {}).metrics
+    (specs / "closed.yaml").write_text(keyed("closed", CLOSED))
+    assert load([evals], {}).metrics == flat
+    assert set(load([specs / "closed.yaml"], {}).metrics) == {"geval:closed-relevance", "geval:closed-concise"}
+    (specs / "closed.yaml").unlink()
+    (specs / "broken.yaml").write_text("closed: [")
+    assert "'closed' is not in the registry" in reasons(load([evals], {}))["ModelBasedClassify of qa-all.dev.v0"]
+    humor = "prompt: 'Funny? {completion}'\nchoice_strings: '12345'\nchoice_scores: from_strings"
+    (specs / "many.yaml").write_text(keyed("humor", humor) + keyed("closed", CLOSED) + "odd: {prompt: x}\n")
+    assert load([evals], {}).metrics == flat
+    made = load([specs / "many.yaml"], {})
+    assert set(made.metrics) == {"geval:humor", "geval:closed-relevance", "geval:closed-concise"}
+    assert reasons(made) == {"entry odd": "has neither a class and args nor prompt and choice_strings"}
+
+
+def test_the_spec_fact_alone_is_factuality(registry):
+    path = registry / "modelgraded" / "fact.yaml"
+    path.write_text(keyed("fact", "prompt: '{input} {ideal} {completion}'\nchoice_strings: ABCDE"))
+    made = load([path], {})
+    assert (list(made.metrics), made.unmapped) == (["geval:factuality"], {})
 
 
 def test_a_single_text_that_is_left_is_the_question(import_):

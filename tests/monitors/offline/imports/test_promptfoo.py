@@ -192,7 +192,7 @@ def test_tests_in_files(import_, folder):
     assert (made.records[0]["reference"], made.records[0]["tags"]) == ("Ann", {"area": "people"})
     assert made.records[1]["reference"] == "42"
     assert made.metrics == {"answer_similarity": {"threshold": 0.9}}
-    assert reasons(made)["tests in file://gen.py"] == "is missing, or not in the folder of the configuration"
+    assert reasons(made)["tests in file://gen.py"] == "is code, and no code is run"
 
 
 @pytest.mark.parametrize("name", ["file://../secret.txt", "file:///etc/hostname", "https://example.org/x.yaml"])
@@ -272,3 +272,21 @@ tests:
     assert made.records[0]["reference"] == "It is Ann.\nAnn is meant."
     assert set(made.metrics) == {"geval:factuality", "context_recall"}
     assert made.unmapped == {("assertion similar", "its test has another reference already"): 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("file://gen.py:make", "is code, and no code is run"),
+        ("file://gen.mjs", "is code, and no code is run"),
+        ("exec:./make_tests", "is code, and no code is run"),
+        ("https://example.com/tests.csv", "is not a local file, and nothing is downloaded"),
+        ("file://tests.xlsx", "is in a file of another kind than .yaml, .yml, .json, .jsonl, .csv"),
+        ("file://none.csv", "is missing, or not in the folder of the configuration"),
+        ("file://../none.csv", "is missing, or not in the folder of the configuration"),
+    ],
+)
+def test_tests_that_are_not_read_are_named_with_the_reason(import_, folder, name, why):
+    for file in ("gen.py", "gen.mjs", "make_tests", "tests.xlsx"):
+        (folder / file).write_text("x")
+    assert reasons(import_(f"prompts: [x]\ntests: '{name}'\n")) == {f"tests in {name}": why}
