@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from monitors.alerting.causes.topics import UNLIKE
 from monitors.analysis.sources import TREND_PARTS, RetrievedExchange, Scope, Share, Whole, share_of
 from monitors.records import Evaluation, Sample, Score, Skipped
+from monitors.signals.answers import declines
 
 Gap: TypeAlias = Literal["declined", "no_passages", "low"]
 GAPS: tuple[Gap, ...] = ("declined", "no_passages", "low")
@@ -20,6 +21,7 @@ OTHERS = "other questions"
 _DECLINED = frozenset({"abstained", "declined", "no_claims", "refusal"})
 """Reasons of skips that say that the answer does not answer: no claim in it, or a refusal."""
 _NONCOMMITTAL = "noncommittal"
+_SIGNAL = "abstained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,20 +84,25 @@ class GapReport:
 
 
 def is_declined(sample: Sample, evaluations: Iterable[Evaluation]) -> bool:
-    """Return whether an answer does not answer, as far as a metric or the provider found that.
+    """Return whether an answer does not answer: the signal `abstained`, a metric or the provider says so.
+
+    Where the signal was not stored, it is computed from the stored text.
 
     >>> from monitors.records import Sample
-    >>> is_declined(Sample(id="x", started_at=0.0, skip_reason="refusal"), ())
+    >>> is_declined(Sample(id="x", started_at=0.0, response="I don't know."), ())
     True
     """
     if sample.skip_reason in _DECLINED:
         return True
+    computed = False
     for one in evaluations:
         if isinstance(one.outcome, Skipped) and one.outcome.reason in _DECLINED:
             return True
-        if isinstance(one.outcome, Score) and one.outcome.reason.endswith(_NONCOMMITTAL):
-            return True
-    return False
+        if isinstance(one.outcome, Score):
+            if one.outcome.reason.endswith(_NONCOMMITTAL) or (one.metric == _SIGNAL and one.outcome.value > 0.0):
+                return True
+            computed |= one.metric == _SIGNAL
+    return not computed and declines(sample) == 1.0
 
 
 def gap_of(one: RetrievedExchange) -> Gap | None:
