@@ -68,7 +68,8 @@ class TopicGaps:
 class GapReport:
     """The topics of one app over a window, those with most unanswered traffic first.
 
-    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all). With fewer than 24
+    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all; `pending` more are read by the
+    next report). With fewer than 24
     questions, or without stored texts, there is one topic only.
     """
 
@@ -78,6 +79,7 @@ class GapReport:
     until: float
     read: int
     complete: bool
+    pending: int
     questions: int
     gaps: int
     topics: tuple[TopicGaps, ...]
@@ -130,6 +132,7 @@ def gaps_of(exchanges: Sequence[RetrievedExchange], scope: Scope) -> GapReport:
         until=scope.until,
         read=len(exchanges),
         complete=scope.complete,
+        pending=scope.pending,
         questions=len(asked),
         gaps=sum(one.gaps for one in topics),
         topics=tuple(sorted(topics, key=lambda one: (-_volume(one), one.topic))),

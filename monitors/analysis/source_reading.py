@@ -24,7 +24,7 @@ DAY_S = 86_400.0
 DEFAULT_METRICS = ("faithfulness", "lexical_groundedness")
 """Metrics of a report that names none: the first one with scores."""
 MAX_EXCHANGES = 6_000
-"""Exchanges of a report: the latest of each part of the window."""
+"""Exchanges of a report: the latest of each part of the window, as many of each as far as it has them."""
 PARTS = 12
 MAX_REMEMBERED = 20_000
 """Exchanges whose sources are remembered, without their texts but 300 characters of the question."""
@@ -106,7 +106,7 @@ class SourceReports:
                 return self._reports[key][1]
             found = await self._made(app, metric, now - since_s, now, time.monotonic() + budget_s)
             self._reports.pop(key, None)
-            if found.sources.complete:
+            if not found.sources.pending:
                 self._reports[key] = now, found
             while len(self._reports) > MAX_REPORTS:
                 self._reports.popitem(last=False)
@@ -122,47 +122,59 @@ class SourceReports:
                 named = one
                 break
         ids = sorted((point.sample_id for point in points), key=lambda one: blake2b(one.encode()).digest())
-        await self._read(ids, deadline)
+        deleted = await self._read(ids, deadline)
         known = [point for point in points if point.sample_id in self._known]
-        flipped = self._passing(named).flipped
+        pending = len(points) - len(known) - len(deleted)
         scope = Scope(
             app=app,
             metric=named,
             since=since,
             until=until,
-            lower_is_better=flipped,
-            complete=not full and len(known) == len(points),
+            lower_is_better=self._passing(named).flipped,
+            complete=not full and not pending,
+            pending=pending,
         )
         remembered = {point.sample_id: self._known[point.sample_id] for point in known}
         return await asyncio.to_thread(self._reported, known, remembered, scope)
 
     async def _points(self, app: str, metric: str, since: float, until: float) -> tuple[list[Point], bool]:
-        """Return the last evaluation of each exchange, and whether some part of the window has more."""
-        most, length = MAX_EXCHANGES // PARTS, (until - since) / PARTS
-        found: dict[str, Point] = {}
-        full = False
-        for part in range(PARTS):
-            start = since + part * length
-            query = Query(since=start, until=start + length, metric=metric, app=app, order="newest", limit=most)
-            some = await self._store.series(query)
-            full |= len(some) >= most
-            for point in some:
-                if not 0.0 < point.rate <= 1.0:
-                    continue
-                if point.sample_id not in found or found[point.sample_id].value is None:
-                    found[point.sample_id] = point
-        return list(found.values()), full
+        """Return the last evaluation of each exchange, `MAX_EXCHANGES` at most, and whether the window has more.
 
-    async def _read(self, ids: Sequence[str], deadline: float) -> None:
+        Each part of the window has the same share of them; what one does not use goes to the others.
+        """
+        length = (until - since) / PARTS
+        shares = [MAX_EXCHANGES // PARTS] * PARTS
+        parts: list[Sequence[Point]] = [()] * PARTS
+        busy = list(range(PARTS))
+        spare = MAX_EXCHANGES
+        while busy and spare:
+            for part in busy:
+                start = since + part * length
+                query = Query(since=start, until=start + length, metric=metric, app=app, order="newest")
+                parts[part] = await self._store.series(replace(query, limit=shares[part] + 1))
+            busy = [part for part in busy if len(parts[part]) > shares[part]]
+            spare = MAX_EXCHANGES - sum(map(min, map(len, parts), shares))
+            for at, part in enumerate(reversed(busy)):
+                shares[part] += spare // len(busy) + (at < spare % len(busy))
+        chosen = [point for share, some in zip(shares, parts, strict=True) for point in some[:share]]
+        return _last_evaluations(chosen), bool(busy)
+
+    async def _read(self, ids: Sequence[str], deadline: float) -> set[str]:
+        """Read exchanges that are not known, then those that may have changed; return those that are deleted."""
         now = self._clock()
         missing = [one for one in ids if one not in self._known or not self._is_fresh(self._known[one], now)]
+        missing.sort(key=self._known.__contains__)
         gate = asyncio.Semaphore(AT_ONCE)
+        deleted: set[str] = set()
 
         async def read(one: str) -> None:
             async with gate:
                 stored = await self._store.sample(one)
             if stored is not None:
                 self._remember(*stored)
+            else:
+                self._known.pop(one, None)
+                deleted.add(one)
 
         for start in range(0, len(missing), IN_A_ROW):
             await asyncio.gather(*map(read, missing[start : start + IN_A_ROW]))
@@ -172,6 +184,7 @@ class SourceReports:
         for name, one in list(self._known.items()):
             if now - one.read_at > SETTLED_S or (len(self._known) > MAX_REMEMBERED and name not in wanted):
                 del self._known[name]
+        return deleted
 
     def _remember(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         now = self._clock()
@@ -202,6 +215,15 @@ class SourceReports:
             for point in points
         ]
         return Reports(reported(exchanges, scope), gaps_of(exchanges, scope))
+
+
+def _last_evaluations(points: Sequence[Point]) -> list[Point]:
+    """Return one point for each exchange: its last score, else its last evaluation."""
+    found: dict[str, Point] = {}
+    for point in points:
+        if 0.0 < point.rate <= 1.0 and (point.sample_id not in found or found[point.sample_id].value is None):
+            found[point.sample_id] = point
+    return list(found.values())
 
 
 def _exchange(point: Point, seen: _Remembered, *, flipped: bool) -> RetrievedExchange:

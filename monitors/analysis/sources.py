@@ -114,8 +114,8 @@ class Source:
 class SourceReport:
     """All sources of one app over a window, by use.
 
-    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all);
-    `with_passages` of them have passages, `scored` of these a score. `judged` say which passages the claims
+    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all); `pending` more are
+    read by the next report, and without these an incomplete one holds as many as a report may. `with_passages` of them have passages, `scored` of these a score. `judged` say which passages the claims
     rest on; 0 means that no metric that finds that out is enabled. `other_sources` beyond `MAX_SOURCES` have
     `other_uses`. Of the sources that are `named`, at most a share `alpha` is expected to be wrong.
     """
@@ -127,6 +127,7 @@ class SourceReport:
     until: float
     read: int
     complete: bool
+    pending: int
     with_passages: int
     scored: int
     bad: int
@@ -139,7 +140,10 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a report is about: app, metric and window, in Unix seconds; `complete` if all of its exchanges were read."""
+    """What a report is about: app, metric and window, in Unix seconds.
+
+    `complete` if all of its exchanges were read; `pending` of them the next report will read.
+    """
 
     app: str
     metric: str
@@ -147,6 +151,7 @@ class Scope:
     until: float
     lower_is_better: bool = False
     complete: bool = True
+    pending: int = 0
 
 
 def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: float = ALPHA) -> SourceReport:
@@ -175,6 +180,7 @@ def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: flo
         until=scope.until,
         read=len(exchanges),
         complete=scope.complete,
+        pending=scope.pending,
         with_passages=len(got),
         scored=len(scored),
         bad=sum(one.passed is False for one in scored),

@@ -199,8 +199,8 @@ def test_what_was_read_within_the_budget_is_reported_as_incomplete_and_the_next_
         return first, last
 
     first, last = reports(tmp_path, [stored(number, GOOD) for number in range(1, 26)], scenario)
-    assert (first.read, first.complete) == (10, False)
-    assert (last.read, last.complete) == (25, True)
+    assert (first.read, first.complete, first.pending) == (10, False, 15)
+    assert (last.read, last.complete, last.pending) == (25, True, 0)
 
 
 def test_of_busy_apps_the_latest_exchanges_of_each_part_of_the_window_are_read(tmp_path, monkeypatch):
@@ -210,8 +210,27 @@ def test_of_busy_apps_the_latest_exchanges_of_each_part_of_the_window_are_read(t
         return await some.report("shop", since_s=1200.0)
 
     found = reports(tmp_path, [stored(number / 6, GOOD) for number in range(120)], scenario)
-    assert (found.read, found.complete) == (24, False)
+    assert (found.read, found.complete, found.pending) == (24, False, 0)
     assert [part.uses for part in found.sources[0].trend] == [2] * 12
+
+
+@pytest.mark.parametrize(
+    ("minutes", "read", "complete"),
+    [
+        ([0.05 * number for number in range(30)], 24, False),
+        ([0.05 * number for number in range(24)], 24, True),
+        ([*(0.05 * number for number in range(30)), 25.0, *(50.0 + 0.01 * number for number in range(9))], 24, False),
+    ],
+)
+def test_what_a_part_of_the_window_does_not_use_goes_to_the_others(tmp_path, monkeypatch, minutes, read, complete):
+    monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 24)
+
+    async def scenario(some):
+        return await some.report("shop", since_s=3600.0)
+
+    found = reports(tmp_path, [stored(number + 0.001, GOOD) for number in minutes], scenario)
+    assert (found.read, found.complete, found.pending) == (read, complete, 0)
+    assert found.sources[0].trend[1].uses == sum(50.0 <= one < 55.0 for one in minutes)
 
 
 def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):
