@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from monitors.alerting.causes.topics import UNLIKE
+from monitors.alerting.causes.topics import NAMELESS, UNLIKE
 from monitors.analysis.sources import TREND_PARTS, RetrievedExchange, Scope, Share, Whole, share_of
 from monitors.records import Evaluation, Sample, Score, Skipped
 from monitors.signals.answers import declines
@@ -18,6 +18,7 @@ Gap: TypeAlias = Literal["declined", "no_passages", "low"]
 GAPS: tuple[Gap, ...] = ("declined", "no_passages", "low")
 MAX_EXAMPLES = 5
 OTHERS = "other questions"
+"""The name of what is in no topic."""
 _DECLINED = frozenset({"abstained", "declined", "no_claims", "refusal"})
 """Reasons of skips that say that the answer does not answer: no claim in it, or a refusal."""
 _NONCOMMITTAL = "noncommittal"
@@ -70,7 +71,7 @@ class GapReport:
 
     `read` exchanges for which `metric` was computed were looked at (`complete` if these are all; `pending` more are read by the
     next report). With fewer than 24
-    questions, or without stored texts, there is one topic only.
+    questions, or without stored texts, there is one topic only, `OTHERS`.
     """
 
     app: str
@@ -121,8 +122,8 @@ def gaps_of(exchanges: Sequence[RetrievedExchange], scope: Scope) -> GapReport:
     asked = [one for one in exchanges if one.question or one.declined or one.found_nothing or one.score is not None]
     by_topic: dict[str, list[RetrievedExchange]] = {}
     for one in asked:
-        name = one.topic.removeprefix("topic:")
-        by_topic.setdefault(OTHERS if name in ("", UNLIKE) else name, []).append(one)
+        name = OTHERS if one.topic in ("", UNLIKE, NAMELESS) else one.topic.removeprefix("topic:")
+        by_topic.setdefault(name, []).append(one)
     whole = Whole([one.rate for one in asked])
     topics = [_topic(name, some, whole, scope) for name, some in by_topic.items()]
     return GapReport(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
-from monitors.alerting.causes.topics import topics
+from monitors.alerting.causes.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.coverage_gaps import GapReport, gaps_of, is_declined
 from monitors.analysis.human_labels import Passings, default_passing
@@ -35,6 +35,7 @@ FRESH_S, SETTLED_S = 60.0, 3600.0
 """An exchange is read again after a minute, or after an hour if it was an hour old: evaluations may come late."""
 MAX_REPORTS = 16
 MAX_TOPICS = 12
+"""Topics of a report, with the other questions."""
 _LONGEST_QUESTION = 300
 _HASHED = "blake2b:"
 
@@ -205,16 +206,18 @@ class SourceReports:
 
     def _reported(self, points: Sequence[Point], remembered: Mapping[str, _Remembered], scope: Scope) -> Reports:
         passing = self._passing(scope.metric)
-        found = topics({name: one.question for name, one in remembered.items() if one.question}, {}, k=MAX_TOPICS)
+        questions = {name: one.question for name, one in remembered.items() if one.question}
+        narrow, broad = narrow_and_broad_topics(questions, k=MAX_TOPICS - 1)
         exchanges = [
             replace(
                 _exchange(point, remembered[point.sample_id], flipped=passing.flipped),
-                topic=found.get(point.sample_id, ""),
+                topic=narrow.get(point.sample_id, ""),
                 passed=passing.passes(point.value) if usable(point) and point.value is not None else None,
             )
             for point in points
         ]
-        return Reports(reported(exchanges, scope), gaps_of(exchanges, scope))
+        by_subject = [replace(one, topic=broad.get(one.id, "")) for one in exchanges]
+        return Reports(reported(exchanges, scope), gaps_of(by_subject, scope))
 
 
 def _last_evaluations(points: Sequence[Point]) -> list[Point]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from monitors.alerting.causes.topics import NAMELESS, UNLIKE
 from monitors.analysis.coverage_gaps import gaps_of, is_declined
 from monitors.analysis.sources import RetrievedExchange, Scope
 from monitors.records import Evaluation, Sample, Score, Skipped
@@ -49,6 +50,11 @@ def test_topics_come_in_the_order_of_unanswered_traffic_weighted_by_rate():
     assert [one.topic for one in report.topics] == ["b", "a", "other questions"]
     assert report.topics[0].share.ratio == pytest.approx(10 / 13)
     assert report.topics[1].ratio.ratio == pytest.approx(0.5)
+
+
+def test_what_is_in_no_topic_is_one_row():
+    report = gaps_of([asked(1, ""), asked(2, UNLIKE), asked(3, NAMELESS), asked(4, "topic:a")], SCOPE)
+    assert {one.topic: one.questions for one in report.topics} == {"other questions": 3, "a": 1}
 
 
 def evaluation(outcome):
