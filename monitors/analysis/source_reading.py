@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from monitors.alerting.causes.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.coverage_gaps import GapReport, gaps_of, is_declined
 from monitors.analysis.human_labels import Passings, default_passing
+from monitors.analysis.metric_names import check_metric
 from monitors.analysis.sources import RetrievedExchange, Scope, SourceReport, reported
 from monitors.passage_identity import passage_names
 from monitors.passage_verdicts import PassageVerdicts, passage_verdicts
@@ -61,7 +62,8 @@ class Reports(NamedTuple):
 class SourceReports:
     """Makes the reports of `sources` from a store; one at a time, each kept for a minute.
 
-    Passages without id and source are named by a hash with `salt`. `passing` knows the thresholds of the metrics.
+    Passages without id and source are named by a hash with `salt`. `passing` knows the thresholds of the metrics, of
+    which those in `enabled` run.
     """
 
     def __init__(
@@ -70,11 +72,13 @@ class SourceReports:
         *,
         salt: str = "",
         passing: Passings = default_passing,
+        enabled: Collection[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._salt = salt
         self._passing = passing
+        self._enabled = enabled
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
         self._reports: OrderedDict[tuple[str, str | None, float], tuple[float, Reports]] = OrderedDict()
@@ -89,7 +93,7 @@ class SourceReports:
     ) -> SourceReport:
         """Report the sources of `app` over the last `since_s` seconds, by `metric` or the first usual one with scores.
 
-        Raises the store's errors.
+        Raises UnknownMetricError, and the store's errors.
         """
         return (await self._both(app, metric, since_s, budget_s)).sources
 
@@ -105,6 +109,8 @@ class SourceReports:
             now = self._clock()
             if key in self._reports and now - self._reports[key][0] < FRESH_S:
                 return self._reports[key][1]
+            if metric is not None:
+                await check_metric(self._store, metric, since=now - since_s, until=now, enabled=self._enabled)
             found = await self._made(app, metric, now - since_s, now, time.monotonic() + budget_s)
             self._reports.pop(key, None)
             if not found.sources.pending:

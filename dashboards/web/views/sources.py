@@ -16,6 +16,7 @@ from dashboards.web.format import by_part, number
 from dashboards.web.site import Page, Site
 from dashboards.web.views.explore import SPANS
 from monitors.analysis import captured
+from monitors.analysis.metric_names import UnknownMetricError
 from monitors.analysis.source_reading import DEFAULT_METRICS, SourceReports
 from monitors.analysis.sources import Source, SourceReport
 from monitors.api.sources import ORDERS, Order, ordered
@@ -102,7 +103,10 @@ def source_view_handlers(site: Site) -> list[Any]:
         span_s, problem = span_of(wanted, site.clock())
         report = None
         if wanted.app and not problem:
-            report = await site.sources.report(wanted.app, wanted.metric or None, since_s=span_s, budget_s=BUDGET_S)
+            try:
+                report = await site.sources.report(wanted.app, wanted.metric or None, since_s=span_s, budget_s=BUDGET_S)
+            except UnknownMetricError as error:
+                problem = f"metric: {error}"
         return site.render(
             request,
             "sources.html",

@@ -14,6 +14,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.explore import SPANS
 from dashboards.web.views.sources import BUDGET_S, span_of, usual_app, wanted_of
 from monitors.analysis.coverage_gaps import OTHERS, TopicGaps
+from monitors.analysis.metric_names import UnknownMetricError
 from monitors.analysis.source_reading import DEFAULT_METRICS
 
 GAP_WORDS = {"declined": "declined", "no_passages": "no passages", "low": "low score"}
@@ -38,7 +39,10 @@ def topic_handlers(site: Site) -> list[Any]:
         span_s, problem = span_of(wanted, site.clock())
         report = None
         if wanted.app and not problem:
-            report = await site.sources.gaps(wanted.app, wanted.metric or None, since_s=span_s, budget_s=BUDGET_S)
+            try:
+                report = await site.sources.gaps(wanted.app, wanted.metric or None, since_s=span_s, budget_s=BUDGET_S)
+            except UnknownMetricError as error:
+                problem = f"metric: {error}"
         return site.render(
             request,
             "topics.html",

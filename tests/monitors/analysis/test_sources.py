@@ -258,6 +258,25 @@ def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):
     assert by_use.json()["sources"][0].keys() == described["Source"]["properties"].keys()
 
 
+def test_an_unknown_metric_is_an_error_that_names_the_known_ones_unless_something_is_stored_for_it(tmp_path):
+    wanted = ["bogus", "faithfulnes", "own", "mine", "hallucination", "faithfulness~other", "abstained", "precision@5"]
+
+    async def scenario(made):
+        app = Litestar(source_handlers(made), openapi_config=None, logging_config=None)
+        async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            return [
+                await client.get(f"/api/{name}", params={"app": "shop", "metric": metric})
+                for name in ("sources", "topics")
+                for metric in wanted
+            ]
+
+    some = [stored(1, GOOD), stored(2, GOOD, metric="own")]
+    answers = reports(tmp_path, some, scenario, enabled=["mine"])
+    assert [one.status_code for one in answers] == [400, 400, 200, 200, 200, 200, 200, 200] * 2
+    assert answers[0].json()["detail"].startswith("metric: unknown metric 'bogus'; known: mine, answer_relevancy, ")
+    assert answers[1].json()["detail"] == "metric: unknown metric 'faithfulnes'; did you mean 'faithfulness'?"
+
+
 def test_topics_are_made_of_the_same_reading(tmp_path):
     some = [
         *(stored(number, GOOD, value=0.9) for number in range(1, 31)),
