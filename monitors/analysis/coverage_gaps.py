@@ -69,9 +69,8 @@ class TopicGaps:
 class GapReport:
     """The topics of one app over a window, those with most unanswered traffic first.
 
-    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all; `pending` more are read by the
-    next report). With fewer than 24
-    questions, or without stored texts, there is one topic only, `OTHERS`.
+    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all; `pending` more are
+    read by the next report). With fewer than 24 questions, or without stored texts, there is one topic only, `OTHERS`.
     """
 
     app: str

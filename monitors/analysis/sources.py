@@ -114,10 +114,11 @@ class Source:
 class SourceReport:
     """All sources of one app over a window, by use.
 
-    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all); `pending` more are
-    read by the next report, and without these an incomplete one holds as many as a report may. `with_passages` of them have passages, `scored` of these a score. `judged` say which passages the claims
-    rest on; 0 means that no metric that finds that out is enabled. `other_sources` beyond `MAX_SOURCES` have
-    `other_uses`. Of the sources that are `named`, at most a share `alpha` is expected to be wrong.
+    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all); `pending` more
+    are read by the next report, and without these an incomplete one holds as many as a report may. `with_passages`
+    of them have passages, `scored` of these a score. `judged` say which passages the claims rest on; 0 means that
+    no metric that finds that out is enabled. `other_sources` beyond `MAX_SOURCES` have `other_uses`. Of the sources
+    that are `named`, at most a share `alpha` is expected to be wrong.
     """
 
     app: str

@@ -134,7 +134,7 @@ def narrow_and_broad_topics(
 
 
 class _Fitted(NamedTuple):
-    """Questions as terms and unit vectors, with the nearest of the centres; those less like it than `least` have none."""
+    """Questions as terms and unit vectors, with the nearest centre; those less like it than `least` are in no topic."""
 
     terms: Mapping[str, Terms]
     space: _Space
