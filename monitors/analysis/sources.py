@@ -307,7 +307,8 @@ def _effect(means: MatchedMeans | None, at: int, *, flipped: bool) -> _Effect:
     low, high = means.interval_of(at)
     if flipped:
         inside, outside, low, high = 1.0 - inside, 1.0 - outside, -high, -low
-    return _Effect(int(means.n[at]), inside, outside, inside - outside, max(-1.0, low), min(1.0, high))
+    numbers = (inside, outside, inside - outside, max(-1.0, low), min(1.0, high))
+    return _Effect(int(means.n[at]), *map(_rounded, numbers))
 
 
 class Whole:
@@ -325,7 +326,7 @@ def share_of(part: Sequence[float], whole: Whole) -> Share | None:
         return None
     ratio = min(1.0, sum(1.0 / rate for rate in part) / whole.total)
     low, high = wilson(ratio * whole.n_eff, whole.n_eff)
-    return Share(ratio=ratio, ci_low=low, ci_high=high, n=whole.n)
+    return Share(ratio=_rounded(ratio), ci_low=_rounded(low), ci_high=_rounded(high), n=whole.n)
 
 
 def _trend(got: Sequence[RetrievedExchange], scope: Scope) -> tuple[TrendPart, ...]:
@@ -344,8 +345,13 @@ def _mean(some: Sequence[RetrievedExchange], *, flipped: bool) -> float | None:
     if not known:
         return None
     mean = hajek([score for score, _ in known], [rate for _, rate in known]).mean
-    return 1.0 - mean if flipped else mean
+    return _rounded(1.0 - mean if flipped else mean)
 
 
 def _log10(natural: float) -> float:
-    return natural / math.log(10.0)
+    return _rounded(natural / math.log(10.0))
+
+
+def _rounded(value: float) -> float:
+    """Round to six decimals: what is beyond is rounding error."""
+    return round(value, 6) + 0.0

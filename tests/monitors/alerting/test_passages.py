@@ -133,10 +133,10 @@ def test_an_alert_names_the_document_that_contradicts_the_answers(tmp_path, quot
         people=People(),
     )
     assert alert.likely_cause == "retrieval"
-    assert ("document=old.md" in alert.affected) is quote
-    assert "passages and answer contradict each other" in alert.cause_detail
+    assert ("source=old.md" in alert.affected) is quote
+    assert "of them the answer and a passage contradict each other" in alert.cause_detail
     assert alert.cause_strength >= 0.95
-    assert alert.cause_evidence[0].startswith("scores of exchanges with and without the document")
+    assert alert.cause_evidence[0].startswith("scores of exchanges with and without the source")
 
 
 def test_an_alert_about_answers_that_got_worse_with_all_documents_names_the_generation(tmp_path):
@@ -147,7 +147,7 @@ def test_an_alert_about_answers_that_got_worse_with_all_documents_names_the_gene
         people=People(),
     )
     assert alert.likely_cause == "generation"
-    assert "no document that the drop is confined to" in alert.cause_evidence
+    assert "no source that the drop is confined to" in alert.cause_evidence
     assert 0.6 <= alert.cause_strength <= 1.0
 
 

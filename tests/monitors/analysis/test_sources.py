@@ -75,6 +75,18 @@ def test_shares_of_bad_and_good_answers_are_weighted_by_the_sampling_rate():
     assert of(report, "a").in_bad.n == 2
 
 
+def test_numbers_have_six_decimals_and_intervals_end_at_0_and_1():
+    """Wilson's interval of 0 of 7 otherwise begins at 1e-17."""
+    report = reported([exchange(number, "a", score=0.1 * (number % 7), rate=1 / 3) for number in range(49)], SCOPE)
+    (source,) = report.sources
+    assert (source.in_bad.ratio, source.in_bad.ci_high) == (1.0, 1.0)
+    found = reported([*(exchange(number, "a") for number in range(7)), exchange(8, "b", score=0.2)], SCOPE)
+    assert (of(found, "b").in_good.ratio, of(found, "b").in_good.ci_low) == (0.0, 0.0)
+    numbers = [number for share in (source.share, source.in_bad) for number in (share.ci_low, share.ci_high)]
+    numbers += [part.mean for part in source.trend if part.mean is not None]
+    assert numbers == [round(number, 6) for number in numbers]
+
+
 def traffic(bad="bad", *, n=600, sources=50, flipped=False):
     """The bad source is in a tenth of the exchanges, and lowers the score by .5."""
     rng = random.Random(1)
