@@ -169,7 +169,12 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         judging=judging,
         engine=engine,
         redactor=redactor,
-        sources=SourceReports(store, salt=salt, passing=passings(catalogue)),
+        sources=SourceReports(
+            store,
+            salt=salt,
+            passing=passings(catalogue),
+            enabled=[one.metric.name for one in catalogue.enabled],
+        ),
         scheduler=scheduler,
         closing=[one for one in opened if one is not None],
     )

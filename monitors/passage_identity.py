@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -11,6 +12,8 @@ LONGEST_NAME = 200
 """Characters of a name; a longer one ends in its hash."""
 HASH_PREFIX = "text:"
 _DIGEST_BYTES = 6
+_ID_PREFIX = "id:"
+_LIKE_A_HASH = re.compile(f"(?:{_ID_PREFIX})*{HASH_PREFIX}")
 _OWN_IDS = ("explicit", "contexts", "spans", "feedback")
 """Extractors and channels whose ids the app itself sent: they are taken at their word."""
 
@@ -29,9 +32,18 @@ def passage_names(sample: Sample, *, salt: str) -> tuple[str, ...]:
 def _name(context: Context, app: str, *, salt: str, with_id: bool) -> str:
     named = (with_id and context.id) or context.source
     if named and named.strip():
-        return _bounded(named.strip())
+        return _bounded(_unlike_a_hash(named.strip()))
     text = " ".join(context.text.split())
     return HASH_PREFIX + _digest(f"{app}\0{text}", salt) if text else ""
+
+
+def _unlike_a_hash(name: str) -> str:
+    """Return a name that no hash of a text can be, another one for each.
+
+    >>> _unlike_a_hash("text:3f9a"), _unlike_a_hash("id:text:3f9a"), _unlike_a_hash("faq.md")
+    ('id:text:3f9a', 'id:id:text:3f9a', 'faq.md')
+    """
+    return f"{_ID_PREFIX}{name}" if _LIKE_A_HASH.match(name) is not None else name
 
 
 def _only_count(ids: Sequence[str | None]) -> bool:

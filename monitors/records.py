@@ -343,13 +343,14 @@ class Alert:
 
     `slice` is the part of the app's traffic concerned, as `name=value` ("model=gpt-x", "tag:tenant=a"), or "" for all
     of it; `affected` lists the slices with evidence of a drop of their own. `cause_detail` is the cause in a sentence;
-    `examples` are the worst exchanges with their faults. `first_cause` is the first cause other than "unknown" that was
-    found. `cause_strength`, in [0, 1], is the probability of the cause under stated priors, None for "unknown", and
-    `cause_evidence` names what it rests on. `cause_hop` and `cause_tool` name the step of an agent that retrieves
-    worse, where only one does; `cause_source` is the source of passages that most of the drop is confined to.
-    `direction` is that of the metric on its own scale; None in alerts of older releases, which are about its worse
-    direction. While it fires, `recovery` is the share in [0, 1] of the evidence for a recovery, and `recovering_since`
-    the time from which on that evidence has grown; exchanges after it do not change the cause.
+    `examples` are the worst exchanges with their faults, those that got `cause_source` first. `first_cause` is the
+    first cause other than "unknown" that was found. `cause_strength`, in [0, 1], is the probability of the cause under
+    stated priors, None for "unknown", and `cause_evidence` names what it rests on. `cause_hop` and `cause_tool` name
+    the step of an agent that retrieves worse, where only one does; `cause_source` is the source of passages that most
+    of the drop is confined to. `direction` is that of the metric on its own scale; None in alerts of older releases,
+    which are about its worse direction. While it fires, `recovery` is the share in [0, 1] of the evidence for a
+    recovery, and `recovering_since` the time from which on that evidence has grown; exchanges after it do not change
+    the cause.
     """
 
     fingerprint: str

@@ -62,7 +62,7 @@ def _app() -> dict[str, Scenario]:
     tenant = times(2.5, RETRIEVAL)
     model = {"new_model": 0.3, "new_model_shift": WORSE_MODEL, "slice": "model=model-2"}
     contradicting = {"document": 0.3, "document_shift": CONTRADICTED}
-    said = "document=doc-x"
+    said = "source=doc-x"
     return {
         "retrieval broken": changed(usual, "retrieval", shift=RETRIEVAL),
         "retrieval broken, half as strong": changed(usual, "retrieval", shift=times(0.5, RETRIEVAL)),
@@ -167,7 +167,7 @@ def held_out() -> dict[str, Scenario]:
     truncated = {"faithfulness": -0.1, "answer_relevancy": -0.2, "lexical_groundedness": -0.05}
     uneven = {"faithfulness": -0.16, "answer_relevancy": -0.06, "context_relevancy": -0.1}
     wrong = {"faithfulness": -0.5, "answer_relevancy": -0.05, "lexical_groundedness": -0.05}
-    says = "document=doc-x"
+    says = "source=doc-x"
     return {
         "reranker broken": changed(other, "retrieval", shift=reranker),
         "reranker broken, scores 0 or 1": changed(rough, "retrieval", shift=reranker),

@@ -13,6 +13,10 @@ MIN_N = 100
 _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
+_PARTS = {3: "third", 4: "quarter", 12: "twelfth"}
+_ORDINALS = ("first", "second", "third")
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """A number with `digits` decimals.
 
@@ -149,3 +153,26 @@ def listed(words: Sequence[str]) -> str:
     ('a, b and c', 'a')
     """
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def by_part(counts: Sequence[int], noun: str) -> str:
+    """Say in words when something happened: counts by part of a period, the oldest first.
+
+    >>> by_part([0, 0, 81], "use"), by_part([3, 1, 0], "question"), by_part([0, 0], "use")
+    ('81 uses, all in the latest third', '4 questions in 2 of 3 thirds, the most (3) in the first', 'no uses')
+    """
+    total, most = sum(counts), max(counts, default=0)
+    if not total:
+        return f"no {noun}s"
+    part = _PARTS.get(len(counts), "part")
+    at = counts.index(most)
+    place = "latest" if at == len(counts) - 1 else _ordinal(at + 1)
+    said = f"{count(total)} {noun}{'' if total == 1 else 's'}"
+    if most == total:
+        return f"{said}, all in the {place} {part}" if total > 1 else f"{said}, in the {place} {part}"
+    filled = sum(one > 0 for one in counts)
+    return f"{said} in {filled} of {len(counts)} {part}s, the most ({count(most)}) in the {place}"
+
+
+def _ordinal(n: int) -> str:
+    return _ORDINALS[n - 1] if n <= len(_ORDINALS) else f"{n}th"

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.causes.topics import topics
-from monitors.alerting.passages import read_passages
+from monitors.alerting.passages import MAX_EXCHANGES, read_passages
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.steps import find_fallen_step
@@ -137,10 +137,13 @@ class Describer:
         since = replace(whole, since=onset, until=until)
         old, new = await self._sides(alert.metric, whole, since)
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
-        examples = await self._examples(await self._store.series(lowest))
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
         interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
         why, step = await self._cause(alert.metric, old, new, self._scales(alert))
+        worst = await self._store.series(lowest)
+        if why.source is not None:
+            worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
+        examples = await self._examples(worst)
         return replace(
             alert,
             finding=replace(
@@ -258,11 +261,21 @@ class Describer:
             question=equal.get(point.sample_id, ""),
         )
 
-    async def _examples(self, points: Sequence[Point]) -> tuple[Example, ...]:
-        """Return the worst exchanges, each once, with their faults."""
-        worst = {point.sample_id: point for point in reversed(points)}
+    async def _with_source(self, source: str, metric: str, points: Iterable[Point], *, flipped: bool) -> list[Point]:
+        """Return the points of exchanges that got a source, the worst first; of the worst 500 of all."""
+        scored = [point for point in points if point.metric == metric and usable(point)]
+        scored.sort(key=lambda one: (on_scale(one.value or 0.0, flipped=flipped), -one.started_at))
+        worst = scored[:MAX_EXCHANGES]
+        passages = await read_passages(self._store, metric, (worst,), quote=self._content, salt=self.salt)
+        return [one for one in worst if (got := passages.get(one.sample_id)) is not None and source in got.documents]
+
+    async def _examples(self, points: Iterable[Point]) -> tuple[Example, ...]:
+        """Return the first exchanges of `points`, each once, with their faults."""
+        first: dict[str, Point] = {}
+        for point in points:
+            first.setdefault(point.sample_id, point)
         examples = []
-        for point in list(reversed(worst.values()))[:WORST]:
+        for point in list(first.values())[:WORST]:
             stored = await self._store.sample(point.sample_id) if self._content else None
             example = Example(id=point.sample_id, value=point.value or 0.0)
             if stored is not None:

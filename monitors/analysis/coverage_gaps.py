@@ -9,17 +9,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from monitors.alerting.causes.topics import UNLIKE
+from monitors.alerting.causes.topics import NAMELESS, UNLIKE
 from monitors.analysis.sources import TREND_PARTS, RetrievedExchange, Scope, Share, Whole, share_of
 from monitors.records import Evaluation, Sample, Score, Skipped
+from monitors.signals.answers import declines
 
 Gap: TypeAlias = Literal["declined", "no_passages", "low"]
 GAPS: tuple[Gap, ...] = ("declined", "no_passages", "low")
 MAX_EXAMPLES = 5
 OTHERS = "other questions"
+"""The name of what is in no topic."""
 _DECLINED = frozenset({"abstained", "declined", "no_claims", "refusal"})
 """Reasons of skips that say that the answer does not answer: no claim in it, or a refusal."""
 _NONCOMMITTAL = "noncommittal"
+_SIGNAL = "abstained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +69,8 @@ class TopicGaps:
 class GapReport:
     """The topics of one app over a window, those with most unanswered traffic first.
 
-    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all). With fewer than 24
-    questions, or without stored texts, there is one topic only.
+    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all; `pending` more are
+    read by the next report). With fewer than 24 questions, or without stored texts, there is one topic only, `OTHERS`.
     """
 
     app: str
@@ -76,26 +79,32 @@ class GapReport:
     until: float
     read: int
     complete: bool
+    pending: int
     questions: int
     gaps: int
     topics: tuple[TopicGaps, ...]
 
 
 def is_declined(sample: Sample, evaluations: Iterable[Evaluation]) -> bool:
-    """Return whether an answer does not answer, as far as a metric or the provider found that.
+    """Return whether an answer does not answer: the signal `abstained`, a metric or the provider says so.
+
+    Where the signal was not stored, it is computed from the stored text.
 
     >>> from monitors.records import Sample
-    >>> is_declined(Sample(id="x", started_at=0.0, skip_reason="refusal"), ())
+    >>> is_declined(Sample(id="x", started_at=0.0, response="I don't know."), ())
     True
     """
     if sample.skip_reason in _DECLINED:
         return True
+    computed = False
     for one in evaluations:
         if isinstance(one.outcome, Skipped) and one.outcome.reason in _DECLINED:
             return True
-        if isinstance(one.outcome, Score) and one.outcome.reason.endswith(_NONCOMMITTAL):
-            return True
-    return False
+        if isinstance(one.outcome, Score):
+            if one.outcome.reason.endswith(_NONCOMMITTAL) or (one.metric == _SIGNAL and one.outcome.value > 0.0):
+                return True
+            computed |= one.metric == _SIGNAL
+    return not computed and declines(sample) == 1.0
 
 
 def gap_of(one: RetrievedExchange) -> Gap | None:
@@ -112,8 +121,8 @@ def gaps_of(exchanges: Sequence[RetrievedExchange], scope: Scope) -> GapReport:
     asked = [one for one in exchanges if one.question or one.declined or one.found_nothing or one.score is not None]
     by_topic: dict[str, list[RetrievedExchange]] = {}
     for one in asked:
-        name = one.topic.removeprefix("topic:")
-        by_topic.setdefault(OTHERS if name in ("", UNLIKE) else name, []).append(one)
+        name = OTHERS if one.topic in ("", UNLIKE, NAMELESS) else one.topic.removeprefix("topic:")
+        by_topic.setdefault(name, []).append(one)
     whole = Whole([one.rate for one in asked])
     topics = [_topic(name, some, whole, scope) for name, some in by_topic.items()]
     return GapReport(
@@ -123,6 +132,7 @@ def gaps_of(exchanges: Sequence[RetrievedExchange], scope: Scope) -> GapReport:
         until=scope.until,
         read=len(exchanges),
         complete=scope.complete,
+        pending=scope.pending,
         questions=len(asked),
         gaps=sum(one.gaps for one in topics),
         topics=tuple(sorted(topics, key=lambda one: (-_volume(one), one.topic))),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
-from monitors.alerting.causes.topics import topics
+from monitors.alerting.causes.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.coverage_gaps import GapReport, gaps_of, is_declined
 from monitors.analysis.human_labels import Passings, default_passing
+from monitors.analysis.metric_names import check_metric
 from monitors.analysis.sources import RetrievedExchange, Scope, SourceReport, reported
 from monitors.passage_identity import passage_names
 from monitors.passage_verdicts import PassageVerdicts, passage_verdicts
@@ -24,7 +25,7 @@ DAY_S = 86_400.0
 DEFAULT_METRICS = ("faithfulness", "lexical_groundedness")
 """Metrics of a report that names none: the first one with scores."""
 MAX_EXCHANGES = 6_000
-"""Exchanges of a report: the latest of each part of the window."""
+"""Exchanges of a report: the latest of each part of the window, as many of each as far as it has them."""
 PARTS = 12
 MAX_REMEMBERED = 20_000
 """Exchanges whose sources are remembered, without their texts but 300 characters of the question."""
@@ -35,6 +36,7 @@ FRESH_S, SETTLED_S = 60.0, 3600.0
 """An exchange is read again after a minute, or after an hour if it was an hour old: evaluations may come late."""
 MAX_REPORTS = 16
 MAX_TOPICS = 12
+"""Topics of a report, with the other questions."""
 _LONGEST_QUESTION = 300
 _HASHED = "blake2b:"
 
@@ -60,7 +62,8 @@ class Reports(NamedTuple):
 class SourceReports:
     """Makes the reports of `sources` from a store; one at a time, each kept for a minute.
 
-    Passages without id and source are named by a hash with `salt`. `passing` knows the thresholds of the metrics.
+    Passages without id and source are named by a hash with `salt`. `passing` knows the thresholds of the metrics, of
+    which those in `enabled` run.
     """
 
     def __init__(
@@ -69,11 +72,13 @@ class SourceReports:
         *,
         salt: str = "",
         passing: Passings = default_passing,
+        enabled: Collection[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._salt = salt
         self._passing = passing
+        self._enabled = enabled
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
         self._reports: OrderedDict[tuple[str, str | None, float], tuple[float, Reports]] = OrderedDict()
@@ -88,7 +93,7 @@ class SourceReports:
     ) -> SourceReport:
         """Report the sources of `app` over the last `since_s` seconds, by `metric` or the first usual one with scores.
 
-        Raises the store's errors.
+        Raises UnknownMetricError, and the store's errors.
         """
         return (await self._both(app, metric, since_s, budget_s)).sources
 
@@ -104,9 +109,11 @@ class SourceReports:
             now = self._clock()
             if key in self._reports and now - self._reports[key][0] < FRESH_S:
                 return self._reports[key][1]
+            if metric is not None:
+                await check_metric(self._store, metric, since=now - since_s, until=now, enabled=self._enabled)
             found = await self._made(app, metric, now - since_s, now, time.monotonic() + budget_s)
             self._reports.pop(key, None)
-            if found.sources.complete:
+            if not found.sources.pending:
                 self._reports[key] = now, found
             while len(self._reports) > MAX_REPORTS:
                 self._reports.popitem(last=False)
@@ -122,47 +129,59 @@ class SourceReports:
                 named = one
                 break
         ids = sorted((point.sample_id for point in points), key=lambda one: blake2b(one.encode()).digest())
-        await self._read(ids, deadline)
+        deleted = await self._read(ids, deadline)
         known = [point for point in points if point.sample_id in self._known]
-        flipped = self._passing(named).flipped
+        pending = len(points) - len(known) - len(deleted)
         scope = Scope(
             app=app,
             metric=named,
             since=since,
             until=until,
-            lower_is_better=flipped,
-            complete=not full and len(known) == len(points),
+            lower_is_better=self._passing(named).flipped,
+            complete=not full and not pending,
+            pending=pending,
         )
         remembered = {point.sample_id: self._known[point.sample_id] for point in known}
         return await asyncio.to_thread(self._reported, known, remembered, scope)
 
     async def _points(self, app: str, metric: str, since: float, until: float) -> tuple[list[Point], bool]:
-        """Return the last evaluation of each exchange, and whether some part of the window has more."""
-        most, length = MAX_EXCHANGES // PARTS, (until - since) / PARTS
-        found: dict[str, Point] = {}
-        full = False
-        for part in range(PARTS):
-            start = since + part * length
-            query = Query(since=start, until=start + length, metric=metric, app=app, order="newest", limit=most)
-            some = await self._store.series(query)
-            full |= len(some) >= most
-            for point in some:
-                if not 0.0 < point.rate <= 1.0:
-                    continue
-                if point.sample_id not in found or found[point.sample_id].value is None:
-                    found[point.sample_id] = point
-        return list(found.values()), full
+        """Return the last evaluation of each exchange, `MAX_EXCHANGES` at most, and whether the window has more.
 
-    async def _read(self, ids: Sequence[str], deadline: float) -> None:
+        Each part of the window has the same share of them; what one does not use goes to the others.
+        """
+        length = (until - since) / PARTS
+        shares = [MAX_EXCHANGES // PARTS] * PARTS
+        parts: list[Sequence[Point]] = [()] * PARTS
+        busy = list(range(PARTS))
+        spare = MAX_EXCHANGES
+        while busy and spare:
+            for part in busy:
+                start = since + part * length
+                query = Query(since=start, until=start + length, metric=metric, app=app, order="newest")
+                parts[part] = await self._store.series(replace(query, limit=shares[part] + 1))
+            busy = [part for part in busy if len(parts[part]) > shares[part]]
+            spare = MAX_EXCHANGES - sum(map(min, map(len, parts), shares))
+            for at, part in enumerate(reversed(busy)):
+                shares[part] += spare // len(busy) + (at < spare % len(busy))
+        chosen = [point for share, some in zip(shares, parts, strict=True) for point in some[:share]]
+        return _last_evaluations(chosen), bool(busy)
+
+    async def _read(self, ids: Sequence[str], deadline: float) -> set[str]:
+        """Read exchanges that are not known, then those that may have changed; return those that are deleted."""
         now = self._clock()
         missing = [one for one in ids if one not in self._known or not self._is_fresh(self._known[one], now)]
+        missing.sort(key=self._known.__contains__)
         gate = asyncio.Semaphore(AT_ONCE)
+        deleted: set[str] = set()
 
         async def read(one: str) -> None:
             async with gate:
                 stored = await self._store.sample(one)
             if stored is not None:
                 self._remember(*stored)
+            else:
+                self._known.pop(one, None)
+                deleted.add(one)
 
         for start in range(0, len(missing), IN_A_ROW):
             await asyncio.gather(*map(read, missing[start : start + IN_A_ROW]))
@@ -172,6 +191,7 @@ class SourceReports:
         for name, one in list(self._known.items()):
             if now - one.read_at > SETTLED_S or (len(self._known) > MAX_REMEMBERED and name not in wanted):
                 del self._known[name]
+        return deleted
 
     def _remember(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         now = self._clock()
@@ -192,16 +212,27 @@ class SourceReports:
 
     def _reported(self, points: Sequence[Point], remembered: Mapping[str, _Remembered], scope: Scope) -> Reports:
         passing = self._passing(scope.metric)
-        found = topics({name: one.question for name, one in remembered.items() if one.question}, {}, k=MAX_TOPICS)
+        questions = {name: one.question for name, one in remembered.items() if one.question}
+        narrow, broad = narrow_and_broad_topics(questions, k=MAX_TOPICS - 1)
         exchanges = [
             replace(
                 _exchange(point, remembered[point.sample_id], flipped=passing.flipped),
-                topic=found.get(point.sample_id, ""),
+                topic=narrow.get(point.sample_id, ""),
                 passed=passing.passes(point.value) if usable(point) and point.value is not None else None,
             )
             for point in points
         ]
-        return Reports(reported(exchanges, scope), gaps_of(exchanges, scope))
+        by_subject = [replace(one, topic=broad.get(one.id, "")) for one in exchanges]
+        return Reports(reported(exchanges, scope), gaps_of(by_subject, scope))
+
+
+def _last_evaluations(points: Sequence[Point]) -> list[Point]:
+    """Return one point for each exchange: its last score, else its last evaluation."""
+    found: dict[str, Point] = {}
+    for point in points:
+        if 0.0 < point.rate <= 1.0 and (point.sample_id not in found or found[point.sample_id].value is None):
+            found[point.sample_id] = point
+    return list(found.values())
 
 
 def _exchange(point: Point, seen: _Remembered, *, flipped: bool) -> RetrievedExchange:

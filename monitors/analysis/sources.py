@@ -114,10 +114,11 @@ class Source:
 class SourceReport:
     """All sources of one app over a window, by use.
 
-    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all);
-    `with_passages` of them have passages, `scored` of these a score. `judged` say which passages the claims
-    rest on; 0 means that no metric that finds that out is enabled. `other_sources` beyond `MAX_SOURCES` have
-    `other_uses`. Of the sources that are `named`, at most a share `alpha` is expected to be wrong.
+    `read` exchanges for which `metric` was computed were looked at (`complete` if these are all); `pending` more
+    are read by the next report, and without these an incomplete one holds as many as a report may. `with_passages`
+    of them have passages, `scored` of these a score. `judged` say which passages the claims rest on; 0 means that
+    no metric that finds that out is enabled. `other_sources` beyond `MAX_SOURCES` have `other_uses`. Of the sources
+    that are `named`, at most a share `alpha` is expected to be wrong.
     """
 
     app: str
@@ -127,6 +128,7 @@ class SourceReport:
     until: float
     read: int
     complete: bool
+    pending: int
     with_passages: int
     scored: int
     bad: int
@@ -139,7 +141,10 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a report is about: app, metric and window, in Unix seconds; `complete` if all of its exchanges were read."""
+    """What a report is about: app, metric and window, in Unix seconds.
+
+    `complete` if all of its exchanges were read; `pending` of them the next report will read.
+    """
 
     app: str
     metric: str
@@ -147,6 +152,7 @@ class Scope:
     until: float
     lower_is_better: bool = False
     complete: bool = True
+    pending: int = 0
 
 
 def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: float = ALPHA) -> SourceReport:
@@ -175,6 +181,7 @@ def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: flo
         until=scope.until,
         read=len(exchanges),
         complete=scope.complete,
+        pending=scope.pending,
         with_passages=len(got),
         scored=len(scored),
         bad=sum(one.passed is False for one in scored),
@@ -300,7 +307,8 @@ def _effect(means: MatchedMeans | None, at: int, *, flipped: bool) -> _Effect:
     low, high = means.interval_of(at)
     if flipped:
         inside, outside, low, high = 1.0 - inside, 1.0 - outside, -high, -low
-    return _Effect(int(means.n[at]), inside, outside, inside - outside, max(-1.0, low), min(1.0, high))
+    numbers = (inside, outside, inside - outside, max(-1.0, low), min(1.0, high))
+    return _Effect(int(means.n[at]), *map(_rounded, numbers))
 
 
 class Whole:
@@ -318,7 +326,7 @@ def share_of(part: Sequence[float], whole: Whole) -> Share | None:
         return None
     ratio = min(1.0, sum(1.0 / rate for rate in part) / whole.total)
     low, high = wilson(ratio * whole.n_eff, whole.n_eff)
-    return Share(ratio=ratio, ci_low=low, ci_high=high, n=whole.n)
+    return Share(ratio=_rounded(ratio), ci_low=_rounded(low), ci_high=_rounded(high), n=whole.n)
 
 
 def _trend(got: Sequence[RetrievedExchange], scope: Scope) -> tuple[TrendPart, ...]:
@@ -337,8 +345,13 @@ def _mean(some: Sequence[RetrievedExchange], *, flipped: bool) -> float | None:
     if not known:
         return None
     mean = hajek([score for score, _ in known], [rate for _, rate in known]).mean
-    return 1.0 - mean if flipped else mean
+    return _rounded(1.0 - mean if flipped else mean)
 
 
 def _log10(natural: float) -> float:
-    return natural / math.log(10.0)
+    return _rounded(natural / math.log(10.0))
+
+
+def _rounded(value: float) -> float:
+    """Round to six decimals: what is beyond is rounding error."""
+    return round(value, 6) + 0.0

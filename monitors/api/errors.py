@@ -8,13 +8,22 @@ from typing import Any
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, PermissionDeniedException
+from litestar.params import QueryParameter
+from litestar.typing import FieldDefinition
 
+from monitors.runtime.field_errors import in_words
+
+_CHOICES = re.compile(r"\^\((\w+(?:\|\w+)*)\)\$")
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 _NO_PAGE = re.compile(r"/(?:api|v1|metrics|healthz)(?:/|$)")
 
 
-def as_json(error: HTTPException) -> Response[Any]:
-    """Return `{"status_code": ..., "detail": ...}`; the detail names the parameters that are wrong."""
-    content = {"status_code": error.status_code, "detail": _detail(error)}
+def as_json(error: HTTPException, request: Request[Any, Any, Any] | None = None) -> Response[Any]:
+    """Return `{"status_code": ..., "detail": ...}`; the detail names the parameters that are wrong.
+
+    It says what the handler of `request` expects of them.
+    """
+    content = {"status_code": error.status_code, "detail": _detail(error, request)}
     return Response(content, status_code=error.status_code, headers=error.headers)
 
 
@@ -32,9 +41,9 @@ def on_error(page: Callable[..., Response[Any]] | None, guards: Sequence[Any]) -
 
     def answer(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
         if page is None or not accepts_page(request) or "authorization" in request.headers:
-            return as_json(error)
+            return as_json(error, request)
         if _NO_PAGE.match(request.url.path):
-            return as_json(error)
+            return as_json(error, request)
         try:
             for guard in guards:
                 guard(request, None)
@@ -45,8 +54,39 @@ def on_error(page: Callable[..., Response[Any]] | None, guards: Sequence[Any]) -
     return answer
 
 
-def _detail(error: HTTPException) -> str:
+def _detail(error: HTTPException, request: Request[Any, Any, Any] | None) -> str:
     if not isinstance(error.extra, list):
         return error.detail
-    named = [f"{one['key']}: {one['message']}" for one in error.extra if "key" in one and "message" in one]
+    handler = None if request is None else request.scope.get("route_handler")
+    parameters = {} if handler is None else handler.parsed_fn_signature.parameters
+    named = [
+        f"{one['key']}: {_expected(parameters.get(one['key'])) or in_words(one['message'])}"
+        for one in error.extra
+        if "key" in one and "message" in one
+    ]
     return "; ".join(named) or error.detail
+
+
+def _expected(parameter: FieldDefinition | None) -> str:
+    """Return what a query parameter may be; "" for a parameter of another kind."""
+    limits = None if parameter is None else parameter.kwarg_definition
+    if parameter is None or not isinstance(limits, QueryParameter):
+        return ""
+    if limits.pattern is not None:
+        choices = _CHOICES.fullmatch(limits.pattern)
+        return f"expected {_listed(choices[1].split('|'))}" if choices is not None else ""
+    types = (parameter, *parameter.inner_types)  # of "float | None" too
+    kind = next((kind for kind in _KINDS if any(one.is_subclass_of(kind) for one in types)), None)
+    return "" if kind is None else " ".join(["expected", _KINDS[kind], *_range(limits)])
+
+
+def _range(limits: QueryParameter) -> list[str]:
+    if limits.ge is not None and limits.le is not None:
+        return [f"from {limits.ge:g} to {limits.le:g}"]
+    bounds = {"above": limits.gt, "of at least": limits.ge, "below": limits.lt, "of at most": limits.le}
+    known = [f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None]
+    return [" and ".join(known)] if known else []
+
+
+def _listed(choices: Sequence[str]) -> str:
+    return " or ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else choices[0]

@@ -6,8 +6,10 @@ from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 from litestar import get
+from litestar.exceptions import ClientException
 from litestar.params import FromQuery, QueryParameter
 
+from monitors.analysis.metric_names import UnknownMetricError
 from monitors.analysis.source_reading import DAY_S, SourceReports
 from monitors.analysis.sources import Source, SourceReport
 
@@ -28,7 +30,10 @@ def source_handlers(reports: SourceReports) -> list[Any]:
         order: Annotated[str, QueryParameter(pattern="^(named|uses|bad|contradicted|unused)$")] = "named",
         limit: Annotated[int, QueryParameter(ge=1, le=2000)] = 100,
     ) -> dict[str, Any]:
-        report = await reports.report(app, metric, since_s=since_s)
+        try:
+            report = await reports.report(app, metric, since_s=since_s)
+        except UnknownMetricError as error:
+            raise ClientException(f"metric: {error}") from error
         total = len(report.sources)
         chosen = [one for one in ordered(report, order) if source in (None, one.name)]  # type: ignore[arg-type]  # the pattern says so
         return asdict(replace(report, sources=tuple(chosen[:limit]))) | {"total_sources": total}
@@ -40,7 +45,10 @@ def source_handlers(reports: SourceReports) -> list[Any]:
         metric: FromQuery[str | None] = None,
         since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = DAY_S,
     ) -> dict[str, Any]:
-        return asdict(await reports.gaps(app, metric, since_s=since_s))
+        try:
+            return asdict(await reports.gaps(app, metric, since_s=since_s))
+        except UnknownMetricError as error:
+            raise ClientException(f"metric: {error}") from error
 
     return [sources, topics]
 

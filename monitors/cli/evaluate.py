@@ -191,7 +191,8 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
 @store_options.data_dir_option
 def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
     """Write captured exchanges with their scores as JSONL for `gaugeway evaluate` ("-": standard output)."""
-    from monitors.config_loading import load  # noqa: PLC0415 - `--help` need not load them
+    from monitors.analysis.metric_names import UnknownMetricError, check_metric  # noqa: PLC0415 - `--help` need not load them
+    from monitors.config_loading import load  # noqa: PLC0415
     from monitors.offline.export import Exported  # noqa: PLC0415
     from monitors.offline.export import export as run_export  # noqa: PLC0415
 
@@ -202,6 +203,11 @@ def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
 
         async def run() -> Exported:
             async with contextlib.aclosing(store_options.open_store(settings, data_dir)) as store:
+                if (metric := options["metric"]) is not None:
+                    try:
+                        await check_metric(store, metric, since=start, until=end, enabled=settings.metrics)
+                    except UnknownMetricError as error:
+                        raise ConfigError([f"--metric: {error}"]) from error
                 with click.open_file(str(file), "w", encoding="utf-8") as out:
                     chosen = {name: options[name] for name in ("worst", "metric", "gaps")}
                     return await run_export(store, out, since=start, until=end, **chosen)

@@ -55,10 +55,15 @@ def located(error: Exception, document: bytes, kind: Any) -> tuple[str, str]:
             path, message = f"{path}.{found[1][:MAX_NAME]}", words
     if _MEMBER in path:
         path = _named(path, document, kind)
-    return path, _in_words(message)
+    return path, in_words(message)
 
 
-def _in_words(message: str) -> str:
+def in_words(message: str) -> str:
+    """Return what msgspec says of a value in words of JSON.
+
+    >>> in_words("Expected `int`, got `str`"), in_words("Expected `float` <= 1.0")
+    ('expected an integer, got a string', 'expected a number of at most 1')
+    """
     if found := _LENGTH.fullmatch(message):
         unit = "character" if found[1] == "str" else "element"
         return f"expected {_BOUNDS[found[2]]} {int(found[3]):,} {unit}{'' if found[3] == '1' else 's'}"

@@ -41,6 +41,14 @@ def test_ids_that_only_count_the_passages_are_passed_over_unless_the_app_sent_th
     assert named(Context(text="a", id="17"), Context(text="b", id="4")) == ("17", "4")
 
 
+def test_an_id_that_looks_like_the_hash_of_a_text_is_not_taken_for_it():
+    (hashed,) = named(Context(text="Two years."))
+    names = named(
+        Context(text="a", id=hashed), Context(text="b", source=f" {hashed}"), Context(text="c", id=f"id:{hashed}")
+    )
+    assert names == (f"id:{hashed}", f"id:{hashed}", f"id:id:{hashed}")
+
+
 def test_a_long_name_is_cut_and_stays_distinct():
     one, other = named(Context(text="", id="x" * 500 + "1"), Context(text="", id="x" * 500 + "2"))
     assert len(one) == len(other) == LONGEST_NAME

@@ -12,10 +12,11 @@ from litestar.response import Template
 from markupsafe import Markup
 
 from dashboards.web.charts import Dot, sparkline
-from dashboards.web.format import number
+from dashboards.web.format import by_part, number
 from dashboards.web.site import Page, Site
 from dashboards.web.views.explore import SPANS
 from monitors.analysis import captured
+from monitors.analysis.metric_names import UnknownMetricError
 from monitors.analysis.source_reading import DEFAULT_METRICS, SourceReports
 from monitors.analysis.sources import Source, SourceReport
 from monitors.api.sources import ORDERS, Order, ordered
@@ -85,7 +86,9 @@ def chart_of(one: Source, report: SourceReport) -> Markup:
     dots = [Dot(at=part.since + length / 2, mean=part.mean, n=part.uses) for part in one.trend if part.mean is not None]
     if not dots:
         return Markup("")
-    desc = f"From {number(dots[0].mean, 2)} to {number(dots[-1].mean, 2)}; uses {[part.uses for part in one.trend]}."
+    uses = by_part([part.uses for part in one.trend], "use")
+    mean = f"From {number(dots[0].mean, 2)} to {number(dots[-1].mean, 2)}" if dots[1:] else number(dots[0].mean, 2)
+    desc = f"{mean}; {uses}."
     title = f"Mean {report.metric} of exchanges with {one.name}"
     return sparkline(dots, title=title, desc=desc, since=report.since, until=report.until, gap_s=2.5 * length)
 
@@ -100,7 +103,10 @@ def source_view_handlers(site: Site) -> list[Any]:
         span_s, problem = span_of(wanted, site.clock())
         report = None
         if wanted.app and not problem:
-            report = await site.sources.report(wanted.app, wanted.metric or None, since_s=span_s, budget_s=BUDGET_S)
+            try:
+                report = await site.sources.report(wanted.app, wanted.metric or None, since_s=span_s, budget_s=BUDGET_S)
+            except UnknownMetricError as error:
+                problem = f"metric: {error}"
         return site.render(
             request,
             "sources.html",

@@ -9,10 +9,12 @@ from litestar.response import Template
 from markupsafe import Markup
 
 from dashboards.web.charts import bars
+from dashboards.web.format import by_part
 from dashboards.web.site import Page, Site
 from dashboards.web.views.explore import SPANS
 from dashboards.web.views.sources import BUDGET_S, span_of, usual_app, wanted_of
-from monitors.analysis.coverage_gaps import TopicGaps
+from monitors.analysis.coverage_gaps import OTHERS, TopicGaps
+from monitors.analysis.metric_names import UnknownMetricError
 from monitors.analysis.source_reading import DEFAULT_METRICS
 
 GAP_WORDS = {"declined": "declined", "no_passages": "no passages", "low": "low score"}
@@ -23,7 +25,8 @@ def chart_of(one: TopicGaps) -> Markup:
     if not one.gaps:
         return Markup("")
     counts = [part.gaps for part in one.trend]
-    return bars(counts, title=f"Unanswered questions about {one.topic}", desc=f"Oldest first: {counts}.")
+    about = "in no topic" if one.topic == OTHERS else f"about {one.topic}"
+    return bars(counts, title=f"Unanswered questions {about}", desc=f"{by_part(counts, 'question')}.")
 
 
 def topic_handlers(site: Site) -> list[Any]:
@@ -36,7 +39,10 @@ def topic_handlers(site: Site) -> list[Any]:
         span_s, problem = span_of(wanted, site.clock())
         report = None
         if wanted.app and not problem:
-            report = await site.sources.gaps(wanted.app, wanted.metric or None, since_s=span_s, budget_s=BUDGET_S)
+            try:
+                report = await site.sources.gaps(wanted.app, wanted.metric or None, since_s=span_s, budget_s=BUDGET_S)
+            except UnknownMetricError as error:
+                problem = f"metric: {error}"
         return site.render(
             request,
             "topics.html",

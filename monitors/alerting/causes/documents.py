@@ -21,6 +21,7 @@ MAX_DOCUMENTS = 20
 LARGEST = 0.9
 _LONGEST_NAME = 60
 _PLAIN, _PART, _ENOUGH = 0.1, 0.3, 50
+_ALL = 1.0 - 1e-9
 _UNSEEN = 0.8
 """One in five drops of the answers beside steady relevance is taken to be a document, where none can be seen."""
 _UNCHALLENGED = 0.9
@@ -146,24 +147,24 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words, part: str) -> Expl
     rest = words.change(drop.metric, found.rest.old, found.rest.new)
     name = shortened(found.name)
     detail = (
-        f"{found.spread.sentence(name)} {f'In {part}, only' if part else 'Only'} exchanges that got the document "
+        f"{found.spread.sentence(name)} {f'In {part}, only' if part else 'Only'} exchanges that got the source "
         f"{name} changed ({percent(found.share)}): {drop.metric} {here}, the rest {rest}."
     )
-    evidence = [f"scores of exchanges with and without the document {name}"]
+    evidence = [f"scores of exchanges with and without the source {name}"]
     if against is not None:
         inside, outside = found.contradicted
         detail += (
-            f" In {percent(inside)} of them passages and answer contradict each other, in {percent(outside)} of the "
-            "rest. Check whether the document contradicts the others."
+            f" In {_part(inside)} of them the answer and a passage contradict each other, in {_part(outside)} of the "
+            "rest. Check whether the source contradicts the others."
         )
         evidence.append("contradicted claims or passages")
     else:
-        detail += " Check whether the document has changed."
-        evidence.append("scores with the document before and since")
+        detail += " Check whether the source has changed."
+        evidence.append("scores with the source before and since")
     return Explanation(
         cause="retrieval",
         detail=detail,
-        slice=f"document={name}",
+        slice=f"source={name}",
         strength=from_p_value(min(1.0, found.p * len(some)))
         if against is not None
         else min(_UNCHALLENGED, from_p_value(min(1.0, found.p_apart * len(some)))),
@@ -189,7 +190,7 @@ def placed(found: Explanation, source: Suspect | None) -> Explanation:
         return found
     sentence = source.spread.sentence(shortened(source.name))
     if found.cause == "generation":
-        doubt = "It is the answers, the document, or the questions that it comes with."
+        doubt = "It is the answers, the source, or the questions that it comes with."
         return Explanation(cause="unknown", detail=f"{sentence} {doubt} {found.detail}", source=source.name)
     return replace(found, detail=f"{sentence} {found.detail}", source=source.name)
 
@@ -205,13 +206,13 @@ def doubted(found: Explanation, some: Sequence[Suspect], drop: Fall, words: Word
     if doubtful is None and seen < _ENOUGH:
         return replace(found, strength=_UNSEEN * (found.strength or 0.0))
     if doubtful is None:
-        return replace(found, evidence=(*found.evidence, "no document that the drop is confined to"))
+        return replace(found, evidence=(*found.evidence, "no source that the drop is confined to"))
     here = words.change(drop.metric, doubtful.inside.old, doubtful.inside.new)
     rest = words.change(drop.metric, doubtful.rest.old, doubtful.rest.new)
     return Explanation(
         cause="unknown",
         detail=(
-            f"{words.whole(drop)}. It is the answers, or the document {shortened(doubtful.name)}: with it {here}, "
+            f"{words.whole(drop)}. It is the answers, or the source {shortened(doubtful.name)}: with it {here}, "
             f"the rest {rest}."
         ),
     )
@@ -220,6 +221,13 @@ def doubted(found: Explanation, some: Sequence[Suspect], drop: Fall, words: Word
 def shortened(name: str) -> str:
     """Return a document's name, cut to a length that fits a sentence."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _part(ratio: float) -> str:
+    """Return a share in words where it is all or nothing."""
+    if ratio <= 0.0:
+        return "none"
+    return "all" if ratio >= _ALL else percent(ratio)
 
 
 def _suspect(

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -20,6 +20,8 @@ Terms: TypeAlias = Mapping[str, int]
 
 UNLIKE = "topic:unlike before"
 """The topic of questions unlike any before."""
+NAMELESS = "topic:others"
+"""A topic without typical words."""
 MAX_FITTED = 3000
 _BUCKETS = 1 << 14
 _DIMENSIONS, _OVERSAMPLED = 32, 8
@@ -28,6 +30,8 @@ _PER_TOPIC = 12
 _STEM, _LONGEST, _MAX_TERMS = 6, 2000, 200
 _COMMON, _RARE = 0.5, 2
 _UNLIKE, _ALIKE = 0.02, 0.5
+_SAME_SUBJECT = 0.1
+"""Mean cosine of questions about one subject, beside 0 to 0.08 of questions about different ones."""
 _WORDS, _LEAST_WORD, _LEAST_SHARE = 3, 3, 0.05
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _STOP_WORDS_TEXT = """
@@ -81,28 +85,99 @@ def topics(
     >>> found["c"] == found["a0"] != found["b0"]
     True
     """
-    old = {key: _terms(questions_before[key]) for key in sorted(questions_before)}
-    new = {key: _terms(questions_since[key]) for key in sorted(questions_since)}
-    fitted = [old[key] for key in _spread(list(old))]
-    if min(k, len(fitted) // _PER_TOPIC) < 2:  # noqa: PLR2004 - one topic is none
+    found = _fitted(questions_before, k, seed)
+    if found is None:
         return {}
+    new = {key: _terms(questions_since[key]) for key in sorted(questions_since)}
+    labels = _labels(list(found.terms.values()), found.nearest, len(found.centres))
+    named = {key: labels[topic] for key, topic in zip(found.terms, found.nearest.tolist(), strict=True)}
+    likeness = found.likeness
+    if new:
+        nearest, alike = _nearest(found.space.of(list(new.values())), found.centres)
+        named |= {key: labels[topic] for key, topic in zip(new, nearest.tolist(), strict=True)}
+        likeness = np.concatenate([likeness, alike])
+    return {
+        key: label if alike >= found.least else UNLIKE
+        for (key, label), alike in zip(named.items(), likeness, strict=True)
+    }
+
+
+def narrow_and_broad_topics(
+    questions: Mapping[str, str], *, k: int = 8, seed: int = 0
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the topics of questions as `topics` does, and at most `k` broad ones, one for each subject.
+
+    Narrow topics are as many as there is room for, so that those of one subject are told apart too. They are merged
+    into broad ones by group-average linkage, until questions of no two of them have a mean cosine of 0.1. Questions in
+    no topic are `UNLIKE`; a broad topic without typical words, such as the only one, is `NAMELESS`.
+
+    Reference: R. R. Sokal, C. D. Michener (1958), A statistical method for evaluating systematic relationships.
+
+    >>> some = {f"a{i}": f"how do I return order {i} and get a refund" for i in range(30)}
+    >>> some |= {f"b{i}": f"which adapter charges laptop model {i}" for i in range(30)}
+    >>> narrow, broad = narrow_and_broad_topics(some)
+    >>> broad["a0"] != broad["b0"], len(set(broad.values()))
+    (True, 2)
+    """
+    found = _fitted(questions, k, seed)
+    if found is None:
+        return {}, {}
+    documents = list(found.terms.values())
+    merged = _merged(found.vectors, found.nearest, len(found.centres))[found.nearest]
+
+    def named(topic: NDArray[np.intp]) -> Mapping[str, str]:
+        labels = [NAMELESS if one.startswith(f"{NAMELESS} (") else one for one in _labels(documents, topic, k)]
+        rows = zip(found.terms, topic.tolist(), found.likeness, strict=True)
+        return {key: labels[at] if alike >= found.least else UNLIKE for key, at, alike in rows}
+
+    return named(found.nearest), named(merged)
+
+
+class _Fitted(NamedTuple):
+    """Questions as terms and unit vectors, with the nearest centre; those less like it than `least` are in no topic."""
+
+    terms: Mapping[str, Terms]
+    space: _Space
+    vectors: Array
+    centres: Array
+    nearest: NDArray[np.intp]
+    likeness: Array
+    least: float
+
+
+def _fitted(questions: Mapping[str, str], k: int, seed: int) -> _Fitted | None:
+    """Find at most `k` topics of questions; None with too few of them for two."""
+    terms = {key: _terms(questions[key]) for key in sorted(questions)}
+    fitted = [terms[key] for key in _spread(list(terms))]
+    if min(k, len(fitted) // _PER_TOPIC) < 2:  # noqa: PLR2004 - one topic is none
+        return None
     space = _Space(fitted, seed)
-    vectors = space.of(list(old.values()))
+    vectors = space.of(list(terms.values()))
     learnt = space.of(fitted)
     centres = _clustered(learnt[_known(learnt)], min(k, len(fitted) // _PER_TOPIC), seed)
     if not centres.size:
-        return {}
+        return None
     nearest, likeness = _nearest(vectors, centres)
     least = min(_ALIKE, float(np.quantile(likeness[_known(vectors)], _UNLIKE)))
-    labels = _labels(list(old.values()), nearest, len(centres))
-    named = {key: labels[topic] for key, topic in zip(old, nearest.tolist(), strict=True)}
-    if new:
-        found, alike = _nearest(space.of(list(new.values())), centres)
-        named |= {key: labels[topic] for key, topic in zip(new, found.tolist(), strict=True)}
-        likeness = np.concatenate([likeness, alike])
-    return {
-        key: label if alike >= least else UNLIKE for (key, label), alike in zip(named.items(), likeness, strict=True)
-    }
+    return _Fitted(terms, space, vectors, centres, nearest, likeness, least)
+
+
+def _merged(vectors: Array, nearest: NDArray[np.intp], k: int) -> NDArray[np.intp]:
+    """Return the broad topic of each of `k` topics."""
+    broad = np.arange(k)
+    sums = np.zeros((k, vectors.shape[1]))
+    np.add.at(sums, nearest, vectors)
+    sizes = np.bincount(nearest[_known(vectors)], minlength=k).astype(np.float64)
+    while True:
+        cosines = (sums @ sums.T) / np.maximum(np.outer(sizes, sizes), 1.0)
+        np.fill_diagonal(cosines, -math.inf)
+        one, other = np.unravel_index(cosines.argmax(), cosines.shape)
+        if not cosines[one, other] >= _SAME_SUBJECT:
+            return broad
+        sums[one] += sums[other]
+        sizes[one] += sizes[other]
+        sums[other], sizes[other] = 0.0, 0.0
+        broad[broad == other] = one
 
 
 class _Space:
@@ -237,7 +312,7 @@ def _labels(documents: Sequence[Terms], nearest: NDArray[np.intp], k: int) -> li
         }
         stems = sorted((stem for stem in telling if telling[stem] > 0.0), key=lambda stem: (-telling[stem], stem))
         words = [_form(stem, forms) for stem in stems[:_WORDS]]
-        label = "topic:" + (", ".join(words) or "others")
+        label = f"topic:{', '.join(words)}" if words else NAMELESS
         labels.append(label if label not in labels else f"{label} ({topic})")
     return labels
 

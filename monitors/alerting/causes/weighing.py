@@ -104,7 +104,7 @@ def _factors(
                 factors["retrieval"] = _UNLIKELY
     if document is not None:  # the judge is the same for all documents
         factors |= {"judge": _UNLIKELY, "judge and generation": _UNLIKELY}
-        rests.append(f"low scores with the document {document}")
+        rests.append(f"low scores with the source {document}")
     again = repeated(evidence.drop)
     if again is not None and evidence.drop.contrast is not None:
         half = ROOM * evidence.drop.contrast.value

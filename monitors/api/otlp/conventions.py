@@ -57,7 +57,7 @@ def retrieved(span: Span, conventions: Sequence[str], now: float) -> tuple[str, 
                 raise
             continue
         question = None if question == _REDACTED else question
-        took = (span.ended_ns - span.started_ns) / 1e9
+        took = round((span.ended_ns - span.started_ns) / 1e9, 6)
         retrieval_s = took if span.started_ns and 0.0 <= took <= _HOUR_S else None
         found = replace(blank(span, now), question=question, contexts=contexts, retrieval_s=retrieval_s)
         return convention, shed(found)

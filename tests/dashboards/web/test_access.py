@@ -89,7 +89,7 @@ def test_methods_and_parameters_that_are_wrong_have_their_error_in_both_shapes(t
                 answer = await w.client.get(path, headers=headers)
                 assert (answer.status_code, set(answer.json())) == (status, {"status_code", "detail"})
         wrong = await w.client.get("/api/exchanges", params={"limit": 0})
-        assert wrong.json() == {"status_code": 400, "detail": "limit: Expected `int` >= 1"}
+        assert wrong.json() == {"status_code": 400, "detail": "limit: expected a whole number from 1 to 1000"}
 
     run(tmp_path, scenario)
 

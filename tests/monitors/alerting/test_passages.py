@@ -133,10 +133,10 @@ def test_an_alert_names_the_document_that_contradicts_the_answers(tmp_path, quot
         people=People(),
     )
     assert alert.likely_cause == "retrieval"
-    assert ("document=old.md" in alert.affected) is quote
-    assert "passages and answer contradict each other" in alert.cause_detail
+    assert ("source=old.md" in alert.affected) is quote
+    assert "of them the answer and a passage contradict each other" in alert.cause_detail
     assert alert.cause_strength >= 0.95
-    assert alert.cause_evidence[0].startswith("scores of exchanges with and without the document")
+    assert alert.cause_evidence[0].startswith("scores of exchanges with and without the source")
 
 
 def test_an_alert_about_answers_that_got_worse_with_all_documents_names_the_generation(tmp_path):
@@ -147,12 +147,15 @@ def test_an_alert_about_answers_that_got_worse_with_all_documents_names_the_gene
         people=People(),
     )
     assert alert.likely_cause == "generation"
-    assert "no document that the drop is confined to" in alert.cause_evidence
+    assert "no source that the drop is confined to" in alert.cause_evidence
     assert 0.6 <= alert.cause_strength <= 1.0
 
 
 async def decay(world):
-    """Of 300 documents one, in use all along, is damaged after an hour: answers that got it score lower."""
+    """Of 300 sources one, in use all along, is damaged after an hour: answers that got it score lower.
+
+    A few others always score lowest.
+    """
     rng = random.Random(5)
     number = 0
     for minute in range(110):
@@ -160,7 +163,8 @@ async def decay(world):
             number += 1
             has = rng.random() < 0.25
             low = has and minute >= 60
-            value = rng.choice([0.0, 0.25, 0.5]) if low else rng.choice([0.8, 1.0, 1.0])
+            value = rng.choice([0.1, 0.25, 0.5]) if low else rng.choice([0.8, 1.0, 1.0])
+            value = 0.0 if number % 40 == 0 and not has else value
             names = {f"doc-{rng.randrange(299)}" for _ in range(3)} | ({"tariffs#3"} if has else set())
             contexts = [Context(text=f"From {name}.", id=name, source="manual.pdf") for name in sorted(names)]
             at = world.now + 7.0 * (number % 8)
@@ -169,11 +173,12 @@ async def decay(world):
         world.now += 60.0
         await world.tick()
     await world.later(600.0)
-    return world.alert
+    shown = [await world.store.sample(name) for name in world.alert.worst_exchanges]
+    return world.alert, [{one.id for one in sample.contexts} for sample, _ in shown]
 
 
 def test_an_alert_names_the_one_of_300_sources_that_became_bad_with_its_share_of_bad_and_good_answers(tmp_path):
-    alert = run(
+    alert, contexts = run(
         tmp_path / "store.db",
         decay,
         rules=(Rule(metric="faithfulness", slo=0.9, name="answers"),),
@@ -183,3 +188,6 @@ def test_an_alert_names_the_one_of_300_sources_that_became_bad_with_its_share_of
     assert re.match(r"Source tariffs#3, since \d\d:\d\d UTC, in \d+ % of the bad answers and ", alert.cause_detail)
     assert annotations_of(alert)["source"] == "tariffs#3"
     assert 0.8 <= alert.cause_strength <= 0.9
+    assert len(contexts) == 3
+    assert all("tariffs#3" in one for one in contexts)
+    assert [one.value for one in alert.examples] == [0.1] * 3

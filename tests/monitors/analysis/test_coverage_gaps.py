@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from monitors.alerting.causes.topics import NAMELESS, UNLIKE
 from monitors.analysis.coverage_gaps import gaps_of, is_declined
 from monitors.analysis.sources import RetrievedExchange, Scope
 from monitors.records import Evaluation, Sample, Score, Skipped
@@ -49,6 +52,11 @@ def test_topics_come_in_the_order_of_unanswered_traffic_weighted_by_rate():
     assert report.topics[1].ratio.ratio == pytest.approx(0.5)
 
 
+def test_what_is_in_no_topic_is_one_row():
+    report = gaps_of([asked(1, ""), asked(2, UNLIKE), asked(3, NAMELESS), asked(4, "topic:a")], SCOPE)
+    assert {one.topic: one.questions for one in report.topics} == {"other questions": 3, "a": 1}
+
+
 def evaluation(outcome):
     return Evaluation(sample_id="x", metric="faithfulness", version="1", outcome=outcome)
 
@@ -66,3 +74,24 @@ def evaluation(outcome):
 )
 def test_an_answer_that_does_not_answer_is_declined(sample, outcome, declined):
     assert is_declined(Sample(id="x", started_at=0.0, **sample), [evaluation(outcome)]) is declined
+
+
+REFUSAL = "I'm sorry, but the documents do not mention the opening hours."
+
+
+@pytest.mark.parametrize(
+    ("response", "evaluations", "declined"),
+    [
+        (REFUSAL, {}, True),
+        (REFUSAL, {"faithfulness": Score(1.0, "1 of 1 claims are supported by the contexts")}, True),
+        (REFUSAL, {"lexical_groundedness": Score(0.9)}, True),
+        ("blake2b:c0ffee", {"abstained": Score(1.0)}, True),
+        (REFUSAL, {"abstained": Score(0.0)}, False),
+        ("It opens at nine.", {"abstained": Score(0.0), "faithfulness": Score(0.2)}, False),
+        ("It opens at nine.", {}, False),
+    ],
+)
+def test_the_signal_abstained_says_that_an_answer_declines_without_a_judge(response, evaluations, declined):
+    sample = Sample(id="x", started_at=0.0, response=response)
+    some = [replace(evaluation(outcome), metric=metric) for metric, outcome in evaluations.items()]
+    assert is_declined(sample, some) is declined

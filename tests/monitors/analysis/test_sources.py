@@ -75,6 +75,18 @@ def test_shares_of_bad_and_good_answers_are_weighted_by_the_sampling_rate():
     assert of(report, "a").in_bad.n == 2
 
 
+def test_numbers_have_six_decimals_and_intervals_end_at_0_and_1():
+    """Wilson's interval of 0 of 7 otherwise begins at 1e-17."""
+    report = reported([exchange(number, "a", score=0.1 * (number % 7), rate=1 / 3) for number in range(49)], SCOPE)
+    (source,) = report.sources
+    assert (source.in_bad.ratio, source.in_bad.ci_high) == (1.0, 1.0)
+    found = reported([*(exchange(number, "a") for number in range(7)), exchange(8, "b", score=0.2)], SCOPE)
+    assert (of(found, "b").in_good.ratio, of(found, "b").in_good.ci_low) == (0.0, 0.0)
+    numbers = [number for share in (source.share, source.in_bad) for number in (share.ci_low, share.ci_high)]
+    numbers += [part.mean for part in source.trend if part.mean is not None]
+    assert numbers == [round(number, 6) for number in numbers]
+
+
 def traffic(bad="bad", *, n=600, sources=50, flipped=False):
     """The bad source is in a tenth of the exchanges, and lowers the score by .5."""
     rng = random.Random(1)
@@ -199,8 +211,8 @@ def test_what_was_read_within_the_budget_is_reported_as_incomplete_and_the_next_
         return first, last
 
     first, last = reports(tmp_path, [stored(number, GOOD) for number in range(1, 26)], scenario)
-    assert (first.read, first.complete) == (10, False)
-    assert (last.read, last.complete) == (25, True)
+    assert (first.read, first.complete, first.pending) == (10, False, 15)
+    assert (last.read, last.complete, last.pending) == (25, True, 0)
 
 
 def test_of_busy_apps_the_latest_exchanges_of_each_part_of_the_window_are_read(tmp_path, monkeypatch):
@@ -210,8 +222,27 @@ def test_of_busy_apps_the_latest_exchanges_of_each_part_of_the_window_are_read(t
         return await some.report("shop", since_s=1200.0)
 
     found = reports(tmp_path, [stored(number / 6, GOOD) for number in range(120)], scenario)
-    assert (found.read, found.complete) == (24, False)
+    assert (found.read, found.complete, found.pending) == (24, False, 0)
     assert [part.uses for part in found.sources[0].trend] == [2] * 12
+
+
+@pytest.mark.parametrize(
+    ("minutes", "read", "complete"),
+    [
+        ([0.05 * number for number in range(30)], 24, False),
+        ([0.05 * number for number in range(24)], 24, True),
+        ([*(0.05 * number for number in range(30)), 25.0, *(50.0 + 0.01 * number for number in range(9))], 24, False),
+    ],
+)
+def test_what_a_part_of_the_window_does_not_use_goes_to_the_others(tmp_path, monkeypatch, minutes, read, complete):
+    monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 24)
+
+    async def scenario(some):
+        return await some.report("shop", since_s=3600.0)
+
+    found = reports(tmp_path, [stored(number + 0.001, GOOD) for number in minutes], scenario)
+    assert (found.read, found.complete, found.pending) == (read, complete, 0)
+    assert found.sources[0].trend[1].uses == sum(50.0 <= one < 55.0 for one in minutes)
 
 
 def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):
@@ -237,6 +268,25 @@ def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):
     described = schema["components"]["schemas"]
     assert by_use.json().keys() == described["SourceReport"]["properties"].keys() | {"total_sources"}
     assert by_use.json()["sources"][0].keys() == described["Source"]["properties"].keys()
+
+
+def test_an_unknown_metric_is_an_error_that_names_the_known_ones_unless_something_is_stored_for_it(tmp_path):
+    wanted = ["bogus", "faithfulnes", "own", "mine", "hallucination", "faithfulness~other", "abstained", "precision@5"]
+
+    async def scenario(made):
+        app = Litestar(source_handlers(made), openapi_config=None, logging_config=None)
+        async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            return [
+                await client.get(f"/api/{name}", params={"app": "shop", "metric": metric})
+                for name in ("sources", "topics")
+                for metric in wanted
+            ]
+
+    some = [stored(1, GOOD), stored(2, GOOD, metric="own")]
+    answers = reports(tmp_path, some, scenario, enabled=["mine"])
+    assert [one.status_code for one in answers] == [400, 400, 200, 200, 200, 200, 200, 200] * 2
+    assert answers[0].json()["detail"].startswith("metric: unknown metric 'bogus'; known: mine, answer_relevancy, ")
+    assert answers[1].json()["detail"] == "metric: unknown metric 'faithfulnes'; did you mean 'faithfulness'?"
 
 
 def test_topics_are_made_of_the_same_reading(tmp_path):

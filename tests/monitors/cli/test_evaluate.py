@@ -423,13 +423,20 @@ def test_an_export_is_read_by_evaluate_with_the_same_texts(tmp_path):
         (["--worst", "1", "--metric", "hallucination"], ["x3"]),
         (["--worst", "1"], ["x3"]),
         (["--since", "150s"], ["x2", "x1", "x0"]),
-        (["--metric", "nothing"], []),
+        (["--metric", "answer_relevancy~other"], []),
     ],
 )
 def test_an_export_of_the_worst_or_the_latest(tmp_path, options, ids):
     result = invoke(offline_cli.export, tmp_path / "out.jsonl", "--data-dir", captured(tmp_path), *options)
     assert result.exit_code == 0, result.output
     assert [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == ids
+
+
+def test_an_export_by_an_unknown_metric_names_the_known_ones_and_writes_nothing(tmp_path):
+    result = invoke(offline_cli.export, tmp_path / "out.jsonl", "--data-dir", captured(tmp_path), "--metric", "bogus")
+    assert result.exit_code == 2
+    assert "--metric: unknown metric 'bogus'; known: answer_relevancy, " in " ".join(result.output.split())
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_a_replay_adds_scores_and_touches_none(tmp_path):

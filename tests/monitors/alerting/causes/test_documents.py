@@ -44,8 +44,8 @@ def traffic(*, bad_share=0.3, bad_mean=0.4, rest_mean=0.9, contradicted=0.6, oth
 def test_a_contradicting_document_is_the_retrieval_and_is_named():
     before, since, passages = traffic()
     found = explain("faithfulness", before, since, passages=passages)
-    assert (found.cause, found.slice) == ("retrieval", "document=bad")
-    assert "Only exchanges that got the document bad changed" in found.detail
+    assert (found.cause, found.slice) == ("retrieval", "source=bad")
+    assert "Only exchanges that got the source bad changed" in found.detail
     assert found.strength >= 0.95
     assert "contradicted claims or passages" in found.evidence
 
@@ -61,7 +61,7 @@ def test_answers_that_got_worse_with_every_document_are_the_generation():
     before, since, passages = traffic(bad_share=0.0, rest_mean=0.7, others=0.2)
     found = explain("faithfulness", before, since, passages=passages)
     assert found.cause == "generation"
-    assert "no document that the drop is confined to" in found.evidence
+    assert "no source that the drop is confined to" in found.evidence
     assert found.strength > explain("faithfulness", before, since).strength
 
 
@@ -80,7 +80,7 @@ def test_a_document_that_may_be_the_cause_keeps_the_generation_from_being_named(
     before, since, passages = traffic(bad_mean=0.55, rest_mean=0.8, contradicted=0.4)
     found = explain("faithfulness", before, since, passages=passages)
     assert found.cause == "unknown"
-    assert "or the document bad" in found.detail
+    assert "or the source bad" in found.detail
 
 
 @pytest.mark.parametrize("flag", [None, False])

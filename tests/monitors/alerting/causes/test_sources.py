@@ -52,7 +52,7 @@ def found(**about):
 @pytest.mark.parametrize("size", [50, 300, 2000])
 def test_a_source_in_use_that_became_bad_is_named_among_any_number_of_sources(size):
     why = found(size=size)
-    assert (why.cause, why.source, why.slice) == ("retrieval", "bad", "document=bad")
+    assert (why.cause, why.source, why.slice) == ("retrieval", "bad", "source=bad")
     assert why.detail.startswith("Source bad, since 14:05 UTC, in ")
     assert "of the bad answers and" in why.detail
     assert 0.8 <= why.strength <= 0.9
@@ -72,7 +72,7 @@ def test_contradictions_make_the_evidence_stronger():
 def test_a_new_source_without_contradictions_may_come_with_new_questions():
     why = found(used_before=False)
     assert (why.cause, why.source, why.slice, why.strength) == ("unknown", "bad", "", None)
-    assert "the document, or the questions that it comes with" in why.detail
+    assert "the source, or the questions that it comes with" in why.detail
     assert found(used_before=False, flagged=True).cause == "retrieval"
 
 
@@ -80,7 +80,7 @@ def test_a_new_source_is_named_where_the_passages_became_less_relevant():
     why = found(used_before=False, relevance=0.6, share=0.3)
     assert (why.cause, why.source) == ("retrieval", "bad")
     assert why.detail.startswith("Source bad, since 14:0")
-    assert "low scores with the document bad" in why.evidence
+    assert "low scores with the source bad" in why.evidence
 
 
 def test_a_drop_of_all_answers_names_no_source():

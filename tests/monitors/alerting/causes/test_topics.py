@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitors.alerting.causes.topics import UNLIKE, topics
+from monitors.alerting.causes.topics import NAMELESS, UNLIKE, narrow_and_broad_topics, topics
 
 ABOUT = {
     "travel": ["hotel", "flight", "booking", "passport", "airport", "luggage", "visa", "ticket"],
@@ -131,3 +131,57 @@ def test_many_long_questions_are_learnt_from_in_part():
     found = topics(before, {}, k=3)
     assert len(found) == len(before)
     assert purity(found) > 0.9
+
+
+SHOP = {
+    "returns": {
+        "words": ["return", "refund", "exchange", "parcel", "receipt", "credit", "damaged"],
+        "frames": [
+            "How do I {} an item with a {}?",
+            "Can I get a {} after the {} arrived?",
+            "Is {} possible without {}?",
+        ],
+    },
+    "warranty": {
+        "words": ["warranty", "repair", "guarantee", "defect", "battery", "screen", "technician"],
+        "frames": ["How long is the {} on the {}?", "Does the {} cover a {}?", "Who pays the {} for a broken {}?"],
+    },
+    "stores": {
+        "words": ["store", "opening", "parking", "sunday", "pickup", "branch", "hours"],
+        "frames": ["Is the {} open with {}?", "Where is the {} near {}?", "Which {} has {}?"],
+    },
+}
+FILLING = ["customer", "yesterday", "problem", "urgent", "order", "december", "colleague", "support", "website"]
+
+
+def shopping(subjects, n, *, filling=2, seed=0):
+    rng = np.random.default_rng(seed)
+    found = {}
+    for index in range(n):
+        name = subjects[index % len(subjects)]
+        question = rng.choice(SHOP[name]["frames"]).format(*rng.choice(SHOP[name]["words"], 2, replace=False))
+        found[f"{name}-{index:04d}"] = " ".join([question, *rng.choice(FILLING, rng.integers(filling + 1))])
+    return found
+
+
+@pytest.mark.parametrize("filling", [0, 2])
+@pytest.mark.parametrize("n", [150, 900])
+def test_questions_about_three_subjects_have_three_broad_topics(n, filling):
+    questions = shopping(list(SHOP), n, filling=filling)
+    narrow, broad = narrow_and_broad_topics(questions, k=11)
+    counts = Counter(broad.values())
+    del counts[UNLIKE]
+    assert len(counts) == 3
+    assert min(counts.values()) > 0.25 * n
+    assert purity({one: label for one, label in broad.items() if label != UNLIKE}) > 0.95
+    assert 8 <= len({*narrow.values()} - {UNLIKE}) <= 11
+
+
+def test_the_only_subject_is_one_broad_topic_without_a_name():
+    _, broad = narrow_and_broad_topics(shopping(["warranty"], 150), k=11)
+    assert set(broad.values()) <= {NAMELESS, UNLIKE}
+
+
+def test_narrow_topics_are_the_same_as_those_of_alerts():
+    questions = asked(ABOUT, 300)
+    assert narrow_and_broad_topics(questions, k=8)[0] == topics(questions, {}, k=8)
