@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from monitors.analysis import source_reading
 from monitors.records import Context, Evaluation, Sample, Score
 from tests.support.pages import EVIL, world
 
@@ -132,3 +133,34 @@ def test_a_sample_is_named_as_in_the_report(tmp_path):
 
     hashed, named = run(tmp_path, scenario)
     assert (hashed[:5], named) == ("text:", "a")
+
+
+def test_an_unknown_metric_is_named_on_both_pages(tmp_path):
+    async def scenario(w):
+        await fill(w, n=12)
+        return [await w.page(f"/{name}?app=shop&metric=bogus", status=400) for name in ("sources", "topics")]
+
+    for page in run(tmp_path, scenario):
+        assert "This selection is not valid. metric: unknown metric 'bogus'; known: " in page.words
+
+
+def test_the_pages_say_what_is_left_to_read_and_when_a_period_has_too_much(tmp_path, monkeypatch):
+    async def scenario(w):
+        await fill(w, n=24)
+        monkeypatch.setattr(source_reading, "IN_A_ROW", 10)
+        monkeypatch.setattr("dashboards.web.views.sources.BUDGET_S", 0.0)
+        left = await w.page("/sources?app=shop")
+        monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 12)
+        return left, await w.page("/topics?app=shop&since=23h")
+
+    left, full = run(tmp_path, scenario)
+    assert "Based on 10 exchanges of this period, not all of them. Reload to read 14 more, or choose" in left.words
+    assert "Based on 12 exchanges of this period, not all of them. That is as many as are read at once" in full.words
+
+
+def test_charts_say_in_words_when_a_source_was_used(tmp_path):
+    async def scenario(w):
+        await fill(w, n=24)
+        return await w.page("/sources?app=shop&source=old.md")
+
+    assert "0.20; 4 uses, all in the latest twelfth." in run(tmp_path, scenario).text
