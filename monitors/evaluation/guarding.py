@@ -44,10 +44,16 @@ def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
     return build_stack(logged, limits, observer=guard.observer, on_change=on_change)
 
 
-def limits_of(settings: config.Judge, *, concurrency: int, max_retries: int) -> StackSettings:
-    """Return the limits of an endpoint; its circuit is that of the judge."""
+def limits_of(
+    settings: config.Judge, *, concurrency: int, max_retries: int, count_requests: bool = False
+) -> StackSettings:
+    """Return the limits of an endpoint; its circuit has the settings of the judge's."""
     return StackSettings(
-        concurrency=concurrency, max_retries=max_retries, blind_after=settings.blind_after, blind_s=settings.blind_s
+        concurrency=concurrency,
+        max_retries=max_retries,
+        blind_after=settings.blind_after,
+        blind_s=settings.blind_s,
+        count_requests=count_requests,
     )
 
 

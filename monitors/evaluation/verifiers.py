@@ -115,7 +115,12 @@ class _Opening:
         )
 
     def _guarded(self, endpoint: Judge) -> Judge:
-        limits = limits_of(self.settings, concurrency=self.table.concurrency, max_retries=self.table.max_retries)
+        limits = limits_of(
+            self.settings,
+            concurrency=self.table.concurrency,
+            max_retries=self.table.max_retries,
+            count_requests=True,  # all traffic waits for it: an outage must be noticed within one timeout
+        )
         origin = self.table.path or origin_of(self.table.base_url or "")
         guard = Guard(origin=origin, table=TABLE, instruments=self.instruments, observer=self._observer())
         return guarded(endpoint, limits, guard).judge
