@@ -49,14 +49,15 @@ class _Opening:
 
     def verifier(self) -> Verifier:
         kind, api, most = self.table.kind, self.table.spoken, self.table.document_chars
+        ask_again = self.table.max_retries > 0
         if kind == "onnx":
             return self._local(most)
         if kind == "minicheck":
-            return PairVerifier(MiniCheck(self._cached(self._guarded(self._chat()))), most=most)
+            return PairVerifier(MiniCheck(self._cached(self._guarded(self._chat())), ask_again=ask_again), most=most)
         if kind == "classify":
             return PairVerifier(self._classifier(), most=most)
         if api == "chat":
-            return GenerativeDetector(self._cached(self._guarded(self._chat())), most=most)
+            return GenerativeDetector(self._cached(self._guarded(self._chat())), most=most, ask_again=ask_again)
         protocol = SpansApi() if api == "spans" else TokensApi()
         judge = self._cached(self._guarded(self._http(protocol)))
         return DetectorApi(judge, version=protocol.version, most=most)

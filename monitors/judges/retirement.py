@@ -87,7 +87,7 @@ def announced(entry: Mapping[str, Any]) -> Retirement:
     >>> announced({"id": "m", "shutdown_date": None}).found
     'none'
     """
-    unreadable = []
+    unreadable: list[str] = []
     for name in FIELDS:
         given = entry.get(name)
         if given is None or given is False or given == "":

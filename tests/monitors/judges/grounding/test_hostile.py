@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import math
 import threading
 import time
 
@@ -125,12 +126,51 @@ def test_a_probability_that_is_no_number_is_no_score(token):
 
 def test_log_probabilities_that_are_missing_once_do_not_switch_minicheck_off():
     with VerifierServer() as good:
-        replies = [Reply(content="Yes"), Reply(content="Yes"), good.answer]
+        replies = [Reply(content="Yes"), good.answer]
         with LLMServer(*replies, api_path="") as server:
             opened = Opened(table("minicheck", server.url))
             first, second = run(opened, sample(TRUE, id="1"), sample(FALSE, id="2"), at_once=False)
     assert first.outcome.error == "unreadable"
     assert second.outcome.value < 0.1
+
+
+@pytest.mark.parametrize(("max_retries", "asked"), [(0, 1), (1, 2)])
+@pytest.mark.parametrize(("name", "reply"), [("minicheck", "Maybe"), ("lettucedetect chat", "none")])
+def test_an_unreadable_reply_is_asked_for_again_only_with_retries(name, reply, max_retries, asked):
+    logprobs = {"content": [{"token": reply, "logprob": -0.1, "top_logprobs": []}]}
+    choice = {"message": {"content": reply}, "finish_reason": "stop", "logprobs": logprobs}
+    with LLMServer(Reply(body=json.dumps({"choices": [choice]}).encode()), api_path="") as server:
+        (found,) = run(Opened(table(name, server.url, max_retries=max_retries)), sample(TRUE))
+        assert len(server.requests) == asked
+    assert found.outcome.error == "unreadable"
+    assert found.outcome.detail in ("expected Yes or No, got 'Maybe'", "the reply contains no JSON object")
+
+
+def test_minicheck_refuses_a_positive_log_probability():
+    logprobs = {"content": [{"token": "Yes", "logprob": 4, "top_logprobs": []}]}
+    choice = {"message": {"content": "Yes"}, "finish_reason": "stop", "logprobs": logprobs}
+    with LLMServer(Reply(body=json.dumps({"choices": [choice]}).encode()), api_path="") as server:
+        (found,) = run(Opened(table("minicheck", server.url)), sample(TRUE))
+    assert (found.outcome.error, found.outcome.detail) == ("unreadable", "log-probability 4 of 'Yes' is positive")
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_minicheck_asks_for_few_tokens_and_takes_a_reply_that_was_cut(refuses):
+    def answer(request: Request) -> Reply:
+        if refuses and "max_tokens" in request.body:
+            body = {"error": {"message": "Unsupported parameter: 'max_tokens'", "param": "max_tokens"}}
+            return Reply(status=400, body=json.dumps(body).encode())
+        logprobs = {
+            "content": [{"token": "Yes", "logprob": -0.1, "top_logprobs": []}, {"token": ", for", "logprob": 0}]
+        }
+        choice = {"message": {"content": "Yes, for"}, "finish_reason": "length", "logprobs": logprobs}
+        return Reply(body=json.dumps({"choices": [choice]}).encode())
+
+    with LLMServer(answer, api_path="") as server:
+        (found,) = run(Opened(table("minicheck", server.url)), sample(TRUE))
+        bounds = [request.body.get("max_tokens") for request in server.requests]
+    assert found.outcome.value == pytest.approx(math.exp(-0.1))
+    assert bounds == ([4, None] if refuses else [4])
 
 
 def test_a_server_without_log_probabilities_is_named():
