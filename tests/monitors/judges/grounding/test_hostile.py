@@ -292,3 +292,35 @@ def test_a_caller_that_gives_up_does_not_stop_the_batch_of_the_others():
                 return score
 
             assert isinstance(asyncio.run(main()), Score)
+
+
+def row(*labels):
+    return Reply(body=json.dumps([[{"label": one, "score": 0.5} for one in labels]]).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "advice"),
+    [
+        ("classify predict", row("A", "B"), "set judge.grounding.label to the label that means supported"),
+        ("classify predict", Reply(body=b"[]"), "the reply is not one of /predict; check judge.grounding.api"),
+        ("classify predict", Reply(body=b'[[{"label": "1", "score": NaN}]]'), "the reply is not one of /predict"),
+        ("classify predict", refused(404, "gone"), "judge.grounding.base_url ends before /predict"),
+        (
+            "classify predict",
+            refused(413, "batch size 2 > maximum allowed batch size 1"),
+            "lower judge.grounding.batch_size",
+        ),
+        ("classify classify", refused(404, "gone"), "judge.grounding.base_url ends before /classify"),
+        ("lettucedetect spans", refused(404, "gone"), "judge.grounding.base_url ends before /v1/lettucedetect/spans"),
+        ("minicheck", refused(404, "gone"), "judge.grounding.base_url ends before /chat/completions"),
+        ("minicheck", Reply(content="Yes"), "the model does not answer Yes or No with log-probabilities"),
+        ("lettucedetect chat", Reply(content="none"), "the model does not return the requested JSON"),
+    ],
+)
+def test_the_log_says_what_to_do_about_a_verifier_that_fails(caplog, name, reply, advice):
+    with LLMServer(reply, api_path="") as server:
+        opened = Opened(table(name, server.url))
+        run(opened, sample(TRUE))
+    (line,) = [one.message for one in caplog.records if " failed (" in one.message]
+    assert line.startswith(f"verifier {opened.verifier.model} at {server.url} failed (")
+    assert advice in line
