@@ -33,7 +33,7 @@ from monitors.evaluation.transcripts import TranscriptMaker
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
-from monitors.judges.anchors import Agreement, AnchorWatch, Drift, Scorer
+from monitors.judges.anchors import AnchorWatch, Scorer
 from monitors.judges.budget import BudgetSync
 from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue
@@ -287,29 +287,13 @@ class Scheduler:
         if judging is None or not judging.anchors:
             return None
         metrics = {one.metric.name: one.metric for one in self._catalogue.enabled}
-        model = self._config.judge.next_model or ""
-
-        def show(drift: Drift) -> None:
-            self._instruments.drifted(drift.metric, drift.disagreement, drift.low, drift.shift)
-            judging.drifts[drift.metric] = drift
-            if drift.drifted():
-                _log.warning("the judge disagrees with %.0f %% of the anchors of %s", 100 * drift.low, drift.metric)
-
-        def show_next(found: Agreement) -> None:
-            self._instruments.agreed_with_next(model, found.metric, found)
-            bounds = 100 * found.low, 100 * found.high
-            _log.info(
-                "judge.next_model %s agrees with %s on %.0f %% of %d anchors of %s (95 %%: %.0f to %.0f); shift %+.2f",
-                *(model, self._config.judge.model, 100 * found.ratio, found.n, found.metric, *bounds, found.shift),
-            )
-
         watch = AnchorWatch(
             judging.anchors,
             scorer_of(metrics),
             every_s=self._config.judge.anchors_every_s,
-            on_drift=show,
+            on_drift=judging.show_drift,
             score_next=scorer_of(judging.next_metrics) if judging.next_metrics else None,
-            on_agreement=show_next,
+            on_agreement=judging.show_agreement,
         )
         judging.wake_anchors.append(watch.wake)
         return watch

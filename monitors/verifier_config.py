@@ -80,11 +80,13 @@ def problems_of(table: GroundingVerifier) -> list[str]:
     elif table.template is None and table.spoken == "classify":
         found.append('template: needed for api = "classify", with {document} and {claim}')
     elif table.template is not None and (table.template.count("{document}"), table.template.count("{claim}")) != (1, 1):
-        found.append("template: holds {document} and {claim} once each")
+        found.append("template: must contain {document} and {claim} exactly once")
     if table.label is not None and table.kind not in ("classify", "onnx"):
         found.append("label: only classifiers have labels")
     elif table.label is not None and table.spoken == "classify" and not table.label.isdecimal():
-        found.append('label: the index of the class, such as "1": vLLM names only the likeliest class')
+        found.append('label: must be a class index such as "1" with api = "classify"')
+    if table.threads != 1 and table.kind != "onnx":
+        found.append('threads: only for kind = "onnx"')
     return [f"judge.grounding.{one}" for one in found]
 
 
@@ -92,14 +94,15 @@ def _problems_of_api(table: GroundingVerifier) -> list[str]:
     able = APIS[table.kind]
     if table.api is None or table.api in able:
         return []
-    known = ", ".join(f'"{one}"' for one in able)
-    return [f'api: kind = "{table.kind}" speaks {known}' if able else f'api: kind = "{table.kind}" has none']
+    *others, last = (f'"{one}"' for one in able) if able else ("",)
+    known = f"{', '.join(others)} or {last}" if others else last
+    return [f'api: {f"must be {known}" if able else "not allowed"} for kind = "{table.kind}"']
 
 
 def _problems_of_address(table: GroundingVerifier) -> list[str]:
     if table.kind == "onnx":
         found = [] if table.path else ['path: needed for kind = "onnx": the directory of the model']
-        return [*found, *(["base_url: a model on this machine has none"] if table.base_url else [])]
+        return [*found, *(['base_url: not allowed with kind = "onnx"'] if table.base_url else [])]
     found = ['path: only for kind = "onnx"'] if table.path else []
     if not table.base_url:
         return [*found, f'base_url: needed for kind = "{table.kind}"']

@@ -23,13 +23,15 @@ MEBIBYTE = 1024 * 1024
 class Guard:
     """What the log names, and where the calls of an endpoint are counted.
 
-    `origin` is its address without secrets (see `origin_of`), `table` its table in the configuration.
+    `origin` is its address without secrets (see `origin_of`), `table` its table in the configuration, `path` that of
+    its API after the base URL, "" for a model on this machine.
     """
 
     origin: str
     table: str
     instruments: Instruments
     observer: Billing
+    path: str = "/chat/completions"
 
 
 def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
@@ -40,14 +42,20 @@ def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
     def on_change(state: BreakerState) -> None:
         blind.set(state.open)
 
-    logged = FailureLog(endpoint, origin=guard.origin, table=guard.table)
+    logged = FailureLog(endpoint, origin=guard.origin, table=guard.table, path=guard.path)
     return build_stack(logged, limits, observer=guard.observer, on_change=on_change)
 
 
-def limits_of(settings: config.Judge, *, concurrency: int, max_retries: int) -> StackSettings:
-    """Return the limits of an endpoint; its circuit is that of the judge."""
+def limits_of(
+    settings: config.Judge, *, concurrency: int, max_retries: int, count_requests: bool = False
+) -> StackSettings:
+    """Return the limits of an endpoint; its circuit has the settings of the judge's."""
     return StackSettings(
-        concurrency=concurrency, max_retries=max_retries, blind_after=settings.blind_after, blind_s=settings.blind_s
+        concurrency=concurrency,
+        max_retries=max_retries,
+        blind_after=settings.blind_after,
+        blind_s=settings.blind_s,
+        count_requests=count_requests,
     )
 
 

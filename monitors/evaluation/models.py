@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from monitors.evaluation.evaluator import BudgetFactor
 from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
-from monitors.judges.anchors import Anchor, Drift
+from monitors.judges.anchors import Agreement, Anchor, Drift
 from monitors.judges.budget import BudgetPacer
 from monitors.judges.cost import Bill, Billing, Prices
 from monitors.judges.exact_match import ExactMatch
@@ -36,6 +37,8 @@ from monitors.runtime.settings import ConfigError, Problems
 LOW_SCORE = 0.5
 AUDIT_RATE = 0.05
 """Share of the verifier's accepted answers that the judge is asked about too, where `[judge.small]` sets none."""
+
+_log = logging.getLogger("gaugeway.judge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,31 @@ class JudgeSetup:
         self.superseded.update(self.drifts if self.wake_anchors else {})
         for wake in self.wake_anchors:
             wake()
+
+    def show_drift(self, drift: Drift) -> None:
+        """Keep the anchors' result for a metric, and show it."""
+        self.instruments.drifted(drift)
+        self.drifts[drift.metric] = drift
+        if not drift.n:
+            _log.warning("none of the %d anchors of %s could be scored", drift.failed, drift.metric)
+        elif drift.drifted():
+            _log.warning("the judge disagrees with %.0f %% of the anchors of %s", 100 * drift.low, drift.metric)
+
+    def show_agreement(self, found: Agreement) -> None:
+        """Show how the next judge agrees with the present one on the anchors of a metric."""
+        now, following = self.judge.model, self.next_judge.model if self.next_judge else ""
+        self.instruments.agreed_with_next(following, found.metric, found)
+        if not found.n:
+            _log.warning(
+                "judge.next_model %s: none of the %d anchors of %s could be scored by both it and %s",
+                *(following, found.failed, found.metric, now),
+            )
+            return
+        bounds = 100 * found.low, 100 * found.high
+        _log.info(
+            "judge.next_model %s agrees with %s on %.0f %% of %d anchors of %s (95 %%: %.0f to %.0f); shift %+.2f",
+            *(following, now, 100 * found.ratio, found.n, found.metric, *bounds, found.shift),
+        )
 
     def evidence(self, metric: str) -> JudgeEvidence | None:
         """Return the anchors' result for the judge of `metric`; None when there is none."""
@@ -118,6 +146,9 @@ def open_judge(
     the budget is ignored: for data sets, where every row is judged. Raises ConfigError.
     """
     if settings.base_url is None and settings.model is None:
+        idle = {"next_model": settings.next_model, "anchors": settings.anchors}
+        if unused := [f"judge.{key}: needs judge.base_url and judge.model" for key, value in idle.items() if value]:
+            raise ConfigError(unused)
         return None
     problems = Problems()
     if not settings.base_url or not settings.model:
@@ -129,7 +160,7 @@ def open_judge(
     if settings.next_model is not None and settings.anchors is None:
         problems.extend(["judge.next_model: needs judge.anchors, by which the two models are compared"])
     if settings.next_model is not None and settings.next_model == settings.model:
-        problems.extend(["judge.next_model: is judge.model already"])
+        problems.extend(["judge.next_model: must differ from judge.model"])
     problems.raise_any()
     pacer = None
     if paced and settings.budget_usd_per_day is not None:
@@ -202,6 +233,8 @@ def _anchors(path: str | None) -> tuple[Anchor, ...]:
         return ()
     try:
         return anchors.read(Path(path).read_text("utf-8").splitlines())
+    except FileNotFoundError:
+        raise ConfigError([f"judge.anchors: file not found: {path}"]) from None
     except (OSError, ValueError) as error:
         raise ConfigError([f"judge.anchors: {error}"]) from error
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from monitors import config
@@ -16,15 +16,20 @@ from monitors.judges.retirement import Retirement, read
 
 _log = logging.getLogger("gaugeway.judge")
 DAY_S = 86_400.0
-AHEAD_S = 30 * DAY_S
-"""How long before its end a model is warned of; also in the alert rule GaugewayJudgeRetiring."""
+AHEAD_DAYS = 30
+"""Calendar days (UTC) before its end from which a model is warned of; also in the alert rule GaugewayJudgeRetiring."""
+_ADVICE = {
+    "judge.next_model": "name another successor",
+    "judge.small.model": 'name another model there, and compare it in gaugeway_judge_agreement{tier="small"}',
+    "judge.grounding.model": "name another model there; its scores have another scale, and baselines are learned again",
+}
 RETRY_S = 3_600.0
 """Pause after a round in which an endpoint did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One model of the configuration; `key` is its key there."""
+    """One model of the configuration; `key` is its key there, such as "judge.model"."""
 
     key: str
     base_url: str
@@ -36,14 +41,17 @@ def endpoints_of(judge: config.Judge) -> list[Endpoint]:
     """Return the models whose endpoints may list them: not Azure's deployments, and no servers of classifiers."""
     found = []
     if judge.base_url and judge.model and judge.api_version is None:
-        found.append(Endpoint(key="judge", base_url=judge.base_url, api_key=judge.api_key, model=judge.model))
+        found.append(Endpoint(key="judge.model", base_url=judge.base_url, api_key=judge.api_key, model=judge.model))
+        if judge.next_model is not None:
+            found.append(replace(found[0], key="judge.next_model", model=judge.next_model))
     if (small := judge.small) is not None and small.api_version is None:
-        found.append(Endpoint(key="judge.small", base_url=small.base_url, api_key=small.api_key, model=small.model))
+        key = "judge.small.model"
+        found.append(Endpoint(key=key, base_url=small.base_url, api_key=small.api_key, model=small.model))
     grounding = judge.grounding
     if grounding is not None and grounding.spoken == "chat" and grounding.base_url and grounding.model:
         found.append(
             Endpoint(
-                key="judge.grounding",
+                key="judge.grounding.model",
                 base_url=grounding.base_url,
                 api_key=grounding.api_key,
                 model=grounding.model,
@@ -72,6 +80,7 @@ class RetirementWatch:
         self._next_model = next_model
         self._clock = clock
         self._sleep = sleep
+        self._told: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
         """Read now and then daily, until cancelled."""
@@ -88,16 +97,32 @@ class RetirementWatch:
         if found.at is not None:
             gauge.labels(one.model).set(found.at)
             self._warn(one, found.at)
-        elif found.found != "failed":
+        elif found.found not in ("failed", "unreadable"):
             with contextlib.suppress(KeyError):
                 gauge.remove(one.model)
+        for name in found.unreadable:
+            if (one.key, name) not in self._told:
+                _log.warning(
+                    "%s: the %s of %s in its endpoint's list of models cannot be read as a date",
+                    one.key,
+                    name,
+                    one.model,
+                )
+                self._told.add((one.key, name))
         return found
 
     def _warn(self, one: Endpoint, at: float) -> None:
-        left_s = at - self._clock()
-        if left_s > AHEAD_S:
+        day, today = (datetime.fromtimestamp(one_s, UTC).date() for one_s in (at, self._clock()))
+        left = (day - today).days
+        if left > AHEAD_DAYS:
             return
-        day = datetime.fromtimestamp(at, UTC).date().isoformat()
-        when = f"in {left_s / DAY_S:.0f} days, on {day}" if left_s > 0 else f"since {day}"
-        do = "name its successor in judge.next_model" if self._next_model is None else "see whether the anchors agree"
-        _log.warning("%s.model: its endpoint shuts down %s %s: %s", one.key, one.model, when, do)
+        when = f"shuts down {one.model} in {left} day{'' if left == 1 else 's'}, on {day}"
+        if left <= 0:
+            when = f"shuts down {one.model} today, {day}" if left == 0 else f"shut down {one.model} on {day}"
+        _log.warning("%s: its endpoint %s: %s", one.key, when, self._advice(one.key))
+
+    def _advice(self, key: str) -> str:
+        if key == "judge.model":
+            named = self._next_model is not None
+            return "see whether the anchors agree" if named else "name its successor in judge.next_model"
+        return _ADVICE[key]

@@ -49,16 +49,17 @@ class _Opening:
 
     def verifier(self) -> Verifier:
         kind, api, most = self.table.kind, self.table.spoken, self.table.document_chars
+        ask_again = self.table.max_retries > 0
         if kind == "onnx":
             return self._local(most)
         if kind == "minicheck":
-            return PairVerifier(MiniCheck(self._cached(self._guarded(self._chat()))), most=most)
+            return PairVerifier(MiniCheck(self._cached(self._guarded(self._chat())), ask_again=ask_again), most=most)
         if kind == "classify":
             return PairVerifier(self._classifier(), most=most)
         if api == "chat":
-            return GenerativeDetector(self._cached(self._guarded(self._chat())), most=most)
+            return GenerativeDetector(self._cached(self._guarded(self._chat())), most=most, ask_again=ask_again)
         protocol = SpansApi() if api == "spans" else TokensApi()
-        judge = self._cached(self._guarded(self._http(protocol)))
+        judge = self._cached(self._guarded(self._http(protocol), protocol.path))
         return DetectorApi(judge, version=protocol.version, most=most)
 
     def _classifier(self) -> JudgedPairs:
@@ -69,7 +70,10 @@ class _Opening:
             else Classify(table.model or "", table.template or "", table.label)
         )
         batched = BatchedPairs(
-            self._guarded(self._http(protocol)), protocol, size=table.batch_size, wait_s=table.batch_wait_s
+            self._guarded(self._http(protocol), protocol.path),
+            protocol,
+            size=table.batch_size,
+            wait_s=table.batch_wait_s,
         )
         return JudgedPairs(self._cached(batched), protocol.version)
 
@@ -85,7 +89,7 @@ class _Opening:
             price=self._price(),
             observer=self._observer(),
         )
-        judge = self._guarded(model)
+        judge = self._guarded(model, "")
         if model.of_tokens:
             return DetectorApi(self._cached(judge), version=model.version, most=most)
         batched = BatchedPairs(judge, LocalPairs(model.version), size=table.batch_size, wait_s=table.batch_wait_s)
@@ -114,10 +118,15 @@ class _Opening:
             observer=self._observer(),
         )
 
-    def _guarded(self, endpoint: Judge) -> Judge:
-        limits = limits_of(self.settings, concurrency=self.table.concurrency, max_retries=self.table.max_retries)
+    def _guarded(self, endpoint: Judge, path: str = "/chat/completions") -> Judge:
+        limits = limits_of(
+            self.settings,
+            concurrency=self.table.concurrency,
+            max_retries=self.table.max_retries,
+            count_requests=True,  # all traffic waits for it: an outage must be noticed within one timeout
+        )
         origin = self.table.path or origin_of(self.table.base_url or "")
-        guard = Guard(origin=origin, table=TABLE, instruments=self.instruments, observer=self._observer())
+        guard = Guard(origin=origin, table=TABLE, instruments=self.instruments, observer=self._observer(), path=path)
         return guarded(endpoint, limits, guard).judge
 
     def _cached(self, judge: Judge) -> Judge:

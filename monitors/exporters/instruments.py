@@ -14,7 +14,7 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.judges import Observer
-from monitors.judges.anchors import Agreement
+from monitors.judges.anchors import Agreement, Drift
 from monitors.runtime.label_cap import OVERFLOW, LabelCap
 from monitors.signals import SIGNALS
 
@@ -240,11 +240,11 @@ class Instruments(Observer):
         """Record a tier's agreement with the last tier, in [0, 1]."""
         self._judge_agreement.labels(tier, str(sure).lower()).observe(agreement)
 
-    def drifted(self, metric: str, ratio: float, low: float, shift: float) -> None:
-        """Set the gauges of the judge's drift on the anchors."""
-        self.judge_drift_ratio.labels(metric).set(ratio)
-        self.judge_drift_low.labels(metric).set(low)
-        self.judge_drift_shift.labels(metric).set(shift)
+    def drifted(self, drift: Drift) -> None:
+        """Set the gauges of the judge's drift on the anchors of a metric; remove them when no anchor has a score."""
+        gauges = self.judge_drift_ratio, self.judge_drift_low, self.judge_drift_shift
+        numbers = (drift.disagreement, drift.low, drift.shift) if drift.n else (None,) * len(gauges)
+        _set(gauges, (drift.metric,), numbers)
 
     def charged(self, app: str, metric: str, input_tokens: int, output_tokens: int, usd: float) -> None:
         """Count the cost of one answer for its app and metric; `_other` when there are none."""

@@ -17,7 +17,8 @@ T = TypeVar("T")
 class Prompt:
     """A prompt for the judge: `task` names its template (see monitors/prompts), `version` is the template's hash.
 
-    A `frozen` prompt is the one that a model was trained on: nothing is added to its wording.
+    A `frozen` prompt is the one that a model was trained on: nothing is added to its wording. The first `max_tokens` of
+    the reply hold the answer; None: all of it. With `ask_again` an answer that cannot be read is asked for once more.
     """
 
     task: str
@@ -25,6 +26,8 @@ class Prompt:
     system: str
     user: str
     frozen: bool = False
+    max_tokens: int | None = None
+    ask_again: bool = True
 
 
 class JudgeError(Exception):

@@ -11,6 +11,8 @@ from typing import Any
 
 from monitors.judges.openai_client import Token
 
+_SLACK = 1e-3
+"""By how much a log-probability may exceed 0, from rounding."""
 _QUOTES = " \t\r\n\"'`*"
 _VALUE = re.compile(r':\s*(?:"([^"\\]*)"|(true|false)\b)')
 
@@ -42,7 +44,7 @@ def weights(tokens: Sequence[Token], choices: Sequence[str]) -> dict[str, float]
 
     They are the model's own and sum to at most 1: the rest belongs to alternatives that the endpoint left out. For a
     choice of several tokens only the first counts, and its probability goes to the choice that was given. None when the
-    tokens state no choice or have no usable probabilities.
+    tokens state no choice or have no usable probabilities. Raises ValueError for a probability of more than 1.
     """
     found = choice_in("".join(one.token for one in tokens), choices)
     if found is None:
@@ -56,6 +58,8 @@ def weights(tokens: Sequence[Token], choices: Sequence[str]) -> dict[str, float]
         text = token.strip(_QUOTES)
         if token == tokens[place].token and text not in shares:
             text = given
+        if logprob is not None and logprob > _SLACK:
+            raise ValueError(f"log-probability {logprob:g} of {token[:20]!r} is positive")
         if (chance := _probability(logprob)) is not None:
             shares[text] = shares.get(text, 0.0) + chance
     return shares if any(shares[choice] for choice in choices) else None
@@ -90,7 +94,7 @@ def _ends(tokens: Sequence[Token]) -> list[int]:
 
 
 def _probability(logprob: float | None) -> float | None:
-    if logprob is None or math.isnan(logprob):
+    if logprob is None or math.isnan(logprob) or logprob > _SLACK:
         return None
     return math.exp(min(0.0, logprob))
 

@@ -45,6 +45,7 @@ class _Options:
     temperature: float | None
     format: str = _FORMATS[0]
     alternatives: int = _ALTERNATIVES[0]
+    max_tokens: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,8 @@ class OpenAIJudge(Judge):
 
     `timeout_s` bounds a whole `ask` from the moment it has one of the `concurrency` slots, including retries (the SDK's
     own, at most `max_retries` a request, honouring Retry-After) and the second request after an unreadable answer. For
-    a server that rejects a JSON schema, JSON mode is used, then plain text; the temperature is left out, and 20
-    alternatives of a token are reduced to 5, then none, where the server rejects them. Options that worked are
+    a server that rejects a JSON schema, JSON mode is used, then plain text; temperature and max_tokens are left out,
+    and 20 alternatives of a token are reduced to 5, then none, where the server rejects them. Options that worked are
     remembered until the server rejects them. With `api_version` the endpoint is Azure's and `model` the deployment.
     Belongs to one event loop.
     """
@@ -142,7 +143,7 @@ class OpenAIJudge(Judge):
             completion = await self._complete(_Request(prompt=prompt, schema=schema, again=again, logprobs=logprobs))
             return reading.read(_text(completion), answer_type), completion.tokens() if logprobs else []
 
-        return await self._twice(attempt)
+        return await self._twice(attempt, prompt)
 
     async def _ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
         system = f"{prompt.system}\n\nAnswer with one of these and nothing else: {', '.join(choices)}"
@@ -150,22 +151,26 @@ class OpenAIJudge(Judge):
 
         async def attempt(*, again: bool) -> Mapping[str, float] | None:
             completion = await self._complete(_Request(prompt=plain, schema=None, again=again, logprobs=True))
-            text, tokens = _text(completion), completion.tokens()
+            text, tokens = _text(completion, cut=prompt.max_tokens is not None), completion.tokens()
             if not any(one.logprob is not None for one in tokens):
                 if prompt.frozen:  # the answer is worthless without; one bad reply must not switch them off for good
                     raise reading.UnreadableError("wrong_shape", "the reply holds no log-probabilities")
                 self._options = replace(self._options, alternatives=0)
                 return None
-            if (found := likelihood.weights(tokens, choices)) is None:
-                raise reading.UnreadableError("wrong_shape", f"none of {', '.join(choices)} but {text[:80]!r}")
+            try:
+                found = likelihood.weights(tokens, choices)
+            except ValueError as error:
+                raise reading.UnreadableError("wrong_shape", str(error)) from None
+            if found is None:
+                raise reading.UnreadableError("wrong_shape", f"expected {_either(choices)}, got {text[:80]!r}")
             return found
 
-        return await self._twice(attempt)
+        return await self._twice(attempt, prompt)
 
-    async def _twice(self, attempt: Callable[..., Awaitable[T]]) -> T:
-        """Make a second attempt when the first answer cannot be read."""
+    async def _twice(self, attempt: Callable[..., Awaitable[T]], prompt: Prompt) -> T:
+        """Make a second attempt when the first answer cannot be read, if the prompt may be asked again."""
         problem = ""
-        for asked in range(_ATTEMPTS):
+        for asked in range(_ATTEMPTS if prompt.ask_again else 1):
             try:
                 return await attempt(again=asked > 0)
             except reading.UnreadableError as error:
@@ -192,7 +197,7 @@ class OpenAIJudge(Judge):
                     options=self._request_options,
                 )
             except (openai.OpenAIError, ReplyError) as error:
-                other = _other_options(options, error, tried, logprobs=request.logprobs)
+                other = _other_options(options, error, tried, request)
                 if other is None:
                     # The causes below hold the request, and so the key: they stay out of every traceback.
                     raise sdk.judge_error(error, self._api_key) from None
@@ -205,7 +210,7 @@ class OpenAIJudge(Judge):
                 completion = sdk.read_completion(reply.content)
             except ValueError as error:
                 self._count(time.perf_counter() - started, None)
-                raise reading.UnreadableError("no_completion", f"the reply is no chat completion: {error}") from None
+                raise reading.UnreadableError("no_completion", f"the reply is not a chat completion: {error}") from None
             self._count(time.perf_counter() - started, completion.usage)
             return completion
 
@@ -219,6 +224,8 @@ class OpenAIJudge(Judge):
         }
         if options.temperature is not None:
             body["temperature"] = options.temperature
+        if prompt.max_tokens is not None and options.max_tokens:
+            body["max_tokens"] = prompt.max_tokens
         if request.logprobs and options.alternatives:
             body |= {"logprobs": True, "top_logprobs": options.alternatives}
         if schema is not None and options.format == "json_schema":
@@ -243,11 +250,13 @@ class OpenAIJudge(Judge):
         self._observer.judged(self._model, seconds, tokens_in, tokens_out, usd)
 
 
-def _other_options(options: _Options, error: Exception, tried: set[str], *, logprobs: bool) -> _Options | None:
+def _other_options(options: _Options, error: Exception, tried: set[str], request: _Request) -> _Options | None:
     """Return the options for another attempt when the server rejected these; None when it rejected something else."""
     if options.temperature is not None and _refuses(error, ("temperature",), "temperature"):
         return replace(options, temperature=None)
-    if logprobs and options.alternatives and _refuses(error, ("logprobs", "top_logprobs"), _LOGPROBS):
+    if request.prompt.max_tokens is not None and options.max_tokens and _refuses(error, ("max_tokens",), "max_tokens"):
+        return replace(options, max_tokens=False)
+    if request.logprobs and options.alternatives and _refuses(error, ("logprobs", "top_logprobs"), _LOGPROBS):
         return replace(options, alternatives=_ALTERNATIVES[_ALTERNATIVES.index(options.alternatives) + 1])
     if options.format != "none" and _refuses(error, ("response_format",), _FORMAT):
         return replace(options, format=next(one for one in _FORMATS if one not in tried))
@@ -269,14 +278,23 @@ def _refuses(error: Exception, parameters: Sequence[str], names: str) -> bool:
     return re.search(phrase, " ".join(texts), re.IGNORECASE) is not None
 
 
-def _text(completion: Completion) -> str:
-    """Return the answer's text. Raises UnreadableError where a second request may help, else JudgeError."""
+def _either(choices: Sequence[str]) -> str:
+    """Return the choices as a list in words."""
+    *others, last = choices
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _text(completion: Completion, *, cut: bool = False) -> str:
+    """Return the answer's text, which may be `cut` at its tokens' number.
+
+    Raises UnreadableError where a second request may help, else JudgeError.
+    """
     if not completion.choices:
         raise reading.UnreadableError("no_choice", "the reply holds no choice")
     choice = completion.choices[0]
     if choice.message.refusal or choice.finish_reason == "content_filter":
         raise JudgeError("refused", "the judge declined to answer")
-    if choice.finish_reason == "length":
+    if choice.finish_reason == "length" and not cut:
         raise reading.UnreadableError("truncated", "the answer was cut at the judge's token limit")
     content = choice.message.content
     if isinstance(content, list):  # some servers answer in parts, thoughts first

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias
 
 import httpx
@@ -14,24 +16,33 @@ import msgspec
 from monitors.runtime.replies import ReplyError, limited
 
 FIELDS = ("shutdown_date", "retirement_date", "expiration_date", "deprecation_date", "deprecation")
-"""Names of the date in a model's entry: OpenAI's first, OpenRouter's third, Mistral's last. The first set counts."""
+"""Names of the date in a model's entry: OpenAI's first, OpenRouter's third, Mistral's last. The first readable counts.
+"""
 MAX_LIST_BYTES = 8 * 1024 * 1024
 TIMEOUT_S = 20.0
 _LATEST = 4_102_444_800.0  # 2100-01-01
-Found: TypeAlias = Literal["announced", "none", "unlisted", "failed"]
+_MILLISECONDS = 1e11
+"""Numbers from here on are milliseconds: as seconds they would lie beyond the year 5000."""
+_EPOCH = re.compile(r"\d{9,13}(?:\.\d{1,9})?", re.ASCII)
+_RFC_1123 = re.compile(
+    r"(?:[A-Za-z]{3}, )?\d{1,2} [A-Za-z]{3} \d{4} \d{2}:\d{2}(?::\d{2})? (?:[A-Z]{1,5}|[+-]\d{4})", re.ASCII
+)
+Found: TypeAlias = Literal["announced", "none", "unlisted", "unreadable", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
     """What an endpoint says of one of its models. `at` is the shutdown in Unix seconds, if `found` is "announced".
 
-    "none": no date is announced. "unlisted": the list does not name the model (an alias, a deployment). "failed": there
-    is no list, or it cannot be read; `detail` says why.
+    "none": no date is announced. "unlisted": the list does not name the model (an alias, a deployment). "unreadable":
+    its only dates cannot be read. "failed": there is no list, or it cannot be read; `detail` says why. `unreadable` are
+    the fields whose date cannot be read, also where another one can.
     """
 
     found: Found
     at: float | None = None
     detail: str = ""
+    unreadable: tuple[str, ...] = ()
 
 
 class _Models(msgspec.Struct):
@@ -76,34 +87,51 @@ def announced(entry: Mapping[str, Any]) -> Retirement:
     >>> announced({"id": "m", "shutdown_date": None}).found
     'none'
     """
-    given = next((entry[name] for name in FIELDS if entry.get(name) not in (None, "", False)), None)
-    if given is None:
-        return Retirement(found="none")
-    at = moment(given)
-    if at is None:
-        return Retirement(found="failed", detail="a date that cannot be read")
-    return Retirement(found="announced", at=at)
+    unreadable: list[str] = []
+    for name in FIELDS:
+        given = entry.get(name)
+        if given is None or given is False or given == "":
+            continue
+        if (at := moment(given)) is not None:
+            return Retirement(found="announced", at=at, unreadable=tuple(unreadable))
+        unreadable.append(name)
+    return Retirement(found="unreadable" if unreadable else "none", unreadable=tuple(unreadable))
 
 
 def moment(given: object) -> float | None:
-    """Return a date, or a time, in Unix seconds: ISO 8601 (UTC without an offset) or Unix seconds; None for others.
+    """Return a date, or a time, in Unix seconds; None for what is neither.
+
+    Read are ISO 8601 (UTC without an offset), RFC 1123, and Unix seconds or milliseconds, also as a string.
 
     >>> moment("2027-03-01"), moment("2027-03-01T12:00:00Z"), moment(1803859200), moment("soon"), moment(True)
     (1803859200.0, 1803902400.0, 1803859200.0, None, None)
+    >>> moment(1803859200000), moment("1803859200"), moment("Mon, 01 Mar 2027 00:00:00 GMT")
+    (1803859200.0, 1803859200.0, 1803859200.0)
     """
-    if isinstance(given, bool):
-        return None
-    if isinstance(given, int | float):
-        seconds = float(given)
-        return seconds if 0.0 < seconds < _LATEST else None
-    if not isinstance(given, str):
-        return None
+    if isinstance(given, str):
+        given = given.strip()
+        if _EPOCH.fullmatch(given):
+            given = float(given)
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        if not 0.0 < given < _LATEST * 1000.0:
+            return None
+        return _within(given / 1000.0 if given >= _MILLISECONDS else float(given))
+    return _written(given) if isinstance(given, str) else None
+
+
+def _within(seconds: float) -> float | None:
+    return seconds if 0.0 < seconds < _LATEST else None
+
+
+def _written(given: str) -> float | None:
+    """Return a date that is written as text."""
     try:
         if len(given) == len("2027-03-01"):
             found = datetime.combine(date.fromisoformat(given), time(), UTC)
+        elif _RFC_1123.fullmatch(given):
+            found = parsedate_to_datetime(given)
         else:
             found = datetime.fromisoformat(given)
-        seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        return _within((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError):
         return None
-    return seconds if 0.0 < seconds < _LATEST else None

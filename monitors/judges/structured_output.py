@@ -99,7 +99,7 @@ def read(text: str, answer_type: type[T]) -> T:
             problem = problem or str(error)
     if problem:
         raise UnreadableError("wrong_shape", problem)
-    raise UnreadableError("no_json" if text.strip() else "empty", "the answer holds no JSON object")
+    raise UnreadableError("no_json" if text.strip() else "empty", "the reply contains no JSON object")
 
 
 def _whole(escape: re.Match[str]) -> str:

@@ -69,7 +69,7 @@ class Grounding:
         value = math.fsum(one.score for one in found) / len(found)
         least = min(one.score for one in found)
         poor = sum(one.score < SUPPORTED for one in found)
-        reason = f"{len(found) - poor} of {len(found)} sentences are supported, the least {least:.2f}"
+        reason = f"{len(found) - poor} of {len(found)} sentences are supported (lowest score {least:.2f})"
         evidence = tuple(_evidence(answer, place, one, indexes) for place, one in zip(sentences, found, strict=True))
         return Score(min(1.0, max(0.0, value)), reason, evidence)
 

@@ -210,8 +210,11 @@ class _Builder:
     def draft(self, judge_setting: str) -> Draft:
         """Return what was collected."""
         if self._given["judge"] is None:
-            names = ", ".join(one.metric.name for one in self._enabled) or "no metric"
-            self._notes.insert(0, f"no judge configured ({judge_setting}): only {names} runs")
+            *others, last = [one.metric.name for one in self._enabled] or ["no metric"]
+            running = f"only {', '.join(others)} and {last} run" if others else f"only {last} runs"
+            if not self._enabled:
+                running = "no metric runs"
+            self._notes.insert(0, f"no judge configured ({judge_setting}): {running}")
         return Draft(
             catalogue=Catalogue(enabled=tuple(self._enabled), notes=tuple(self._notes)),
             names=tuple(self._names),

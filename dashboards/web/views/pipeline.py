@@ -15,7 +15,7 @@ from dashboards.web.charts import meter
 from dashboards.web.format import shares
 from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
-from monitors.evaluation.retirement_watch import AHEAD_S
+from monitors.evaluation.retirement_watch import AHEAD_DAYS, DAY_S
 
 OUTCOMES = {
     "captured": "queued for evaluation",
@@ -124,7 +124,7 @@ def retiring_of(series: Series, now: float) -> tuple[Retiring, ...]:
     rows = [
         (value, labels["judge_model"]) for labels, value in series.rows("gaugeway_judge_shutdown_timestamp_seconds")
     ]
-    return tuple(Retiring(model=model, at=at, near=at - now <= AHEAD_S) for at, model in sorted(rows))
+    return tuple(Retiring(model=model, at=at, near=at - now <= AHEAD_DAYS * DAY_S) for at, model in sorted(rows))
 
 
 def successor_of(series: Series) -> tuple[Successor, ...]:

@@ -132,7 +132,9 @@ class BatchedPairs(Judge):
         prompt = Prompt(task=TASK, version=self._protocol.version, system="", user=body, frozen=True)
         found = (await self._judge.ask(prompt, PairSupports)).supports
         if len(found) != len(calls):
-            raise JudgeError("unreadable", f"{len(found)} answers to {len(calls)} pairs")
+            raise JudgeError(
+                "unreadable", f"expected {len(calls)} result{'' if len(calls) == 1 else 's'}, got {len(found)}"
+            )
         for call, support in zip(calls, found, strict=True):
             if not call.answer.done():
                 call.answer.set_result(support)

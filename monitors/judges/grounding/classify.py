@@ -46,7 +46,7 @@ class Predict:
 
     def read(self, request: bytes, reply: bytes) -> PairSupports:
         """Return the probability of the label for each pair. Raises ValueError."""
-        rows = decoded(reply, list[list[_Predicted]], "list of labels for each pair")
+        rows = decoded(reply, list[list[_Predicted]], "list of labels per pair")
         same_count(rows, len(msgspec.json.decode(request, type=_Inputs).inputs))
         return PairSupports(supports=[probability(self._score(row)) for row in rows])
 
@@ -93,9 +93,9 @@ class Classify:
 
     def __init__(self, model: str, template: str, label: str | None = None) -> None:
         if template.count(_DOCUMENT) != 1 or template.count(_CLAIM) != 1:
-            raise ValueError("template: holds {document} and {claim} once each")
+            raise ValueError("template: must contain {document} and {claim} exactly once")
         if label is not None and not (label.isascii() and label.isdigit()):
-            raise ValueError('label: the index of the class, such as "1": vLLM names only the likeliest class')
+            raise ValueError('label: must be a class index such as "1" with api = "classify"')
         self._model = model
         self._template = template
         self._label = None if label is None else int(label)

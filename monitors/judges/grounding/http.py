@@ -167,7 +167,7 @@ def probability(value: float) -> float:
     1.0
     """
     if not (math.isfinite(value) and -_SLACK <= value <= 1.0 + _SLACK):
-        raise ValueError(f"a score of {value!r} is no probability")
+        raise ValueError(f"score {value!r} is not in [0, 1]")
     return min(1.0, max(0.0, value))
 
 
@@ -193,10 +193,10 @@ def decoded(reply: bytes, kind: type[T], what: str) -> T:
     try:
         return msgspec.json.decode(reply, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"the reply is no {what}: {error}") from None
+        raise ValueError(f"the reply is not a {what}: {error}") from None
 
 
 def same_count(found: Sequence[object], wanted: int) -> None:
     """Raise ValueError unless there are as many answers as were asked for."""
     if len(found) != wanted:
-        raise ValueError(f"the reply has {len(found)} answers to {wanted} pairs")
+        raise ValueError(f"expected {wanted} result{'' if wanted == 1 else 's'}, got {len(found)}")

@@ -154,12 +154,15 @@ class GenerativeDetector(SpanVerifier):
     out, as in LettuceDetect itself; a reply of nothing but such quotes is unreadable.
     """
 
-    def __init__(self, judge: Judge, *, most: int = 60_000) -> None:
+    def __init__(self, judge: Judge, *, most: int = 60_000, ask_again: bool = True) -> None:
+        self._ask_again = ask_again
         super().__init__(judge, version=digest("lettucedetect chat 1", SYSTEM, _ASKED, _SUMMARISED, _ANSWER), most=most)
 
     async def _spans(self, material: Material, document: Document) -> list[Span]:
         user = f"{context_of(material.question, document.texts)}{_ANSWER}{material.answer}"
-        prompt = Prompt(task=TASK, version=self._version, system=SYSTEM, user=user, frozen=True)
+        prompt = Prompt(
+            task=TASK, version=self._version, system=SYSTEM, user=user, frozen=True, ask_again=self._ask_again
+        )
         quoted = (await self._judge.ask(prompt, QuotedSpans)).hallucinated_spans
         if len(quoted) > MAX_SPANS:
             raise JudgeError("unreadable", f"{len(quoted)} spans in one answer")

@@ -13,6 +13,8 @@ SYSTEM = (
     ' "Yes" or "No".'
 )
 _CHOICES = ("Yes", "No")
+_REPLY_TOKENS = 4
+"""Tokens that are asked for: one is read; the rest leaves room for a quote or a space before it."""
 
 
 class MiniCheck(PairScorer):
@@ -24,8 +26,9 @@ class MiniCheck(PairScorer):
     Reference: L. Tang, P. Laban, G. Durrett (2024), MiniCheck: Efficient Fact-Checking of LLMs on Grounding Documents.
     """
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, *, ask_again: bool = True) -> None:
         self._judge = judge
+        self._ask_again = ask_again
 
     @property
     def model(self) -> str:
@@ -37,7 +40,15 @@ class MiniCheck(PairScorer):
 
     async def support(self, document: str, claim: str) -> float:
         user = f"Document: {document}\nClaim: {claim}"
-        prompt = Prompt(task=TASK, version=self.version, system=SYSTEM, user=user, frozen=True)
+        prompt = Prompt(
+            task=TASK,
+            version=self.version,
+            system=SYSTEM,
+            user=user,
+            frozen=True,
+            max_tokens=_REPLY_TOKENS,
+            ask_again=self._ask_again,
+        )
         chances = await self._judge.ask_scored(prompt, _CHOICES)
         if chances is None:
             raise JudgeError("bad_request", "the endpoint gives no log-probabilities, which minicheck needs")

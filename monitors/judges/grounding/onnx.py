@@ -57,9 +57,9 @@ class ModelConfig(msgspec.Struct):
         try:
             found = {int(index): label for index, label in self.id2label.items()}
         except ValueError:
-            raise ValueError("path: the id2label of config.json is no numbered list of labels") from None
+            raise ValueError("path: the id2label of config.json is not a numbered list of labels") from None
         if set(found) != set(range(len(found))):
-            raise ValueError("path: the id2label of config.json is no numbered list of labels")
+            raise ValueError("path: the id2label of config.json is not a numbered list of labels")
         return [found[index] for index in range(len(found))]
 
 

@@ -38,6 +38,9 @@ class CircuitBreaker(Wrapper):
     After `blind_s` seconds one call probes the judge. If it succeeds the circuit closes; if not, the next probe follows
     after twice the time, up to `most_blind_s`. A failure that the sample caused (refused, context_overflow) counts as a
     success. `clock` gives Unix time; `on_change` is called when the circuit opens and when it closes.
+
+    Inside the retries every request counts. Failures of the kinds in `neutral` then count only where `count` is called,
+    after the retries, or in a probe.
     """
 
     def __init__(
@@ -48,10 +51,12 @@ class CircuitBreaker(Wrapper):
         blind_s: float = 30.0,
         most_blind_s: float = 600.0,
         clock: Callable[[], float] = time.time,
+        neutral: frozenset[str] = frozenset(),
         observer: Observer | None = None,
         on_change: Callable[[BreakerState], None] = lambda _: None,
     ) -> None:
         super().__init__(judge)
+        self._neutral = neutral
         self._threshold = failures
         self._first_s, self._most_s = blind_s, most_blind_s
         self._clock = clock
@@ -84,6 +89,11 @@ class CircuitBreaker(Wrapper):
         self._probe_at = self._clock()
         self._on_change(self._state)
 
+    def count(self, error: JudgeError) -> None:
+        """Count a failure of a kind in `neutral` whose retries failed too."""
+        if error.kind in self._neutral:
+            self._failed(error, probe=False)
+
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
         probe = self._state.open
         if probe:
@@ -93,7 +103,7 @@ class CircuitBreaker(Wrapper):
         except JudgeError as error:
             if error.kind in ANSWERED:
                 self._succeeded()
-            elif error.kind not in NEUTRAL:
+            elif error.kind not in NEUTRAL and (probe or error.kind not in self._neutral):
                 self._failed(error, probe=probe)
             raise
         else:

@@ -21,7 +21,9 @@ class AdaptiveConcurrency(Wrapper):
 
     Every answer adds 1/limit, so a round of answers adds one place. A 429, a timeout, or a server error with a
     Retry-After halves the limit; a call that began before the last cut does not cut again, for it met the same
-    congestion. After a Retry-After no call starts until then (60 s at most).
+    congestion. Without `cut_in_outage` a timeout cuts only after an answer: a server that answers nothing is down, not
+    congested, and fewer calls at a time would only open its circuit later. After a Retry-After no call starts until
+    then (60 s at most).
 
     Reference: D.-M. Chiu, R. Jain (1989), Analysis of the increase and decrease algorithms for congestion avoidance.
     """
@@ -31,11 +33,14 @@ class AdaptiveConcurrency(Wrapper):
         judge: Judge,
         *,
         most: int = 4,
+        cut_in_outage: bool = True,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(judge)
         self._most = most
+        self._cut_in_outage = cut_in_outage
+        self._answered = cut_in_outage
         self._clock = clock
         self._sleep = sleep
         self._places = float(most)
@@ -63,6 +68,7 @@ class AdaptiveConcurrency(Wrapper):
             self._cut(error, started)
             raise
         else:
+            self._answered = True
             self._places = min(float(self._most), self._places + 1.0 / self._places)
             return answer
         finally:
@@ -76,7 +82,8 @@ class AdaptiveConcurrency(Wrapper):
         now = self._clock()
         if pause_s:
             self._paused_until = max(self._paused_until, now + min(pause_s, LONGEST_PAUSE_S))
-        if started > self._cut_at:
+        if started > self._cut_at and (self._answered or error.kind != "timeout"):
+            self._answered = self._cut_in_outage
             self._places = max(1.0, self._places / 2.0)
             self._cut_at = now
 

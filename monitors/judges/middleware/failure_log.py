@@ -33,8 +33,18 @@ _ADVICE = {
 _STATUS_ADVICE = {
     "401": "check judge.api_key",
     "403": "check judge.api_key and what it may use",
-    "404": "check judge.model, and that judge.base_url ends before /chat/completions",
+    "404": "check judge.model, and that judge.base_url ends before {path}",
 }
+_CHAT = "/chat/completions"
+_READING_ADVICE = (
+    (re.compile(r"(?:set )?judge\.grounding\.label\b"), "set judge.label to the label that means supported"),
+    (
+        re.compile(r"expected Yes or No|log-probabilit|the reply holds no log-prob"),
+        "the model does not answer Yes or No with log-probabilities; use another judge.model",
+    ),
+)
+"""Advice by the beginning of our own words about a reply that cannot be read."""
+_BATCH = re.compile(r"batch.?size", re.IGNORECASE)
 _log = logging.getLogger("gaugeway")
 
 
@@ -46,13 +56,21 @@ class FailureLog(Wrapper):
     Place it next to the endpoint, inside retries: the first failed attempt is logged. A line holds the kind of failure,
     the HTTP status and the provider's error code, but none of the text, which may quote a key or a captured answer.
     A failure that the sample caused (refused, context_overflow) does not count. `table` is the judge's in the
-    configuration.
+    configuration, `path` that of its API after the base URL; "" for a model on this machine.
     """
 
     def __init__(
-        self, judge: Judge, *, origin: str, table: str = "judge", clock: Callable[[], float] = time.monotonic
+        self,
+        judge: Judge,
+        *,
+        origin: str,
+        table: str = "judge",
+        path: str = _CHAT,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(judge)
+        self._path = path
+        self._role = "verifier" if table == "judge.grounding" else "judge"
         self._origin = origin
         self._table = table
         self._clock = clock
@@ -86,8 +104,8 @@ class FailureLog(Wrapper):
             return
         count = f"; {self._uncounted} failures since the last line" if self._uncounted > 1 else ""
         _log.warning(
-            "judge %s at %s failed (%s): %s%s",
-            *(self.model, self._origin, _reason(error), _advice(error).replace("judge.", f"{self._table}."), count),
+            "%s %s at %s failed (%s): %s%s",
+            *(self._role, self.model, self._origin, _reason(error), self._advice(error), count),
         )
         self._failing, self._uncounted = True, 0
         self._logged_at[kind] = now
@@ -96,9 +114,12 @@ class FailureLog(Wrapper):
         if self._recovered_at is None:
             self._recovered_at = self._clock()
         if self._failing:
-            _log.info("judge %s at %s recovered after %d failures", self.model, self._origin, self._failures)
+            _log.info("%s %s at %s recovered after %d failures", self._role, self.model, self._origin, self._failures)
         self._failing = False
         self._failures = 0
+
+    def _advice(self, error: JudgeError) -> str:
+        return _advice(error, self._path).replace("judge.", f"{self._table}.")
 
 
 def _kind(error: JudgeError) -> str:
@@ -113,6 +134,21 @@ def _reason(error: JudgeError) -> str:
     return ", ".join([error.kind, *known])
 
 
-def _advice(error: JudgeError) -> str:
+def _advice(error: JudgeError, path: str) -> str:
     status = _STATUS.search(error.detail)
-    return (_STATUS_ADVICE.get(status[1]) if status else None) or _ADVICE.get(error.kind, "see the judge's log")
+    if path != _CHAT and status and error.kind == "bad_request" and _BATCH.search(error.detail):
+        return "lower judge.batch_size"
+    if status and status[1] in _STATUS_ADVICE:
+        return _STATUS_ADVICE[status[1]].format(path=path)
+    if error.kind == "unreadable":
+        found = (advice for pattern, advice in _READING_ADVICE if pattern.match(error.detail))
+        return next(found, _unreadable(path))
+    return _ADVICE.get(error.kind, "see the judge's log")
+
+
+def _unreadable(path: str) -> str:
+    if path == _CHAT:
+        return _ADVICE["unreadable"]
+    if not path:
+        return "the model gives no probabilities of the labels in its config.json; check judge.path"
+    return f"the reply is not one of {path}; check judge.api and which server answers at judge.base_url"

@@ -7,23 +7,33 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from monitors.judges import Judge, Observer
+from monitors.judges import Judge, JudgeError, Observer
+from monitors.judges.middleware.base import Wrapper
 from monitors.judges.middleware.circuit_breaker import BreakerState, CircuitBreaker
 from monitors.judges.middleware.concurrency import AdaptiveConcurrency
 from monitors.judges.middleware.deadline import DeadlineJudge
 from monitors.judges.middleware.retry import Retrying
 
+T = TypeVar("T")
+_BUSY = frozenset({"rate_limited"})
+"""What a server that works answers when it gets too many requests: its Retry-After is honoured first."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSettings:
-    """The limits of one endpoint; see AdaptiveConcurrency, Retrying and CircuitBreaker."""
+    """The limits of one endpoint; see AdaptiveConcurrency, Retrying and CircuitBreaker.
+
+    With `count_requests` the circuit counts every request that fails, not only calls whose retries fail too.
+    """
 
     concurrency: int = 4
     max_retries: int = 3
     blind_after: int = 10
     blind_s: float = 30.0
     most_blind_s: float = 600.0
+    count_requests: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +59,48 @@ def build_stack(
     """Wrap a judge that neither waits nor retries (`max_retries=0`, at least `settings.concurrency` places).
 
     From outside to inside: the circuit breaker sees the results after retries; a retry holds no place while it waits;
-    the sample's deadline runs only while a call has a place.
+    the sample's deadline runs only while a call has a place. With `count_requests` the breaker is inside both instead:
+    calls that wait for a place or a retry when it opens are no longer sent.
     """
-    adaptive = AdaptiveConcurrency(
-        DeadlineJudge(judge, observer=observer), most=settings.concurrency, clock=clock, sleep=sleep
-    )
-    breaker = CircuitBreaker(
-        Retrying(adaptive, times=settings.max_retries, sleep=sleep, draw=draw),
-        failures=settings.blind_after,
-        blind_s=settings.blind_s,
-        most_blind_s=settings.most_blind_s,
-        clock=wall,
-        observer=observer,
-        on_change=on_change,
-    )
+
+    def breaking(inner: Judge, neutral: frozenset[str] = frozenset()) -> CircuitBreaker:
+        return CircuitBreaker(
+            inner,
+            failures=settings.blind_after,
+            blind_s=settings.blind_s,
+            most_blind_s=settings.most_blind_s,
+            clock=wall,
+            neutral=neutral,
+            observer=observer,
+            on_change=on_change,
+        )
+
+    def limited(inner: Judge) -> AdaptiveConcurrency:
+        return AdaptiveConcurrency(
+            inner, most=settings.concurrency, cut_in_outage=not settings.count_requests, clock=clock, sleep=sleep
+        )
+
+    endpoint = DeadlineJudge(judge, observer=observer)
+    if settings.count_requests:
+        breaker = breaking(endpoint, _BUSY)
+        adaptive = limited(breaker)
+        retrying = Retrying(adaptive, times=settings.max_retries, sleep=sleep, draw=draw)
+        return Stack(judge=_CountedAfterRetries(retrying, breaker), breaker=breaker, concurrency=adaptive)
+    adaptive = limited(endpoint)
+    breaker = breaking(Retrying(adaptive, times=settings.max_retries, sleep=sleep, draw=draw))
     return Stack(judge=breaker, breaker=breaker, concurrency=adaptive)
+
+
+class _CountedAfterRetries(Wrapper):
+    """Counts in the breaker the failures that it leaves to the retries."""
+
+    def __init__(self, judge: Judge, breaker: CircuitBreaker) -> None:
+        super().__init__(judge)
+        self._breaker = breaker
+
+    async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await call()
+        except JudgeError as error:
+            self._breaker.count(error)
+            raise

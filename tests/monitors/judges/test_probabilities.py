@@ -130,6 +130,9 @@ def test_a_choice_of_several_tokens_gets_what_its_first_one_has():
 
 
 def test_odd_probabilities_are_no_probabilities():
+    with pytest.raises(ValueError, match="log-probability 4 of '4' is positive"):
+        weights([Token("4", 4.0)], SCALE)
+    assert weights([Token("4", 1e-6)], SCALE)["4"] == 1.0
     assert weights([Token("4", None)], SCALE) is None
     assert weights([Token("4", math.nan)], SCALE) is None
     assert weights([], SCALE) is None

@@ -44,6 +44,12 @@ def read(*replies, model="m", **options):
         {"expiration_date": "2027-02-01T00:00:00Z"},
         {"deprecation": "2027-02-01T01:00:00+01:00"},
         {"retirement_date": SOON_AT},
+        {"shutdown_date": int(SOON_AT * 1000)},
+        {"shutdown_date": "1801440000"},
+        {"shutdown_date": "1801440000000"},
+        {"shutdown_date": "Mon, 01 Feb 2027 00:00:00 GMT"},
+        {"shutdown_date": "Mon, 01 Feb 2027 01:00:00 +0100"},
+        {"shutdown_date": "TBD", "deprecation_date": SOON},
     ],
 )
 def test_the_date_is_read_under_the_names_that_providers_use(entry):
@@ -61,11 +67,14 @@ def test_the_date_is_read_under_the_names_that_providers_use(entry):
         (listing(shutdown_date=""), "m", "none"),
         (listing(deprecation=False), "m", "none"),
         (listing(shutdown_date=SOON), "alias", "unlisted"),
-        (listing(shutdown_date="next spring"), "m", "failed"),
-        (listing(shutdown_date="9999-99-99"), "m", "failed"),
-        (listing(shutdown_date=1e300), "m", "failed"),
-        (listing(shutdown_date={"date": SOON}), "m", "failed"),
-        (listing(deprecation=True), "m", "failed"),
+        (listing(shutdown_date="next spring"), "m", "unreadable"),
+        (listing(shutdown_date="9999-99-99"), "m", "unreadable"),
+        (listing(shutdown_date="Mon, 99 Foo 2027 00:00:00 GMT"), "m", "unreadable"),
+        (listing(shutdown_date=1e300), "m", "unreadable"),
+        (listing(shutdown_date=10**400), "m", "unreadable"),
+        (listing(shutdown_date="2027"), "m", "unreadable"),
+        (listing(shutdown_date={"date": SOON}), "m", "unreadable"),
+        (listing(deprecation=True), "m", "unreadable"),
         (Reply(body=b'{"data": "none"}'), "m", "failed"),
         (Reply(body=b'{"data": [1, 2]}'), "m", "failed"),
         (Reply(body=b"<html>"), "m", "failed"),
@@ -90,7 +99,7 @@ def test_an_endpoint_that_is_slow_or_gone_is_harmless():
     assert asyncio.run(retirement.read("http://[bad", None, "m")).found == "failed"
 
 
-def watched(replies, *, days=5, next_model=None):
+def watched(replies, *, days=5, next_model=None, key="judge.model", now=NOW):
     """Run the watch for some pauses; return the pauses and a function that reads the series."""
     instruments = Instruments(CollectorRegistry(), version="0")
     pauses = []
@@ -101,8 +110,8 @@ def watched(replies, *, days=5, next_model=None):
             raise asyncio.CancelledError
 
     with LLMServer(*replies, lists_models=True) as server:
-        one = Endpoint(key="judge", base_url=server.url, api_key=None, model="m")
-        watch = RetirementWatch([one], instruments, next_model=next_model, clock=lambda: NOW, sleep=sleep)
+        one = Endpoint(key=key, base_url=server.url, api_key=None, model="m")
+        watch = RetirementWatch([one], instruments, next_model=next_model, clock=lambda: now, sleep=sleep)
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(watch.run())
 
@@ -143,14 +152,56 @@ def test_a_date_that_has_passed_is_still_warned_of(caplog):
     with caplog.at_level(logging.WARNING, "gaugeway.judge"):
         watched([listing(shutdown_date="2027-01-01")], days=1, next_model="m2")
     assert [one.message for one in caplog.records] == [
-        "judge.model: its endpoint shuts down m since 2027-01-01: see whether the anchors agree"
+        "judge.model: its endpoint shut down m on 2027-01-01: see whether the anchors agree"
     ]
 
 
 def test_the_judge_the_small_one_and_a_verifier_that_chats_are_asked_about():
     small = SmallJudge(base_url="http://b/v1", model="b")
     chat = GroundingVerifier(kind="minicheck", base_url="http://c/v1", model="c")
-    found = endpoints_of(Judge(base_url="http://a/v1", model="a", small=small, grounding=chat))
-    assert [(one.key, one.model) for one in found] == [("judge", "a"), ("judge.small", "b"), ("judge.grounding", "c")]
+    found = endpoints_of(Judge(base_url="http://a/v1", model="a", next_model="n", small=small, grounding=chat))
+    assert [(one.key, one.base_url, one.model) for one in found] == [
+        ("judge.model", "http://a/v1", "a"),
+        ("judge.next_model", "http://a/v1", "n"),
+        ("judge.small.model", "http://b/v1", "b"),
+        ("judge.grounding.model", "http://c/v1", "c"),
+    ]
     pairs = GroundingVerifier(kind="classify", base_url="http://c", model="c")
     assert endpoints_of(Judge(base_url="http://a", model="a", api_version="1", grounding=pairs)) == []
+
+
+def test_a_date_that_cannot_be_read_is_logged_once_and_ends_no_warning(caplog):
+    with caplog.at_level(logging.WARNING, "gaugeway.judge"):
+        pauses, value = watched([listing(shutdown_date="2027-06-01"), *[listing(shutdown_date="TBD")] * 2], days=3)
+    assert pauses == [DAY_S] * 3
+    assert [one.message for one in caplog.records] == [
+        "judge.model: the shutdown_date of m in its endpoint's list of models cannot be read as a date"
+    ]
+    assert value("model_checks_total", result="unreadable") == 2
+    assert value("shutdown_timestamp_seconds") > NOW
+
+
+@pytest.mark.parametrize(
+    ("now", "when"),
+    [
+        (SOON_AT - 1.0, "shuts down m in 1 day, on 2027-02-01"),
+        (SOON_AT - DAY_S, "shuts down m in 1 day, on 2027-02-01"),
+        (SOON_AT + 50_000.0, "shuts down m today, 2027-02-01"),
+        (SOON_AT + DAY_S, "shut down m on 2027-02-01"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("judge.next_model", "name another successor"),
+        ("judge.small.model", 'name another model there, and compare it in gaugeway_judge_agreement{tier="small"}'),
+        (
+            "judge.grounding.model",
+            "name another model there; its scores have another scale, and baselines are learned again",
+        ),
+    ],
+)
+def test_days_are_those_of_the_calendar_and_the_advice_is_that_of_the_model(caplog, now, when, key, advice):
+    with caplog.at_level(logging.WARNING, "gaugeway.judge"):
+        watched([listing(shutdown_date=SOON)], days=1, now=now, key=key)
+    assert [one.message for one in caplog.records] == [f"{key}: its endpoint {when}: {advice}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from monitors.config import Judge
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
-from monitors.judges.anchors import AnchorWatch, agreement, read
+from monitors.judges.anchors import AnchorWatch, agreement, compare, read
 from monitors.metrics.registry import build
 from monitors.runtime.settings import ConfigError
 from monitors.scheduler import scorer_of
@@ -152,10 +153,46 @@ def test_an_anchor_that_one_of_them_did_not_score_counts_as_failed():
     assert (found.n, found.failed, found.ratio) == (2, 2, 0.5)
 
 
-@pytest.mark.parametrize(("keys", "problem"), [({}, "needs judge.anchors"), ({"model": "next"}, "is judge.model")])
+@pytest.mark.parametrize(
+    ("keys", "problem"), [({}, "needs judge.anchors"), ({"model": "next"}, "must differ from judge.model")]
+)
 def test_a_successor_needs_anchors_and_another_name(keys, problem, anchors):
     keys = {"model": "now", **({"anchors": anchors} if keys else {}), **keys}
     with pytest.raises(ConfigError, match=rf"judge\.next_model: {problem}"):
         open_judge(
             Judge(base_url="http://h/v1", next_model="next", **keys), Instruments(CollectorRegistry(), version="0")
         )
+
+
+@pytest.mark.parametrize("keys", [{"next_model": "next"}, {"anchors": "anchors.jsonl"}])
+def test_a_successor_and_anchors_without_a_judge_are_a_mistake(keys):
+    with pytest.raises(ConfigError, match=rf"judge\.{next(iter(keys))}: needs judge.base_url and judge.model"):
+        open_judge(Judge(**keys), Instruments(CollectorRegistry(), version="0"))
+
+
+def test_anchors_in_a_file_that_is_not_there_are_named():
+    with pytest.raises(ConfigError, match=r"judge\.anchors: file not found: nope\.jsonl"):
+        open_judge(
+            Judge(base_url="http://h/v1", model="now", anchors="nope.jsonl"),
+            Instruments(CollectorRegistry(), version="0"),
+        )
+
+
+def test_anchors_without_any_score_are_no_result(anchors, caplog):
+    config = Judge(base_url="http://h/v1", model="now", next_model="next", anchors=anchors)
+    instruments = Instruments(CollectorRegistry(), version="0")
+    judging = open_judge(config, instruments)
+    judging.show_drift(compare("faithfulness", [(one, 1.0) for one in judging.anchors]))
+    value = instruments.registry.get_sample_value
+    assert value("gaugeway_judge_drift_ratio", {"metric": "faithfulness"}) == 0.0
+    with caplog.at_level(logging.INFO, "gaugeway.judge"):
+        judging.show_drift(compare("faithfulness", [(one, None) for one in judging.anchors]))
+        judging.show_agreement(agreement("faithfulness", [(one, 1.0, None) for one in judging.anchors]))
+    for name in ("ratio", "low", "shift"):
+        assert value(f"gaugeway_judge_drift_{name}", {"metric": "faithfulness"}) is None
+    assert value("gaugeway_judge_next_agreement_ratio", {"judge_model": "next", "metric": "faithfulness"}) is None
+    assert judging.evidence("faithfulness") is None
+    assert [one.message for one in caplog.records] == [
+        "none of the 20 anchors of faithfulness could be scored",
+        "judge.next_model next: none of the 20 anchors of faithfulness could be scored by both it and now",
+    ]

@@ -128,7 +128,7 @@ def test_an_import_string_is_a_metric_too(module):
     catalogue = build(settings, None, None, "fused")
     tone = catalogue.enabled[-1]
     assert (tone.rate, tone.metric.words, tone.metric.strict) == (1.0, ["please"], True)
-    assert catalogue.notes == ("no judge configured ([judge]): only lexical_groundedness, tone runs",)
+    assert catalogue.notes == ("no judge configured ([judge]): only lexical_groundedness and tone run",)
 
 
 def test_a_metric_that_names_the_judge_is_given_it(module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import math
 import threading
 import time
 
@@ -125,12 +126,51 @@ def test_a_probability_that_is_no_number_is_no_score(token):
 
 def test_log_probabilities_that_are_missing_once_do_not_switch_minicheck_off():
     with VerifierServer() as good:
-        replies = [Reply(content="Yes"), Reply(content="Yes"), good.answer]
+        replies = [Reply(content="Yes"), good.answer]
         with LLMServer(*replies, api_path="") as server:
             opened = Opened(table("minicheck", server.url))
             first, second = run(opened, sample(TRUE, id="1"), sample(FALSE, id="2"), at_once=False)
     assert first.outcome.error == "unreadable"
     assert second.outcome.value < 0.1
+
+
+@pytest.mark.parametrize(("max_retries", "asked"), [(0, 1), (1, 2)])
+@pytest.mark.parametrize(("name", "reply"), [("minicheck", "Maybe"), ("lettucedetect chat", "none")])
+def test_an_unreadable_reply_is_asked_for_again_only_with_retries(name, reply, max_retries, asked):
+    logprobs = {"content": [{"token": reply, "logprob": -0.1, "top_logprobs": []}]}
+    choice = {"message": {"content": reply}, "finish_reason": "stop", "logprobs": logprobs}
+    with LLMServer(Reply(body=json.dumps({"choices": [choice]}).encode()), api_path="") as server:
+        (found,) = run(Opened(table(name, server.url, max_retries=max_retries)), sample(TRUE))
+        assert len(server.requests) == asked
+    assert found.outcome.error == "unreadable"
+    assert found.outcome.detail in ("expected Yes or No, got 'Maybe'", "the reply contains no JSON object")
+
+
+def test_minicheck_refuses_a_positive_log_probability():
+    logprobs = {"content": [{"token": "Yes", "logprob": 4, "top_logprobs": []}]}
+    choice = {"message": {"content": "Yes"}, "finish_reason": "stop", "logprobs": logprobs}
+    with LLMServer(Reply(body=json.dumps({"choices": [choice]}).encode()), api_path="") as server:
+        (found,) = run(Opened(table("minicheck", server.url)), sample(TRUE))
+    assert (found.outcome.error, found.outcome.detail) == ("unreadable", "log-probability 4 of 'Yes' is positive")
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_minicheck_asks_for_few_tokens_and_takes_a_reply_that_was_cut(refuses):
+    def answer(request: Request) -> Reply:
+        if refuses and "max_tokens" in request.body:
+            body = {"error": {"message": "Unsupported parameter: 'max_tokens'", "param": "max_tokens"}}
+            return Reply(status=400, body=json.dumps(body).encode())
+        logprobs = {
+            "content": [{"token": "Yes", "logprob": -0.1, "top_logprobs": []}, {"token": ", for", "logprob": 0}]
+        }
+        choice = {"message": {"content": "Yes, for"}, "finish_reason": "length", "logprobs": logprobs}
+        return Reply(body=json.dumps({"choices": [choice]}).encode())
+
+    with LLMServer(answer, api_path="") as server:
+        (found,) = run(Opened(table("minicheck", server.url)), sample(TRUE))
+        bounds = [request.body.get("max_tokens") for request in server.requests]
+    assert found.outcome.value == pytest.approx(math.exp(-0.1))
+    assert bounds == ([4, None] if refuses else [4])
 
 
 def test_a_server_without_log_probabilities_is_named():
@@ -190,6 +230,19 @@ def test_in_an_outage_the_circuit_opens_and_closes_again(name):
     assert opened.count("judge_blind", judge_model=model) == 0
 
 
+@pytest.mark.parametrize("name", ["minicheck", "lettucedetect spans"])
+@pytest.mark.parametrize("concurrency", [16, 4])
+def test_a_server_that_never_answers_opens_the_circuit_within_its_retries(name, concurrency):
+    with LLMServer(Reply(delay_s=60.0, body=b"[]"), api_path="") as server:
+        limits = {"timeout_s": 0.5, "max_retries": 2, "concurrency": concurrency}
+        opened = Opened(table(name, server.url, **limits), blind_after=10)
+        found = run(opened, *[sample(f"{TRUE} {FALSE} {one}", id=str(one)) for one in range(60)])
+        asked = len(server.requests)
+    assert opened.count("judge_blind", judge_model=opened.verifier.model) == 1
+    assert 10 <= asked < 40, "what waited for a place when the circuit opened was not sent"
+    assert {one.outcome.error for one in found} == {"blind"}
+
+
 def test_answers_to_some_of_the_pairs_are_not_taken_for_those_of_others():
     def first_only(request: Request) -> Reply:
         rows = json.loads(good.answer(request).body)
@@ -239,3 +292,35 @@ def test_a_caller_that_gives_up_does_not_stop_the_batch_of_the_others():
                 return score
 
             assert isinstance(asyncio.run(main()), Score)
+
+
+def row(*labels):
+    return Reply(body=json.dumps([[{"label": one, "score": 0.5} for one in labels]]).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "advice"),
+    [
+        ("classify predict", row("A", "B"), "set judge.grounding.label to the label that means supported"),
+        ("classify predict", Reply(body=b"[]"), "the reply is not one of /predict; check judge.grounding.api"),
+        ("classify predict", Reply(body=b'[[{"label": "1", "score": NaN}]]'), "the reply is not one of /predict"),
+        ("classify predict", refused(404, "gone"), "judge.grounding.base_url ends before /predict"),
+        (
+            "classify predict",
+            refused(413, "batch size 2 > maximum allowed batch size 1"),
+            "lower judge.grounding.batch_size",
+        ),
+        ("classify classify", refused(404, "gone"), "judge.grounding.base_url ends before /classify"),
+        ("lettucedetect spans", refused(404, "gone"), "judge.grounding.base_url ends before /v1/lettucedetect/spans"),
+        ("minicheck", refused(404, "gone"), "judge.grounding.base_url ends before /chat/completions"),
+        ("minicheck", Reply(content="Yes"), "the model does not answer Yes or No with log-probabilities"),
+        ("lettucedetect chat", Reply(content="none"), "the model does not return the requested JSON"),
+    ],
+)
+def test_the_log_says_what_to_do_about_a_verifier_that_fails(caplog, name, reply, advice):
+    with LLMServer(reply, api_path="") as server:
+        opened = Opened(table(name, server.url))
+        run(opened, sample(TRUE))
+    (line,) = [one.message for one in caplog.records if " failed (" in one.message]
+    assert line.startswith(f"verifier {opened.verifier.model} at {server.url} failed (")
+    assert advice in line

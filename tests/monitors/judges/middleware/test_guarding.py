@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -387,3 +388,72 @@ def test_every_call_is_on_the_bill_of_the_app_and_metric_that_asked():
         ("shop", "faithfulness", 20, 0.5),
     ]
     assert (len(told.calls), told.failures) == (2, ["timeout"])
+
+
+def counting(judge, clock, **settings):
+    settings = StackSettings(
+        **{"concurrency": 2, "max_retries": 2, "blind_after": 3, "count_requests": True, **settings}
+    )
+    return build_stack(judge, settings, clock=clock, wall=clock, sleep=clock.sleep, draw=lambda: 1.0)
+
+
+@pytest.mark.parametrize(("kind", "asked", "opened"), [("timeout", 3, True), ("rate_limited", 3, False)])
+def test_requests_that_fail_count_each_but_a_busy_server_only_after_its_retries(kind, asked, opened):
+    clock, judge = Clock(), Failing(kind)
+
+    async def main():
+        stack = counting(judge, clock)
+        with pytest.raises(JudgeError):
+            await stack.judge.ask(PROMPT, dict)
+        return stack.breaker.state
+
+    state = asyncio.run(main())
+    assert (judge.asked, state.open) == (asked, opened)
+    assert state.failures == (3 if opened else 1)
+
+
+def test_a_server_that_is_always_busy_opens_the_circuit_and_a_busy_probe_doubles_its_pause():
+    clock, judge = Clock(), Failing("rate_limited")
+
+    async def main():
+        stack = counting(judge, clock, max_retries=0, blind_s=10.0)
+        kinds = []
+        for pause_s in (0.0, 0.0, 0.0, 5.0, 6.0, 11.0, 10.0):
+            clock.now += pause_s
+            with pytest.raises(JudgeError) as caught:
+                await stack.judge.ask(PROMPT, dict)
+            kinds.append(caught.value.kind)
+        return kinds
+
+    assert asyncio.run(main()) == [*["rate_limited"] * 3, "blind", "rate_limited", "blind", "rate_limited"]
+
+
+def test_in_an_outage_places_are_kept_and_once_it_answers_a_timeout_cuts_them():
+    async def main():
+        judge, clock = Failing("timeout"), Clock()
+        places = AdaptiveConcurrency(judge, most=8, cut_in_outage=False, clock=clock)
+        limits = []
+        for fails in (True, True, False, True, True):
+            judge.kind = "timeout" if fails else None
+            clock.now += 1.0
+            with contextlib.suppress(JudgeError):
+                await places.ask(PROMPT, dict)
+            limits.append(places.limit)
+        return limits
+
+    assert asyncio.run(main()) == [8, 8, 8, 4, 4]
+
+
+class Failing(Judge):
+    """Fails every question with an error of `kind`; answers while it is None."""
+
+    model = "failing"
+
+    def __init__(self, kind):
+        self.kind, self.asked = kind, 0
+
+    async def ask(self, prompt, answer_type):
+        self.asked += 1
+        if self.kind is not None:
+            raise JudgeError(self.kind)
+        return {}
