@@ -92,6 +92,10 @@ def test_a_wave_of_refusals_fires_with_words_that_say_so(tmp_path):
     assert (alert.state, alert.rule, alert.direction) == ("firing", "abstained-rise", "rise")
     assert math.isclose(alert.mean_before, 0.02, abs_tol=0.005)
     assert alert.mean_since > 0.25
+    shown = alert.on_own_scale().finding
+    assert shown.estimate == pytest.approx(alert.mean_since)
+    assert shown.interval == pytest.approx(alert.ci)
+    assert alert.mean_before < shown.baseline < alert.mean_since
     assert labels_of(alert)["signal"] == labels_of(alert)["metric"] == "abstained"
     assert title([alert]) == "Firing: GaugewayQualityDrop (abstained)"
     assert summary(alert).startswith(
