@@ -8,6 +8,9 @@ what this showed, so that today's figures say less about phrases that nobody tho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from benchmarks.detection import abstention_decorated
 from monitors.signals.abstention import abstained
 
 DECLINES = {
@@ -140,21 +143,27 @@ ANSWERS = {
 }
 
 
-def main() -> int:
+def measure(declines: Mapping[str, tuple[str, ...]], answers: Mapping[str, tuple[str, ...]]) -> None:
+    """Print the rates by language, and the texts that are taken for the other kind."""
     print("| language | refusals recognised | answers taken for a refusal |\n|---|---|---|")
     hits = misses = wrong = right = 0
-    for name, texts in DECLINES.items():
+    for name, texts in declines.items():
         missed = [text for text in texts if not abstained(text)]
-        false = [text for text in ANSWERS[name] if abstained(text)]
+        false = [text for text in answers[name] if abstained(text)]
         hits, misses = hits + len(texts) - len(missed), misses + len(missed)
-        wrong, right = wrong + len(false), right + len(ANSWERS[name]) - len(false)
+        wrong, right = wrong + len(false), right + len(answers[name]) - len(false)
         found = len(texts) - len(missed)
-        print(f"| {name} | {found} of {len(texts)} | {len(false)} of {len(ANSWERS[name])} |")
+        print(f"| {name} | {found} of {len(texts)} | {len(false)} of {len(answers[name])} |")
         for text in missed:
             print(f"    missed: {text}")
         for text in false:
             print(f"    FALSE: {text}")
-    print(f"| all | {hits} of {hits + misses} | {wrong} of {wrong + right} |")
+    print(f"| all | {hits} of {hits + misses} | {wrong} of {wrong + right} |\n")
+
+
+def main() -> int:
+    measure(DECLINES, ANSWERS)
+    measure(abstention_decorated.DECLINES, abstention_decorated.ANSWERS)
     return 0
 
 
