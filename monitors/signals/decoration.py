@@ -31,7 +31,7 @@ _SOURCES = re.compile(
 )
 _NAME = r"(?:[ \t]+[\w.'\u2019-]{1,30}){0,4}"
 _GREETING = re.compile(
-    rf"(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening)|hallo|guten (?:tag|morgen|abend)|liebe[rs]?"
+    rf"\u00a1?(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening)|hallo|guten (?:tag|morgen|abend)|liebe[rs]?"
     rf"|sehr geehrte[rs]?|moin|servus|bonjour|bonsoir|salut|ch(?:er|ère)|hola|buen(?:os|as) (?:días|tardes|noches)"
     rf"|estimad[oa]|ciao|salve|buon(?:giorno|asera)|gentile|olá|oi|bom dia|boa (?:tarde|noite)|prezad[oa]|beste|geachte"
     rf"|goed(?:e(?:morgen|middag|navond|dag)|endag)|dag|merhaba|selam|sayın|здравствуйте|привет|добрый день"
@@ -40,7 +40,7 @@ _GREETING = re.compile(
     re.IGNORECASE,
 )
 _THANKS = re.compile(
-    r"(?:(?:many )?thanks|thank you|(?:that(?:'|\u2019)?s |that is |what )?an? (?:great|good|excellent|interesting) question"
+    r"\u00a1?(?:(?:many )?thanks|thank you|(?:that(?:'|\u2019)?s |that is |what )?an? (?:great|good|excellent|interesting) question"
     r"|(?:great|good|excellent|interesting) question|vielen dank|danke|besten dank|gute frage|merci|bonne question"
     r"|(?:muchas )?gracias|buena pregunta|grazie|ottima domanda|(?:muito )?obrigad[oa]|boa pergunta|bedankt|dank (?:u|je)"
     r"|goede vraag|teşekkür(?:ler| ederim| ederiz)|(?:sorunuz|mesajınız) için teşekkür\w*|(?:большое )?спасибо|благодар\w+"
