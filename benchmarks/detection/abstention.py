@@ -164,6 +164,7 @@ def measure(declines: Mapping[str, tuple[str, ...]], answers: Mapping[str, tuple
 def main() -> int:
     measure(DECLINES, ANSWERS)
     measure(abstention_decorated.DECLINES, abstention_decorated.ANSWERS)
+    measure(abstention_decorated.LATER_DECLINES, abstention_decorated.LATER_ANSWERS)
     return 0
 
 
