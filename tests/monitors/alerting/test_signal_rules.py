@@ -50,7 +50,7 @@ def test_configured_rules_share_the_budget_evenly_and_are_the_only_ones():
 
 def test_a_rule_on_a_signal_that_is_off_is_a_problem():
     (problem,) = problems_of([Rule(metric="abstained", slo=0.1)], METRICS, lower)
-    assert "metric 'abstained' is not enabled" in problem
+    assert problem == "alerts.rules[0].metric: signal 'abstained' is switched off; remove it from signals.off"
 
 
 async def watched(path, rules, values, *, metric, beside=lambda _: ()):
