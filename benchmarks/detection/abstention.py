@@ -1,9 +1,10 @@
 """How often a refusal is recognised, and an answer taken for one: made-up answers written after the patterns.
 
-    .venv/bin/python benchmarks/detection/abstention.py
+    .venv/bin/python -m benchmarks.detection.abstention
 
-At first 50 of 62 refusals were recognised, and 2 of 66 answers were taken for one. The patterns were then corrected for
-what this showed, so that today's figures say less about phrases that nobody thought of.
+Refusals recognised, and answers taken for one, at first: 50 of 62 and 2 of 66 of the first set; 9 of 121 and 7 of 77 of
+the second (short and decorated ones); 15 of 40 and 2 of 24 of the third, written after the patterns for the second. The
+patterns were corrected after each set, so that today's figures say less about phrases that nobody thought of.
 """
 
 from __future__ import annotations

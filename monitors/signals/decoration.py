@@ -16,7 +16,14 @@ _ANSWER_NAMES = (
     *("antwort", "réponse", "reponse", "respuesta", "risposta", "resposta", "antwoord", "cevap", "yanıt", "ответ"),
     *("उत्तर", "إجابة", "الإجابة", "答案", "回答", "回复", "답변"),
 )
-_QUOTE_PAIRS = {'"': '"', "'": "'", "\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}
+_QUOTE_PAIRS = {
+    '"': '"',
+    "'": "'",
+    "\u201c": "\u201d",
+    "\u201e": "\u201c\u201d",
+    "\u00ab": "\u00bb",
+    "\u300c": "\u300d",
+}
 _CITATION = re.compile(
     r"\[[^\[\]\n]{0,30}\d[^\[\]\n]{0,20}\](?:\([^()\s]{0,200}\))?|\u3010[^\u3010\u3011\n]{0,40}\u3011|<sup>[^<>\n]{0,20}</sup>"
     r"|[\u00b9\u00b2\u00b3\u2070-\u2079]+|\[\^[^\[\]\n]{1,20}\]|\((?:source|quelle|fuente|fonte|bron|doc|document)s?:? [^()\n]{1,80}\)",
@@ -65,12 +72,12 @@ _OPENINGS = (_GREETING, _THANKS, _LABEL)
 
 
 def undecorated(text: str) -> str:
-    """Return an answer without its decoration; "" where nothing else is left.
+    r"""Return an answer without its decoration; "" where nothing else is left.
 
     Removed are a block of reasoning, the JSON object around an answer field, quote marks around everything, citations,
     lists of sources, a label ("Answer:"), and greetings, thanks and regards.
 
-    >>> undecorated("<think>Nothing here.</think>Hi Anna, I don't know. [1][2]\\n\\nSources: a.pdf, b.md")
+    >>> undecorated("<think>Nothing here.</think>Hi Anna, I don't know. [1][2]\n\nSources: a.pdf, b.md")
     "I don't know."
     >>> undecorated('{"answer": "> No idea.", "sources": []}'), undecorated('{"status": "unknown"}')
     ('No idea.', '{"status": "unknown"}')
@@ -121,6 +128,11 @@ def _unquoted(text: str) -> str:
     text = text.strip().strip("*_").strip()
     closing = _QUOTE_PAIRS.get(text[:1], "")
     inside = text[1:-1]
-    if closing and len(text) > 2 and text[-1] in closing and not any(one in inside for one in (text[0], *closing) if one != "'"):  # noqa: PLR2004 - the two marks
+    if (
+        closing
+        and inside
+        and text[-1] in closing
+        and not any(one in inside for one in (text[0], *closing) if one != "'")
+    ):
         return inside.strip()
     return text

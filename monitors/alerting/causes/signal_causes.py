@@ -11,12 +11,12 @@ OF_RETRIEVAL = ("no_contexts", "contexts_per_answer", "retriever_score")
 """Signals of the retrieval alone."""
 _TOOLS = "It is how the model calls tools. Check the model, the prompt, and the tools' descriptions and schemas."
 _OF_GENERATION: Mapping[str, str] = {
-    "truncated": "Responses reach the token limit, whatever was retrieved. Check `max_tokens`, the model and the prompt.",
+    "truncated": "Responses reach the token limit, whatever is retrieved. Check `max_tokens`, model and prompt.",
     "tool_invalid": _TOOLS,
     "tool_unknown": _TOOLS,
     "tool_repeated": _TOOLS,
-    "slow": "The model or its provider takes longer. Check the upstream's latency, the model and the length of prompts.",
-    "expensive": "Responses use more tokens, or a more expensive model. Check the model and the length of prompts.",
+    "slow": "The model or its provider takes longer. Check the upstream's latency, model and length of prompts.",
+    "expensive": "Responses use more tokens, or a more expensive model. Check model and length of prompts.",
 }
 _OF_ANSWERS = ("abstained", "language_mismatch")
 _BY_NATURE = 0.9
@@ -35,7 +35,9 @@ def by_nature(drop: Fall, words: Words) -> Explanation | None:
         return Explanation(cause="retrieval", detail=f"{what}. {check}", strength=_BY_NATURE, evidence=(drop.metric,))
     if drop.metric == "tool_empty":
         check = "Tools find nothing more often. Check the data behind them and the arguments that the model sends."
-        return Explanation(cause="retrieval", detail=f"{what}. {check}", strength=_BESIDE_STEADY, evidence=(drop.metric,))
+        return Explanation(
+            cause="retrieval", detail=f"{what}. {check}", strength=_BESIDE_STEADY, evidence=(drop.metric,)
+        )
     if (check := _OF_GENERATION.get(drop.metric, "")) != "":
         return Explanation(cause="generation", detail=f"{what}. {check}", strength=_BY_NATURE, evidence=(drop.metric,))
     return None
@@ -79,7 +81,7 @@ def beside_retrieval(
     if len(steady) == len(known) and "retriever_score" in names:
         detail = f"{what}; the retrieval returns as much as before, with the same scores: {same}."
         return Explanation(cause="generation", detail=detail, strength=_BESIDE_STEADY, evidence=names)
-    detail = f"{what}; of the retrieval this did not change: {same}. Whether passages are as relevant as before is not known."
+    detail = f"{what}; of the retrieval this did not change: {same}. Whether passages are as relevant is not known."
     return Explanation(cause="unknown", detail=detail)
 
 

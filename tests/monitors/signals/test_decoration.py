@@ -16,8 +16,7 @@ REFUSALS = [
     "> I don't know",
     '"I don\'t know."',
     "Hi Anna, I couldn't find anything about the parking permits.",
-    "Thank you for your question! Unfortunately, I don't have information about that in the documents. "
-    "If you need anything else, let me know.",
+    "Thank you! Unfortunately, I don't have information about that in the documents. If you need more, let me know.",
     "No idea, sorry.",
     "There's nothing about that here.",
     "Hmm, I wasn't able to locate this in the handbook.",
@@ -85,6 +84,8 @@ def test_only_the_answers_own_words_are_left(text, left):
     assert undecorated(text) == left
 
 
-@pytest.mark.parametrize("piece", ["[1", "</think>", "Sources:\n", "- ", "hi ", "thanks ", "\n", "> ", '"', "{", "```{", "best "])
+@pytest.mark.parametrize(
+    "piece", ["[1", "</think>", "Sources:\n", "- ", "hi ", "thanks ", "\n", "> ", '"', "{", "```{", "best "]
+)
 def test_hostile_texts_take_bounded_time(piece):
     assert abstained((piece * 20_000)[:20_000]) in (True, False)
