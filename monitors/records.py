@@ -306,7 +306,7 @@ class Finding:
 
     `evidence_log10` is log10 of the e-value over its alarm threshold (0 = alarm). `baseline` is the mean the null
     hypothesis allows, `onset` the Unix time at which the change most likely began, `n` the scores seen since then.
-    All values are on the "higher is better" scale.
+    The engine keeps all values on the "higher is better" scale; `Alert.on_own_scale` returns them on the metric's own.
     """
 
     evidence_log10: float
@@ -350,7 +350,7 @@ class Alert:
     of the drop is confined to. `direction` is that of the metric on its own scale; None in alerts of older releases,
     which are about its worse direction. While it fires, `recovery` is the share in [0, 1] of the evidence for a
     recovery, and `recovering_since` the time from which on that evidence has grown; exchanges after it do not change
-    the cause.
+    the cause. `unwatched`: it ended because no rule watches this any more, which says nothing about a recovery.
     """
 
     fingerprint: str
@@ -380,6 +380,22 @@ class Alert:
     cause_strength: float | None = None
     cause_evidence: tuple[str, ...] = ()
     direction: Literal["drop", "rise"] | None = None
+    unwatched: bool = False
+
+    def on_own_scale(self) -> Alert:
+        """Return the alert with its finding on the metric's own scale, like the other means."""
+        found = self.finding
+        if self.direction != "rise":
+            return self
+        return replace(
+            self,
+            finding=replace(
+                found,
+                baseline=1.0 - found.baseline,
+                estimate=None if found.estimate is None else 1.0 - found.estimate,
+                interval=None if found.interval is None else (1.0 - found.interval[1], 1.0 - found.interval[0]),
+            ),
+        )
 
 
 _T = TypeVar("_T")

@@ -1,13 +1,17 @@
 """How often a refusal is recognised, and an answer taken for one: made-up answers written after the patterns.
 
-    .venv/bin/python benchmarks/detection/abstention.py
+    .venv/bin/python -m benchmarks.detection.abstention
 
-At first 50 of 62 refusals were recognised, and 2 of 66 answers were taken for one. The patterns were then corrected for
-what this showed, so that today's figures say less about phrases that nobody thought of.
+Refusals recognised, and answers taken for one, at first: 50 of 62 and 2 of 66 of the first set; 9 of 121 and 7 of 77 of
+the second (short and decorated ones); 15 of 40 and 2 of 24 of the third, written after the patterns for the second. The
+patterns were corrected after each set, so that today's figures say less about phrases that nobody thought of.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from benchmarks.detection import abstention_decorated
 from monitors.signals.abstention import abstained
 
 DECLINES = {
@@ -140,21 +144,28 @@ ANSWERS = {
 }
 
 
-def main() -> int:
+def measure(declines: Mapping[str, tuple[str, ...]], answers: Mapping[str, tuple[str, ...]]) -> None:
+    """Print the rates by language, and the texts that are taken for the other kind."""
     print("| language | refusals recognised | answers taken for a refusal |\n|---|---|---|")
     hits = misses = wrong = right = 0
-    for name, texts in DECLINES.items():
+    for name, texts in declines.items():
         missed = [text for text in texts if not abstained(text)]
-        false = [text for text in ANSWERS[name] if abstained(text)]
+        false = [text for text in answers[name] if abstained(text)]
         hits, misses = hits + len(texts) - len(missed), misses + len(missed)
-        wrong, right = wrong + len(false), right + len(ANSWERS[name]) - len(false)
+        wrong, right = wrong + len(false), right + len(answers[name]) - len(false)
         found = len(texts) - len(missed)
-        print(f"| {name} | {found} of {len(texts)} | {len(false)} of {len(ANSWERS[name])} |")
+        print(f"| {name} | {found} of {len(texts)} | {len(false)} of {len(answers[name])} |")
         for text in missed:
             print(f"    missed: {text}")
         for text in false:
             print(f"    FALSE: {text}")
-    print(f"| all | {hits} of {hits + misses} | {wrong} of {wrong + right} |")
+    print(f"| all | {hits} of {hits + misses} | {wrong} of {wrong + right} |\n")
+
+
+def main() -> int:
+    measure(DECLINES, ANSWERS)
+    measure(abstention_decorated.DECLINES, abstention_decorated.ANSWERS)
+    measure(abstention_decorated.LATER_DECLINES, abstention_decorated.LATER_ANSWERS)
     return 0
 
 

@@ -36,7 +36,11 @@ from monitors.runtime.bounds import bounded_calls, bounded_capture, bounded_hist
 from monitors.sampling import keep, keeps
 
 _decode = msgspec.json.Decoder().decode
-_CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}
+_CUT_SHORT = {
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "truncated_response"),
+    "content_filter": "content_filter",
+}
+"""By `finish_reason` in lower case: OpenAI's, and what servers that speak its API pass on from other providers."""
 _INT64 = 2**63
 _NOTHING_EXPLICIT = Explicit()
 Decision: TypeAlias = Literal["captured", "opted_out", "back_pressure", "sampled_out"]
@@ -327,8 +331,9 @@ def skip_reason(exchange: Exchange) -> str | None:
         return exchange.ending if exchange.ending != "complete" else "cache_hit"
     if response.status >= 400 or response.body.get("error"):  # noqa: PLR2004 - HTTP's border
         return "error_response"
-    if response.refusal or response.finish_reason in _CUT_SHORT:
-        return "refusal" if response.refusal else _CUT_SHORT[response.finish_reason or ""]
+    cut_short = _CUT_SHORT.get((response.finish_reason or "").lower())
+    if response.refusal or cut_short is not None:
+        return "refusal" if response.refusal else cut_short
     if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
         return "tool_call"
     if not response.text.strip():

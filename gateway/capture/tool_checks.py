@@ -64,12 +64,11 @@ def _verdict(call: Call, offered: dict[str, Any]) -> bool | None:
     schema = offered.get(call.name)
     if schema is None or len(written := json_of(call.arguments)) > MAX_ARGUMENT_BYTES:
         return None
-    if isinstance(call.arguments, str):
-        arguments = decoded(written or "{}")
-        if isinstance(arguments, str):  # arguments are an object: this is no JSON, or a text
-            return False
-        return fits(schema, arguments)
-    return fits(schema, call.arguments)
+    arguments = decoded(written) if written.strip() else None
+    if isinstance(arguments, str) and isinstance(call.arguments, str):
+        # arguments are an object: this is no JSON, or a text
+        return None if fits(schema, {}) is None else False
+    return fits(schema, {} if arguments is None else arguments)  # models leave out the arguments of tools without any
 
 
 def _repeated(calls: list[Call], earlier: list[Call]) -> int:

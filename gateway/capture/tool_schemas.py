@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
@@ -25,7 +27,7 @@ class _TooMuchWorkError(Exception):
 
 
 def fits(schema: Any, arguments: Any) -> bool | None:
-    """Return whether decoded `arguments` fit a schema; None if that cannot be said within the bounds.
+    """Return whether decoded `arguments` fit a schema; None for no valid schema, and beyond the bounds.
 
     No reference to another document is followed. `pattern`, `uniqueItems` and `format` are not applied.
 
@@ -42,9 +44,24 @@ def fits(schema: Any, arguments: Any) -> bool | None:
     if len(written) > MAX_SCHEMA_BYTES or any(word in written for word in _REFUSED):
         return None
     try:
-        return _checker(written)(arguments)
+        return _checker(written)(arguments) if _is_valid(written) else None
     except Exception:  # noqa: BLE001 - a client's schema raises anything (a wrong type, a lost reference): not validated
         return None
+
+
+@lru_cache(maxsize=_KNOWN_SCHEMAS)
+def _is_valid(schema: bytes) -> bool:
+    """Return whether a schema fits JSON Schema's own: `"required": "n"` does not, and no call could fit it."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - with the first call of a tool
+
+    decoded = msgspec.json.decode(schema)
+    if _count(decoded, MAX_VALUES) < 0:
+        return False
+    try:
+        Draft202012Validator.check_schema(decoded)
+    except Exception:  # noqa: BLE001 - a client's schema raises anything, also RecursionError; remembered as not valid
+        return False
+    return True
 
 
 @lru_cache(maxsize=_KNOWN_SCHEMAS)
@@ -79,8 +96,22 @@ def _validator() -> tuple[Any, list[int]]:
         return apply
 
     keywords = {name: counted(one) for name, one in Draft202012Validator.VALIDATORS.items()}
+    keywords["multipleOf"] = counted(_not_a_multiple)
     keywords |= dict.fromkeys(_UNBOUNDED, lambda *_: iter(()))
     return validators.extend(Draft202012Validator, keywords), steps
+
+
+def _not_a_multiple(validator: Any, factor: Any, value: Any, _: Any) -> Iterator[Any]:
+    """Yield an error unless `value` is a multiple, as the numbers are written: 19.99 is one of 0.01."""
+    from jsonschema import ValidationError  # noqa: PLC0415 - as above
+
+    if validator.is_type(value, "number") and (_as_written(value) / _as_written(factor)).denominator != 1:
+        yield ValidationError(f"not a multiple of {factor}")
+
+
+def _as_written(number: float) -> Fraction:
+    """Return the decimal fraction that a JSON number was written as; a float's shortest form is that."""
+    return Fraction(number) if isinstance(number, int) else Fraction(Decimal(repr(number)))
 
 
 def _count(value: Any, room: int) -> int:

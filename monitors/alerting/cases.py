@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import msgspec
 
@@ -35,9 +36,17 @@ class Cases:
         """Return the alerts, newest first."""
         return sorted((case.alert for case in self), key=lambda alert: alert.since, reverse=True)
 
-    def load(self, state: bytes) -> None:
-        """Replace the cases with a state from `dump`."""
+    def unresolved(self) -> dict[str, Case]:
+        """Return the cases that have not ended, by fingerprint."""
+        return {name: case for name, case in self.by_fingerprint.items() if case.alert.state != "resolved"}
+
+    def load(self, state: bytes, lower_is_better: Callable[[str], bool] = lambda _: False) -> None:
+        """Replace the cases with a state from `dump`; alerts of older releases get their direction."""
         cases = msgspec.json.decode(state, type=list[Case])
+        for case in cases:
+            if case.alert.direction is None and case.alert.rule != JUDGE_BLIND:
+                way: Literal["drop", "rise"] = "rise" if lower_is_better(case.alert.metric) else "drop"
+                case.alert = replace(case.alert, direction=way)
         self.by_fingerprint = {case.alert.fingerprint: case for case in cases}
 
     def dump(self) -> bytes:
@@ -45,14 +54,14 @@ class Cases:
         return msgspec.json.encode(list(self.by_fingerprint.values()))
 
     def close_orphans(self, tracked: Collection[str], now: float) -> None:
-        """Resolve firing alerts whose fingerprint no stream tracks (their rule was removed); drop pending ones."""
+        """End firing alerts whose fingerprint no stream tracks (their rule was removed); drop pending ones."""
         for case in self:
             if case.alert.fingerprint in tracked or case.alert.rule == JUDGE_BLIND:
                 continue
             if case.alert.state == "pending":
                 del self.by_fingerprint[case.alert.fingerprint]
             elif case.alert.state == "firing":
-                case.alert = replace(case.alert, state="resolved", ended_at=now)
+                case.alert = replace(case.alert, state="resolved", ended_at=now, recovery=None, unwatched=True)
 
     def judge_outage_since(self) -> float | None:
         """Return the start of the judge's outage whose alert fires; None without one."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain
+from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.causes.topics import topics
 from monitors.alerting.passages import MAX_EXCHANGES, read_passages
@@ -124,7 +125,8 @@ class Describer:
         """Return the alert with its description from exchanges that started before Unix time `until`."""
         onset, flipped = alert.finding.onset, self._flipped(alert)
         app = None if alert.app == ALL else alert.app
-        others = tuple(SIGNALS.keys() - {alert.metric})  # they would take the places of the metrics that causes compare
+        kept = {alert.metric, *(OF_RETRIEVAL if alert.metric in SIGNALS else ())}
+        others = tuple(SIGNALS.keys() - kept)  # they would take the places of the metrics that causes compare
         whole = Query(
             since=onset - DAY_S,
             until=onset,

@@ -121,6 +121,7 @@ class AlertEngine:
         self._state_store = state_store
         self._queue_oldest = queue_oldest
         self._judge = judge or JudgeSignals()
+        self._lower_is_better = lower_is_better
         self._observer = observer or NullObserver()
         self._clock = clock
         self._reader = _BucketReader(store, config.bucket_s)
@@ -229,12 +230,12 @@ class AlertEngine:
         for watch in self._watches.values():
             watch.closed_until = None
             watch.streams.clear()
-        self._cases.load(states.get(_CASES, b"[]"))
+        self._cases.load(states.get(_CASES, b"[]"), self._lower_is_better)
         if _VERSIONS in states:
             self.versions.loads(states[_VERSIONS])
         for name, watch in self._watches.items():
             if (saved := states.get(_WATCH + name)) is not None:
-                watch.restore(msgspec.json.decode(saved, type=SavedWatch), self._cases.by_fingerprint)
+                watch.restore(msgspec.json.decode(saved, type=SavedWatch), self._cases.unresolved())
         streams = (stream for watch in self._watches.values() for stream in watch.streams.values())
         self._cases.close_orphans({stream.case.alert.fingerprint for stream in streams if stream.case}, self._clock())
         self._delivery.restore(states, self.alerts())

@@ -75,7 +75,9 @@ def problems_of(
     named: dict[str, str] = {}
     for index, rule in enumerate(rules):
         where = f"alerts.rules[{index}]"
-        if rule.metric not in known:
+        if rule.metric not in known and rule.metric in SIGNALS:
+            problems.append(f"{where}.metric: signal {rule.metric!r} is switched off; remove it from signals.off")
+        elif rule.metric not in known:
             enabled = ", ".join(sorted(known)) or "none"
             problems.append(f"{where}.metric: metric {rule.metric!r} is not enabled; enabled: {enabled}")
         if (rule.slo is None) == (rule.baseline is None):

@@ -211,7 +211,7 @@ class Stream:
             self.detector.loads(saved.detector)
         except ValueError:
             self.detector.reset()
-        if saved.recovery is not None:
+        if saved.recovery is not None and case is not None:
             recovery = Recovery()
             recovery.loads(saved.recovery)
             self.recovery = recovery

@@ -123,7 +123,7 @@ def _overview_handlers(insight: Insight) -> list[Any]:
 
     @get("/api/alerts", sync_to_thread=False)
     def alerts() -> list[dict[str, Any]]:
-        return [asdict(alert) for alert in insight.alerts()]
+        return [asdict(alert.on_own_scale()) for alert in insight.alerts()]
 
     @get("/api/capture", sync_to_thread=False)
     def capture() -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ Name: TypeAlias = Literal[
     "expensive",
 ]
 
-VERSION = "1"
+VERSION = "2"
 """Of all signals: it changes whenever the same exchange could get another value."""
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from monitors.signals.abstention_phrases import PHRASES, Phrases
+from monitors.signals.decoration import undecorated
 from monitors.signals.language import language_of
 
 LONGEST = 1_000
@@ -27,8 +28,9 @@ def abstained(text: str) -> bool:
     """Return whether an answer declines, in one of the languages of `PHRASES`.
 
     It does if a clause of it says so, and no other clause says anything but apologies, offers of help or where else to
-    look: "The documents do not give a date, but the fair opens in May" answers. Quotations are not the answer's own
-    words. In doubt it answers. Takes time in the length of the first 1000 characters; a longer text answers.
+    look: "The documents do not give a date, but the fair opens in May" answers. What stands around the words is removed
+    first (`undecorated`). Quotations are not the answer's own words. In doubt it answers. Takes time in the length of
+    the text; one with more than 1000 characters of its own answers.
 
     >>> abstained("I'm sorry, but the documents do not mention the opening hours. Please contact the museum.")
     True
@@ -37,7 +39,7 @@ def abstained(text: str) -> bool:
     >>> abstained('The host replied "I do not know". Ask it again.')
     False
     """
-    text = text.strip()
+    text = undecorated(text)
     if not text or len(text) > LONGEST:
         return False
     plain = text.lower().replace("\u2019", "'").replace("\uff0c", ",")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
+from monitors.signals.abstention_short import SHORT
+
 _NEVER = "(?!)"
 _COMMA = "[,\u3001\u060c]"
 _WORD_END = r"(?:\b|(?<=[\u0900-\u097f\u3040-\u9fff\uac00-\ud7a3]))"
@@ -18,8 +20,10 @@ _WORD_END = r"(?:\b|(?<=[\u0900-\u097f\u3040-\u9fff\uac00-\ud7a3]))"
 class Phrases:
     """The patterns of one language, compiled with their first use: that takes 10 ms."""
 
-    def __init__(self, *, before: str, declines: str, polite: str, turns: str, anywhere: str = _NEVER) -> None:
-        self._before, self._declines, self._polite = before, declines, polite
+    def __init__(
+        self, *, short: str, before: str, declines: str, polite: str, turns: str, anywhere: str = _NEVER
+    ) -> None:
+        self._before, self._declines, self._polite = before, f"{declines.strip()}\n{short}", polite
         self._turns, self._anywhere = turns, anywhere
 
     @cached_property
@@ -47,7 +51,7 @@ class Phrases:
 
 def _any_of(lines: str) -> str:
     """Return the pattern for any of some patterns, one a line."""
-    return "|".join(line.strip() for line in lines.strip().splitlines())
+    return "|".join(line.strip() for line in lines.splitlines() if line.strip())
 
 
 _EN_INFO = (
@@ -61,6 +65,7 @@ _EN_DOCS = (
     r"(?: (?:provided|given|above|available|supplied|retrieved|shared|at hand|here|i have|i was given"
     r"|you (?:provided|shared|gave me|gave|have provided)|that (?:was|were|is|are) (?:provided|given|available)))?"
 )
+_EN_IN = rf"(?:in|within|among) {_EN_DOCS}"
 _EN_NOT = (
     r"(?:do(?:es)? not|don't|doesn't|did not|didn't)(?: (?:actually|explicitly|directly|specifically|clearly|seem to))?"
 )
@@ -71,6 +76,7 @@ _EN_CANNOT = (
 )
 
 ENGLISH = Phrases(
+    short=SHORT["en"],
     before=r"based on|according to|from|given|in|within|after|unfortunately|regrettably|sorry|i(?: am|\'m) (?:sorry|afraid)|at (?:this|the) (?:time|moment)|currently|honestly|as an? |to be honest|well|hmm|i apologi[sz]e|with the|looking|apologies",
     declines=rf"""
         (?:i|we) (?:\w+ )?(?:do not|don't) (?:\w+ )?know(?! of\b| about you\b)
@@ -87,8 +93,9 @@ ENGLISH = Phrases(
         {_EN_DOCS} {_EN_NOT} (?:say|mention|specify|state|answer|address|indicate|discuss|reveal|disclose|tell)\b
         {_EN_DOCS} {_EN_NOT} (?:contain|include|provide|have|give|offer|cover) {_EN_INFO}
         {_EN_DOCS} (?:contains?|includes?|provides?|has|have|gives?|makes?|says?) (?:no (?:\w+ )?(?:information|mention|details|answer|data on|reference to)|nothing (?:about|on))\b
-        there(?: is|'s| was| are|(?: is|'s| are)n't| is not| are not) (?:no|not enough|enough|any|insufficient|not sufficient|not any) (?:\w+ )?(?:information|context|details|mention of|answer to|answer in|data (?:on|about|for)|documentation (?:on|about|for))\b
-        (?:no|insufficient|not enough) (?:\w+ ){{0,2}}(?:information|mention|details) (?:about|on|regarding|is|was|were|could be|can be|are|found|available|provided|given)\b
+        there(?: is|'s| was| are|(?: is|'s| are)n't| is not| are not) (?:no|not enough|enough|any|insufficient|not sufficient|not any) (?:\w+ )?(?:(?:information|context|details)(?: (?:about|on|regarding|concerning|for|to|of|related|that|available|provided|given|here|{_EN_IN})\b|$)|mention of|answer to|answer in|data (?:on|about|for)\b|documentation (?:on|about|for)\b)
+        (?:no|insufficient|not enough) (?:\w+ ){{0,2}}(?:information|mention|details)(?: (?:about|on|regarding|concerning|of) [^,]{{1,60}}?)? (?:(?:is|was|were|are|could be|can be|has been) )?(?:\w+ly )?(?:found|available|provided|given|included|contained|mentioned|present|listed|retrieved)\b(?! (?:to|by|with)\b)
+        (?:no|insufficient|not enough) (?:\w+ ){{0,2}}(?:information|mention|details) (?:about|on|regarding|concerning|of) (?:(?!(?:is|are|was|were|will|can|may|must|has|have|do|does|gets?|appears?|needs?|goes|leaves?)\b)[^\s,]+ ?){{1,10}}$
         (?:no|insufficient|not enough) (?:\w+ ){{0,2}}(?:answer|documents?|passages?|sources?|results) (?:\w+ ){{0,6}}(?:found|available in|provided in|given in)\b
         none of {_EN_DOCS} (?:mentions?|contains?|includes?|says?|states?|specif(?:y|ies)|provides?|address(?:es)?|discuss(?:es)?|covers?)\b
         (?:it|that|this|(?:that|this|the|your) question|the answer|answering this) (?:is|falls|lies|would be) (?:\w+ )?(?:outside|beyond|out of) (?:of )?(?:the |my |our )?(?:\w+ )?(?:scope|knowledge|documents|context|expertise)
@@ -112,7 +119,7 @@ ENGLISH = Phrases(
         (?:it|they|(?:the|these|this) (?:\w+ ){0,3}(?:documents?|context|passages?|sources?|excerpts?|articles?|texts?|information)(?: provided| given)?) (?:only|mainly|just|primarily|instead) (?:\w+ )?(?:discuss|discusses|mention|mentions|cover|covers|describe|describes|contain|contains|talks? about|focus|focuses|deals? with|refers? to)\b
         (?:it|they|(?:the|these|this) (?:\w+ ){0,3}(?:documents?|context|passages?|sources?|excerpts?|articles?|texts?|information)(?: provided| given)?) (?:focus|focuses) on\b
     """,
-    turns=r"[;:\u2014\u2013]| - |,? \b(?:but|however|although|though|so|therefore|yet|nevertheless|instead|which means)\b,?"
+    turns=r"[;:\u2014\u2013]| - |,? \b(?:but|however|although|though|so|therefore|yet|nevertheless|instead|which means|because)\b,?"
     r"|, (?=(?:it|this|that|they|there|you|we|he|she) (?!(?:is|was|are|were) not|(?:does|do|did) not)[a-z'])",
 )
 
@@ -127,13 +134,14 @@ _DE_INFO = (
 )
 
 GERMAN = Phrases(
+    short=SHORT["de"],
     before=r"leider|auf (?:der )?grundlage|auf basis|basierend|laut|gemäß|nach|anhand|tut mir leid|es tut mir leid|entschuldigung|ehrlich gesagt|aktuell|derzeit|bedauerlicherweise|in den|mit den|aus den",
     declines=rf"""
         (?:ich|wir) (?:wei(?:ß|ss)|wissen) (?:\w+ ){{0,3}}nicht\b
         (?:das )?(?:wei(?:ß|ss)|wissen) (?:ich|wir) (?:\w+ ){{0,2}}nicht\b
         (?:leider |dazu |darüber |hierzu |da |das |diese frage |ihre frage |deine frage ){{0,3}}(?:kann|können|konnte|konnten|darf) (?:ich|wir|ihnen|dir) (?:[^,]{{0,60}} )?(?:nicht (?:\w+ )?(?:beantworten|sagen|helfen|weiterhelfen|bestimmen|beurteilen|feststellen|finden|bestätigen)|keine? (?:\w+ ){{0,2}}(?:auskunft|antwort|angaben?|informationen|aussage)(?: \w+)*)
         (?:ich|wir) (?:kann|können|konnte|konnten|darf|habe|haben) (?:[^,]{{0,60}} )?(?:nicht (?:\w+ )?(?:beantworten|sagen|helfen|weiterhelfen|bestimmen|beurteilen|feststellen|bestätigen)\b|keine? {_DE_INFO})
-        (?:dazu |darüber |hierzu |leider ){{0,2}}(?:habe|haben|finde|finden|liegen|liegt|gibt es|lassen sich|enthalten) (?:ich |wir |mir |uns |in {_DE_DOCS} |{_DE_DOCS} ){{0,2}}(?:leider )?keine? {_DE_INFO}
+        (?:dazu |darüber |hierzu |leider ){{0,2}}(?:habe|haben|finde|finden|liegen|liegt|gibt es|lassen sich|enthalten) (?:ich |wir |mir |uns |dazu |darüber |hierzu |davon |in {_DE_DOCS} |{_DE_DOCS} ){{0,3}}(?:leider )?keine? {_DE_INFO}
         es (?:gibt|liegen|liegt) (?:mir |uns |hier |leider |in {_DE_DOCS} ){{0,3}}keine? {_DE_INFO}
         (?:dazu|darüber|hierzu) (?:finde|finden|steht|habe) (?:ich |wir )?(?:in {_DE_DOCS} )?(?:leider )?nichts\b
         (?:in|aus|laut) {_DE_DOCS} (?:\w+ )?(?:steht|stehen|geht|wird|werden|findet|finden|gibt|ist|sind|lässt|lassen) (?:[^,]{{0,80}} )?(?:nicht (?:\w+ )?(?:hervor|erwähnt|genannt|angegeben|beschrieben|enthalten|beantworten|entnehmen|behandelt|beantwortet)|nichts\b|keine? {_DE_INFO})
@@ -155,7 +163,7 @@ GERMAN = Phrases(
         (?:kann ich|haben sie|hast du|möchten sie|könnten sie|kannst du) \b
         (?:sie|diese|die (?:\w+ ){0,3}(?:dokumente|unterlagen|quellen|passagen|texte|auszüge|informationen)|der (?:\w+ )?kontext) (?:behandeln|beschreiben|erwähnen|nennen|enthalten|behandelt|beschreibt|enthält|befassen sich|beziehen sich|befasst sich) (?:\w+ )?(?:nur|lediglich|ausschließlich)\b
     """,
-    turns=r"[;:\u2014\u2013]| - |,? \b(?:aber|jedoch|allerdings|sondern|daher|deshalb|trotzdem|dennoch|doch)\b,?"
+    turns=r"[;:\u2014\u2013]| - |,? \b(?:aber|weil|jedoch|allerdings|sondern|daher|deshalb|trotzdem|dennoch|doch)\b,?"
     r"|, (?=(?:es|er|sie|das|dies|man) (?!(?:ist|wird|steht|geht)[^,]* nicht)\w)",
 )
 
@@ -166,6 +174,7 @@ _FR_DOCS = (
 _FR_INFO = r"(?:\w+ ){0,3}(?:informations?|réponse|détails?|précisions?|mention|données|indication|renseignements?|éléments?)\b"
 
 FRENCH = Phrases(
+    short=SHORT["fr"],
     before=r"malheureusement|désolée?|je suis désolée?|selon|d\'après|sur la base|dans|à partir|en tant|actuellement|au vu|hélas|à ma connaissance|avec les",
     declines=rf"""
         (?:je|nous) ne (?:le |la )?(?:sais|savons|connais|connaissons) (?:\w+ )?pas\b
@@ -175,7 +184,8 @@ FRENCH = Phrases(
         {_FR_DOCS} ne (?:le |la |l')?(?:di(?:t|sent)|mentionne(?:nt)?|précise(?:nt)?|contien(?:t|nent)|indique(?:nt)?|fournissent|fournit|donnent?|permet(?:tent)?|comporte(?:nt)?|répond(?:ent)?|parlent?|traitent?|spécifie(?:nt)?) (?:pas|rien|aucune?)\b
         {_FR_DOCS} n'(?:indique(?:nt)?|offre(?:nt)?|aborde(?:nt)?|évoque(?:nt)?|apporte(?:nt)?) (?:pas|rien|aucune?)\b
         (?:il )?n'y a (?:pas|aucune?)(?: assez| suffisamment)?(?: d'| de | )?(?:informations?|mention|réponse|détails?|précisions?|renseignements?)\b
-        aucune? (?:\w+ )?(?:information|mention|réponse|détail|précision|document) (?:\w+ )?(?:n'|ne |à ce sujet|sur|disponible)
+        aucune? (?:\w+ )?(?:information|mention|réponse|détail|précision|document)(?: (?:sur|concernant|relative? à|à propos de) (?:(?!n'|ne )[^\s,]+ ){{1,8}}?)? ?(?:(?:n'est|n'a été|ne sont|n'ont été) (?:\w+ )?(?:disponible|trouvée?|fournie?|mentionnée?|donnée?|précisée?|indiquée?)s?\b(?! (?:à|aux|par)\b)|ne (?:figure|permet|répond|mentionne|précise|concerne|traite)\b|à ce sujet|disponible)
+        aucune? (?:\w+ )?(?:information|mention|réponse|détail|précision) (?:sur|concernant) (?:(?!n'|ne\b)[^\s,]+ ?){{1,8}}$
         (?:cela|ceci|cette question|votre question) (?:sort|dépasse|est en dehors) \b
         il (?:m'est|est|n'est pas) (?:impossible|possible) de (?:répondre|dire|déterminer|savoir|vous répondre)
         je ne suis pas (?:sûre?|certaine?|autorisée?)\b
@@ -191,7 +201,7 @@ FRENCH = Phrases(
         (?:veuillez|n'hésitez pas|je vous (?:invite|conseille|suggère|recommande)|vous (?:pouvez|pourriez|devriez)|merci de|si vous|contactez|pourriez-vous|puis-je|souhaitez-vous|avez-vous)\b
         (?:ils|elles|il|(?:les|le|ces|ce) (?:\w+ ){0,2}(?:documents?|contexte|passages?|extraits?|textes?)) ne (?:traitent?|parlent?|mentionne(?:nt)?|décri(?:t|vent)|concerne(?:nt)?|porte(?:nt)?) que\b
     """,
-    turns=r"[;:\u2014\u2013]| - |,? \b(?:mais|cependant|toutefois|néanmoins|pourtant|donc|en revanche)\b,?"
+    turns=r"[;:\u2014\u2013]| - |,? \b(?:mais|parce que|car|cependant|toutefois|néanmoins|pourtant|donc|en revanche)\b,?"
     r"|, (?=(?:il|elle|cela|c'est|ils|elles|on) (?!n)\w)",
 )
 
@@ -202,6 +212,7 @@ _ES_DOCS = (
 _ES_INFO = r"(?:\w+ ){0,3}(?:información|informaciones|respuesta|detalles?|datos|mención|referencias? a|conocimiento)\b"
 
 SPANISH = Phrases(
+    short=SHORT["es"],
     before=r"lamentablemente|perdón|disculpe|disculpa|desafortunadamente|lo siento|según|basándome|con base|a partir|en base|de acuerdo|en|actualmente|por desgracia|con la|desgraciadamente",
     declines=rf"""
         (?:yo |nosotros )?(?:no )(?:lo )?(?:sé|sabemos|lo sé)\b
@@ -221,7 +232,7 @@ SPANISH = Phrases(
         (?:por favor|si (?:tiene|tienes|necesita|necesitas|me|puede|puedes|desea|quiere)|le (?:recomiendo|sugiero)|te (?:recomiendo|sugiero)|(?:puede|puedes|podría|podrías) (?:\w+ )?(?:contactar|consultar|preguntar|ponerse|ponerte|revisar|comunicar|dar|proporcionar)|póngase|contacte|consulte|¿)
         (?:solo|sólo|únicamente) (?:\w+ )?(?:habla|hablan|menciona|mencionan|trata|tratan|describe|describen)\b
     """,
-    turns=r"[;:\u2014\u2013]| - |,? \b(?:pero|sin embargo|aunque|no obstante|así que|por lo tanto|sino)\b,?",
+    turns=r"[;:\u2014\u2013]| - |,? \b(?:pero|sin embargo|aunque|no obstante|así que|por lo tanto|sino|porque)\b,?",
 )
 
 _IT_DOCS = (
@@ -231,6 +242,7 @@ _IT_DOCS = (
 _IT_INFO = r"(?:\w+ ){0,3}(?:informazioni|risposta|dettagli|dati|menzione|riferimenti?|indicazioni|conoscenza)\b"
 
 ITALIAN = Phrases(
+    short=SHORT["it"],
     before=r"purtroppo|mi dispiace|secondo|in base|sulla base|dai|dal|nei|nel|attualmente|spiacente|al momento",
     declines=rf"""
         (?:io )?non (?:lo )?(?:so|sappiamo|saprei)\b
@@ -240,7 +252,7 @@ ITALIAN = Phrases(
         non sono (?:\w+ )?(?:sicur[oa]|cert[oa]|autorizzat[oa])\b
         (?:questo|questa domanda|la domanda|ciò) (?:esula|va oltre|è al di fuori)\b
         (?:devo|mi trovo costretto a) (?:\w+ )?(?:rifiutare|declinare)\b
-        nessuna (?:informazione|risposta|menzione)\b
+        nessuna (?:informazione|risposta|menzione) (?:è (?:\w+ )?(?:disponibile|presente|fornita|riportata)|(?:disponibile|trovata)|(?:su|sul|sulla|sui|in merito|al riguardo)\b(?!.* (?:viene|è|vengono|sono) ))
         (?:nei|nel|in) (?:\w+ ){{0,3}}(?:documenti|documento|contesto|testi|testo|passaggi) non (?:ci sono|c'è|vi sono|si trovano) (?:{_IT_INFO})
     """,
     anywhere=rf"""
@@ -251,7 +263,7 @@ ITALIAN = Phrases(
         (?:per favore|se (?:hai|ha|vuoi|vuole|desideri|desidera|puoi|può|mi)|ti (?:consiglio|suggerisco)|le (?:consiglio|suggerisco)|(?:puoi|può|potresti|potrebbe) (?:\w+ )?(?:contattare|consultare|chiedere|provare|verificare|rivolgerti|rivolgersi|fornire)|contatta|contatti|consulta|posso aiutar)
         (?:parlano|parla|trattano|descrivono|menzionano) (?:solo|soltanto)\b
     """,
-    turns=r"[;:\u2014\u2013]| - |,? \b(?:ma|però|tuttavia|comunque|quindi|bensì|invece)\b,?",
+    turns=r"[;:\u2014\u2013]| - |,? \b(?:ma|però|tuttavia|comunque|quindi|bensì|invece|perché)\b,?",
 )
 
 _PT_DOCS = (
@@ -261,6 +273,7 @@ _PT_DOCS = (
 _PT_INFO = r"(?:\w+ ){0,3}(?:informações|informação|resposta|detalhes?|dados|menção|referências? a|conhecimento)\b"
 
 PORTUGUESE = Phrases(
+    short=SHORT["pt"],
     before=r"infelizmente|desculpe|sinto muito|segundo|de acordo|com base|com as|no|nos|atualmente|lamento|a partir",
     declines=rf"""
         (?:eu )?não (?:sei|sabemos)\b
@@ -279,7 +292,7 @@ PORTUGUESE = Phrases(
         (?:por favor|se (?:você|tiver|precisar|quiser|puder|desejar)|(?:você|o senhor|a senhora) (?:pode|poderia)|recomendo|sugiro|entre em contato|consulte|contate|posso ajudar|verifique)\b
         (?:falam?|tratam?|mencionam?|descrevem?|abordam?) (?:apenas|somente|só)\b
     """,
-    turns=r"[;:\u2014\u2013]| - |,? \b(?:mas|porém|contudo|entretanto|no entanto|todavia|portanto|embora)\b,?",
+    turns=r"[;:\u2014\u2013]| - |,? \b(?:mas|porém|contudo|entretanto|no entanto|todavia|portanto|embora|porque)\b,?",
 )
 
 _NL_DOCS = (
@@ -289,6 +302,7 @@ _NL_DOCS = (
 _NL_INFO = r"(?:\w+ ){0,3}(?:informatie|antwoord|details|gegevens|vermelding|kennis)\b"
 
 DUTCH = Phrases(
+    short=SHORT["nl"],
     before=r"helaas|sorry|het spijt me|volgens|op basis|gezien|in|momenteel|uit|met de",
     declines=rf"""
         (?:ik|wij|we) (?:weet|weten) (?:\w+ ){{0,3}}niet\b
@@ -297,7 +311,7 @@ DUTCH = Phrases(
         (?:daar|dat|hier|die vraag|deze vraag|uw vraag|je vraag|helaas) (?:kan|kunnen) (?:ik|we|wij) (?:[^,]{{0,40}} )?niet (?:\w+ )?(?:beantwoorden|zeggen|helpen|bepalen)\b
         (?:ik|wij|we) (?:heb|hebben|vind|vinden|beschik|kan|kunnen|kon)(?: [^,]{{0,40}})? (?:geen|onvoldoende|niet genoeg) {_NL_INFO}
         (?:hier |daar )(?:heb|hebben|is|zijn) (?:ik |we |wij |er )?geen {_NL_INFO}
-        (?:helaas |daarover |hierover ){{0,2}}(?:heb|hebben|is|zijn) (?:ik |we |er |hierover |daarover ){{0,2}}geen {_NL_INFO}
+        (?:helaas |daarover |hierover ){{0,2}}(?:heb|hebben|is|zijn) (?:ik |we |er |hierover |daarover |daar |hier ){{0,2}}geen {_NL_INFO}
         er (?:is|zijn|staat)(?: \w+)? (?:geen|onvoldoende|niet genoeg) {_NL_INFO}
         (?:in )?{_NL_DOCS} (?:staat|bevat|bevatten|vermeldt|vermelden|zegt|zeggen|geeft|geven|noemt|noemen|wordt|worden|biedt|bieden|beantwoordt|beantwoorden) (?:[^,]{{0,60}} )?(?:niets|niet|geen {_NL_INFO})\b
         ik ben (?:er )?niet (?:helemaal )?zeker\b
@@ -313,10 +327,11 @@ DUTCH = Phrases(
         (?:neem|als (?:u|je)|mocht|(?:u|je) (?:kunt|kan|kun|zou) (?:\w+ ){0,6}(?:contact|raadplegen|vragen|opnemen|controleren|wenden)|probeer|raadpleeg|kan ik|wilt u|wil je|heeft u|gelieve|geef)\b
         (?:gaan|gaat|behandelen|beschrijven|bevatten|vermelden) (?:alleen|slechts|uitsluitend)\b
     """,
-    turns=r"[;:\u2014\u2013]| - |,? \b(?:maar|echter|toch|dus|daarom|hoewel|wel)\b,?",
+    turns=r"[;:\u2014\u2013]| - |,? \b(?:maar|echter|toch|dus|daarom|hoewel|wel|omdat)\b,?",
 )
 
 TURKISH = Phrases(
+    short=SHORT["tr"],
     before=r"üzgünüm|maalesef|ne yazık ki|verilen|sağlanan|özür dilerim|belgelere",
     declines=r"""
         (?:ben )?(?:bunu |bu konuda |maalesef |ne yazık ki )*bilmiyorum\b
@@ -333,6 +348,7 @@ TURKISH = Phrases(
 )
 
 RUSSIAN = Phrases(
+    short=SHORT["ru"],
     before=r"к сожалению|извините|простите|согласно|на основе|на основании|судя|исходя|в|из|увы|по",
     declines=r"""
         (?:я |мы )?(?:этого |об этом |к сожалению )*не (?:знаю|знаем|уверен|уверена|уверены)\b
@@ -355,6 +371,7 @@ RUSSIAN = Phrases(
 )
 
 HINDI = Phrases(
+    short=SHORT["hi"],
     before=r"क्षमा|माफ़|माफ|दुर्भाग्य|दिए|प्रदान",
     declines=r"""
         (?:क्षमा करें |माफ़ करें |माफ कीजिए )?(?:मुझे|हमें) (?:[^,]{0,60} )?(?:नहीं पता|पता नहीं|मालूम नहीं|जानकारी नहीं|नहीं मालूम)
@@ -370,6 +387,7 @@ HINDI = Phrases(
 )
 
 ARABIC = Phrases(
+    short=SHORT["ar"],
     before=r"عذرا|عذرًا|آسف|للأسف|بناء|بناءً|وفقا|وفقًا|استنادا|حسب|معذرة|أعتذر",
     declines=r"""
         (?:أنا |للأسف |في الواقع )*لا (?:أعرف|أعلم|أدري|نعرف|نعلم)
@@ -388,6 +406,7 @@ ARABIC = Phrases(
 
 _ZH_DOCS = r"(?:所?提供的?|给定的?|上述|现有的?|以上|这些|该|相关)?(?:文档|文件|上下文|资料|文本|段落|来源|材料|知识库|信息|内容)(?:中|里|内)?"
 CHINESE = Phrases(
+    short=SHORT["zh"],
     before=r"很?抱歉|对不起|不好意思|很?遗憾|根据|从|遗憾的是",
     declines=rf"""
         (?:很?抱歉|对不起|不好意思|很遗憾)?,?(?:我|我们)?(?:也|并|暂时|目前|确实)?(?:不知道|不清楚|不太清楚|不确定|不了解)
@@ -406,6 +425,7 @@ CHINESE = Phrases(
 
 _JA_DOCS = r"(?:提供された|与えられた|この|これらの|上記の|ご?提示の)?(?:文書|ドキュメント|資料|コンテキスト|文脈|文章|情報源|ソース|情報|テキスト)"
 JAPANESE = Phrases(
+    short=SHORT["ja"],
     before=r"申し訳|すみません|残念ながら|提供され|与えられ|恐れ入り",
     declines=rf"""
         (?:申し訳(?:ありません|ございません)が、?|すみませんが、?|残念ながら、?)?(?:私には|それは|その点は|[^。、]{{0,60}}(?:は|について|については|か))?、?(?:わかりません|分かりません|存じません|知りません|わかりかねます|分かりかねます|お答えできません|回答できません|お答えすることができません|お答えしかねます|判断できません|確認できません(?:でした)?)
@@ -421,6 +441,7 @@ JAPANESE = Phrases(
 )
 
 KOREAN = Phrases(
+    short=SHORT["ko"],
     before=r"죄송|안타깝게도|유감|제공된|주어진",
     declines=r"""
         (?:죄송하지만 |죄송합니다만 |안타깝게도 |유감스럽게도 )?(?:저는 |저도 |그건 |그것은 |[^,.]{0,60}(?:은|는|지|에 대해서는|에 대해) )?(?:잘 )?(?:모르겠습니다|모릅니다|알 수 없습니다|확실하지 않습니다|답변할 수 없습니다|답변드릴 수 없습니다|답변드리기 어렵습니다|도와드릴 수 없습니다|도움을 드릴 수 없습니다|확인할 수 없습니다|대답할 수 없습니다)

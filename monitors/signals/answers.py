@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitors.records import Sample
 from monitors.signals.abstention import abstained
-from monitors.signals.language import language_of
+from monitors.signals.language import asks_for_another_language, language_of
 
 ANSWERED = frozenset({None, "truncated_response", "refusal"})
 """Skip reasons of exchanges that answered a user."""
@@ -25,8 +25,11 @@ def is_truncated(sample: Sample) -> float | None:
 
 
 def mismatch(sample: Sample) -> float | None:
-    """Return whether the answer's language differs from the question's; None where one of them does not show."""
-    if sample.skip_reason not in ANSWERED or not sample.question:
+    """Return whether the answer's language differs from the question's.
+
+    None where one of them does not show, and for a question that asks for another language.
+    """
+    if sample.skip_reason not in ANSWERED or not sample.question or asks_for_another_language(sample.question):
         return None
     asked = language_of(sample.question)
     answered = None if asked is None else language_of(sample.response)

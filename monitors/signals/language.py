@@ -9,6 +9,7 @@ from itertools import chain
 
 EXAMINED = 400
 """Characters of a text that are looked at."""
+_REQUEST = 4_000
 _LEAST_WORDS, _LEAST_LETTERS, _LEAD = 3, 8, 2
 """Frequent words, or letters of a script, that a text needs; and how many times those of the next language."""
 _WORD = re.compile(r"[^\W\d_]+")
@@ -42,6 +43,17 @@ _SPOKEN: dict[str, tuple[str, ...]] = {}
 for _name, _words in _FREQUENT.items():
     for _one in _words.split():
         _SPOKEN[_one] = (*_SPOKEN.get(_one, ()), _name)
+_NAMED = (
+    "english|french|german|spanish|italian|portuguese|dutch|turkish|russian|hindi|arabic|chinese|mandarin|japanese|korean"
+    "|polish|swedish|danish|norwegian|englisch|französisch|deutsch|spanisch|italienisch|portugiesisch|niederländisch"
+    "|türkisch|russisch|anglais|français|allemand|espagnol|italien|portugais|inglés|francés|alemán|español|italiano"
+    "|portugués|inglese|francese|tedesco|spagnolo|portoghese|inglês|francês|alemão|espanhol|português|engels|frans|duits"
+    "|spaans|english|ingilizce|fransızca|almanca|ispanyolca|английск|немецк|французск|испанск"
+)
+_OTHER_LANGUAGE = re.compile(
+    rf"\btranslat|übersetz|\btradu[ciz]|\btradui|\btradurre|\bvertaal|\bvertalen|\bçevir|перев[её]д|перевод|अनुवाद|ترجم|翻译|翻譯"
+    rf"|翻訳|번역|\b(?:in|into|to|auf|ins|en|em|por|naar|het|на) (?:{_NAMED})|用(?:英|法|德|西班牙|日|中)[语文]|[英仏独]語で|영어로|한국어로"
+)
 LANGUAGES = (*_FREQUENT, *_SCRIPTS, "zh", "ja")
 """The languages that are told apart. Others in the same scripts show none, or in Cyrillic and Arabic these."""
 
@@ -53,6 +65,15 @@ def language_of(text: str) -> str | None:
     ('de', None, 'ja')
     """
     return _language_of(text[:EXAMINED])
+
+
+def asks_for_another_language(question: str) -> bool:
+    """Return whether a question asks for a translation, or for an answer in a language that it names.
+
+    >>> asks_for_another_language("How do I say thank you in French?"), asks_for_another_language("Who is French?")
+    (True, False)
+    """
+    return _OTHER_LANGUAGE.search(question[:_REQUEST].lower()) is not None
 
 
 @lru_cache(maxsize=64)  # an answer is looked at for two signals

@@ -48,6 +48,8 @@ def headline(alert: Alert) -> str:
     what = f"{subject(alert.metric)} of {alert.app}" + (f" ({alert.slice})" if alert.slice else "")
     before, since = alert.mean_before, alert.mean_since
     rose = before is not None and since is not None and since > before
+    if alert.unwatched:
+        return f"{what} is no longer watched"
     if alert.state == "resolved":
         return f"{what} {'rose' if rose else 'fell'} and recovered"
     if alert.state == "pending":

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from monitors.alerting.causes import documents, judge_changed, retrieval_or_generation, slices, traffic_mix, weighing
+from monitors.alerting.causes import (
+    documents,
+    judge_changed,
+    retrieval_or_generation,
+    signal_causes,
+    slices,
+    traffic_mix,
+    weighing,
+)
 from monitors.alerting.causes.observations import (
     ALPHA,
     Explanation,
@@ -60,11 +68,20 @@ def explain(
     ) is not None:
         return found
     place = slices.confined(some, drop.contrast, alpha)
+    named = signal_causes.by_nature(drop, words)
     inside = evidence if place is None else _inside(place, before, since)
     seen = _Documents(inside.drop, passages or {}, drop, words=words, part="" if place is None else place.name)
-    if seen.source is None and (detail := _undecided(judge, evidence, alpha, words, place)) is not None:
+    if (
+        named is None
+        and seen.source is None
+        and (detail := _undecided(judge, evidence, alpha, words, place)) is not None
+    ):
         return Explanation(cause="unknown", detail=detail)
-    found = seen.blamed or _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen)
+    found = (
+        named or seen.blamed or _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen)
+    )
+    if found.cause == "unknown":
+        found = signal_causes.beside_retrieval(drop, before, since, alpha, words) or found
     return found if found.slice else _placed(found, place, slices.arrived(some), words)
 
 

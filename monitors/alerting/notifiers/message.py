@@ -131,10 +131,10 @@ def title(alerts: Sequence[Alert]) -> str:
     """
     firing = sum(alert.state != "resolved" for alert in alerts)
     names = ", ".join(sorted({_title_of(alert) for alert in alerts}))
-    counts = [f"{n} {word}" for n, word in ((firing, "firing"), (len(alerts) - firing, "resolved")) if n]
-    if len(alerts) > 1:
-        return f"{' and '.join(counts).capitalize()}: {names}"
-    return f"{'Firing' if firing else 'Resolved'}: {names}"
+    unwatched = sum(alert.unwatched for alert in alerts)
+    numbers = ((firing, "firing"), (len(alerts) - firing - unwatched, "resolved"), (unwatched, "no longer watched"))
+    counts = [f"{n} {word}" if len(alerts) > 1 else word for n, word in numbers if n]
+    return f"{' and '.join(counts).capitalize()}: {names}"
 
 
 def _title_of(alert: Alert) -> str:
@@ -245,6 +245,11 @@ def summary(alert: Alert) -> str:
         return "the monitors are at work; this alert always fires, and only its silence is news"
     what = f"{subject(alert.metric)} of app {bounded(alert.app)!r}"
     what += f", slice {bounded(alert.slice)!r}," if alert.slice else ""
+    if alert.unwatched:
+        return (
+            f"{what} is no longer watched since {rfc3339(alert.ended_at or alert.since)}: no rule covers it; it had "
+            f"changed since about {_clock(alert.finding.onset)}, and whether it recovered is not known"
+        )
     if alert.state == "resolved":
         ended = rfc3339(alert.ended_at) if alert.ended_at is not None else "now"
         change = "change" if alert.metric in SIGNALS else "drop"

@@ -22,7 +22,7 @@ MAX_NOTE_OF_FEW, FEW = 600, 3
 MAX_EXCHANGES = 3
 MAX_LINK = 300
 _MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_COLOURS = {"firing": ":red_circle:", "resolved": ":large_green_circle:"}
+_COLOURS = {"firing": ":red_circle:", "resolved": ":large_green_circle:", "unwatched": ":white_circle:"}
 
 
 class _Answer(msgspec.Struct):
@@ -85,7 +85,7 @@ def message(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = 
 
 
 def _blocks(alert: Alert, public_url: str | None, most: int) -> list[dict[str, Any]]:
-    colour = _COLOURS["resolved" if alert.state == "resolved" else "firing"]
+    colour = _COLOURS["unwatched" if alert.unwatched else "resolved" if alert.state == "resolved" else "firing"]
     page = alert_link(alert, public_url)
     link = f" <{_url(page)}|Open>" if page else ""
     fields = [_markup(f"*{name}*\n{_escaped(value, MAX_FIELD)}") for name, value in facts(alert)]

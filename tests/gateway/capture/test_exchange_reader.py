@@ -94,6 +94,8 @@ def test_a_response_of_the_responses_api_is_read():
         ({"ending": "upstream_truncated"}, "upstream_truncated"),
         ({"status": 429, "response": {"error": {"message": "slow down"}}}, "error_response"),
         ({"response": answer("half", finish="length")}, "truncated_response"),
+        ({"response": answer("half", finish="max_tokens")}, "truncated_response"),
+        ({"response": answer("half", finish="MAX_TOKENS")}, "truncated_response"),
         ({"response": answer("", finish="content_filter")}, "content_filter"),
         ({"response": answer(None, finish="tool_calls", tool_calls=[{"id": "c"}])}, "tool_call"),
         ({"response": answer(None, tool_calls=[{"id": "c"}])}, "tool_call"),

@@ -193,6 +193,43 @@ def test_a_hostile_schema_is_not_validated(schema, arguments):
     assert fits(schema, arguments) in (None, True)
 
 
+@pytest.mark.parametrize(
+    ("factor", "value", "fit"),
+    [
+        *((0.01, 19.99, True), (0.1, 0.3, True), (0.01, 19.995, False), (0.1, 0.35, False), (0.0001, 3.1415, True)),
+        *((5, 15, True), (5, 16, False), (0.5, 7, True), (2, 3.0, False), (1, 4.0, True), (1e-300, 1e300, True)),
+        *((0.01, "a", True), (0, 4, None), (-1, 4, None)),
+    ],
+)
+def test_multiples_are_of_the_numbers_as_written(factor, value, fit):
+    assert fits({"properties": {"price": {"multipleOf": factor}}}, {"price": value}) is fit
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"required": "n"},
+        {"type": "object", "properties": {"n": {"type": "strnig"}}},
+        {"type": "object", "properties": {"n": {"type": "integer", "required": True}}},
+        {"properties": {"n": {"minimum": "1"}}},
+        {"minLength": -1},
+        {"enum": "a"},
+    ],
+)
+@pytest.mark.parametrize("arguments", ['{"n": 1}', "{}", "", "no JSON"])
+def test_a_schema_that_is_not_valid_gives_no_value(schema, arguments):
+    tools = [{"type": "function", "function": {"name": "search", "parameters": schema}}]
+    found = tool_checks(chat([call("search", arguments)], tools=tools))
+    assert (found.validated, found.invalid) == (0, 0)
+
+
+@pytest.mark.parametrize("arguments", [None, "", " ", "null", "{}", {}])
+def test_missing_arguments_are_none_at_all(arguments):
+    free = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}]
+    assert tool_checks(chat([call("now", arguments)], tools=free)) == ToolChecks(calls=1, offered=1, validated=1)
+    assert tool_checks(chat([call("search", arguments)])).invalid == 1
+
+
 def test_a_slow_pattern_is_not_applied():
     assert fits({"properties": {"a": {"pattern": "^(a+)+$"}}}, {"a": "a" * 60 + "b"}) is True
 

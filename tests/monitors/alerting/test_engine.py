@@ -11,6 +11,7 @@ import pytest
 
 from monitors.alerting import cases, delivery
 from monitors.alerting import engine as engine_module
+from monitors.alerting.notifiers.message import summary, title
 from monitors.alerting.rule_watch import name_of
 from monitors.config import Rule
 from tests.support.alerting import RULE, T0, People, World, replace_config, run
@@ -270,15 +271,24 @@ def test_after_a_restart_nobody_is_told_again_and_a_new_notifier_hears_of_open_a
     run(path, scenario, old=old)
 
 
-def test_an_alert_of_a_rule_that_is_gone_is_resolved(path):
+def test_an_alert_of_a_rule_that_is_gone_ends_without_a_claim_of_recovery(path):
     async def scenario(world):
         await world.minutes([0.95] * 10 + [0.3] * 20)
         assert world.alert.state == "firing"
-        world.rules = (Rule(metric="other", slo=0.5),)
+        rules, world.rules = world.rules, (Rule(metric="other", slo=0.5),)
         world.restart()
         await world.later()
-        assert (world.alert.state, world.alert.ended_at) == ("resolved", world.now)
+        assert (world.alert.state, world.alert.ended_at, world.alert.unwatched) == ("resolved", world.now, True)
         assert people.heard[-1] == (world.alert.fingerprint, "resolved")
+        assert "is no longer watched since" in summary(people.alerts[-1])
+        assert "recovered at" not in summary(people.alerts[-1])
+        assert title([people.alerts[-1]]) == "No longer watched: GaugewayQualityDrop"
+        assert title([people.alerts[-1], people.alerts[0]]) == "1 firing and 1 no longer watched: GaugewayQualityDrop"
+        world.rules = rules
+        world.restart()
+        await world.minutes([0.3] * 20)
+        again, ended = world.engine.alerts()
+        assert (again.state, again.ended_at, ended.unwatched) == ("firing", None, True)
 
     people = People()
     run(path, scenario, people=people)

@@ -50,7 +50,7 @@ def test_configured_rules_share_the_budget_evenly_and_are_the_only_ones():
 
 def test_a_rule_on_a_signal_that_is_off_is_a_problem():
     (problem,) = problems_of([Rule(metric="abstained", slo=0.1)], METRICS, lower)
-    assert "metric 'abstained' is not enabled" in problem
+    assert problem == "alerts.rules[0].metric: signal 'abstained' is switched off; remove it from signals.off"
 
 
 async def watched(path, rules, values, *, metric, beside=lambda _: ()):
@@ -92,6 +92,10 @@ def test_a_wave_of_refusals_fires_with_words_that_say_so(tmp_path):
     assert (alert.state, alert.rule, alert.direction) == ("firing", "abstained-rise", "rise")
     assert math.isclose(alert.mean_before, 0.02, abs_tol=0.005)
     assert alert.mean_since > 0.25
+    shown = alert.on_own_scale().finding
+    assert shown.estimate == pytest.approx(alert.mean_since)
+    assert shown.interval == pytest.approx(alert.ci)
+    assert alert.mean_before < shown.baseline < alert.mean_since
     assert labels_of(alert)["signal"] == labels_of(alert)["metric"] == "abstained"
     assert title([alert]) == "Firing: GaugewayQualityDrop (abstained)"
     assert summary(alert).startswith(
@@ -109,6 +113,49 @@ def test_refusals_are_blamed_on_a_retrieval_that_returns_nothing(tmp_path, lost,
     rules = rules_of(Alerts(), (), ("abstained",))
     (alert,) = asyncio.run(watched(tmp_path, rules, wave(50, 2), metric="abstained", beside=grounded))
     assert (alert.state, alert.likely_cause) == ("firing", cause), alert.cause_detail
+
+
+@pytest.mark.parametrize(
+    ("scores", "cause", "words"),
+    [
+        ((0.5, 0.5), "generation", "the retrieval returns as much as before"),
+        ((0.5, 0.2), "retrieval", "retriever_score changed with abstained"),
+        ((0.5, 0.8), "retrieval", "retriever_score changed with abstained"),
+        (None, "unknown", "did not change: no_contexts 0.00 to 0.00"),
+    ],
+)
+def test_signals_of_the_retrieval_tell_what_changed_beside_the_answers(tmp_path, scores, cause, words):
+    def retrieved(one):
+        found = {"no_contexts": 0.0, "contexts_per_answer": 0.5}
+        if scores is not None:
+            found["retriever_score"] = scores[one.started_at >= 3500.0] + (int(one.id) % 11 - 5) / 50
+        return [
+            Evaluation(sample_id=one.id, metric=name, version="1", outcome=Score(value), weight=1.0)
+            for name, value in found.items()
+        ]
+
+    rules = rules_of(Alerts(), (), ("abstained",))
+    (alert,) = asyncio.run(watched(tmp_path, rules, wave(50, 2), metric="abstained", beside=retrieved))
+    assert (alert.state, alert.likely_cause) == ("firing", cause), alert.cause_detail
+    assert words in alert.cause_detail
+
+
+@pytest.mark.parametrize(
+    ("metric", "cause", "words"),
+    [
+        ("truncated", "generation", "token limit"),
+        ("tool_invalid", "generation", "calls tools"),
+        ("slow", "generation", "takes longer"),
+        ("expensive", "generation", "more tokens"),
+        ("no_contexts", "retrieval", "retrieval returns"),
+    ],
+)
+def test_some_signals_name_their_cause_themselves(tmp_path, metric, cause, words):
+    rules = rules_of(Alerts(), (), (metric,))
+    (alert,) = asyncio.run(watched(tmp_path, rules, wave(50, 2), metric=metric))
+    assert (alert.state, alert.likely_cause) == ("firing", cause)
+    assert words in alert.cause_detail
+    assert alert.cause_strength == 0.9
 
 
 def ranks(around, count):

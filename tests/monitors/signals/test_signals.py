@@ -236,3 +236,16 @@ def test_the_number_of_apps_is_bounded():
 def test_a_damaged_state_is_an_error(state):
     with pytest.raises(ValueError):  # noqa: PT011 - whatever the decoder says
         References().loads(state)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Can you translate this sentence about the parcel that I want to return to German?",
+        "What is the name of the shop where I can return it? Please answer in German.",
+        "How do I say that I want to return the parcel auf Deutsch?",
+    ],
+)
+def test_an_answer_in_the_language_that_was_asked_for_is_no_mismatch(question):
+    assert value("language_mismatch", question=question, response=GERMAN) is None
+    assert value("language_mismatch", response=GERMAN) == 1.0

@@ -1,0 +1,89 @@
+"""Causes of changes of signals: some are the retrieval or the generation by their nature, others compare with those."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from monitors.alerting.causes.observations import ALPHA, Explanation, Fall, Observation, Words, compare, scores_of
+from monitors.alerting.causes.slices import ROOM
+
+OF_RETRIEVAL = ("no_contexts", "contexts_per_answer", "retriever_score")
+"""Signals of the retrieval alone."""
+_TOOLS = "It is how the model calls tools. Check the model, the prompt, and the tools' descriptions and schemas."
+_OF_GENERATION: Mapping[str, str] = {
+    "truncated": "Responses reach the token limit, whatever is retrieved. Check `max_tokens`, model and prompt.",
+    "tool_invalid": _TOOLS,
+    "tool_unknown": _TOOLS,
+    "tool_repeated": _TOOLS,
+    "slow": "The model or its provider takes longer. Check the upstream's latency, model and length of prompts.",
+    "expensive": "Responses use more tokens, or a more expensive model. Check model and length of prompts.",
+}
+_OF_ANSWERS = ("abstained", "language_mismatch")
+_BY_NATURE = 0.9
+"""Strength of a cause that the signal itself names: users may ask for something else, which looks the same."""
+_BESIDE_STEADY = 0.6
+"""Of "generation" beside steady retriever scores: a retriever can be wrong with the same scores."""
+_RANKS = 0.1
+"""A mean rank has changed materially, or may have, from this difference on."""
+
+
+def by_nature(drop: Fall, words: Words) -> Explanation | None:
+    """Return the cause that a signal names by itself; None for other metrics and signals."""
+    what = words.whole(drop)
+    if drop.metric in OF_RETRIEVAL:
+        check = "The retrieval returns something else than before. Check the index, the retriever and the queries."
+        return Explanation(cause="retrieval", detail=f"{what}. {check}", strength=_BY_NATURE, evidence=(drop.metric,))
+    if drop.metric == "tool_empty":
+        check = "Tools find nothing more often. Check the data behind them and the arguments that the model sends."
+        return Explanation(
+            cause="retrieval", detail=f"{what}. {check}", strength=_BESIDE_STEADY, evidence=(drop.metric,)
+        )
+    if (check := _OF_GENERATION.get(drop.metric, "")) != "":
+        return Explanation(cause="generation", detail=f"{what}. {check}", strength=_BY_NATURE, evidence=(drop.metric,))
+    return None
+
+
+def beside_retrieval(
+    drop: Fall, before: Sequence[Observation], since: Sequence[Observation], alpha: float, words: Words
+) -> Explanation | None:
+    """Return the cause of a change of the answers by the signals of the retrieval; None without such signals.
+
+    "retrieval" if one of them clearly changed, in whatever direction; "generation" if retriever scores are among them
+    and none changed; else "unknown", with what is known.
+    """
+    if drop.metric not in _OF_ANSWERS or drop.contrast is None:
+        return None
+    falls = [compare(name, scores_of(name, before), scores_of(name, since)) for name in OF_RETRIEVAL]
+    known = [one for one in falls if one.contrast is not None]
+    if not known:
+        return None
+    room = {"no_contexts": ROOM * drop.contrast.value}
+    what = words.whole(drop)
+    for one in known:
+        low, high = _interval(one, alpha / len(known))
+        if (low > 0.0 or high < 0.0) and max(high, -low) > room.get(one.metric, _RANKS):
+            change = words.change(one.metric, one.old, one.new)
+            return Explanation(
+                cause="retrieval",
+                detail=f"{one.metric} changed with {drop.metric}, {change}; {what}.",
+                strength=_BY_NATURE,
+                evidence=(one.metric,),
+            )
+    steady = []
+    for one in known:
+        low, high = _interval(one, ALPHA / len(known))
+        if max(high, -low) < room.get(one.metric, _RANKS):
+            steady.append(one)
+    if not steady:
+        return None
+    same = ", ".join(f"{one.metric} {words.change(one.metric, one.old, one.new)}" for one in steady)
+    names = tuple(one.metric for one in steady)
+    if len(steady) == len(known) and "retriever_score" in names:
+        detail = f"{what}; the retrieval returns as much as before, with the same scores: {same}."
+        return Explanation(cause="generation", detail=detail, strength=_BESIDE_STEADY, evidence=names)
+    detail = f"{what}; of the retrieval this did not change: {same}. Whether passages are as relevant is not known."
+    return Explanation(cause="unknown", detail=detail)
+
+
+def _interval(one: Fall, alpha: float) -> tuple[float, float]:
+    return one.contrast.interval(alpha) if one.contrast is not None else (0.0, 0.0)
