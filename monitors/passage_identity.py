@@ -47,7 +47,7 @@ def _unlike_a_hash(name: str) -> str:
 
 
 def _only_count(ids: Sequence[str | None]) -> bool:
-    """Return whether ids are consecutive numbers that begin at 0 or 1, perhaps anew for each hop.
+    """Return whether ids are consecutive numbers that begin at 0 or 1, perhaps starting again for each hop.
 
     >>> _only_count(["1", "2", "1", "2", "3"]), _only_count(["7", "2"]), _only_count([None, "1"])
     (True, False, False)

@@ -4,7 +4,7 @@
 
 Refusals recognised, and answers taken for one, at first: 50 of 62 and 2 of 66 of the first set; 9 of 121 and 7 of 77 of
 the second (short and decorated ones); 15 of 40 and 2 of 24 of the third, written after the patterns for the second. The
-patterns were corrected after each set, so that today's figures say less about phrases that nobody thought of.
+patterns were corrected after each set, so that today's figures say less about wordings that the patterns do not cover.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def is_declined(sample: Sample, evaluations: Iterable[Evaluation]) -> bool:
 
 
 def gap_of(one: RetrievedExchange) -> Gap | None:
-    """Return why a question has no good answer; None if it has one, or nobody knows."""
+    """Return why a question has no good answer; None if it has one, or it is not known."""
     if one.declined:
         return "declined"
     if one.found_nothing:

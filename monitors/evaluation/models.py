@@ -188,7 +188,7 @@ def open_judge(
 
 
 def _next_judge(settings: config.Judge, observer: Billing) -> Judge:
-    """Build the judge that may replace the present one, for anchors: its failures open no circuit and alert nobody."""
+    """Build the judge that may replace the present one, for anchors: its failures open no circuit and send no alert."""
     own = msgspec.structs.replace(settings, model=settings.next_model)
     return Retrying(_endpoint(own, observer), times=settings.max_retries)
 

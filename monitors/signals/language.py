@@ -55,7 +55,7 @@ _OTHER_LANGUAGE = re.compile(
     rf"|翻訳|번역|\b(?:in|into|to|auf|ins|en|em|por|naar|het|на) (?:{_NAMED})|用(?:英|法|德|西班牙|日|中)[语文]|[英仏独]語で|영어로|한국어로"
 )
 LANGUAGES = (*_FREQUENT, *_SCRIPTS, "zh", "ja")
-"""The languages that are told apart. Others in the same scripts show none, or in Cyrillic and Arabic these."""
+"""The languages that are distinguished. Others in the same scripts show none, or in Cyrillic and Arabic these."""
 
 
 def language_of(text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Signals in the running product: an app that starts to decline pages with that name, a quiet stretch pages nobody."""
+"""Signals in the running product: an app that starts to decline pages with that name, a quiet stretch sends no page."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class JudgeServer(LLMServer):
 
 
 class FailingVerifier(VerifierServer):
-    """A verifier that can be told to fail."""
+    """A verifier that fails on request."""
 
     def __init__(self) -> None:
         super().__init__()

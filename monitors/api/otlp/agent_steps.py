@@ -37,7 +37,7 @@ def operation_of(span: Span) -> str | None:
 def step_of(span: Span, operation: str) -> ToolCall:
     """Return the tool that was called; an agent that was invoked counts as one. Raises ValueError without its name.
 
-    The arguments of a call are content, which tracing leaves out unless it is told otherwise: "" without them. What an
+    The arguments of a call are content, which tracing leaves out by default: "" without them. What an
     agent was asked is not kept.
     """
     found = (span.attributes.get(name) for name in _NAMES[operation])

@@ -36,7 +36,7 @@ _AFTER_MONTH = re.compile(
     r"\.?\s+(?:(\d{1,2})(?:st|nd|rd|th)?(?![\d%]|[.,:]\d)(?:,?\s+(\d{4})(?!\d))?|,?(?:del?\s+|of\s+)?(\d{4})(?!\d))",
     re.IGNORECASE,
 )
-# What follows the first digits tells which forms it may be; of most numbers it rules out all.
+# What follows the first digits decides which forms are possible; of most numbers it rules out all.
 _BEGINS = re.compile(
     r"\d{1,4}(?:(?P<separated>[-/.:h]\d)|(?P<unspaced>\s?[年년月월])|(?P<clock>\s?(?:[ap]\.?m\b|uhr\b))"
     rf"|(?P<month>(?:st|nd|rd|th|er|[ºª.])?\s+(?:of\s+|de\s+)?{MONTH}))",
