@@ -1,8 +1,10 @@
 """A judge that cannot be reached, across restarts of the monitors: one alert, until it answers or is not asked."""
 
 import contextlib
+import json
 import os
 import signal
+import sqlite3
 import time
 
 import httpx
@@ -49,7 +51,7 @@ def test_the_alert_about_the_judge_outlives_restarts_and_ends_when_it_answers(tm
         text = CONFIG.format(url=url, hook=hook.url) + JUDGE.format(port=port)
         with product(tmp_path, text) as running:
             ask(running)
-            running.until(lambda: hook.bodies, 60, what="the outage is notified")
+            running.until(lambda: delivery_is_saved(running), 60, what="the outage is notified")
             restarted(running)
             assert running.value(running.monitors, "gaugeway_judge_blind") == 1
             ask(running)
@@ -89,6 +91,15 @@ def ask(running, until=None):
             client.post(f"{running.base_url}/chat/completions", json=BODY).raise_for_status()
             time.sleep(0.1)
     assert until is None, "it did not happen"
+
+
+def delivery_is_saved(running):
+    """Whether the delivery of the alert is stored: a crash before that sends it once more, as documented."""
+    with contextlib.closing(sqlite3.connect(running.data / "store.db")) as connection:
+        rows = connection.execute("SELECT value FROM states WHERE name = 'alerts/told'").fetchall()
+    return any(
+        alert["told"] == "firing" for (value,) in rows for told in json.loads(value).values() for alert in told.values()
+    )
 
 
 def restarted(running):
