@@ -15,6 +15,7 @@ from litestar.response import Template
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.sessions import Sessions
+from dashboards.web.time_range import PRESETS, TimeRange, address
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.repeat_policy import Progress
@@ -140,12 +141,31 @@ class Site:
         self.sessions = Sessions(config.monitors.token)
         self.token_check = TokenCheck(config.monitors.token)
 
-    def render(self, request: Page, template: str, *, title: str, status: int = 200, **context: Any) -> Template:
-        """Render `template` in the page frame; `title` is its heading."""
+    def render(
+        self,
+        request: Page,
+        template: str,
+        *,
+        title: str,
+        status: int = 200,
+        time_range: TimeRange | None = None,
+        **context: Any,
+    ) -> Template:
+        """Render `template` in the page frame; `title` is its heading.
+
+        A view that shows a period gives its `time_range`: the frame then has the time-range picker.
+        """
         path = request.url.path
+        params = list(request.query_params.multi_items())
         frame = {
             "title": title,
             "now": self.clock(),
+            "time_range": time_range,
+            "presets": [
+                (text, words, address(path, params, since=text, until="")) for text, words in PRESETS if time_range
+            ],
+            "previous_url": address(path, params, **time_range.previous().params) if time_range else None,
+            "kept_params": [(name, value) for name, value in params if name not in ("since", "until", "after", "done")],
             "navigation": [
                 (to, name, path == to or (to != "/" and path.startswith(f"{to}/"))) for to, name in NAVIGATION
             ],
