@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from litestar import Request
 from litestar.connection import ASGIConnection
@@ -156,7 +156,7 @@ class Site:
         A view that shows a period gives its `time_range`: the frame then has the time-range picker.
         """
         path = request.url.path
-        params = list(request.query_params.multi_items())
+        params = parse_qsl(request.url.query)  # in their order, which `query_params` does not keep
         frame = {
             "title": title,
             "now": self.clock(),

@@ -39,6 +39,8 @@ MAX_TOPICS = 12
 """Topics of a report, with the other questions."""
 _LONGEST_QUESTION = 300
 _HASHED = "blake2b:"
+_Key = tuple[str, str | None, float, float | None]
+"""App, metric, length of the period in seconds, and its end (None for now)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class SourceReports:
         self._enabled = enabled
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
-        self._reports: OrderedDict[tuple[str, str | None, float], tuple[float, Reports]] = OrderedDict()
+        self._reports: OrderedDict[_Key, tuple[float, Reports]] = OrderedDict()
         self._lock = asyncio.Lock()
 
     def names(self, sample: Sample) -> tuple[str, ...]:
@@ -89,29 +91,44 @@ class SourceReports:
         return passage_names(sample, salt=self._salt)
 
     async def report(
-        self, app: str, metric: str | None = None, *, since_s: float = DAY_S, budget_s: float = READING_S
+        self,
+        app: str,
+        metric: str | None = None,
+        *,
+        since_s: float = DAY_S,
+        until: float | None = None,
+        budget_s: float = READING_S,
     ) -> SourceReport:
-        """Report the sources of `app` over the last `since_s` seconds, by `metric` or the first usual one with scores.
+        """Report the sources of `app`, by `metric` or the first usual one with scores.
 
-        Raises UnknownMetricError, and the store's errors.
+        The report is about the `since_s` seconds before `until`, a Unix time, or before now. Raises
+        UnknownMetricError, and the store's errors.
         """
-        return (await self._both(app, metric, since_s, budget_s)).sources
+        return (await self._both((app, metric, since_s, until), budget_s)).sources
 
     async def gaps(
-        self, app: str, metric: str | None = None, *, since_s: float = DAY_S, budget_s: float = READING_S
+        self,
+        app: str,
+        metric: str | None = None,
+        *,
+        since_s: float = DAY_S,
+        until: float | None = None,
+        budget_s: float = READING_S,
     ) -> GapReport:
         """Report the questions without a good answer by topic, as `report` does the sources."""
-        return (await self._both(app, metric, since_s, budget_s)).gaps
+        return (await self._both((app, metric, since_s, until), budget_s)).gaps
 
-    async def _both(self, app: str, metric: str | None, since_s: float, budget_s: float) -> Reports:
-        key = (app, metric, since_s)
+    async def _both(self, key: _Key, budget_s: float) -> Reports:
+        app, metric, since_s, fixed_end = key
         async with self._lock:
             now = self._clock()
             if key in self._reports and now - self._reports[key][0] < FRESH_S:
                 return self._reports[key][1]
+            until = now if fixed_end is None else fixed_end
+            since = until - since_s
             if metric is not None:
-                await check_metric(self._store, metric, since=now - since_s, until=now, enabled=self._enabled)
-            found = await self._made(app, metric, now - since_s, now, time.monotonic() + budget_s)
+                await check_metric(self._store, metric, since=since, until=until, enabled=self._enabled)
+            found = await self._made(app, metric, since, until, time.monotonic() + budget_s)
             self._reports.pop(key, None)
             if not found.sources.pending:
                 self._reports[key] = now, found

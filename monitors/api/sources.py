@@ -15,6 +15,10 @@ from monitors.analysis.sources import Source, SourceReport
 
 Order: TypeAlias = Literal["named", "uses", "bad", "contradicted", "unused"]
 ORDERS: tuple[Order, ...] = ("named", "uses", "bad", "contradicted", "unused")
+_Seconds: TypeAlias = Annotated[float, QueryParameter(gt=0, description="length of the period, seconds")]
+_Until: TypeAlias = Annotated[
+    float | None, QueryParameter(ge=0, le=1e10, description="end of the period, Unix time; without it, now")
+]
 
 
 def source_handlers(reports: SourceReports) -> list[Any]:
@@ -26,12 +30,13 @@ def source_handlers(reports: SourceReports) -> list[Any]:
         app: FromQuery[str],
         metric: FromQuery[str | None] = None,
         source: FromQuery[str | None] = None,
-        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = DAY_S,
+        since_s: _Seconds = DAY_S,
+        until: _Until = None,
         order: Annotated[str, QueryParameter(pattern="^(named|uses|bad|contradicted|unused)$")] = "named",
         limit: Annotated[int, QueryParameter(ge=1, le=2000)] = 100,
     ) -> dict[str, Any]:
         try:
-            report = await reports.report(app, metric, since_s=since_s)
+            report = await reports.report(app, metric, since_s=since_s, until=until)
         except UnknownMetricError as error:
             raise ClientException(f"metric: {error}") from error
         total = len(report.sources)
@@ -43,10 +48,11 @@ def source_handlers(reports: SourceReports) -> list[Any]:
         *,
         app: FromQuery[str],
         metric: FromQuery[str | None] = None,
-        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = DAY_S,
+        since_s: _Seconds = DAY_S,
+        until: _Until = None,
     ) -> dict[str, Any]:
         try:
-            return asdict(await reports.gaps(app, metric, since_s=since_s))
+            return asdict(await reports.gaps(app, metric, since_s=since_s, until=until))
         except UnknownMetricError as error:
             raise ClientException(f"metric: {error}") from error
 

@@ -14,8 +14,9 @@ from litestar.params import FromPath
 from litestar.response import Template
 
 from dashboards.web.site import Page, Site
+from dashboards.web.time_range import time_range
 from dashboards.web.views.exchange import facts_of, line_of, steps_of
-from dashboards.web.views.explore import SPANS, Selection, selection, shortened
+from dashboards.web.views.explore import Selection, selection, shortened
 from dashboards.web.views.explore_search import Cursor, Found, search
 from monitors.records import Evaluation, Sample, Score
 from monitors.storage.stores import Store
@@ -74,7 +75,7 @@ def conversation_handlers(site: Site) -> list[Any]:
         params = request.query_params
         about = await site.insight.status()
         metrics = [one["name"] for one in about["metrics"] if one["of_conversations"]]
-        chosen = selection(params, site.clock())
+        period, chosen = time_range(params, site.clock()), selection(params, site.clock())
         after = Cursor.read(params.get("after", ""))
         rows, found = await listed(store, chosen, metrics, after) if metrics and not chosen.problems else ([], Found())
         return site.render(
@@ -82,12 +83,12 @@ def conversation_handlers(site: Site) -> list[Any]:
             "conversations.html",
             title="Conversations",
             status=400 if chosen.problems else 200,
+            time_range=period,
             chosen=chosen,
             metrics=metrics,
             rows=rows,
             found=found,
             paged=after is not None,
-            spans=SPANS,
             lower=await site.lower_is_better(),
             silence_s=site.config.monitors.conversation_silence_s,
         )

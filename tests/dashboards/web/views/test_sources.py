@@ -148,7 +148,7 @@ def test_the_pages_say_what_is_left_to_read_and_when_a_period_has_too_much(tmp_p
     async def scenario(w):
         await fill(w, n=24)
         monkeypatch.setattr(source_reading, "IN_A_ROW", 10)
-        monkeypatch.setattr("dashboards.web.views.sources.BUDGET_S", 0.0)
+        monkeypatch.setattr("dashboards.web.views.app_reports.BUDGET_S", 0.0)
         left = await w.page("/sources?app=shop")
         monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 12)
         return left, await w.page("/topics?app=shop&since=23h")
@@ -164,3 +164,29 @@ def test_charts_say_in_words_when_a_source_was_used(tmp_path):
         return await w.page("/sources?app=shop&source=old.md")
 
     assert "0.20; 4 uses, all in the latest twelfth." in run(tmp_path, scenario).text
+
+
+def test_a_past_period_has_its_own_report_and_the_picker_keeps_the_selection(tmp_path):
+    def add(w, name, ago_s):
+        contexts = (Context(text="It is so.", id=name),)
+        return w.add(0.9, at=w.site.clock() - ago_s, contexts=contexts, context_source="explicit")
+
+    async def scenario(w):
+        for _ in range(3):
+            await add(w, "new.md", 60.0)
+            await add(w, "old.md", 3 * 86_400.0)
+        await w.look()
+        now = await w.page("/sources?app=shop&order=uses")
+        before = await w.page("/sources?app=shop&order=uses&since=4d&until=2d")
+        topics = await w.page("/topics?app=shop&since=4d&until=3d")
+        return now, before, topics
+
+    now, before, topics = run(tmp_path, scenario)
+    assert "new.md" in now.words
+    assert "old.md" not in now.words
+    assert "old.md" in before.words
+    assert "new.md" not in before.words
+    links = [a["href"] for a in before.all("a")]
+    assert "/sources?app=shop&order=uses&since=7d" in links
+    assert "/sources?app=shop&since=4d&until=2d&source=old.md" in links
+    assert "No question of this app was evaluated" not in topics.words
