@@ -1,0 +1,151 @@
+"""The score heat map: time by tenth of the scale; read within a time budget and drawn as SVG."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from dashboards.web.charts import time_ticks
+from dashboards.web.format import iso
+from monitors.storage.stores import Point, Query, ScoreHistogram, Store
+from monitors.storage.stores.rollup_windows import hundredths
+
+TENTHS = 10
+PER_COLUMN = 200
+"""Latest scores of a column that are read where the store makes no histograms."""
+HOUR_S, DAY_S = 3600.0, 86_400.0
+_LEFT, _WIDTH, _ROW, _TOP = 44, 950, 18, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """The weighted shares of the scores of a time by tenth, the lowest first; `n` scores from `at` on."""
+
+    at: float
+    seconds: float
+    n: int
+    shares: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Columns, the oldest first. Without `complete` the older ones were not read in time.
+
+    With `sampled` each column has its `PER_COLUMN` latest scores only.
+    """
+
+    columns: Sequence[Column]
+    complete: bool
+    sampled: bool = False
+
+
+def column_seconds(seconds: float) -> float:
+    """How long a column is: a quarter of an hour, an hour or a day, as the stores keep histograms.
+
+    >>> [column_seconds(days * 86_400.0) for days in (0.2, 1.0, 30.0)]
+    [900.0, 3600.0, 86400.0]
+    """
+    return 900.0 if seconds <= 6 * HOUR_S else HOUR_S if seconds <= 2 * DAY_S else math.ceil(seconds / DAY_S / 60) * DAY_S
+
+
+async def heat_map(store: Store, app: str, metric: str, since: float, until: float, within_s: float) -> HeatMap:
+    """Read the heat map of a metric, the latest column first, for about `within_s` seconds."""
+    length = column_seconds(until - since)
+    deadline = time.monotonic() + within_s
+    columns: list[Column] = []
+    complete, sampled = True, False
+    for index in range(math.ceil(until / length) - 1, math.floor(since / length) - 1, -1):
+        left = deadline - time.monotonic()
+        if left <= 0.0:
+            complete = False
+            break
+        query = Query(since=index * length, until=(index + 1) * length, app=app, metric=metric)
+        # the stores count by model beforehand, without a question
+        found = await store.spread(query, "model", left)
+        if found is None:
+            sampled = True
+            columns.append(_of_points(index * length, length, await _latest(store, query)))
+            continue
+        if not found.complete:
+            complete = False
+            break
+        columns.append(_of_histograms(index * length, length, found.parts))
+    return HeatMap(columns=columns[::-1], complete=complete, sampled=sampled)
+
+
+async def _latest(store: Store, query: Query) -> Sequence[Point]:
+    return await store.series(
+        Query(
+            since=query.since,
+            until=query.until,
+            app=query.app,
+            metric=query.metric,
+            outcome="score",
+            order="newest",
+            limit=PER_COLUMN,
+        )
+    )
+
+
+def _of_histograms(at: float, seconds: float, parts: Sequence[ScoreHistogram]) -> Column:
+    weights = [0.0] * TENTHS
+    for one in parts:
+        for k, n, _ in hundredths([one.bins]).tolist():
+            weights[min(TENTHS - 1, int(k) // TENTHS)] += n / one.rate
+    return _column(at, seconds, sum(one.n for one in parts), weights)
+
+
+def _of_points(at: float, seconds: float, points: Sequence[Point]) -> Column:
+    weights = [0.0] * TENTHS
+    for one in points:
+        if one.value is not None and 0.0 < one.rate <= 1.0:
+            weights[min(TENTHS - 1, int(one.value * TENTHS))] += 1.0 / one.rate
+    return _column(at, seconds, len(points), weights)
+
+
+def _column(at: float, seconds: float, n: int, weights: Sequence[float]) -> Column:
+    total = sum(weights)
+    return Column(at=at, seconds=seconds, n=n, shares=[one / total if total else 0.0 for one in weights])
+
+
+def drawn(found: HeatMap, *, title: str, since: float, until: float) -> Markup:
+    """Draw a heat map: the darker a cell, the larger the share of the column's scores in that tenth."""
+    if not any(one.n for one in found.columns):
+        return Markup("")
+    start = min(since, found.columns[0].at)
+    end = max(until, found.columns[-1].at + found.columns[-1].seconds)
+    scale = _WIDTH / (end - start)
+    parts = []
+    for one in found.columns:
+        x, width = _LEFT + (one.at - start) * scale, max(1.0, one.seconds * scale - 1.0)
+        for tenth, share in enumerate(one.shares):
+            if share > 0.0:
+                parts.append(_cell(one, tenth, share, x, width))
+    bottom = _TOP + TENTHS * _ROW
+    parts += [
+        Markup('<text x="{}" y="{}" class="end">{}</text>').format(_LEFT - 6, bottom - tenth * _ROW + 4, tenth / TENTHS)
+        for tenth in (0, 5, TENTHS)
+    ]
+    for at in time_ticks(start, end):
+        text = iso(at)
+        label = text[5:10] if end - start > 4 * DAY_S or text[11:16] == "00:00" else text[11:16]
+        tick = Markup('<text x="{}" y="{}" class="mid" data-at="{}">{}</text>')
+        parts.append(tick.format(round(_LEFT + (at - start) * scale, 1), bottom + 18, text, label))
+    frame = Markup('<rect class="heat-frame" x="{}" y="{}" width="{}" height="{}"/>')
+    parts.insert(0, frame.format(_LEFT, _TOP, _WIDTH, TENTHS * _ROW))
+    svg = Markup('<svg class="chart heat" viewBox="0 0 1010 {}" width="1010" height="{}" role="img" aria-label="{}">{}</svg>')
+    return svg.format(bottom + 24, bottom + 24, title, Markup("").join(parts))
+
+
+def _cell(one: Column, tenth: int, share: float, x: float, width: float) -> Markup:
+    cell = Markup(
+        '<rect class="heat-cell" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}: {}</title></rect>'
+    )
+    return cell.format(
+        *(round(x, 1), _TOP + (TENTHS - 1 - tenth) * _ROW, round(width, 1), _ROW - 1, round(0.08 + 0.92 * share, 2)),
+        *(iso(one.at), f"{100.0 * share:.0f} % from {tenth / TENTHS:.1f} to {(tenth + 1) / TENTHS:.1f}, {one.n} scores"),
+    )
