@@ -10,6 +10,7 @@ from litestar.exceptions import HTTPException
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.events import event_handlers
+from dashboards.web.find import find_handlers
 from dashboards.web.gateway_scrape import gateway_urls
 from dashboards.web.login import login_handlers, on_error, page_guard
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
@@ -22,7 +23,6 @@ from dashboards.web.views.compare import compare_view_handlers
 from dashboards.web.views.conversations import conversation_handlers
 from dashboards.web.views.exchange import exchange_handlers
 from dashboards.web.views.explore import explore_handlers
-from dashboards.web.views.find import find_handlers
 from dashboards.web.views.overview import overview_handlers
 from dashboards.web.views.pipeline import pipeline_handlers
 from dashboards.web.views.prompts import prompt_handlers

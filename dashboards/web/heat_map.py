@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cachetools import LRUCache
 from markupsafe import Markup
 
 from dashboards.web.charts import time_ticks
 from dashboards.web.format import iso
+from monitors.analysis.series import FRESH_S, OLD_S, SETTLED_S
 from monitors.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.storage.stores.rollup_windows import hundredths
 
 TENTHS = 10
+MAX_COLUMNS = 5_000
+"""Columns that are kept."""
 PER_COLUMN = 200
 """Latest scores of a column that are read where the store makes no histograms."""
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -52,29 +56,52 @@ def column_seconds(seconds: float) -> float:
     return 900.0 if seconds <= 6 * HOUR_S else HOUR_S if seconds <= 2 * DAY_S else math.ceil(seconds / DAY_S / 60) * DAY_S
 
 
-async def heat_map(store: Store, app: str, metric: str, since: float, until: float, within_s: float) -> HeatMap:
-    """Read the heat map of a metric, the latest column first, for about `within_s` seconds."""
-    length = column_seconds(until - since)
-    deadline = time.monotonic() + within_s
-    columns: list[Column] = []
-    complete, sampled = True, False
-    for index in range(math.ceil(until / length) - 1, math.floor(since / length) - 1, -1):
-        left = deadline - time.monotonic()
-        if left <= 0.0:
-            complete = False
-            break
-        query = Query(since=index * length, until=(index + 1) * length, app=app, metric=metric)
-        # the stores count by model beforehand, without a question
-        found = await store.spread(query, "model", left)
+class HeatMapReader:
+    """Reads heat maps. A column that ended two hours ago is kept for 15 minutes, any other one for 10 seconds."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: LRUCache[tuple[str, str, float, int], tuple[float, Column, bool]] = LRUCache(MAX_COLUMNS)
+
+    async def read(self, app: str, metric: str, since: float, until: float, within_s: float) -> HeatMap:
+        """Read the heat map of a metric, the latest column first, for about `within_s` seconds."""
+        length = column_seconds(until - since)
+        deadline = time.monotonic() + within_s
+        columns: list[Column] = []
+        complete, sampled = True, False
+        for index in range(math.ceil(until / length) - 1, math.floor(since / length) - 1, -1):
+            found = self._fresh((app, metric, length, index))
+            if found is None:
+                left = deadline - time.monotonic()
+                found = await self._load((app, metric, length, index), left) if left > 0.0 else None
+            if found is None:
+                complete = False
+                break
+            columns.append(found[0])
+            sampled = sampled or found[1]
+        return HeatMap(columns=columns[::-1], complete=complete, sampled=sampled)
+
+    def _fresh(self, key: tuple[str, str, float, int]) -> tuple[Column, bool] | None:
+        if (known := self._known.get(key)) is None:
+            return None
+        read_at, column, sampled = known
+        settled = column.at + column.seconds < read_at - SETTLED_S
+        return (column, sampled) if self._clock() - read_at < (OLD_S if settled else FRESH_S) else None
+
+    async def _load(self, key: tuple[str, str, float, int], left: float) -> tuple[Column, bool] | None:
+        app, metric, length, index = key
+        now, start = self._clock(), index * length
+        query = Query(since=start, until=start + length, app=app, metric=metric)
+        found = await self._store.spread(query, "model", left)  # counted by model beforehand, without a question
         if found is None:
-            sampled = True
-            columns.append(_of_points(index * length, length, await _latest(store, query)))
-            continue
-        if not found.complete:
-            complete = False
-            break
-        columns.append(_of_histograms(index * length, length, found.parts))
-    return HeatMap(columns=columns[::-1], complete=complete, sampled=sampled)
+            column = _of_points(start, length, await _latest(self._store, query))
+        elif found.complete:
+            column = _of_histograms(start, length, found.parts)
+        else:
+            return None
+        self._known[key] = now, column, found is None
+        return column, found is None
 
 
 async def _latest(store: Store, query: Query) -> Sequence[Point]:

@@ -9,6 +9,7 @@ const AGAIN_MS = 700;
 const MOST_AGAIN = 60;
 const BANDS = 3;
 const LISTED = 6;
+const SPARSE = 40;
 const FONT = "12px system-ui, sans-serif";
 const PALETTE = ["--accent", "--other", "--good", "--warn", "--bad", "--quiet"];
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
@@ -185,8 +186,11 @@ class Chart {
     this.points.forEach((row, place) => {
       const colour = colours[PALETTE[place % PALETTE.length]];
       const dash = DASHES[Math.floor(place / PALETTE.length) % DASHES.length];
-      const sparse = row.filter((one) => one?.mean != null).length < 40;
-      series.push({ stroke: colour, width: 2, dash, points: { show: sparse, size: 5, fill: colour, stroke: colour } });
+      const filled = row.map((_, at) => at).filter((at) => row[at]?.mean != null);
+      const alone = (at) => row[at - 1]?.mean == null && row[at + 1]?.mean == null;
+      const dots = filled.length < SPARSE ? filled : filled.filter(alone);
+      const points = { show: dots.length > 0, filter: () => dots, size: 5, fill: colour, stroke: colour };
+      series.push({ stroke: colour, width: 2, dash, points });
       const edge = { stroke: "transparent", width: 0, points: { show: false } };
       series.push(edge, { ...edge });
       if (many <= BANDS) {

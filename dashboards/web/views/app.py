@@ -14,9 +14,9 @@ from litestar.params import FromPath, FromQuery
 from litestar.response import Redirect, Template
 from markupsafe import Markup
 
-from dashboards.web import heat_map
 from dashboards.web.charts import Dot, Line, Mark, bars, timeline
 from dashboards.web.format import duration, iso, number
+from dashboards.web.heat_map import HeatMapReader, drawn
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, address, time_range
 from dashboards.web.toolbar import APP_PATH
@@ -169,6 +169,7 @@ def volume(asked: AppRequest, group: SeriesGroup | None) -> Markup:
 def app_handlers(site: Site) -> list[Any]:
     """The handlers of `/apps` and `/apps/{app}`."""
     traffic = TrafficReader(site.insight.store)
+    heat = HeatMapReader(site.insight.store, site.clock)
 
     @get("/apps")
     async def apps(request: Page, app: FromQuery[str] = "") -> Redirect:
@@ -210,22 +211,22 @@ def app_handlers(site: Site) -> list[Any]:
             height=HEIGHT,
             rows=MAX_TABLE_ROWS,
             previous=asked.range.previous(),
-            **await details(site, asked, traffic),
+            **await details(site, asked, traffic, heat),
         )
 
     return [apps, app_view]
 
 
-async def details(site: Site, asked: AppRequest, traffic: TrafficReader) -> Mapping[str, Any]:
+async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: HeatMapReader) -> Mapping[str, Any]:
     """The parts of the view that are about the chosen metric."""
-    store, found = site.insight.store, asked.range
+    found = asked.range
     total = await site.series.read(asked.query(asked.metric), 0.0)
-    heat = await heat_map.heat_map(store, asked.app, asked.metric, found.since, found.until, HEAT_S)
+    scores = await heat.read(asked.app, asked.metric, found.since, found.until, HEAT_S)
     parts = await site.series.read(asked.query(asked.metric, asked.by), SLICES_S)
     title = f"Scores of {asked.metric}: share of each tenth of the scale over time"
     return {
-        "heat": heat,
-        "heat_drawing": heat_map.drawn(heat, title=title, since=found.since, until=found.until),
+        "heat": scores,
+        "heat_drawing": drawn(scores, title=title, since=found.since, until=found.until),
         "volume": volume(asked, total.groups[0] if total.groups else None),
         "volume_complete": total.complete,
         "traffic": await traffic.read(asked.app, asked.metric, found.since, found.until, TRAFFIC_S),

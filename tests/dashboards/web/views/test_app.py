@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from dashboards.web import heat_map
-from dashboards.web.heat_map import HeatMap, drawn
+from dashboards.web.heat_map import HeatMap, HeatMapReader, drawn
 from dashboards.web.traffic import mean, percentile, traffic_of
 from monitors.records import Evaluation, Sample, Score, Usage
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -114,7 +113,7 @@ def heat(tmp_path, scores, since, until, within_s=60.0):
             one = Evaluation(sample_id=sample.id, metric="m", version="1", outcome=Score(value), rate=rate)
             await store.add(sample, [one])
         try:
-            return await heat_map.heat_map(store, "shop", "m", since, until, within_s)
+            return await HeatMapReader(store, lambda: NOW).read("shop", "m", since, until, within_s)
         finally:
             await store.aclose()
 
