@@ -53,7 +53,9 @@ def column_seconds(seconds: float) -> float:
     >>> [column_seconds(days * 86_400.0) for days in (0.2, 1.0, 30.0)]
     [900.0, 3600.0, 86400.0]
     """
-    return 900.0 if seconds <= 6 * HOUR_S else HOUR_S if seconds <= 2 * DAY_S else math.ceil(seconds / DAY_S / 60) * DAY_S
+    return (
+        900.0 if seconds <= 6 * HOUR_S else HOUR_S if seconds <= 2 * DAY_S else math.ceil(seconds / DAY_S / 60) * DAY_S
+    )
 
 
 class HeatMapReader:
@@ -164,7 +166,9 @@ def drawn(found: HeatMap, *, title: str, since: float, until: float) -> Markup:
         parts.append(tick.format(round(_LEFT + (at - start) * scale, 1), bottom + 18, text, label))
     frame = Markup('<rect class="heat-frame" x="{}" y="{}" width="{}" height="{}"/>')
     parts.insert(0, frame.format(_LEFT, _TOP, _WIDTH, TENTHS * _ROW))
-    svg = Markup('<svg class="chart heat" viewBox="0 0 1010 {}" width="1010" height="{}" role="img" aria-label="{}">{}</svg>')
+    svg = Markup(
+        '<svg class="chart heat" viewBox="0 0 1010 {}" width="1010" height="{}" role="img" aria-label="{}">{}</svg>'
+    )
     return svg.format(bottom + 24, bottom + 24, title, Markup("").join(parts))
 
 
@@ -174,5 +178,8 @@ def _cell(one: Column, tenth: int, share: float, x: float, width: float) -> Mark
     )
     return cell.format(
         *(round(x, 1), _TOP + (TENTHS - 1 - tenth) * _ROW, round(width, 1), _ROW - 1, round(0.08 + 0.92 * share, 2)),
-        *(iso(one.at), f"{100.0 * share:.0f} % from {tenth / TENTHS:.1f} to {(tenth + 1) / TENTHS:.1f}, {one.n} scores"),
+        *(
+            iso(one.at),
+            f"{100.0 * share:.0f} % from {tenth / TENTHS:.1f} to {(tenth + 1) / TENTHS:.1f}, {one.n} scores",
+        ),
     )

@@ -41,7 +41,10 @@ Params = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppPicker:
-    """The choice of an app: (name, address, whether it is chosen), the form's path and fields, and how many are left out."""
+    """The choice of an app: `choices` are its name, the address and whether it is chosen; `more` are left out.
+
+    The form that takes a typed name leads to `action`, with the fields `kept`.
+    """
 
     chosen: str
     every_url: str

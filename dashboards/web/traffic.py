@@ -71,15 +71,10 @@ class TrafficReader:
         ids: dict[str, None] = {}
         for part in range(PARTS):
             start = since + part * length
-            query = Query(
-                since=start, until=start + length, app=app, metric=metric, order="newest", limit=PER_PART
-            )
+            query = Query(since=start, until=start + length, app=app, metric=metric, order="newest", limit=PER_PART)
             ids |= dict.fromkeys(one.sample_id for one in await self._store.series(query))
-        samples = []
-        for one in ids:
-            if (stored := await self._store.sample(one)) is not None:
-                samples.append(stored[0])
-        self._known[key] = traffic_of(samples)
+        stored = [await self._store.sample(one) for one in ids]
+        self._known[key] = traffic_of([one[0] for one in stored if one is not None])
 
 
 def traffic_of(samples: Sequence[Sample]) -> Traffic:

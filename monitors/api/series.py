@@ -122,9 +122,7 @@ async def series_answer(sources: SeriesSources, query: SeriesQuery, asked_s: flo
     """Read a series and what goes with it. Raises UnknownMetricError for a metric that nothing has."""
     found = await sources.reader.read(query)
     if not found.groups and found.complete:
-        await check_metric(
-            sources.store, query.metric, since=query.since, until=query.until, enabled=sources.enabled
-        )
+        await check_metric(sources.store, query.metric, since=query.since, until=query.until, enabled=sources.enabled)
     start, end = query.steps.start * query.step_s, query.steps.stop * query.step_s
     flipped = sources.flipped(query.metric)
     marks, more_marks = marks_of(

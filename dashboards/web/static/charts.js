@@ -6,7 +6,8 @@ const HEIGHT = 220;
 const LIVE_MS = 30000;
 const LEAST_MS = 10000;
 const AGAIN_MS = 700;
-const MOST_AGAIN = 60;
+const MOST_AGAIN = 30;
+const SLOWEST = 5;
 const BANDS = 3;
 const LISTED = 6;
 const SPARSE = 40;
@@ -118,7 +119,7 @@ class Chart {
     if (complete) this.again = 0;
     else if (this.again < MOST_AGAIN) {
       this.again += 1;
-      setTimeout(() => this.load(), AGAIN_MS);
+      setTimeout(() => this.load(), AGAIN_MS * Math.min(this.again, SLOWEST));
     }
   }
 
@@ -507,10 +508,10 @@ function library() {
 }
 
 // Parts of the page that the server has not read in full are asked for again.
-async function complete(left) {
+async function complete(tries) {
   const parts = document.querySelectorAll("[data-incomplete]");
-  if (!parts.length || !left) return;
-  await new Promise((done) => setTimeout(done, AGAIN_MS));
+  if (!parts.length || tries > MOST_AGAIN) return;
+  await new Promise((done) => setTimeout(done, AGAIN_MS * Math.min(tries, SLOWEST)));
   if (!isPaused()) {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     const page = answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
@@ -520,7 +521,7 @@ async function complete(left) {
     }
     document.dispatchEvent(new CustomEvent("gaugeway:times"));
   }
-  complete(left - 1);
+  complete(tries + 1);
 }
 
 const boxes = document.querySelectorAll(".chart-live[data-series]");
@@ -532,7 +533,7 @@ if (boxes.length) {
     }
   });
 }
-complete(MOST_AGAIN);
+complete(1);
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 document.addEventListener("gaugeway:zone", redraw);

@@ -113,11 +113,15 @@ def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Sit
         since=since,
         until=until,
         baseline=lines[0].value if lines else None,
-        marks=[Mark(at=max(since, one.at), label=f"{one.kind.removeprefix('tag:')} {one.value}"[:24]) for one in marks[-4:]],
+        marks=[
+            Mark(at=max(since, one.at), label=f"{one.kind.removeprefix('tag:')} {one.value}"[:24]) for one in marks[-4:]
+        ],
     )
 
 
-async def metric_charts(site: Site, asked: AppRequest, metrics: Sequence[str], lower: frozenset[str]) -> list[MetricChart]:
+async def metric_charts(
+    site: Site, asked: AppRequest, metrics: Sequence[str], lower: frozenset[str]
+) -> list[MetricChart]:
     """The charts of the metrics, with what can be read in time."""
     deadline = time.monotonic() + CHARTS_S
     previous = asked.range.previous().params
@@ -186,6 +190,7 @@ def app_handlers(site: Site) -> list[Any]:
         metrics = known_metrics(site, name, [one["name"] for one in about["metrics"]])
         lower = await site.lower_is_better()
         chosen = params.get("metric", "").strip()[:MAX_NAME]
+        metrics = list(dict.fromkeys([*metrics, chosen] if chosen else metrics))
         asked = AppRequest(
             app=name,
             range=time_range(params, site.clock()),
@@ -201,11 +206,9 @@ def app_handlers(site: Site) -> list[Any]:
             asked=asked,
             charts=charts,
             more_charts=max(0, len(metrics) - MAX_CHARTS),
-            metrics=metrics if asked.metric in metrics else [asked.metric, *metrics],
+            metrics=metrics,
             alerts=[
-                (one, headline(one))
-                for one in site.engine.alerts()
-                if one.app in (name, ALL) and one.state == "firing"
+                (one, headline(one)) for one in site.engine.alerts() if one.app in (name, ALL) and one.state == "firing"
             ],
             dimensions=dimensions(site, name, asked.by),
             height=HEIGHT,
@@ -220,7 +223,7 @@ def app_handlers(site: Site) -> list[Any]:
 async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: HeatMapReader) -> Mapping[str, Any]:
     """The parts of the view that are about the chosen metric."""
     found = asked.range
-    total = await site.series.read(asked.query(asked.metric), 0.0)
+    total = await site.series.read(asked.query(asked.metric), SLICES_S)
     scores = await heat.read(asked.app, asked.metric, found.since, found.until, HEAT_S)
     parts = await site.series.read(asked.query(asked.metric, asked.by), SLICES_S)
     title = f"Scores of {asked.metric}: share of each tenth of the scale over time"

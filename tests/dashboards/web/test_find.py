@@ -65,7 +65,7 @@ def test_the_id_of_an_exchange_comes_first_and_is_quoted(tmp_path):
     [
         ("return policy", "/explore?text=return+policy"),
         ("nothing-has-this-id", "/explore?text=nothing-has-this-id"),
-        ('x"\'<&\x00', "/explore?text=x%22%27%3C%26%00"),
+        ("x\"'<&\x00", "/explore?text=x%22%27%3C%26%00"),
         ("", "/explore"),
         ("y" * 400, f"/explore?text={'y' * 300}"),
     ],

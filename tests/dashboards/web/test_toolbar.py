@@ -57,7 +57,8 @@ def test_every_link_keeps_the_other_parameters():
 def test_the_link_to_copy_has_fixed_times():
     made = bar(params=[("app", "shop"), ("since", "1h")])
     found = between(NOW - 3600.0, NOW)
-    assert made.link == f"/explore?app=shop&since={found.since_text.replace(':', '%3A')}&until={found.until_text.replace(':', '%3A')}"
+    times = {name: text.replace(":", "%3A") for name, text in found.params.items()}
+    assert made.link == f"/explore?app=shop&since={times['since']}&until={times['until']}"
 
 
 def test_the_picker_lists_the_apps_with_the_most_scores_and_counts_the_others():

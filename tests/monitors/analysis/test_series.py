@@ -1,4 +1,4 @@
-"""A metric over time: steps, means with their basis, groups, what is read again, and what is said when time runs out."""
+"""A metric over time: steps, means with their basis, groups, what is read again, and what is said if time runs out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 
 import pytest
 
+from monitors.alerting.engine import StreamStatus
+from monitors.alerting.versions import Version
 from monitors.analysis import series
 from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.quality import estimate
 from monitors.analysis.series import STEPS_S, SeriesQuery, SeriesReader, chosen_step
-from monitors.alerting.engine import StreamStatus
-from monitors.alerting.versions import Version
 from monitors.config import Rule
 from monitors.records import Alert, Evaluation, Finding, Sample, Score
 from monitors.storage.stores import Query, Summary
@@ -112,7 +112,9 @@ def test_groups_are_those_with_the_most_scores_and_the_others_are_counted(tmp_pa
     async def scenario(store):
         for place, model in enumerate(models):
             await fill(store, 30 - place, since=NOW - HOUR, seed=place, models=(model,))
-        return await SeriesReader(store, clock=lambda: NOW).read(query(by="model", since=NOW - HOUR, step_s=300.0), 60.0)
+        return await SeriesReader(store, clock=lambda: NOW).read(
+            query(by="model", since=NOW - HOUR, step_s=300.0), 60.0
+        )
 
     found = run(tmp_path, scenario)
     assert [one.slice for one in found.groups] == models[:20]
@@ -173,7 +175,9 @@ def test_metrics_of_an_app_share_what_long_steps_read(tmp_path):
         counting = Counting(store)
         reader = SeriesReader(counting, clock=lambda: NOW)
         asked = {"since": NOW - 3 * DAY, "until": NOW - DAY, "step_s": HOUR}
-        both = [await reader.read(query(metric=metric, **asked), 60.0) for metric in ("faithfulness", "answer_relevancy")]
+        both = [
+            await reader.read(query(metric=metric, **asked), 60.0) for metric in ("faithfulness", "answer_relevancy")
+        ]
         return both, len(counting.asked)
 
     both, asked = run(tmp_path, scenario)
@@ -227,7 +231,9 @@ def test_what_is_kept_in_memory_is_bounded(monkeypatch):
     class Wide:
         async def summary(self, query, by=""):
             sums = {"failed": 0, "w": 1.0, "wx": 1.0, "w2": 1.0, "w2x": 1.0, "w2x2": 1.0}
-            return [Summary(app="shop", metric="faithfulness", n=place, slice=f"s{place}", **sums) for place in range(500)]
+            return [
+                Summary(app="shop", metric="faithfulness", n=place, slice=f"s{place}", **sums) for place in range(500)
+            ]
 
     monkeypatch.setattr(series, "MAX_REMEMBERED", 1000)
     reader = SeriesReader(Wide(), clock=lambda: NOW)

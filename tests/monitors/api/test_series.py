@@ -48,7 +48,9 @@ def ask(tmp_path, *queries, count=120):
         for index in range(count):
             at = now - 2 * HOUR * (1 - index / count)
             sample = Sample(id=f"x{index}", started_at=at, app="shop", model=f"m-{index % 2 + 1}")
-            one = Evaluation(sample_id=sample.id, metric="faithfulness", version="1", outcome=Score(0.5 + index % 2 / 4))
+            one = Evaluation(
+                sample_id=sample.id, metric="faithfulness", version="1", outcome=Score(0.5 + index % 2 / 4)
+            )
             await store.add(sample, [one])
         sources = SeriesSources(
             reader=SeriesReader(store),
@@ -59,7 +61,7 @@ def ask(tmp_path, *queries, count=120):
         )
         app = Litestar(
             series_handlers(sources),
-            exception_handlers={400: lambda request, error: on_error(None, ())(request, error)},
+            exception_handlers={400: on_error(None, ())},
             openapi_config=None,
             logging_config=None,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from itertools import pairwise
 
 import pytest
 
@@ -58,13 +58,13 @@ def test_the_slices_lead_to_their_exchanges(tmp_path):
     async def scenario(w):
         await w.drop(good=40, bad=0, model="m-1", tags={"tenant": "north"})
         await w.drop(good=0, bad=40, model="m-2")
-        return [await complete(w, f"/apps/shop?since=6h&metric=faithfulness&by={by}") for by in ("model", "tag:tenant", "x")]
+        return [
+            await complete(w, f"/apps/shop?since=6h&metric=faithfulness&by={by}") for by in ("model", "tag:tenant", "x")
+        ]
 
     models, tags, unknown = run(tmp_path, scenario)
     links = [one["href"] for one in models.all("a") if "model=m-" in one["href"]]
-    assert sorted(links) == [
-        f"/explore?app=shop&since=6h&metric=faithfulness&model=m-{number}" for number in (1, 2)
-    ]
+    assert sorted(links) == [f"/explore?app=shop&since=6h&metric=faithfulness&model=m-{number}" for number in (1, 2)]
     assert any("tag=tenant%3Dnorth" in one["href"] for one in tags.all("a"))
     assert "by tag tenant" in tags.words
     assert "by model" in unknown.words
@@ -130,7 +130,7 @@ def test_a_column_has_the_weighted_share_of_each_tenth(tmp_path, length):
     assert column.n == 3
     assert column.shares == pytest.approx([0.25, 0, 0, 0, 0, 0, 0, 0, 0, 0.75])
     columns = found.columns
-    assert all(one.at + one.seconds == two.at for one, two in zip(columns, columns[1:], strict=False))
+    assert all(one.at + one.seconds == two.at for one, two in pairwise(columns))
     assert columns[0].at <= NOW - length
     assert columns[-1].at + columns[-1].seconds >= NOW
 
