@@ -10,6 +10,7 @@ const MOST_AGAIN = 30;
 const SLOWEST = 5;
 const BANDS = 3;
 const LISTED = 6;
+const COMPACT = 200;
 const SPARSE = 40;
 const FONT = "12px system-ui, sans-serif";
 const PALETTE = ["--accent", "--other", "--good", "--warn", "--bad", "--quiet"];
@@ -206,13 +207,14 @@ class Chart {
     return {
       width: Math.max(200, this.plot.clientWidth),
       height: this.height,
+      padding: [20, 10, 0, 0],
       series,
       bands,
       legend: { show: false },
       tzDate: (seconds) => (isLocal() ? new Date(seconds * 1e3) : uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC")),
       scales: { x: { time: true, range: () => [this.answer.since, this.answer.until] }, y: { range: () => [low, high] } },
       axes: [
-        { ...axis, values: AXIS, space: 64, size: 40 },
+        { ...axis, values: AXIS, space: 64, size: 52 },
         { ...axis, size: 48, values: (_, ticks) => ticks.map((one) => one.toFixed(2)) },
       ],
       cursor: { y: false, drag: { x: true, y: false, setScale: false, dist: 6 }, points: { size: 9 } },
@@ -271,7 +273,7 @@ class Chart {
     ctx.save();
     ctx.font = `${12 * ratio}px system-ui, sans-serif`;
     ctx.lineWidth = ratio;
-    ctx.textBaseline = "bottom";
+    const labels = [];
     for (const line of this.answer.lines) {
       const y = plot.valToPos(line.value, "y", true);
       ctx.strokeStyle = ctx.fillStyle = line.kind === "slo" ? colours["--text"] : colours["--quiet"];
@@ -280,26 +282,37 @@ class Chart {
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
-      ctx.textAlign = "right";
-      ctx.fillText(`${line.kind === "slo" ? "SLO" : "baseline"} ${line.value.toFixed(2)}`, bbox.left + bbox.width - 4 * ratio, y - 2 * ratio);
+      labels.push([`${line.kind === "slo" ? "SLO" : "baseline"} ${line.value.toFixed(2)}`, y, ctx.fillStyle]);
+    }
+    ctx.setLineDash([]);
+    ctx.textAlign = "right";
+    ctx.textBaseline = "middle";
+    const right = bbox.left + bbox.width - 4 * ratio;
+    for (const [words, y, colour] of labels) {
+      const width = ctx.measureText(words).width;
+      ctx.fillStyle = colours["--card"];
+      ctx.fillRect(right - width - 3 * ratio, y - 8 * ratio, width + 6 * ratio, 16 * ratio);
+      ctx.fillStyle = colour;
+      ctx.fillText(words, right, y);
     }
     ctx.setLineDash([2 * ratio, 3 * ratio]);
     ctx.textAlign = "left";
-    ctx.textBaseline = "top";
+    ctx.textBaseline = "bottom";
     let free = bbox.left;
     for (const mark of this.answer.marks) {
       const x = Math.max(bbox.left, plot.valToPos(mark.at, "x", true));
       if (mark.at < this.answer.since && mark.kind !== "alert") continue;
       ctx.strokeStyle = ctx.fillStyle = mark.kind === "alert" ? colours["--bad"] : colours["--text"];
       ctx.beginPath();
-      ctx.moveTo(x, bbox.top);
+      ctx.moveTo(x, bbox.top - 4 * ratio);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
       const words = clipped(markText(mark), 22);
       const width = ctx.measureText(words).width;
-      if (x >= free && x + width + 6 * ratio <= bbox.left + bbox.width) {
-        ctx.fillText(words, x + 4 * ratio, bbox.top + 2 * ratio);
-        free = x + width + 12 * ratio;
+      const start = Math.min(x, bbox.left + bbox.width - width);
+      if (start >= free) {
+        ctx.fillText(words, start, bbox.top - 4 * ratio);
+        free = start + width + 8 * ratio;
       }
     }
     ctx.restore();
@@ -430,14 +443,18 @@ class Chart {
       ? groups.map((one, place) => make("li", {}, swatch(colours[PALETTE[place % PALETTE.length]]), one.slice || "none"))
       : [];
     if (more) entries.push(make("li", {}, `${more} more are not shown`));
-    if (this.before) entries.push(make("li", {}, swatch(colours["--quiet"]), "previous period"));
+    if (this.before?.groups.length) {
+      const one = swatch(colours["--quiet"]);
+      one.style.borderTopStyle = "dashed";
+      entries.push(make("li", {}, one, "previous period"));
+    }
     this.legend.replaceChildren(...entries);
     const listed = marks.slice(-LISTED).map((mark) => {
       const when = make("time", { datetime: iso(mark.at) }, `${iso(mark.at).slice(0, 16).replace("T", " ")} UTC`);
       const words = mark.fingerprint
         ? make("a", { href: `/alerts/${encodeURIComponent(mark.fingerprint)}` }, markText(mark))
         : markText(mark);
-      return make("li", {}, words, " ", when);
+      return make("li", mark.kind === "alert" || this.height > COMPACT ? {} : { class: "unseen" }, words, " ", when);
     });
     const left = marks.length + moreMarks - listed.length;
     if (left > 0) listed.unshift(make("li", { class: "quiet" }, `${left} earlier ones`));

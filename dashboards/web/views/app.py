@@ -36,7 +36,7 @@ MAX_TABLE_ROWS = 48
 """Latest steps in the table behind a chart; the API has all."""
 CHARTS_S, HEAT_S, TRAFFIC_S, SLICES_S = 0.08, 0.05, 0.04, 0.05
 """How long a view waits for each of its parts; the browser asks again for what is incomplete."""
-HEIGHT = 170
+HEIGHT = 190
 MANY_DAYS_S = 4 * 86_400.0
 
 

@@ -53,6 +53,17 @@ def press(tab, key, **more):
     tab.ask("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=CODES.get(key, 0), **more)
 
 
+def painted(tab, colour):
+    """How many pixels of the first chart have a colour, but for rounding."""
+    return tab.run(
+        f"""(() => {{ const one = document.querySelector('.chart-plot canvas'), wanted = {list(colour)};
+        const all = one.getContext('2d').getImageData(0, 0, one.width, one.height).data; let found = 0;
+        for (let i = 0; i < all.length; i += 4)
+          if (all[i + 3] === 255 && wanted.every((value, at) => Math.abs(value - all[i + at]) <= 2)) found += 1;
+        return found; }})()"""
+    )
+
+
 CODES = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39, "Tab": 9}
 SHIFT = 8
 
@@ -157,23 +168,19 @@ def test_charts_fit_every_width_and_follow_the_scheme(tmp_path, width, scheme):
     def visit(tab, base, _, soon, w):
         tab.look(width, scheme)
         opened(tab, base)
-        until(tab, "document.querySelectorAll('.u-over').length >= 2")
         assert tab.run("document.documentElement.scrollWidth - innerWidth") <= 0
         assert tab.run("[...document.querySelectorAll('.chart-plot')].every(one => one.clientWidth <= innerWidth)")
-        pixels = """(() => { const one = document.querySelector('.chart-plot canvas');
-          const all = one.getContext('2d').getImageData(0, 0, one.width, one.height).data; const seen = new Map();
-          for (let i = 0; i < all.length; i += 4) if (all[i + 3] === 255) {
-            const key = `${all[i]},${all[i + 1]},${all[i + 2]}`; seen.set(key, (seen.get(key) ?? 0) + 1); }
-          return [...seen].sort((a, b) => b[1] - a[1]).slice(0, 12).map(one => one[0]); })()"""
-        accent = {"light": "47,111,181", "dark": "106,169,240"}
-        assert accent[scheme] in tab.run(pixels)
+        accent = {"light": (47, 111, 181), "dark": (106, 169, 240)}
         other = "dark" if scheme == "light" else "light"
+        assert painted(tab, accent[scheme]) > 50
+        assert painted(tab, accent[other]) == 0
         tab.look(width, other)
         tab.run("new Promise(done => setTimeout(done, 200))")
-        assert accent[other] in tab.run(pixels)
+        assert painted(tab, accent[other]) > 50
+        assert painted(tab, accent[scheme]) == 0
         sizes = "[...document.querySelectorAll('.chart-live *')].map(one => parseFloat(getComputedStyle(one).fontSize))"
         assert min(tab.run(sizes)) >= 11
-        assert not tab.complaints
+        assert [one for one in tab.complaints if "getImageData" not in one] == []  # that was ours
 
     browse(tmp_path, scored, visit)
 
@@ -205,9 +212,10 @@ def test_the_copied_link_shows_the_same_time_later(tmp_path):
     def visit(tab, base, _, soon, w):
         permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
         tab.ask("Browser.grantPermissions", permissions=permissions, origin=base)
+        tab.ask("Emulation.setFocusEmulationEnabled", enabled=True)
         opened(tab, base)
         tab.run("document.getElementById('copy-link').click()")
-        until(tab, "document.getElementById('copy-link').textContent === 'Copied'")
+        until(tab, "document.getElementById('copy-link').textContent === 'Copied'", within_s=15)
         link = tab.run("navigator.clipboard.readText()")
         found = parse_qs(urlsplit(link).query)
         assert link.startswith(f"{base}/apps/shop?")
@@ -304,7 +312,8 @@ def test_the_frame_has_no_serious_accessibility_problem(tmp_path):
         for width, scheme in ((1440, "light"), (390, "dark")):
             tab.look(width, scheme)
             opened(tab, base, f"{PATH}&by=model")
-            until(tab, "document.querySelectorAll('.u-over').length >= 2")
+            tab.run("document.getElementById('slices').scrollIntoView()")
+            until(tab, "document.querySelectorAll('.u-over').length >= 2", within_s=15)
             tab.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
             tab.run("new Promise(done => setTimeout(done, 300))")
             tab.run(f"{axe}; null")
