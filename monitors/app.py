@@ -251,14 +251,8 @@ def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
 def _handlers(config: Config, parts: Parts, series: SeriesReader) -> list[Any]:
     """Return the handlers of the API, without those of learned templates."""
     passing = passings(parts.catalogue)
-    shown = SeriesSources(
-        reader=series,
-        store=parts.store,
-        watched=parts.engine,
-        rules=config.alerts.rules or (),
-        flipped=lambda name: passing(name).flipped,
-        enabled=[one.metric.name for one in parts.catalogue.enabled],
-    )
+    enabled = [one.metric.name for one in parts.catalogue.enabled]
+    shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, enabled)
     return [
         *_receivers(config, parts.queue, parts.instruments, parts.redactor),
         *alert_handlers(parts.engine.acknowledgements),

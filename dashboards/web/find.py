@@ -21,7 +21,7 @@ BUDGET_S = 0.25
 """How long the latest samples are searched for a session or response id, which no index has."""
 LOOK_BACK_S = 30 * 86_400.0
 _DAY_S = 86_400.0
-_ID = re.compile(r"[^\s\x00-\x1f]{3,}")
+_ID = re.compile(r"[^\s\x00-\x1f]+")
 """What may be an id: no spaces."""
 _INDEXED: tuple[SampleField, ...] = ("trace_id", "context_key")
 _SEARCHED: tuple[SampleField, ...] = ("session", "response_id")

@@ -140,7 +140,7 @@ class SeriesReader:
     def __init__(
         self, store: Store, *, effects: Callable[[], Effects] = dict, clock: Callable[[], float] = time.time
     ) -> None:
-        self._store = store
+        self.store = store
         self._effects = effects
         self._clock = clock
         self._known: LRUCache[_Key, tuple[float, Sequence[Summary]]] = LRUCache(
@@ -204,7 +204,7 @@ class SeriesReader:
         query = Query(since=key.start, until=key.end)
         if not whole:
             query = replace(query, app=key.app, metric=key.metric)
-        found = await self._store.summary(query, key.by)
+        found = await self.store.summary(query, key.by)
         of_app: dict[str, list[Summary]] = {key.metric: []}
         for one in found:
             if one.app == key.app:

@@ -15,12 +15,12 @@ from litestar.params import QueryParameter
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.versions import Version
 from monitors.analysis import captured
+from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.marks import Mark, ReferenceLine, marks_of, reference_lines
 from monitors.analysis.metric_names import UnknownMetricError, check_metric
 from monitors.analysis.series import SeriesGroup, SeriesQuery, SeriesReader, chosen_step
 from monitors.config import Rule
 from monitors.records import Alert
-from monitors.storage.stores import Store
 
 MAX_FIELD = 300
 _DAY_S = 86_400.0
@@ -79,15 +79,14 @@ class SeriesAnswer:
     more_marks: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SeriesSources:
-    """What `/api/series` reads. `rules` are the configured ones, `flipped` says whether 0 is a metric's best value."""
+    """What `/api/series` reads: the configured `rules`, the thresholds of metrics, and the names of those `enabled`."""
 
     reader: SeriesReader
-    store: Store
     watched: Watched
     rules: Sequence[Rule]
-    flipped: Callable[[str], bool]
+    passing: Passings = default_passing
     enabled: Sequence[str] = ()
     clock: Callable[[], float] = time.time
 
@@ -122,9 +121,11 @@ async def series_answer(sources: SeriesSources, query: SeriesQuery, asked_s: flo
     """Read a series and what goes with it. Raises UnknownMetricError for a metric that nothing has."""
     found = await sources.reader.read(query)
     if not found.groups and found.complete:
-        await check_metric(sources.store, query.metric, since=query.since, until=query.until, enabled=sources.enabled)
+        await check_metric(
+            sources.reader.store, query.metric, since=query.since, until=query.until, enabled=sources.enabled
+        )
     start, end = query.steps.start * query.step_s, query.steps.stop * query.step_s
-    flipped = sources.flipped(query.metric)
+    flipped = sources.passing(query.metric).flipped
     marks, more_marks = marks_of(
         sources.watched.versions.changes(),
         sources.watched.alerts(),

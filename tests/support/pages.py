@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 from dashboards.web.app import pages
 from dashboards.web.site import Site
 from monitors.alerting.engine import AlertEngine
-from monitors.analysis.captured import lowest_is_best
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import alert_handlers
 from monitors.api.app import admin_app
@@ -181,10 +180,8 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
     site.series = SeriesReader(store, effects=engine.design_effects, clock=clock)
     series = SeriesSources(
         reader=site.series,
-        store=store,
         watched=engine,
         rules=config.alerts.rules or (),
-        flipped=lowest_is_best,
         clock=clock,
     )
     app = admin_app(

@@ -10,7 +10,6 @@ import pytest
 from litestar import Litestar
 
 from monitors.alerting.versions import Version
-from monitors.analysis.captured import lowest_is_best
 from monitors.analysis.series import SeriesReader
 from monitors.api import openapi
 from monitors.api.errors import on_error
@@ -54,10 +53,8 @@ def ask(tmp_path, *queries, count=120):
             await store.add(sample, [one])
         sources = SeriesSources(
             reader=SeriesReader(store),
-            store=store,
             watched=Watched(),
             rules=(Rule(metric="faithfulness", slo=0.8, name="answers"),),
-            flipped=lowest_is_best,
         )
         app = Litestar(
             series_handlers(sources),
@@ -135,7 +132,7 @@ def test_an_error_names_the_parameter(tmp_path, wrong, said):
 
 def test_the_openapi_document_describes_the_answer():
     reader = SeriesReader(None)
-    sources = SeriesSources(reader=reader, store=None, watched=Watched(), rules=(), flipped=lowest_is_best)
+    sources = SeriesSources(reader, Watched(), ())
     found = openapi.document(series_handlers(sources))
     operation = found["paths"]["/api/series"]["get"]
     assert {one["name"] for one in operation["parameters"]} == {"app", "metric", "by", "since", "until", "step"}
