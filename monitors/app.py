@@ -22,12 +22,14 @@ from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
 from monitors.alerting.rules import problems_of, rules_of
 from monitors.analysis.human_labels import passings
+from monitors.analysis.series import SeriesReader
 from monitors.analysis.source_reading import SourceReports
 from monitors.api.alerts import alert_handlers
 from monitors.api.app import Insight, Pages, admin_app
 from monitors.api.compare import compare_handlers
 from monitors.api.labels import label_handlers
 from monitors.api.rules import rule_handlers
+from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.sources import source_handlers
 from monitors.api.templates import template_handlers
 from monitors.config import Config, Sampled, Shared
@@ -85,6 +87,7 @@ class PageFactory(Protocol):
         supply: Callable[[Sequence[Supplement]], Awaitable[None]],
         templates: Templates,
         sources: SourceReports,
+        series: SeriesReader,
     ) -> Pages:
         """Return the pages served to browsers; `supply` stores feedback."""
 
@@ -197,7 +200,7 @@ async def run(
     scheduler.marking = _marking(config, templates, parts.judging, instruments)
     workers = ScoringWorkers(config, data_dir, supervised=supervised, log_format=log_format)
     registry = workers.registry(instruments.registry)
-    pages = None
+    pages, series = None, SeriesReader(parts.store, effects=engine.design_effects)
     if page is not None:
         pages = page(
             scheduler,
@@ -207,8 +210,9 @@ async def run(
             supply=lambda some: queue.supply([parts.redactor.redact_supplement(one) for one in some]),
             templates=templates,
             sources=parts.sources,
+            series=series,
         )
-    handlers = [*_handlers(config, parts), *template_handlers(templates)]
+    handlers = [*_handlers(config, parts, series), *template_handlers(templates)]
     audit_log = _open_audit(data_dir)
     scheduler.start()
     workers.start()
@@ -244,9 +248,11 @@ def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
             instruments.registry.register(PassageCacheCollector(cache))
 
 
-def _handlers(config: Config, parts: Parts) -> list[Any]:
+def _handlers(config: Config, parts: Parts, series: SeriesReader) -> list[Any]:
     """Return the handlers of the API, without those of learned templates."""
     passing = passings(parts.catalogue)
+    enabled = [one.metric.name for one in parts.catalogue.enabled]
+    shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, enabled)
     return [
         *_receivers(config, parts.queue, parts.instruments, parts.redactor),
         *alert_handlers(parts.engine.acknowledgements),
@@ -254,6 +260,7 @@ def _handlers(config: Config, parts: Parts) -> list[Any]:
         *compare_handlers(parts.store, lambda name: passing(name).flipped),
         *label_handlers(parts.store, passing),
         *source_handlers(parts.sources),
+        *series_handlers(shown),
     ]
 
 

@@ -47,6 +47,12 @@ def pages(exchange: str, fingerprint: str) -> dict[str, str]:
         found[f"compare {since}"] = _address("/compare", {**_COMPARE, "since": since})
         found[f"compare {since}, an app"] = _address("/compare", {**_COMPARE, "since": since, "app": "search"})
         found[f"compare {since}, a version nobody has"] = _address("/compare", {**_COMPARE, "b": "x", "since": since})
+    for since in ("1h", "24h", "7d", "30d"):
+        about = {"metric": "faithfulness", "since": since}
+        found[f"app {since}"] = _address("/apps/search", about)
+        found[f"app {since}, by a tag"] = _address("/apps/search", {**about, "by": "tag:tenant"})
+    found["find an id"] = f"/find?q={exchange}"
+    found["find an id nobody has"] = "/find?q=nobody-has-this"
     others = {name: f"/{name}" for name in ("pipeline", "setup", "runbook", "login")}
     return {**found, "compare": "/compare", **others}
 
@@ -71,6 +77,11 @@ def api(exchange: str) -> dict[str, str]:
         found[f"/api/compare of an app's metric, {words}"] = _address(
             "/api/compare", {**about, "app": "search", "metric": "faithfulness"}
         )
+    for since in ("1h", "24h", "7d", "30d"):
+        about = {"app": "search", "metric": "faithfulness", "since": since}
+        found[f"/api/series {since}"] = _address("/api/series", about)
+        for by in ("model", "tag:tenant"):
+            found[f"/api/series {since}, by {by}"] = _address("/api/series", {**about, "by": by})
     found["/api/labels"] = "/api/labels"
     found["/api/labels of an app"] = "/api/labels?app=search"
     found["/api/labels of a metric"] = "/api/labels?metric=faithfulness"

@@ -29,6 +29,7 @@ def views(made: Any) -> dict[str, str]:
     alert = max(firing, key=lambda one: one.metric == "faithfulness")
     return {
         "overview": "/",
+        "app": "/apps/support?since=24h&metric=faithfulness",
         "alerts": "/alerts",
         "alert": f"/alerts/{alert.fingerprint}",
         "pipeline": "/pipeline",

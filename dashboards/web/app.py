@@ -10,6 +10,7 @@ from litestar.exceptions import HTTPException
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.events import event_handlers
+from dashboards.web.find import find_handlers
 from dashboards.web.gateway_scrape import gateway_urls
 from dashboards.web.login import login_handlers, on_error, page_guard
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
@@ -17,6 +18,7 @@ from dashboards.web.templating import add_security_headers, asset_handler, asset
 from dashboards.web.templating import templates as page_templates
 from dashboards.web.views.alert_forms import alert_form_handlers
 from dashboards.web.views.alerts import alert_view_handlers
+from dashboards.web.views.app import app_handlers
 from dashboards.web.views.compare import compare_view_handlers
 from dashboards.web.views.conversations import conversation_handlers
 from dashboards.web.views.exchange import exchange_handlers
@@ -29,6 +31,7 @@ from dashboards.web.views.sources import source_view_handlers
 from dashboards.web.views.topics import topic_handlers
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
+from monitors.analysis.series import SeriesReader
 from monitors.analysis.source_reading import SourceReports
 from monitors.api.app import Insight, Pages
 from monitors.config import Config
@@ -37,6 +40,8 @@ from monitors.storage.templates import Templates
 
 VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     overview_handlers,
+    app_handlers,
+    find_handlers,
     alert_view_handlers,
     alert_form_handlers,
     exchange_handlers,
@@ -77,6 +82,7 @@ def operator_page(
     supply: Callable[[Sequence[Supplement]], Awaitable[None]],
     templates: Templates,
     sources: SourceReports,
+    series: SeriesReader,
 ) -> Pages:
     """Build the operator's page (a `monitors.app.PageFactory`)."""
     site = Site(
@@ -90,6 +96,7 @@ def operator_page(
         templates=templates,
         sources=sources,
     )
+    site.series = series
     return pages(site)
 
 

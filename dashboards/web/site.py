@@ -15,11 +15,13 @@ from litestar.response import Template
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.sessions import Sessions
-from dashboards.web.time_range import PRESETS, TimeRange, address
+from dashboards.web.time_range import TimeRange
+from dashboards.web.toolbar import KEYS, toolbar
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.versions import Version
+from monitors.analysis.series import SeriesReader
 from monitors.analysis.source_reading import SourceReports
 from monitors.api.alerts import AlertDesk
 from monitors.api.app import Insight
@@ -136,6 +138,7 @@ class Site:
         self.delivery_progress = delivery_progress
         self.templates = templates
         self.sources = sources or SourceReports(insight.store, clock=clock)
+        self.series = SeriesReader(insight.store, clock=clock)
         self.clock = clock
         self.stopping = asyncio.Event()
         self.sessions = Sessions(config.monitors.token)
@@ -161,11 +164,8 @@ class Site:
             "title": title,
             "now": self.clock(),
             "time_range": time_range,
-            "presets": [
-                (text, words, address(path, params, since=text, until="")) for text, words in PRESETS if time_range
-            ],
-            "previous_url": address(path, params, **time_range.previous().params) if time_range else None,
-            "kept_params": [(name, value) for name, value in params if name not in ("since", "until", "after", "done")],
+            "bar": toolbar(path, params, time_range=time_range, apps=self.apps(), navigation=NAVIGATION),
+            "keys": KEYS,
             "navigation": [
                 (to, name, path == to or (to != "/" and path.startswith(f"{to}/"))) for to, name in NAVIGATION
             ],
@@ -176,6 +176,11 @@ class Site:
             "done": DONE.get(request.query_params.get("done", "")),
         }
         return Template(template, context={**frame, **context}, status_code=status, media_type="text/html")
+
+    def apps(self) -> list[tuple[str, int]]:
+        """The apps with recent scores or answers, each with their number; an app may occur more than once."""
+        scored = [(one.app, one.n) for one in self.insight.quality() if not one.slice]
+        return [*scored, *((one.app, one.answers) for one in self.insight.captured())]
 
     async def lower_is_better(self) -> frozenset[str]:
         """The metrics in use, and the signals, whose best value is 0."""

@@ -27,6 +27,7 @@ from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.analysis.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
+from monitors.api.series import SeriesAnswer
 from monitors.records import Alert, Failed, Sample, Score, Skipped, Supplement
 from monitors.runtime.auth import WebApp
 from monitors.storage.stores import Point
@@ -47,6 +48,7 @@ _ANSWERS = (
     Quality,
     Sample,
     Score,
+    SeriesAnswer,
     Silence,
     Skipped,
     SourceReport,
@@ -226,6 +228,11 @@ _OPERATIONS = {
     ),
     ("get", "/api/topics"): _Operation(
         summary="Questions without a good answer, by topic", answer=_ref(GapReport), errors=(400,)
+    ),
+    ("get", "/api/series"): _Operation(
+        summary="Means of a metric over time, with versions, alerts, baseline and objective",
+        answer=_ref(SeriesAnswer),
+        errors=(400,),
     ),
     ("get", "/api/exchanges"): _Operation(summary="Stored evaluations", answer=_many(_ref(Point)), errors=(400,)),
     ("get", "/api/exchanges/{exchange_id}"): _Operation(

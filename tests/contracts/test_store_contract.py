@@ -816,3 +816,33 @@ def test_another_app_cannot_crowd_out_what_an_app_says_about_its_own(run):
         )
 
     run(scenario)
+
+
+@pytest.mark.parametrize("by", ["trace_id", "context_key", "session", "response_id"])
+def test_samples_are_found_by_an_id_within_a_time_the_newest_first(run, by):
+    """By the whole value of this field alone, whatever quotation marks and wildcards it or a text has."""
+    odd = 'a"b%_\\é'
+
+    async def scenario(store):
+        for number in range(5):
+            await store.add(sample(f"s{number}", 10.0 * number, **{by: odd}), [])
+        await store.add(sample("longer", 20.0, **{by: f"{odd}x"}), [])
+        others = {"trace_id", "context_key", "session", "response_id"} - {by}
+        await store.add(sample("other", 20.0, question=f'"{by}":"{odd}"', **dict.fromkeys(others, odd)), [])
+        found = await store.addressed(by, odd, 10.0, 40.0)
+        assert [one.id for one in found] == ["s3", "s2", "s1"]
+        assert getattr(found[0], by) == odd
+        assert await store.addressed(by, odd, 41.0, 1e6) == []
+        assert await store.addressed(by, "nobody", **EVER) == []
+
+    run(scenario)
+
+
+def test_at_most_a_hundred_samples_are_found_by_an_id(run):
+    async def scenario(store):
+        for number in range(103):
+            await store.add(sample(f"s{number:03}", float(number), session="long"), [])
+        found = await store.addressed("session", "long", **EVER)
+        assert [one.id for one in found] == [f"s{number:03}" for number in range(102, 2, -1)]
+
+    run(scenario)

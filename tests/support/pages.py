@@ -13,9 +13,11 @@ from prometheus_client import CollectorRegistry
 from dashboards.web.app import pages
 from dashboards.web.site import Site
 from monitors.alerting.engine import AlertEngine
+from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import alert_handlers
 from monitors.api.app import admin_app
 from monitors.api.rules import rule_handlers
+from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.templates import template_handlers
 from monitors.config import Alerts, Config, Monitors, Rule
 from monitors.exporters.instruments import AlertGauges, Instruments
@@ -175,12 +177,24 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         templates=templates,
         clock=clock,
     )
+    site.series = SeriesReader(store, effects=engine.design_effects, clock=clock)
+    series = SeriesSources(
+        reader=site.series,
+        watched=engine,
+        rules=config.alerts.rules or (),
+        clock=clock,
+    )
     app = admin_app(
         plane,
         instruments.registry,
         host="127.0.0.1",
         token=token,
-        handlers=[*alert_handlers(engine.acknowledgements), *rule_handlers(engine), *template_handlers(templates)],
+        handlers=[
+            *alert_handlers(engine.acknowledgements),
+            *rule_handlers(engine),
+            *template_handlers(templates),
+            *series_handlers(series),
+        ],
         pages=pages(site),
     )
     async with (

@@ -5,6 +5,7 @@ const MAX_PAUSE_MS = 60000;
 const status = document.getElementById("live");
 const waiting = new Set();
 let fetching = false;
+let paused = false;
 let stream = null;
 
 function say(words) {
@@ -17,8 +18,9 @@ function busy(part) {
 }
 
 // Changes only what differs, so that scroll positions, selected text and open details stay.
+// A part that a script draws keeps what it has drawn: charts read their own data.
 function patch(shown, fresh) {
-  if (shown.isEqualNode(fresh)) return;
+  if (shown.isEqualNode(fresh) || shown.dataset?.drawn !== undefined) return;
   if (shown.nodeType !== fresh.nodeType || shown.nodeName !== fresh.nodeName || shown.id !== fresh.id) {
     shown.replaceWith(document.importNode(fresh, true));
     return;
@@ -64,7 +66,7 @@ setClock();
 setInterval(tick, 1000);
 
 async function refresh() {
-  if (fetching || document.hidden) return;
+  if (fetching || paused || document.hidden) return;
   fetching = true;
   const names = new Set(waiting);
   waiting.clear();
@@ -84,6 +86,7 @@ async function refresh() {
       setClock();
       tick();
     }
+    document.dispatchEvent(new CustomEvent("gaugeway:refreshed"));
   } catch {
     say("Not up to date: the server did not respond.");
   } finally {
@@ -142,8 +145,16 @@ function resume() {
 }
 
 if (document.body.dataset.events && document.querySelector("[data-live]") && window.EventSource) {
-  document.addEventListener("visibilitychange", () => (document.hidden ? stop() : resume()));
+  document.addEventListener("visibilitychange", () => (document.hidden || paused ? stop() : resume()));
+  document.addEventListener("gaugeway:pause", (event) => {
+    paused = event.detail;
+    if (!paused) resume();
+    else {
+      stop();
+      say("Paused: shows the data of the time above.");
+    }
+  });
   window.addEventListener("pagehide", stop);
-  window.addEventListener("pageshow", (event) => { if (event.persisted) resume(); });
-  if (!document.hidden) listen(document.body.dataset.events, 1000);
+  window.addEventListener("pageshow", (event) => { if (event.persisted && !paused) resume(); });
+  if (!document.hidden && !paused) listen(document.body.dataset.events, 1000);
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -162,6 +162,10 @@ class ScoreHistogram:
     bins: bytes
 
 
+SampleField: TypeAlias = Literal["trace_id", "context_key", "session", "response_id"]
+"""Fields of a sample by which it is found."""
+
+
 class Spreads(NamedTuple):
     """Counted scores; whether these are all, or what could be counted within the time that was given."""
 
@@ -188,6 +192,13 @@ class Store(Protocol):
 
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:  # noqa: ARG002 - the port's shape
         """Return the last `limit` stored samples of a conversation, the oldest first."""
+        return ()
+
+    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:  # noqa: ARG002 - the port's shape
+        """Return the samples with this value that started from `since` to before `until`; the latest 100, newest first.
+
+        By "session" and "response_id" every sample of that time is looked at: ask for a short one.
+        """
         return ()
 
     async def silent(self, since: float, until: float) -> Sequence[str]:  # noqa: ARG002 - the port's shape

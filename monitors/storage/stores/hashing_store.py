@@ -17,6 +17,7 @@ from monitors.storage.stores import (
     PairedSums,
     Point,
     Query,
+    SampleField,
     ScoreSums,
     Spreads,
     Store,
@@ -87,6 +88,9 @@ class HashingStore(Store):
         now = self._clock()
         kept = [one for until, one in self._hops.values() if until > now and one.conversation == name]
         return sorted(kept, key=lambda one: (one.started_at, one.id))[-limit:]
+
+    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
+        return await self._store.addressed(by, value, since, until)
 
     async def silent(self, since: float, until: float) -> Sequence[str]:
         return await self._store.silent(since, until)

@@ -243,6 +243,15 @@ def placed_sample(row: Sequence[Any]) -> Sample:
     return found if conversation is None else replace(found, conversation=conversation, turn=turn, hop=hop)
 
 
+def field_text(name: str, value: str) -> str:
+    """Return how a payload has this field; within its texts quotation marks are escaped, so it is nowhere else.
+
+    >>> field_text("session", "one")
+    '"session":"one"'
+    """
+    return f'"{name}":{encoded(value).decode()}'
+
+
 def linked(row: Sequence[Any]) -> Linked:
     """Read the links of an exchange from a row that begins with their payload."""
     return msgspec.json.decode(row[0], type=Linked)

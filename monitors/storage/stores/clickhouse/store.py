@@ -15,8 +15,18 @@ from monitors.storage.engines.clickhouse import Database, read_url
 from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.erase import Subject
 from monitors.storage.joining import Address, address_of, targets_of
-from monitors.storage.stores import EngineStore, LabelledScore, PairedSums, Point, Query, Summary, ratings, rows
-from monitors.storage.stores.calendar import day_of
+from monitors.storage.stores import (
+    EngineStore,
+    LabelledScore,
+    PairedSums,
+    Point,
+    Query,
+    SampleField,
+    Summary,
+    ratings,
+    rows,
+)
+from monitors.storage.stores.calendar import day_of, days_between
 from monitors.storage.stores.clickhouse import erase, links, queries
 from monitors.storage.stores.clickhouse import schema as clickhouse_schema
 from monitors.storage.stores.clickhouse.batching import Gathering
@@ -40,6 +50,20 @@ _CONVERSATION = f"""
     SELECT payload, conversation, turn, hop FROM samples FINAL WHERE conversation = {{name:String}}
     ORDER BY started_at DESC, id DESC LIMIT {{limit:UInt64}} {APART}
 """  # noqa: S608 - put together from constants
+_ADDRESSED_BY = {
+    by: f"""
+        SELECT payload, conversation, turn, hop FROM samples FINAL
+        WHERE {condition} AND day BETWEEN {{first:Int32}} AND {{last:Int32}}
+            AND started_at >= {{since:Float64}} AND started_at < {{until:Float64}}
+        ORDER BY started_at DESC, id DESC LIMIT 100 {APART}
+    """  # noqa: S608 - put together from constants
+    for by, condition in {
+        "trace_id": "trace_id = {value:String}",
+        "context_key": "context_key = {value:String}",
+        "session": "position(payload, {value:String}) > 0",
+        "response_id": "position(payload, {value:String}) > 0",
+    }.items()
+}
 _SILENT = f"""
     SELECT conversation FROM samples FINAL
     WHERE day >= {{day:Int32}} AND started_at >= {{since:Float64}} AND conversation IS NOT NULL
@@ -128,6 +152,12 @@ class ClickHouseStore(rows.Lenient, EngineStore):
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         found = await self.database.query(_CONVERSATION, {"name": name, "limit": limit})
         return self._read(rows.placed_sample, found)[::-1]
+
+    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
+        first, last = days_between(since, until)
+        wanted = value if by in ("trace_id", "context_key") else rows.field_text(by, value)
+        span = {"value": wanted, "first": first, "last": last, "since": since, "until": until}
+        return self._read(rows.placed_sample, await self.database.query(_ADDRESSED_BY[by], span))
 
     async def silent(self, since: float, until: float) -> Sequence[str]:
         span = {"day": day_of(since), "since": since, "until": until}

@@ -20,6 +20,7 @@ from monitors.storage.stores import (
     PairedSums,
     Point,
     Query,
+    SampleField,
     ScoreHistogram,
     ScoreSums,
     Spreads,
@@ -28,7 +29,7 @@ from monitors.storage.stores import (
     rows,
     top_scores,
 )
-from monitors.storage.stores.calendar import day_of
+from monitors.storage.stores.calendar import day_of, days_between
 from monitors.storage.stores.postgres import erase, links, queries
 from monitors.storage.stores.postgres.partitions import AHEAD, Days
 from monitors.storage.stores.postgres.rollups import PostgresKept
@@ -83,6 +84,19 @@ _CONVERSATION = """
     SELECT payload::text, conversation, turn, hop FROM samples WHERE conversation = $1
     ORDER BY started_at DESC, id DESC LIMIT $2
 """
+_ADDRESSED_BY = {
+    by: f"""
+        SELECT payload::text, conversation, turn, hop FROM samples
+        WHERE {condition} AND started_at >= $2 AND started_at < $3 AND day BETWEEN $4 AND $5
+        ORDER BY started_at DESC, id DESC LIMIT 100
+    """  # noqa: S608 - constants
+    for by, condition in {
+        "trace_id": "trace_id = $1",
+        "context_key": "context_key = $1",
+        "session": "strpos(payload::text, $1) > 0",
+        "response_id": "strpos(payload::text, $1) > 0",
+    }.items()
+}
 _SILENT = """
     SELECT DISTINCT conversation FROM samples AS last
     WHERE started_at >= $1 AND started_at < $2 AND day BETWEEN $3 AND $4 AND conversation IS NOT NULL AND NOT EXISTS (
@@ -172,6 +186,11 @@ class PostgresStore(rows.Lenient, EngineStore):
 
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         return self._read(rows.placed_sample, await self._fetch(_CONVERSATION, [plain(name), limit]))[::-1]
+
+    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
+        wanted = value if by in ("trace_id", "context_key") else rows.field_text(by, value)
+        values = [plain(wanted), since, until, *days_between(since, until)]
+        return self._read(rows.placed_sample, await self._fetch(_ADDRESSED_BY[by], values))
 
     async def silent(self, since: float, until: float) -> Sequence[str]:
         days = [day_of(since), day_of(until)]

@@ -23,6 +23,7 @@ from monitors.storage.stores import (
     PairedSums,
     Point,
     Query,
+    SampleField,
     ScoreHistogram,
     ScoreSums,
     Spreads,
@@ -87,6 +88,18 @@ _CONVERSATION = """
     SELECT payload, conversation, turn, hop FROM samples WHERE conversation = ?
     ORDER BY started_at DESC, id DESC LIMIT ?
 """
+_ADDRESSED_BY = {
+    by: f"""
+        SELECT payload, conversation, turn, hop FROM samples
+        WHERE {condition} AND started_at >= ?2 AND started_at < ?3 ORDER BY started_at DESC, id DESC LIMIT 100
+    """  # noqa: S608 - constants
+    for by, condition in {
+        "trace_id": "trace_id = ?1",
+        "context_key": "context_key = ?1",
+        "session": "instr(payload, ?1) > 0",
+        "response_id": "instr(payload, ?1) > 0",
+    }.items()
+}
 _SILENT = """
     SELECT DISTINCT conversation FROM samples AS last
     WHERE started_at >= ?1 AND started_at < ?2 AND conversation IS NOT NULL AND NOT EXISTS (
@@ -182,6 +195,11 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         found = await self._reader.fetch(_CONVERSATION, (name, limit))
         return self._read(rows.placed_sample, found)[::-1]
+
+    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
+        wanted = value if by in ("trace_id", "context_key") else rows.field_text(by, value)
+        found = await self._reader.fetch(_ADDRESSED_BY[by], (wanted, since, until))
+        return self._read(rows.placed_sample, found)
 
     async def silent(self, since: float, until: float) -> Sequence[str]:
         return [row[0] for row in await self._reader.fetch(_SILENT, (since, until))]

@@ -1,0 +1,185 @@
+"""The score heat map: time by tenth of the scale; read within a time budget and drawn as SVG."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+from markupsafe import Markup
+
+from dashboards.web.charts import time_ticks
+from dashboards.web.format import iso
+from monitors.analysis.series import FRESH_S, OLD_S, SETTLED_S
+from monitors.storage.stores import Point, Query, ScoreHistogram, Store
+from monitors.storage.stores.rollup_windows import hundredths
+
+TENTHS = 10
+MAX_COLUMNS = 5_000
+"""Columns that are kept."""
+PER_COLUMN = 200
+"""Latest scores of a column that are read where the store makes no histograms."""
+HOUR_S, DAY_S = 3600.0, 86_400.0
+_LEFT, _WIDTH, _ROW, _TOP = 44, 950, 18, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """The weighted shares of the scores of a time by tenth, the lowest first; `n` scores from `at` on."""
+
+    at: float
+    seconds: float
+    n: int
+    shares: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Columns, the oldest first. Without `complete` the older ones were not read in time.
+
+    With `sampled` each column has its `PER_COLUMN` latest scores only.
+    """
+
+    columns: Sequence[Column]
+    complete: bool
+    sampled: bool = False
+
+
+def column_seconds(seconds: float) -> float:
+    """How long a column is: a quarter of an hour, an hour or a day, as the stores keep histograms.
+
+    >>> [column_seconds(days * 86_400.0) for days in (0.2, 1.0, 30.0)]
+    [900.0, 3600.0, 86400.0]
+    """
+    return (
+        900.0 if seconds <= 6 * HOUR_S else HOUR_S if seconds <= 2 * DAY_S else math.ceil(seconds / DAY_S / 60) * DAY_S
+    )
+
+
+class HeatMapReader:
+    """Reads heat maps. A column that ended two hours ago is kept for 15 minutes, any other one for 10 seconds."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: LRUCache[tuple[str, str, float, int], tuple[float, Column, bool]] = LRUCache(MAX_COLUMNS)
+
+    async def read(self, app: str, metric: str, since: float, until: float, within_s: float) -> HeatMap:
+        """Read the heat map of a metric, the latest column first, for about `within_s` seconds."""
+        length = column_seconds(until - since)
+        deadline = time.monotonic() + within_s
+        columns: list[Column] = []
+        complete, sampled = True, False
+        for index in range(math.ceil(until / length) - 1, math.floor(since / length) - 1, -1):
+            found = self._fresh((app, metric, length, index))
+            if found is None:
+                left = deadline - time.monotonic()
+                found = await self._load((app, metric, length, index), left) if left > 0.0 else None
+            if found is None:
+                complete = False
+                break
+            columns.append(found[0])
+            sampled = sampled or found[1]
+        return HeatMap(columns=columns[::-1], complete=complete, sampled=sampled)
+
+    def _fresh(self, key: tuple[str, str, float, int]) -> tuple[Column, bool] | None:
+        if (known := self._known.get(key)) is None:
+            return None
+        read_at, column, sampled = known
+        settled = column.at + column.seconds < read_at - SETTLED_S
+        return (column, sampled) if self._clock() - read_at < (OLD_S if settled else FRESH_S) else None
+
+    async def _load(self, key: tuple[str, str, float, int], left: float) -> tuple[Column, bool] | None:
+        app, metric, length, index = key
+        now, start = self._clock(), index * length
+        query = Query(since=start, until=start + length, app=app, metric=metric)
+        found = await self._store.spread(query, "model", left)  # counted by model beforehand, without a question
+        if found is None:
+            column = _of_points(start, length, await _latest(self._store, query))
+        elif found.complete:
+            column = _of_histograms(start, length, found.parts)
+        else:
+            return None
+        self._known[key] = now, column, found is None
+        return column, found is None
+
+
+async def _latest(store: Store, query: Query) -> Sequence[Point]:
+    return await store.series(
+        Query(
+            since=query.since,
+            until=query.until,
+            app=query.app,
+            metric=query.metric,
+            outcome="score",
+            order="newest",
+            limit=PER_COLUMN,
+        )
+    )
+
+
+def _of_histograms(at: float, seconds: float, parts: Sequence[ScoreHistogram]) -> Column:
+    weights = [0.0] * TENTHS
+    for one in parts:
+        for k, n, _ in hundredths([one.bins]).tolist():
+            weights[min(TENTHS - 1, int(k) // TENTHS)] += n / one.rate
+    return _column(at, seconds, sum(one.n for one in parts), weights)
+
+
+def _of_points(at: float, seconds: float, points: Sequence[Point]) -> Column:
+    weights = [0.0] * TENTHS
+    for one in points:
+        if one.value is not None and 0.0 < one.rate <= 1.0:
+            weights[min(TENTHS - 1, int(one.value * TENTHS))] += 1.0 / one.rate
+    return _column(at, seconds, len(points), weights)
+
+
+def _column(at: float, seconds: float, n: int, weights: Sequence[float]) -> Column:
+    total = sum(weights)
+    return Column(at=at, seconds=seconds, n=n, shares=[one / total if total else 0.0 for one in weights])
+
+
+def drawn(found: HeatMap, *, title: str, since: float, until: float) -> Markup:
+    """Draw a heat map: the darker a cell, the larger the share of the column's scores in that tenth."""
+    if not any(one.n for one in found.columns):
+        return Markup("")
+    start = min(since, found.columns[0].at)
+    end = max(until, found.columns[-1].at + found.columns[-1].seconds)
+    scale = _WIDTH / (end - start)
+    parts = []
+    for one in found.columns:
+        x, width = _LEFT + (one.at - start) * scale, max(1.0, one.seconds * scale - 1.0)
+        for tenth, share in enumerate(one.shares):
+            if share > 0.0:
+                parts.append(_cell(one, tenth, share, x, width))
+    bottom = _TOP + TENTHS * _ROW
+    parts += [
+        Markup('<text x="{}" y="{}" class="end">{}</text>').format(_LEFT - 6, bottom - tenth * _ROW + 4, tenth / TENTHS)
+        for tenth in (0, 5, TENTHS)
+    ]
+    for at in time_ticks(start, end):
+        text = iso(at)
+        label = text[5:10] if end - start > 4 * DAY_S or text[11:16] == "00:00" else text[11:16]
+        tick = Markup('<text x="{}" y="{}" class="mid" data-at="{}">{}</text>')
+        parts.append(tick.format(round(_LEFT + (at - start) * scale, 1), bottom + 18, text, label))
+    frame = Markup('<rect class="heat-frame" x="{}" y="{}" width="{}" height="{}"/>')
+    parts.insert(0, frame.format(_LEFT, _TOP, _WIDTH, TENTHS * _ROW))
+    svg = Markup(
+        '<svg class="chart heat" viewBox="0 0 1010 {}" width="1010" height="{}" role="img" aria-label="{}">{}</svg>'
+    )
+    return svg.format(bottom + 24, bottom + 24, title, Markup("").join(parts))
+
+
+def _cell(one: Column, tenth: int, share: float, x: float, width: float) -> Markup:
+    cell = Markup(
+        '<rect class="heat-cell" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}: {}</title></rect>'
+    )
+    return cell.format(
+        *(round(x, 1), _TOP + (TENTHS - 1 - tenth) * _ROW, round(width, 1), _ROW - 1, round(0.08 + 0.92 * share, 2)),
+        *(
+            iso(one.at),
+            f"{100.0 * share:.0f} % from {tenth / TENTHS:.1f} to {(tenth + 1) / TENTHS:.1f}, {one.n} scores",
+        ),
+    )

@@ -1,0 +1,121 @@
+"""The bar under the navigation: time range, app, search, link, pause, and the keyboard's shortcuts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from dashboards.web.format import iso
+from dashboards.web.time_range import PRESETS, TimeRange, address
+
+MAX_APPS = 50
+"""Apps in the list of the app picker: those with the most scores. Any other can be typed."""
+APP_PATH = "/apps/"
+VIEW_KEYS = {
+    "/": "o",
+    "/alerts": "a",
+    "/explore": "e",
+    "/conversations": "c",
+    "/sources": "s",
+    "/topics": "t",
+    "/compare": "m",
+    "/prompts": "r",
+    "/pipeline": "p",
+    "/setup": "u",
+    "/review": "v",
+    "/settings": "n",
+}
+"""The key after `g` that goes to a view."""
+KEYS = (
+    ("/", "search"),
+    ("j, k", "next or previous row of the table"),
+    ("Enter", "open the row, or the chart's point"),
+    ("← →", "move along a chart; Home and End go to its ends"),
+    ("Shift ← →", "select a range on a chart; Enter zooms to it, Escape drops it"),
+    ("?", "this list"),
+)
+"""Shortcuts of every view; none acts while somebody types in a field."""
+Params = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppPicker:
+    """The choice of an app: `choices` are its name, the address and whether it is chosen; `more` are left out.
+
+    The form that takes a typed name leads to `action`, with the fields `kept`.
+    """
+
+    chosen: str
+    every_url: str
+    choices: Sequence[tuple[str, str, bool]]
+    action: str
+    kept: Params
+    more: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolbar:
+    """What the bar shows. Without a `time_range` the view shows no period: no range and no app to choose."""
+
+    time_range: TimeRange | None
+    presets: Sequence[tuple[str, str, str]]
+    previous_url: str
+    kept: Params
+    apps: AppPicker | None
+    link: str
+    view_keys: Sequence[tuple[str, str, str]]
+
+
+def toolbar(
+    path: str,
+    params: Params,
+    *,
+    time_range: TimeRange | None,
+    apps: Iterable[tuple[str, int]],
+    navigation: Iterable[tuple[str, str]],
+) -> Toolbar:
+    """Build the bar of a view; `apps` are names with their number of scores, `navigation` paths with their names.
+
+    Every link keeps the other parameters of the view. `link` has fixed times, so that it shows the same later.
+    """
+    shown = time_range is not None
+    fixed = {} if time_range is None else {"since": iso(time_range.since), "until": iso(time_range.until)}
+    return Toolbar(
+        time_range=time_range,
+        presets=[(text, words, address(path, params, since=text, until="")) for text, words in PRESETS if shown],
+        previous_url=address(path, params, **time_range.previous().params) if time_range else "",
+        kept=[(name, value) for name, value in params if name not in ("since", "until", "after", "done")],
+        apps=_picker(path, params, apps) if shown else None,
+        link=address(path, [*params], **fixed),
+        view_keys=[(to, VIEW_KEYS[to], name) for to, name in navigation if to in VIEW_KEYS],
+    )
+
+
+def app_address(path: str, params: Params, app: str) -> str:
+    """Where the app picker leads: the view of that app from the view of another one, else the view with `app` changed.
+
+    >>> app_address("/apps/old", [("since", "1h")], "a b"), app_address("/explore", [("app", "old")], "")
+    ('/apps/a%20b?since=1h', '/explore')
+    """
+    if path.startswith(APP_PATH):
+        return address(f"{APP_PATH}{quote(app, safe='')}" if app else "/", params)
+    return address(path, params, app=app)
+
+
+def _picker(path: str, params: Params, apps: Iterable[tuple[str, int]]) -> AppPicker:
+    of_view = path.startswith(APP_PATH)
+    named = next((value for name, value in params if name == "app"), "")
+    chosen = unquote(path.removeprefix(APP_PATH)) if of_view else named
+    counts: dict[str, int] = {}
+    for name, n in apps:
+        counts[name] = max(n, counts.get(name, 0))
+    largest = sorted(counts, key=lambda name: (-counts[name], name))[:MAX_APPS]
+    return AppPicker(
+        chosen=chosen,
+        every_url=app_address(path, params, ""),
+        choices=[(name, app_address(path, params, name), name == chosen) for name in sorted(largest)],
+        action="/apps" if of_view else path,
+        kept=[(name, value) for name, value in params if name not in ("app", "after", "done")],
+        more=len(counts) - len(largest),
+    )

@@ -1,0 +1,257 @@
+"""One app: every metric over time, its scores, traffic, and the parts of its traffic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from litestar import get
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath, FromQuery
+from litestar.response import Redirect, Template
+from markupsafe import Markup
+
+from dashboards.web.charts import Dot, Line, Mark, bars, timeline
+from dashboards.web.format import duration, iso, number
+from dashboards.web.heat_map import HeatMapReader, drawn
+from dashboards.web.site import Page, Site
+from dashboards.web.time_range import TimeRange, address, time_range
+from dashboards.web.toolbar import APP_PATH
+from dashboards.web.traffic import TrafficReader
+from dashboards.web.views.alerts import headline
+from monitors.alerting.rule_watch import ALL
+from monitors.analysis.marks import marks_of, reference_lines
+from monitors.analysis.series import Series, SeriesGroup, SeriesQuery, chosen_step
+from monitors.signals import SIGNALS
+
+MAX_NAME = 300
+MAX_CHARTS = 24
+"""Metrics and signals with a chart: metrics first."""
+MAX_TAGS = 12
+"""Tags offered to break down by."""
+MAX_TABLE_ROWS = 48
+"""Latest steps in the table behind a chart; the API has all."""
+CHARTS_S, HEAT_S, TRAFFIC_S, SLICES_S = 0.08, 0.05, 0.04, 0.05
+"""How long a view waits for each of its parts; the browser asks again for what is incomplete."""
+HEIGHT = 190
+MANY_DAYS_S = 4 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricChart:
+    """One metric over time: the addresses of its data, and what is shown without JavaScript."""
+
+    metric: str
+    is_signal: bool
+    lower_is_better: bool
+    series_url: str
+    previous_url: str
+    group: SeriesGroup | None
+    drawing: Markup
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppRequest:
+    """What the address asks for."""
+
+    app: str
+    range: TimeRange
+    metric: str
+    by: str
+
+    def url(self, path: str, **fields: str) -> str:
+        """The address of another view with the app and time range of this one."""
+        return f"{path}?{urlencode({'app': self.app, **self.range.params, **fields})}"
+
+    def query(self, metric: str, by: str = "") -> SeriesQuery:
+        """The series of a metric over the range."""
+        found = self.range
+        return SeriesQuery(
+            app=self.app,
+            metric=metric,
+            by=by,
+            since=found.since,
+            until=found.until,
+            step_s=chosen_step(found.seconds),
+        )
+
+    def series_url(self, metric: str, **fields: str) -> str:
+        """The address of a metric's data."""
+        return f"/api/series?{urlencode({'app': self.app, 'metric': metric, **self.range.params, **fields})}"
+
+
+def known_metrics(site: Site, app: str, enabled: Sequence[str]) -> list[str]:
+    """The metrics and signals with recent scores of an app, metrics first; the enabled ones if there are none."""
+    found = {one.metric for one in site.insight.quality() if one.app == app and not one.slice}
+    found |= {one.metric for one in site.engine.streams() if one.app == app}
+    return sorted(found or set(enabled), key=lambda name: (name in SIGNALS, name))
+
+
+def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Site, *, lower: bool) -> Markup:
+    """The chart of a metric that is shown without JavaScript; empty without means."""
+    query = asked.query(metric)
+    step, since, until = query.step_s, query.steps.start * query.step_s, query.steps.stop * query.step_s
+    dots = [
+        Dot(at=one.at + step / 2, mean=one.mean, low=one.ci_low, high=one.ci_high, n=one.n)
+        for one in (group.points if group is not None else ())
+        if one.mean is not None
+    ]
+    if group is None or not dots:
+        return Markup("")
+    changes, alerts = site.engine.versions.changes(), site.engine.alerts()
+    marks, _ = marks_of(changes, alerts, app=asked.app, metric=metric, since=since, until=until)
+    rules = site.config.alerts.rules or ()
+    lines = reference_lines(site.engine.streams(), rules, app=asked.app, metric=metric, lower_is_better=lower)
+    return timeline(
+        [Line(dots=dots, gap_s=2.5 * step)],
+        title=f"{metric} of {asked.app}",
+        desc=f"Mean of the whole range {number(group.total.mean)}",
+        since=since,
+        until=until,
+        baseline=lines[0].value if lines else None,
+        marks=[
+            Mark(at=max(since, one.at), label=f"{one.kind.removeprefix('tag:')} {one.value}"[:24]) for one in marks[-4:]
+        ],
+    )
+
+
+async def metric_charts(
+    site: Site, asked: AppRequest, metrics: Sequence[str], lower: frozenset[str]
+) -> list[MetricChart]:
+    """The charts of the metrics, with what can be read in time."""
+    deadline = time.monotonic() + CHARTS_S
+    previous = asked.range.previous().params
+    charts = []
+    for metric in metrics:
+        found = await site.series.read(asked.query(metric), max(0.0, deadline - time.monotonic()))
+        group = found.groups[0] if found.groups else None
+        charts.append(
+            MetricChart(
+                metric=metric,
+                is_signal=metric in SIGNALS,
+                lower_is_better=metric in lower,
+                series_url=asked.series_url(metric),
+                previous_url=asked.series_url(metric, **previous),
+                group=group,
+                drawing=drawing(asked, metric, group, site, lower=metric in lower),
+                complete=found.complete,
+            )
+        )
+    return charts
+
+
+def slice_links(asked: AppRequest, found: Series) -> list[tuple[SeriesGroup, str]]:
+    """The groups of a breakdown, each with the address of its exchanges; "" for those without a value."""
+    links = []
+    for group in found.groups:
+        tag = asked.by.partition(":")[2]
+        fields = {"tag": f"{tag}={group.slice}"} if tag else {asked.by: group.slice}
+        links.append((group, asked.url("/explore", metric=asked.metric, **fields) if group.slice else ""))
+    return links
+
+
+def volume(asked: AppRequest, group: SeriesGroup | None) -> Markup:
+    """Bars of the number of scores by step."""
+    if group is None:
+        return Markup("")
+    query = asked.query(asked.metric)
+    counts = {round(one.at / query.step_s): one.n for one in group.points}
+    labels = [iso(index * query.step_s) for index in query.steps]
+    words = [one[5:10] if asked.range.seconds > MANY_DAYS_S else one[11:16] for one in labels]
+    return bars(
+        [counts.get(index, 0) for index in query.steps],
+        title=f"Scores of {asked.metric} by {duration(query.step_s)}",
+        desc=f"{group.n} in all, at most {max(counts.values(), default=0)}",
+        labels=words,
+    )
+
+
+def app_handlers(site: Site) -> list[Any]:
+    """The handlers of `/apps` and `/apps/{app}`."""
+    traffic = TrafficReader(site.insight.store)
+    heat = HeatMapReader(site.insight.store, site.clock)
+
+    @get("/apps")
+    async def apps(request: Page, app: FromQuery[str] = "") -> Redirect:
+        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "app"]
+        name = app.strip()[:MAX_NAME]
+        return Redirect(address(f"{APP_PATH}{quote(name, safe='')}" if name else "/", kept))
+
+    @get("/apps/{app:path}")
+    async def app_view(request: Page, app: FromPath[str]) -> Template:
+        params, name = request.query_params, app.removeprefix("/")
+        if not name or len(name) > MAX_NAME:
+            raise HTTPException(status_code=404, detail="an app has a name of 1 to 300 characters")
+        about = await site.insight.status()
+        metrics = known_metrics(site, name, [one["name"] for one in about["metrics"]])
+        lower = await site.lower_is_better()
+        chosen = params.get("metric", "").strip()[:MAX_NAME]
+        metrics = list(dict.fromkeys([*metrics, chosen] if chosen else metrics))
+        asked = AppRequest(
+            app=name,
+            range=time_range(params, site.clock()),
+            metric=chosen or (metrics[0] if metrics else ""),
+            by=dimension(params.get("by", "")),
+        )
+        charts = await metric_charts(site, asked, metrics[:MAX_CHARTS], lower)
+        return site.render(
+            request,
+            "app.html",
+            title=name,
+            time_range=asked.range,
+            asked=asked,
+            charts=charts,
+            more_charts=max(0, len(metrics) - MAX_CHARTS),
+            metrics=metrics,
+            alerts=[
+                (one, headline(one)) for one in site.engine.alerts() if one.app in (name, ALL) and one.state == "firing"
+            ],
+            dimensions=dimensions(site, name, asked.by),
+            height=HEIGHT,
+            rows=MAX_TABLE_ROWS,
+            previous=asked.range.previous(),
+            **await details(site, asked, traffic, heat),
+        )
+
+    return [apps, app_view]
+
+
+async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: HeatMapReader) -> Mapping[str, Any]:
+    """The parts of the view that are about the chosen metric."""
+    found = asked.range
+    total = await site.series.read(asked.query(asked.metric), SLICES_S)
+    scores = await heat.read(asked.app, asked.metric, found.since, found.until, HEAT_S)
+    parts = await site.series.read(asked.query(asked.metric, asked.by), SLICES_S)
+    title = f"Scores of {asked.metric}: share of each tenth of the scale over time"
+    return {
+        "heat": scores,
+        "heat_drawing": drawn(scores, title=title, since=found.since, until=found.until),
+        "volume": volume(asked, total.groups[0] if total.groups else None),
+        "volume_complete": total.complete,
+        "traffic": await traffic.read(asked.app, asked.metric, found.since, found.until, TRAFFIC_S),
+        "slices": slice_links(asked, parts),
+        "more_slices": parts.more_groups,
+        "slices_complete": parts.complete,
+        "slices_url": asked.series_url(asked.metric, by=asked.by),
+    }
+
+
+def dimension(text: str) -> str:
+    """What to break down by: "model", "prompt" or "tag:NAME"; the model for anything else.
+
+    >>> dimension("tag:release"), dimension("x")
+    ('tag:release', 'model')
+    """
+    chosen = text.strip()[:MAX_NAME]
+    return chosen if chosen == "prompt" or (chosen.startswith("tag:") and chosen != "tag:") else "model"
+
+
+def dimensions(site: Site, app: str, chosen: str) -> list[str]:
+    """The choices of the breakdown: model, prompt and the tags of the app's versions and of the configuration."""
+    tags = {one for one in site.config.alerts.slices if one.startswith("tag:")}
+    tags |= {one.kind for one in site.engine.versions.all() if one.app == app and one.kind.startswith("tag:")}
+    return list(dict.fromkeys(["model", "prompt", *sorted(tags)[:MAX_TAGS], chosen]))

@@ -1,0 +1,265 @@
+"""Means of a metric over time, step by step: read from the store within a time budget, settled steps from a cache."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cachetools import LRUCache
+
+from monitors.analysis.quality import largest
+from monitors.runtime.tasks import spawn
+from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
+from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
+from monitors.storage.stores import Query, Store, Summary
+from monitors.storage.stores.rollup_windows import add_summaries
+
+HOUR_S = 3600.0
+STEPS_S = (60.0, 300.0, 900.0, 1800.0, HOUR_S, 3 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S, 24 * HOUR_S, 7 * 24 * HOUR_S)
+"""The steps there are: they begin at multiples of their length, so that all who ask share what was read."""
+MAX_POINTS, USUAL_POINTS = 400, 170
+"""Steps of an answer, and of one whose step nobody chose."""
+MAX_GROUPS = 20
+"""Groups of an answer: those with the most scores."""
+MAX_SLICES = 200
+"""Groups of a step that are kept."""
+MAX_REMEMBERED = 50_000
+"""Sums that are kept, of all steps together."""
+MAX_READING = 8
+"""Steps that are read at once, of all requests together."""
+FRESH_S, SETTLED_S, OLD_S = 10.0, 2 * HOUR_S, 900.0
+"""A step is read again after 10 s; after 15 minutes if it ended two hours ago."""
+READING_S = 0.5
+"""How long a request waits for the store; what it has read by then is remembered for the next one."""
+
+Effects = Mapping[tuple[str, str, str], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesPoint:
+    """The mean of a step that begins at `at` (Unix time, seconds), from `n` scores.
+
+    `mean` and its 95 % interval are None below an effective sample size `n_eff` of 10.
+    """
+
+    at: float
+    n: int
+    n_eff: float
+    mean: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesGroup:
+    """The steps of one group that have a score, the oldest first; `slice` is "" without a grouping or value.
+
+    `total` is of all steps together; its interval stays valid however often it is looked at.
+    """
+
+    slice: str
+    n: int
+    points: Sequence[SeriesPoint]
+    total: SeriesPoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesQuery:
+    """What to read: a metric of an app by "", "model", "prompt" or "tag:NAME".
+
+    From the step that holds `since` to the one before `until` (Unix times); `step_s` as `chosen_step` gives it.
+    """
+
+    app: str
+    metric: str
+    since: float
+    until: float
+    step_s: float
+    by: str = ""
+
+    @property
+    def steps(self) -> range:
+        """The indexes of the steps; one begins at its index times `step_s`."""
+        return range(math.floor(self.since / self.step_s), math.ceil(self.until / self.step_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Groups with the most scores first. `more_groups` are left out.
+
+    Without `complete` only the steps from `read_since` on were read in time: repeat the request to read more.
+    """
+
+    groups: Sequence[SeriesGroup]
+    more_groups: int
+    complete: bool
+    read_since: float
+
+
+def chosen_step(seconds: float, asked_s: float | None = None) -> float:
+    """The step for a range: the smallest of at least `asked_s` that gives `MAX_POINTS` at most; in weeks beyond those.
+
+    >>> chosen_step(3600.0), chosen_step(86_400.0), chosen_step(30 * 86_400.0), chosen_step(86_400.0, 60.0)
+    (60.0, 900.0, 21600.0, 300.0)
+    """
+    most = MAX_POINTS if asked_s is not None else USUAL_POINTS
+    least_s = max(asked_s or 0.0, seconds / (most - 1))
+    week = STEPS_S[-1]
+    return next((one for one in STEPS_S if one >= least_s), math.ceil(least_s / week) * week)
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One step of a metric of an app."""
+
+    app: str
+    metric: str
+    by: str
+    step_s: float
+    index: int
+
+    @property
+    def start(self) -> float:
+        return self.index * self.step_s
+
+    @property
+    def end(self) -> float:
+        return self.start + self.step_s
+
+
+class SeriesReader:
+    """Reads series from a store. `effects` gives the design effects of the watched streams by app, metric and slice.
+
+    Steps that are over and as long as an hour or more are read for every app at once, because the stores keep such
+    sums; others by app and metric.
+    """
+
+    def __init__(
+        self, store: Store, *, effects: Callable[[], Effects] = dict, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.store = store
+        self._effects = effects
+        self._clock = clock
+        self._known: LRUCache[_Key, tuple[float, Sequence[Summary]]] = LRUCache(
+            MAX_REMEMBERED, getsizeof=lambda read: 1 + len(read[1])
+        )
+        self._reading: dict[_Key, asyncio.Task[None]] = {}
+
+    async def read(self, query: SeriesQuery, within_s: float = READING_S) -> Series:
+        """Read a series, the latest steps first, for at most about `within_s` seconds. Raises the store's errors."""
+        deadline = time.monotonic() + within_s
+        parts: dict[str, list[tuple[float, Summary]]] = {}
+        read_since, complete = query.steps.stop * query.step_s, True
+        for index in reversed(query.steps):
+            key = _Key(query.app, query.metric, query.by, query.step_s, index)
+            found = await self._step(key, deadline)
+            if found is None:
+                complete = False
+                break
+            read_since = key.start
+            for one in found:
+                parts.setdefault(one.slice, []).append((key.start, one))
+        ordered = sorted(parts.items(), key=lambda pair: (-sum(one.n for _, one in pair[1]), pair[0]))
+        effects, now = self._effects(), self._clock()
+        groups = [_group(query, name, some, effects, now) for name, some in ordered[:MAX_GROUPS]]
+        return Series(
+            groups=[one for one in groups if one.n],
+            more_groups=max(0, len(ordered) - MAX_GROUPS),
+            complete=complete,
+            read_since=read_since,
+        )
+
+    async def _step(self, key: _Key, deadline: float) -> Sequence[Summary] | None:
+        """The sums of a step; None if they were not read by the deadline, which may happen later."""
+        while (found := self._fresh(key)) is None:
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                return None
+            if key not in self._reading and len(self._reading) < MAX_READING:
+                task = self._reading[key] = spawn(self._load(key), name="reading a series")
+                task.add_done_callback(lambda _, key=key: self._reading.pop(key, None))  # type: ignore[misc]  # bound now
+            mine = self._reading.get(key)
+            waiting = [mine] if mine is not None else list(self._reading.values())
+            done, _ = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if mine is not None and mine in done:
+                mine.result()
+        return found
+
+    def _fresh(self, key: _Key) -> Sequence[Summary] | None:
+        read = self._known.get(key)
+        if read is None:
+            return None
+        settled = key.end < read[0] - SETTLED_S
+        return read[1] if self._clock() - read[0] < (OLD_S if settled else FRESH_S) else None
+
+    async def _load(self, key: _Key) -> None:
+        now = self._clock()
+        if key.start >= now:
+            self._known[key] = now, ()
+            return
+        whole = key.step_s >= HOUR_S and key.end < now - SETTLED_S
+        query = Query(since=key.start, until=key.end)
+        if not whole:
+            query = replace(query, app=key.app, metric=key.metric)
+        found = await self.store.summary(query, key.by)
+        of_app: dict[str, list[Summary]] = {key.metric: []}
+        for one in found:
+            if one.app == key.app:
+                of_app.setdefault(one.metric, []).append(one)
+        for metric, some in of_app.items():
+            self._known[replace(key, metric=metric)] = now, largest(some, MAX_SLICES)
+
+
+def total_of(summaries: Iterable[Summary]) -> Summary | None:
+    """The sums of several steps together; None without any.
+
+    >>> total_of([])
+    """
+    added = add_summaries(replace(one, slice="") for one in summaries)
+    return added[0] if added else None
+
+
+def estimated_point(at: float, sums: Summary, *, effect: float = 1.0, over: bool = True) -> SeriesPoint:
+    """Estimate the mean of a step with the design effect of its stream.
+
+    While a step is not `over` it is looked at again and again, which a confidence sequence allows; then the interval
+    is the narrower one of a closed window.
+
+    >>> one = Summary(app="a", metric="m", n=20, failed=0, w=20.0, wx=16.0, w2=20.0, w2x=16.0, w2x2=14.0)
+    >>> found = estimated_point(0.0, one)
+    >>> round(found.mean, 2), round(found.ci_low, 2), round(found.ci_high, 2)
+    (0.8, 0.62, 0.88)
+    """
+    if not sums.n:
+        return SeriesPoint(at=at, n=0, n_eff=0.0)
+    found: Estimate = hajek_from_sums(n=sums.n, w=sums.w, wx=sums.wx, w2=sums.w2, w2x=sums.w2x, w2x2=sums.w2x2)
+    found = replace(found, n_eff=found.n_eff / effect, design_effect=effect)
+    if found.n_eff < MIN_N_EFF:
+        return SeriesPoint(at=at, n=found.n, n_eff=found.n_eff)
+    low, high = closed_window(found) if over else confidence_sequence(found)
+    mean = min(1.0, max(0.0, found.mean))
+    return SeriesPoint(at=at, n=found.n, n_eff=found.n_eff, mean=mean, ci_low=low, ci_high=high)
+
+
+def _group(
+    query: SeriesQuery, name: str, parts: Sequence[tuple[float, Summary]], effects: Effects, now: float
+) -> SeriesGroup:
+    whole = effects.get((query.app, query.metric, ""), 1.0)
+    effect = effects.get((query.app, query.metric, f"{query.by}={name}"), whole) if query.by else whole
+    points = [
+        estimated_point(at, sums, effect=effect, over=at + query.step_s <= now)
+        for at, sums in sorted(parts, key=lambda pair: pair[0])
+        if sums.n
+    ]
+    total = total_of(sums for _, sums in parts)
+    return SeriesGroup(
+        slice=name,
+        n=total.n if total else 0,
+        points=points,
+        total=estimated_point(query.steps.start * query.step_s, total, effect=effect, over=False)
+        if total
+        else SeriesPoint(at=query.since, n=0, n_eff=0.0),
+    )
