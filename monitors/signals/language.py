@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from functools import lru_cache
-from itertools import chain
+from itertools import repeat
 
 EXAMINED = 400
 """Characters of a text that are looked at."""
@@ -13,6 +12,7 @@ _REQUEST = 4_000
 _LEAST_WORDS, _LEAST_LETTERS, _LEAD = 3, 8, 2
 """Frequent words, or letters of a script, that a text needs; and how many times those of the next language."""
 _WORD = re.compile(r"[^\W\d_]+")
+_ASCII_GAPS = {code: " " for code in range(128) if not chr(code).isalpha()}
 _KANA = re.compile(r"[\u3041-\u30ff]")
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _SCRIPTS = {
@@ -21,6 +21,8 @@ _SCRIPTS = {
     "ar": re.compile(r"[\u0621-\u064a]"),
     "ru": re.compile(r"[\u0410-\u044f]"),
 }
+_OF_A_SCRIPT = re.compile(r"[\u0410-\ud7a3]")
+"""All of them, and more."""
 _FREQUENT = {
     "en": "the of and to is was that for are with from by this it be has have which not what how do does did can i you "
     "my your where when who why there will would should could if or on at as we they an",
@@ -39,10 +41,12 @@ _FREQUENT = {
     "tr": "ve bir bu için ile olan olarak değil ne nasıl nerede kim kaç mi mı benim var yok daha çok ben gibi nedir "
     "hangi sonra kadar veya",
 }
-_SPOKEN: dict[str, tuple[str, ...]] = {}
-for _name, _words in _FREQUENT.items():
+_BITS = 16
+_SPOKEN: dict[str, int] = {}
+"""The votes of a word: one number with `_BITS` for each language, so that those of a text are a sum."""
+for _place, _words in enumerate(_FREQUENT.values()):
     for _one in _words.split():
-        _SPOKEN[_one] = (*_SPOKEN.get(_one, ()), _name)
+        _SPOKEN[_one] = _SPOKEN.get(_one, 0) + (1 << _BITS * _place)
 _NAMED = (
     "english|french|german|spanish|italian|portuguese|dutch|turkish|russian|hindi|arabic|chinese|mandarin|japanese|korean"
     "|polish|swedish|danish|norwegian|englisch|französisch|deutsch|spanisch|italienisch|portugiesisch|niederländisch"
@@ -54,6 +58,9 @@ _OTHER_LANGUAGE = re.compile(
     rf"\btranslat|übersetz|\btradu[ciz]|\btradui|\btradurre|\bvertaal|\bvertalen|\bçevir|перев[её]д|перевод|अनुवाद|ترجم|翻译|翻譯"
     rf"|翻訳|번역|\b(?:in|into|to|auf|ins|en|em|por|naar|het|на) (?:{_NAMED})|用(?:英|法|德|西班牙|日|中)[语文]|[英仏独]語で|영어로|한국어로"
 )
+_STEM = 4
+_STEMS = frozenset(word[:_STEM] for word in (*_NAMED.split("|"), "translate", "traduci", "vertaal") if word.isascii())
+"""How words begin without one of which a question in ASCII asks for no other language."""
 LANGUAGES = (*_FREQUENT, *_SCRIPTS, "zh", "ja")
 """The languages that are distinguished. Others in the same scripts show none, or in Cyrillic and Arabic these."""
 
@@ -73,17 +80,31 @@ def asks_for_another_language(question: str) -> bool:
     >>> asks_for_another_language("How do I say thank you in French?"), asks_for_another_language("Who is French?")
     (True, False)
     """
-    return _OTHER_LANGUAGE.search(question[:_REQUEST].lower()) is not None
+    asked = question[:_REQUEST].lower()
+    if asked.isascii() and _STEMS.isdisjoint([word[:_STEM] for word in _words_of(asked)]):
+        return False
+    return _OTHER_LANGUAGE.search(asked) is not None
 
 
 @lru_cache(maxsize=64)  # an answer is looked at for two signals
 def _language_of(text: str) -> str | None:
-    if not text.isascii() and (found := _by_script(text)) is not None:
+    if _OF_A_SCRIPT.search(text) is not None and (found := _by_script(text)) is not None:
         return found
-    spoken = [_SPOKEN[word] for word in _WORD.findall(text.lower()) if word in _SPOKEN]
-    votes = Counter(chain.from_iterable(spoken))
-    (first, most), (_, second) = (*votes.most_common(2), ("", 0), ("", 0))[:2]
+    votes = sum(map(_SPOKEN.get, _words_of(text.lower()), repeat(0)))
+    first, most, second = "", 0, 0
+    for name in _FREQUENT:
+        count = votes & (1 << _BITS) - 1
+        votes >>= _BITS
+        if count > most:
+            first, most, second = name, count, most
+        elif count > second:
+            second = count
     return first if most >= _LEAST_WORDS and most >= _LEAD * second else None
+
+
+def _words_of(text: str) -> list[str]:
+    """Return the runs of letters of a text."""
+    return text.translate(_ASCII_GAPS).split() if text.isascii() else _WORD.findall(text)
 
 
 def _by_script(text: str) -> str | None:

@@ -27,7 +27,10 @@ _MOVE = """
     ) AS moved WHERE links.id = moved.id AND links.before IS moved.expected RETURNING links.id
 """
 _MOVE_SAMPLE = "UPDATE samples SET conversation = ?, turn = ?, hop = ? WHERE id = ?"
-_MOVE_SCORES = "UPDATE evaluations SET cluster = ? WHERE sample_id = ?"
+_MOVE_SCORES = (
+    "UPDATE evaluations SET cluster = ? WHERE sample_id = ?",
+    "UPDATE signals SET cluster = ? WHERE sample_id = ?",
+)
 _PRUNE = (
     "DELETE FROM links WHERE rowid IN (SELECT rowid FROM links WHERE started_at < ? LIMIT ?)",
     """
@@ -83,7 +86,9 @@ async def place(database: Database, moves: Sequence[Move]) -> Sequence[str]:
         there = [one for one, _ in moves if one.id in moved]
         places = [(one.place.conversation, one.place.turn, one.place.hop, one.id) for one in there]
         connection.executemany(_MOVE_SAMPLE, places)
-        connection.executemany(_MOVE_SCORES, [(cluster_with(one), one.id) for one in there if one.named])
+        clusters = [(cluster_with(one), one.id) for one in there if one.named]
+        for statement in _MOVE_SCORES:
+            connection.executemany(statement, clusters)
         return moved
 
     moved = await database.write(move)

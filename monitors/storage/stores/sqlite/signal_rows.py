@@ -1,0 +1,149 @@
+"""Signals in the embedded store: those of an exchange share one row, because a row for each costs a multiple of it.
+
+Readers see an evaluation for each value, like those in the table `evaluations`. Signals that a release before this
+table stored are still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from sqlite3 import Connection
+from typing import Any
+
+from monitors.records import Evaluation, Sample, Score
+from monitors.storage.engines.failures import encoded
+from monitors.storage.stores import Query
+
+NAMES = (
+    "abstained",
+    "no_contexts",
+    "contexts_per_answer",
+    "retriever_score",
+    "language_mismatch",
+    "truncated",
+    "tool_invalid",
+    "tool_unknown",
+    "tool_repeated",
+    "tool_empty",
+    "slow",
+    "expensive",
+)
+"""The signals with a column in the table `signals`. Others, and what has no column there, have rows of their own."""
+_PLACES = {name: place for place, name in enumerate(NAMES)}
+_RANKS = frozenset({"contexts_per_answer", "retriever_score"})
+"""Signals that are seldom 0: their index holds all values, that of the others only values above 0."""
+_COLUMNS = ", ".join(NAMES)
+_ADD = f"""
+    INSERT INTO signals (
+        sample_id, version, started_at, app, model, rate, weight, prompt, cluster, tags, {_COLUMNS}
+    ) VALUES ({", ".join("?" * (10 + len(NAMES)))})
+    ON CONFLICT (sample_id) DO UPDATE SET {", ".join(f"{name} = coalesce({name}, excluded.{name})" for name in NAMES)}
+"""  # noqa: S608 - constants
+_STORED = f"SELECT version, rate, weight, {_COLUMNS} FROM signals WHERE sample_id = ?"  # noqa: S608 - constants
+_NUMBERED = ", ".join(f"({place}, '{name}')" for name, place in _PLACES.items())
+_VALUE = f"CASE column1 {' '.join(f'WHEN {place} THEN {name}' for name, place in _PLACES.items())} END"
+COUNT = " + ".join(f"count({name})" for name in NAMES)
+"""An expression for how many values some rows hold."""
+
+
+def add(
+    connection: Connection, sample: Sample, new: Iterable[Evaluation], there: Collection[tuple[str, str]]
+) -> list[Evaluation]:
+    """Store the signals among new evaluations of a sample; return the evaluations that need rows of their own.
+
+    `there` are the metrics and versions that the sample has a row for, or a value. The values of a row have one version,
+    rate and weight.
+    """
+    values: dict[str, float] = {}
+    others: list[Evaluation] = []
+    shared: tuple[Any, ...] | None = None
+    if there:
+        row = connection.execute(_STORED, (sample.id,)).fetchone()
+        shared = None if row is None else tuple(row[:3])
+    for one in new:
+        value = _plain_value(one)
+        if value is None or one.metric in values or (one.metric, one.version) in there:
+            others.append(one)
+            continue
+        own = (one.version, float(one.rate), None if one.weight is None else float(one.weight))
+        if shared not in (None, own):
+            others.append(one)
+        else:
+            shared, values[one.metric] = own, value
+    if values and shared is not None:
+        version, rate, weight = shared
+        tags = encoded(sample.tags).decode() if sample.tags else None
+        about = (sample.id, version, sample.started_at, sample.app, sample.model, rate, weight, sample.prompt)
+        connection.execute(_ADD, (*about, sample.cluster, tags, *map(values.get, NAMES)))
+    return others
+
+
+def _plain_value(one: Evaluation) -> float | None:
+    """Return the value of a signal with a column; None for other evaluations, and for those that hold more."""
+    found = one.outcome
+    if one.metric not in _PLACES or not isinstance(found, Score):
+        return None
+    more = found.reason or found.evidence or one.judge is not None or one.seconds or one.cost_usd
+    return None if more else float(found.value)
+
+
+def outcomes(connection: Connection, sample_id: str) -> list[tuple[str, str, str]]:
+    """Return metric, version and outcome of each stored value of a sample."""
+    row = connection.execute(_STORED, (sample_id,)).fetchone()
+    return [] if row is None else [(name, row[0], "score") for name, _ in _values(row)]
+
+
+def rows(connection: Connection, sample_id: str) -> list[tuple[Any, ...]]:
+    """Return the stored values of a sample as rows for `stores.rows.evaluation`."""
+    row = connection.execute(_STORED, (sample_id,)).fetchone()
+    if row is None:
+        return []
+    version, rate, weight = row[:3]
+    return [(name, version, "score", value, "", "", "[]", None, 0.0, 0.0, rate, weight) for name, value in _values(row)]
+
+
+def _values(row: Sequence[Any]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in zip(NAMES, row[3:], strict=True) if value is not None]
+
+
+def selected(query: Query) -> Sequence[str]:
+    """Return the signals with columns that a query may select."""
+    if query.outcome not in (None, "score"):
+        return ()
+    names = NAMES if query.metric is None else (query.metric,)
+    return [name for name in names if name in NAMES and name not in query.without]
+
+
+def select(columns: str, names: Sequence[str], tables: str) -> str:
+    """A SELECT of values of these signals from `tables`, of which the last is `signals`; WHERE may follow.
+
+    `columns` are names of columns of `evaluations`, and `place` for the order of writing; metric, outcome and value are
+    among them. Conditions name these too, SQLite looks for a name among the columns of the result. With several names
+    there are rows without a value.
+    """
+    one = names[0] if len(names) == 1 else None
+    own: Mapping[str, str] = {
+        "metric": f"'{one}'" if one else "column2",
+        "value": one or _VALUE,
+        "outcome": "'score'",
+        "reason": "''",
+        "judge": "NULL",
+        "place": "signals.rowid",
+    }
+    listed = [name.strip() for name in columns.split(",")]
+    chosen = ", ".join(f"{own[name]} AS {name}" if name in own else name for name in listed)
+    joined = tables if one else f"{tables} CROSS JOIN (VALUES {_NUMBERED})"
+    return f"SELECT {chosen} FROM {joined}"
+
+
+def index_of(query: Query) -> str:
+    """The index for the time of a query."""
+    return "INDEXED BY signals_started_at" if query.app is None else "INDEXED BY signals_app"
+
+
+def by_value(query: Query, name: str) -> Sequence[tuple[str, str]]:
+    """Indexes that together give a signal's values in their order, each with its condition."""
+    index = f"INDEXED BY signals_{name}"
+    if name in _RANKS:
+        return [(index, f"{name} IS NOT NULL")]
+    return [(index_of(query), f"{name} = 0.0"), (index, f"{name} > 0.0")]
