@@ -36,7 +36,7 @@ from monitors.signals import SIGNALS  # noqa: E402
 from monitors.storage.stores.sqlite.store import SQLiteStore  # noqa: E402
 
 AT_ONCE = 32
-WARM_UP = 600
+WARM_UP = 2000
 """Exchanges by which the signals learn what is usual; not timed."""
 ENGLISH = (
     "You can return the parcel within thirty days of delivery. Print the label from your account, put it on the box "
@@ -56,7 +56,7 @@ def exchanges(count: int, seed: int, began: float) -> list[Sample]:
     made = []
     for number in range(count):
         german = draw.random() < 0.2
-        text = ((GERMAN if german else ENGLISH) * 8)[draw.randrange(60) :][: draw.choice(LENGTHS)]
+        text = answer(GERMAN if german else ENGLISH, draw.randrange(3), draw.choice(LENGTHS))
         asked = "Wie kann ich ein Paket zurückgeben, und wann" if german else "How do I return a parcel, and when will"
         made.append(
             Sample(
@@ -78,6 +78,15 @@ def exchanges(count: int, seed: int, began: float) -> list[Sample]:
                 tool_checks=ToolChecks(calls=1, offered=4, validated=1, results=1) if draw.random() < 0.1 else None,
             )
         )
+    return made
+
+
+def answer(text: str, first: int, length: int) -> str:
+    """Whole sentences of a text, from one of them on, of about this length."""
+    sentences = [f"{one}." for one in text.strip(". ").split(". ")]
+    made = ""
+    while len(made) < length:
+        made, first = f"{made} {sentences[first % len(sentences)]}".strip(), first + 1
     return made
 
 

@@ -88,7 +88,7 @@ def undecorated(text: str) -> str:
     if len(text) > _EXAMINED:
         return text
     text = _inner(text)
-    if _CITATION_START.search(text) is not None:
+    if "[" in text or "(" in text or "<" in text or (not text.isascii() and _CITATION_START.search(text) is not None):
         text = _CITATION.sub(" ", text)
     text = _without_sources(text).strip()
     text = _unquoted(_without_closing(text).strip())

@@ -17,7 +17,7 @@ _SUPPLEMENTS = (
 )
 _COUNT = f"""
     SELECT (SELECT count(*) FROM evaluations WHERE sample_id = ?1) + (
-        SELECT {signal_rows.COUNT} FROM signals WHERE sample_id = ?1
+        SELECT {signal_rows.COUNT} FROM signals WHERE {signal_rows.OF_SAMPLE}
     )
 """  # noqa: S608 - constants
 
@@ -55,7 +55,7 @@ def _remove(ids: Sequence[tuple[str]], connection: Connection, *, dry_run: bool)
     evaluations = sum(int(connection.execute(_COUNT, one).fetchone()[0]) for one in ids)
     if not dry_run:
         connection.executemany("DELETE FROM evaluations WHERE sample_id = ?", ids)
-        connection.executemany("DELETE FROM signals WHERE sample_id = ?", ids)
+        connection.executemany(f"DELETE FROM signals WHERE {signal_rows.OF_SAMPLE}", ids)  # noqa: S608 - a constant
         connection.executemany("DELETE FROM links WHERE id = ?", ids)
         connection.executemany("DELETE FROM samples WHERE id = ?", ids)
     return evaluations

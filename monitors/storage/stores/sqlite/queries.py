@@ -75,10 +75,10 @@ _CHEAP = """
     GROUP BY app
 """
 _ORDERS = {
-    "oldest": "ORDER BY started_at, {table}.rowid",
-    "newest": "ORDER BY started_at DESC, {table}.rowid DESC",
-    "lowest": "ORDER BY value, started_at, {table}.rowid",
-    "highest": "ORDER BY value DESC, started_at, {table}.rowid",
+    "oldest": "ORDER BY started_at, {key}",
+    "newest": "ORDER BY started_at DESC, {key} DESC",
+    "lowest": "ORDER BY value, started_at, {key}",
+    "highest": "ORDER BY value DESC, started_at, {key}",
 }
 _TOP = """
     SELECT value FROM evaluations INDEXED BY evaluations_value WHERE {conditions} ORDER BY value DESC
@@ -88,7 +88,7 @@ _TOP = """
 
 # What concerns an exchange only after all the others of its trace or key is what people saw, and judged, last.
 _LAST = """
-    SELECT samples.id AS about, said.payload, said.received_at, said.id, said.refers
+    SELECT samples.id AS about, samples.started_at AS about_since, said.payload, said.received_at, said.id, said.refers
     FROM said JOIN samples ON samples.{column} = said.value
     WHERE said.kind = '{kind}' AND (said.app IS NULL OR said.app = samples.app)
 """
@@ -121,7 +121,7 @@ _RATED = "sample_id, app, metric, outcome, value, rate, received_at, payload, re
 # The keys of the tables: an exchange has far fewer evaluations than a metric or an app.
 _LABELLED = (
     "labelled CROSS JOIN evaluations INDEXED BY sqlite_autoindex_evaluations_1 ON sample_id = about",
-    "labelled CROSS JOIN signals INDEXED BY sqlite_autoindex_signals_1 ON sample_id = about",
+    f"labelled CROSS JOIN signals INDEXED BY {signal_rows.KEY} ON started_at = about_since AND sample_id = about",
 )
 
 Statement = tuple[str, Mapping[str, Any]]
@@ -152,26 +152,30 @@ class SQLiteConditions(Conditions):
         return self.value(-1 if query.limit is None else max(query.limit, 0))
 
 
-def points(query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Statement]:
-    """The points of a query, in parts that each have its order; with `exactly`, those of this value."""
+def points(query: Query, index: str | None = None, exactly: float | None = None) -> tuple[Statement, list[Statement]]:
+    """The points of a query in its order; with `exactly`, those of this value.
+
+    The first statement reads evaluations, the others signals, one after the other.
+    """
     given = SQLiteConditions()
     conditions = f"{given.where(query)} AND {READABLE}"
     if query.order in ORDERS:
         conditions += " AND outcome = 'score'"
     if exactly is not None:
         conditions += f" AND value = {given.value(exactly)}"
-    found = [_evaluations(query, _POINT, conditions, index)]
-    if names := signal_rows.selected(query):
-        parts = [(signal_rows.index_of(query), "value IS NOT NULL")]
-        if index == VALUE_INDEX and query.metric is not None:
-            parts = list(signal_rows.by_value(query, query.metric))
-        found += [_signals(_POINT, names, f"{extra} AND {conditions}", using) for using, extra in parts]
-    tables = ["evaluations", *["signals"] * (len(found) - 1)]
-    limit = given.limit(query)
-    return [
-        (f"{one} {_ORDERS[query.order].format(table=table)} LIMIT {limit}", given.values)
-        for one, table in zip(found, tables, strict=True)
-    ]
+    limit = f"LIMIT {given.limit(query)}"
+    places: Sequence[tuple[str, str]] = []
+    names = signal_rows.selected(query)
+    if names and query.metric is not None and index == VALUE_INDEX:
+        places = signal_rows.in_order(query, query.metric)
+    elif names:
+        places = [(signal_rows.index_of(query), "value IS NOT NULL")]
+    order = _ORDERS[query.order]
+    found = [_signals(_POINT, names, f"{extra} AND {conditions}", using) for using, extra in places]
+    return (
+        (f"{_evaluations(query, _POINT, conditions, index)} {order.format(key='rowid')} {limit}", given.values),
+        [(f"{one} {order.format(key='sample_id')} {limit}", given.values) for one in found],
+    )
 
 
 def top(query: Query) -> Statement:
@@ -207,11 +211,12 @@ def scored(query: Query) -> Statement:
 def paired(query: Query, cheap: str) -> Statement:
     """Groups of equal outcome and rates, beside the cheap metric."""
     given = SQLiteConditions()
-    rows = _rows(query, "sample_id, app, metric, outcome, value, rate", given.where(query), index="")
+    rows = _rows(query, "sample_id, started_at, app, metric, outcome, value, rate", given.where(query), index="")
     name = given.value(cheap)
     value, rate = (f"({_OF_CHEAP.format(column=column, cheap=name)})" for column in ("value", "rate"))
     if cheap in signal_rows.NAMES:
-        of_signals = f"FROM signals WHERE signals.sample_id = one.sample_id AND {cheap} IS NOT NULL"
+        of_one = "signals.started_at = one.started_at AND signals.sample_id = one.sample_id"
+        of_signals = f"FROM signals WHERE {of_one} AND {cheap} IS NOT NULL"
         value, rate = (
             f"coalesce({value}, (SELECT {cheap} {of_signals}))",
             f"coalesce({rate}, (SELECT rate {of_signals}))",

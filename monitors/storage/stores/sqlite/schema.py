@@ -127,9 +127,9 @@ SCHEMA = Schema(
         # Signals share a row (`signal_rows`). Those of an older release stay among the evaluations until they are pruned.
         """
         CREATE TABLE signals (
-            sample_id TEXT PRIMARY KEY,
-            version TEXT NOT NULL,
             started_at REAL NOT NULL,
+            sample_id TEXT NOT NULL,
+            version TEXT NOT NULL,
             app TEXT NOT NULL,
             model TEXT NOT NULL,
             rate REAL NOT NULL,
@@ -148,16 +148,12 @@ SCHEMA = Schema(
             tool_repeated REAL,
             tool_empty REAL,
             slow REAL,
-            expensive REAL
-        );
-        CREATE INDEX signals_started_at ON signals (started_at);
+            expensive REAL,
+            PRIMARY KEY (started_at, sample_id)
+        ) WITHOUT ROWID;
         CREATE INDEX signals_app ON signals (app, started_at);
         CREATE INDEX signals_abstained ON signals (abstained, started_at, app) WHERE abstained > 0.0;
         CREATE INDEX signals_no_contexts ON signals (no_contexts, started_at, app) WHERE no_contexts > 0.0;
-        CREATE INDEX signals_contexts_per_answer ON signals (contexts_per_answer, started_at, app)
-            WHERE contexts_per_answer IS NOT NULL;
-        CREATE INDEX signals_retriever_score ON signals (retriever_score, started_at, app)
-            WHERE retriever_score IS NOT NULL;
         CREATE INDEX signals_language_mismatch ON signals (language_mismatch, started_at, app)
             WHERE language_mismatch > 0.0;
         CREATE INDEX signals_truncated ON signals (truncated, started_at, app) WHERE truncated > 0.0;

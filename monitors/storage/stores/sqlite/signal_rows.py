@@ -31,33 +31,45 @@ NAMES = (
 """The signals with a column in the table `signals`. Others, and what has no column there, have rows of their own."""
 _PLACES = {name: place for place, name in enumerate(NAMES)}
 _RANKS = frozenset({"contexts_per_answer", "retriever_score"})
-"""Signals that are seldom 0: their index holds all values, that of the others only values above 0."""
+"""Signals that are seldom 0. The others have an index of the values above 0, which costs nothing for most exchanges."""
 _COLUMNS = ", ".join(NAMES)
 _ADD = f"""
     INSERT INTO signals (
-        sample_id, version, started_at, app, model, rate, weight, prompt, cluster, tags, {_COLUMNS}
+        started_at, sample_id, version, app, model, rate, weight, prompt, cluster, tags, {_COLUMNS}
     ) VALUES ({", ".join("?" * (10 + len(NAMES)))})
-    ON CONFLICT (sample_id) DO UPDATE SET {", ".join(f"{name} = coalesce({name}, excluded.{name})" for name in NAMES)}
+    ON CONFLICT (started_at, sample_id) DO UPDATE SET
+        {", ".join(f"{name} = coalesce({name}, excluded.{name})" for name in NAMES)}
 """  # noqa: S608 - constants
-_STORED = f"SELECT version, rate, weight, {_COLUMNS} FROM signals WHERE sample_id = ?"  # noqa: S608 - constants
+OF_SAMPLE = "sample_id = ?1 AND started_at = (SELECT started_at FROM samples WHERE id = ?1)"
+"""The row of a sample that is stored: it has the time of the sample there."""
+_STORED = f"SELECT version, rate, weight, {_COLUMNS} FROM signals WHERE {OF_SAMPLE}"  # noqa: S608 - constants
+_STARTED_AT = "SELECT started_at FROM samples WHERE id = ?"
 _NUMBERED = ", ".join(f"({place}, '{name}')" for name, place in _PLACES.items())
 _VALUE = f"CASE column1 {' '.join(f'WHEN {place} THEN {name}' for name, place in _PLACES.items())} END"
+KEY = "sqlite_autoindex_signals_1"
 COUNT = " + ".join(f"count({name})" for name in NAMES)
 """An expression for how many values some rows hold."""
 
 
 def add(
-    connection: Connection, sample: Sample, new: Iterable[Evaluation], there: Collection[tuple[str, str]]
+    connection: Connection,
+    sample: Sample,
+    new: Iterable[Evaluation],
+    there: Collection[tuple[str, str]],
+    *,
+    fresh: bool,
 ) -> list[Evaluation]:
     """Store the signals among new evaluations of a sample; return the evaluations that need rows of their own.
 
-    `there` are the metrics and versions that the sample has a row for, or a value. The values of a row have one version,
-    rate and weight.
+    The sample is stored; `fresh` says that it was not there before. `there` are the metrics and versions that it has a
+    row for, or a value. The values of a row have one version, rate and weight.
     """
     values: dict[str, float] = {}
     others: list[Evaluation] = []
     shared: tuple[Any, ...] | None = None
-    if there:
+    started_at = sample.started_at
+    if not fresh:
+        ((started_at,),) = connection.execute(_STARTED_AT, (sample.id,))
         row = connection.execute(_STORED, (sample.id,)).fetchone()
         shared = None if row is None else tuple(row[:3])
     for one in new:
@@ -73,8 +85,8 @@ def add(
     if values and shared is not None:
         version, rate, weight = shared
         tags = encoded(sample.tags).decode() if sample.tags else None
-        about = (sample.id, version, sample.started_at, sample.app, sample.model, rate, weight, sample.prompt)
-        connection.execute(_ADD, (*about, sample.cluster, tags, *map(values.get, NAMES)))
+        about = (started_at, sample.id, version, sample.app, sample.model, rate, weight, sample.prompt, sample.cluster)
+        connection.execute(_ADD, (*about, tags, *map(values.get, NAMES)))
     return others
 
 
@@ -128,7 +140,7 @@ def select(columns: str, names: Sequence[str], tables: str) -> str:
         "outcome": "'score'",
         "reason": "''",
         "judge": "NULL",
-        "place": "signals.rowid",
+        "place": "0",
     }
     listed = [name.strip() for name in columns.split(",")]
     chosen = ", ".join(f"{own[name]} AS {name}" if name in own else name for name in listed)
@@ -138,12 +150,12 @@ def select(columns: str, names: Sequence[str], tables: str) -> str:
 
 def index_of(query: Query) -> str:
     """The index for the time of a query."""
-    return "INDEXED BY signals_started_at" if query.app is None else "INDEXED BY signals_app"
+    return f"INDEXED BY {KEY if query.app is None else 'signals_app'}"
 
 
-def by_value(query: Query, name: str) -> Sequence[tuple[str, str]]:
-    """Indexes that together give a signal's values in their order, each with its condition."""
-    index = f"INDEXED BY signals_{name}"
+def in_order(query: Query, name: str) -> Sequence[tuple[str, str]]:
+    """Where the values of a signal are, the lowest or highest first: indexes, and conditions on what is read of them."""
     if name in _RANKS:
-        return [(index, f"{name} IS NOT NULL")]
-    return [(index_of(query), f"{name} = 0.0"), (index, f"{name} > 0.0")]
+        return [(index_of(query), f"{name} IS NOT NULL")]
+    zeros, others = (index_of(query), f"{name} = 0.0"), (f"INDEXED BY signals_{name}", f"{name} > 0.0")
+    return [zeros, others] if query.order == "lowest" else [others, zeros]

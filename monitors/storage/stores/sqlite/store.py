@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, TypeVar
@@ -110,11 +112,14 @@ _METRICS = """
 """
 _PRUNE_SCORES = tuple(
     f"""
-        DELETE FROM {table} WHERE sample_id IN (
-            SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
+        DELETE FROM {table} WHERE {key} IN (
+            SELECT {same} FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
         )
     """  # noqa: S608 - constants
-    for table in ("evaluations", "signals")
+    for table, key, same in (
+        ("evaluations", "sample_id", "id"),
+        ("signals", "(started_at, sample_id)", "started_at, id"),
+    )
 )
 _PRUNE_SAMPLES = """
     DELETE FROM samples WHERE id IN (
@@ -129,7 +134,7 @@ _IDS = "SELECT id FROM samples WHERE id > ? ORDER BY id LIMIT ?"
 _SAID = "SELECT id, payload FROM supplements WHERE id > ? ORDER BY id LIMIT ?"
 _HOLDS = f"""
     SELECT id, (SELECT count(*) FROM evaluations WHERE sample_id = id) + (
-        SELECT {signal_rows.COUNT} FROM signals WHERE sample_id = id
+        SELECT {signal_rows.COUNT} FROM signals WHERE sample_id = id AND signals.started_at = samples.started_at
     )
     FROM samples WHERE id IN (SELECT value FROM json_each(?))
 """  # noqa: S608 - constants
@@ -175,7 +180,8 @@ class SQLiteStore(rows.Lenient, EngineStore):
             fills = not fresh and self._complete(connection, sample, payload)
             there = [] if fresh else _outcomes(connection, sample.id)
             new = rows.new(evaluations, there, fills=fills)
-            others = signal_rows.add(connection, sample, new, {(metric, version) for metric, version, _ in there})
+            known = {(metric, version) for metric, version, _ in there}
+            others = signal_rows.add(connection, sample, new, known, fresh=fresh)
             connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in others])
             return new
 
@@ -233,12 +239,19 @@ class SQLiteStore(rows.Lenient, EngineStore):
         return await self._points(query)
 
     async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
-        statements = queries.points(query, index, exactly)
-        parts = await self._reader.read(lambda connection: [connection.execute(*one).fetchall() for one in statements])
-        found = [
-            rows.point(row) for row in (parts[0] if len(parts) == 1 else heapq.merge(*parts, key=_KEYS[query.order]))
-        ]
-        return found if query.limit is None else found[: max(query.limit, 0)]
+        first, others = queries.points(query, index, exactly)
+        most = math.inf if query.limit is None else max(query.limit, 0)
+
+        def read(connection: Connection) -> tuple[list[Any], list[Any]]:
+            found: list[Any] = []
+            for one in others:
+                if len(found) < most:
+                    found += connection.execute(*one).fetchall()
+            return connection.execute(*first).fetchall(), found
+
+        evaluations, signals = await self._reader.read(read)
+        merged = heapq.merge(evaluations, signals, key=_KEYS[query.order]) if signals else evaluations
+        return [rows.point(row) for row in islice(merged, query.limit if query.limit is None else max(query.limit, 0))]
 
     async def _indexed_points(self, query: Query, exactly: float | None) -> Sequence[Point]:
         return await self._points(query, queries.VALUE_INDEX, exactly)

@@ -229,30 +229,29 @@ def test_signals_of_an_earlier_release_stay_where_they_are_and_are_read_with_the
     ]
 
 
-def test_every_signal_has_a_column_and_an_index(store, path):
+def test_every_signal_has_a_column(store, path):
     run(store, store.load)
     columns = {row[0] for row in execute(path, "SELECT name FROM pragma_table_info('signals')")}
     assert set(signal_rows.NAMES) == set(SIGNALS) <= columns
-    indexes = {row[0] for row in execute(path, "SELECT name FROM pragma_index_list('signals')")}
-    assert {f"signals_{name}" for name in SIGNALS} <= indexes
 
 
 @pytest.mark.parametrize("metric", ["abstained", "retriever_score", None])
 @pytest.mark.parametrize("order", ["oldest", "newest", "lowest", "highest"])
 @pytest.mark.parametrize("app", [None, "shop"])
-def test_signals_are_found_by_an_index(store, path, metric, order, app):
+@pytest.mark.parametrize("index", [None, queries.VALUE_INDEX])
+def test_signals_are_found_by_an_index(store, path, metric, order, app, index):
     run(store, store.load)
+    if index and (metric is None or order not in ("lowest", "highest")):
+        return
     query = Query(since=1.0, until=1e6, metric=metric, app=app, order=order, limit=20)
-    for index in (None, queries.VALUE_INDEX) if metric and order in ("lowest", "highest") else (None,):
-        for statement, values in queries.points(query, index):
-            with closing(sqlite3.connect(path)) as connection:
-                plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
-            assert any(step.startswith(("SEARCH signals USING", "SEARCH evaluations USING")) for step in plan), plan
-            assert not any(
-                re.match(r"SCAN (signals|evaluations)\b(?! USING INDEX signals_retriever)", one) for one in plan
-            ), plan
-            if order in ("oldest", "newest"):
-                assert not any("TEMP B-TREE FOR ORDER BY" in step for step in plan), plan
+    first, others = queries.points(query, index)
+    for statement, values in (first, *others):
+        with closing(sqlite3.connect(path)) as connection:
+            plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+        reads = [step for step in plan if re.search(r"\b(signals|evaluations)\b", step)]
+        assert [step.split()[0] for step in reads] == ["SEARCH"], plan
+        if order in ("oldest", "newest"):
+            assert not any("ORDER BY" in step for step in plan), plan
 
 
 def test_samples_and_supplements_are_found_by_an_index(store, path):
