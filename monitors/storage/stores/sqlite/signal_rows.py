@@ -6,7 +6,7 @@ table stored are still there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from sqlite3 import Connection
 from typing import Any
 
@@ -146,6 +146,22 @@ def select(columns: str, names: Sequence[str], tables: str) -> str:
     chosen = ", ".join(f"{own[name]} AS {name}" if name in own else name for name in listed)
     joined = tables if one else f"{tables} CROSS JOIN (VALUES {_NUMBERED})"
     return f"SELECT {chosen} FROM {joined}"
+
+
+def sums(names: Sequence[str]) -> str:
+    """Expressions for what `groups` reads, of each signal: how many values, how many numbers, and their sums."""
+    real = "FILTER (WHERE typeof({0}) = 'real')"
+    one = f"count({{0}}), count({{0}}) {real}, total({{0}}) {real}, total({{0}} * {{0}}) {real}"
+    return ", ".join(one.format(name) for name in names)
+
+
+def groups(names: Sequence[str], found: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield rows of app, slice, rate and `sums` as groups of a summary, one for each signal that has values."""
+    for app, part, rate, *numbers in found:
+        for place, name in enumerate(names):
+            rows, *others = numbers[4 * place : 4 * place + 4]
+            if rows:
+                yield (app, name, part, "score", rate, rows, *others)
 
 
 def index_of(query: Query) -> str:

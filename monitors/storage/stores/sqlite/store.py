@@ -276,7 +276,14 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def _summary(self, query: Query, by: str, database: Database | None = None) -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, part, *group in await (database or self._reader).fetch(*queries.summary(query, by)):
+        names = queries.signal_sums(query)
+
+        def read(connection: Connection) -> list[Any]:
+            found = connection.execute(*queries.summary(query, by)).fetchall()
+            signals = connection.execute(*queries.signal_summary(query, by)) if names else ()
+            return [*found, *signal_rows.groups(names, signals)]
+
+        for app, metric, part, *group in await (database or self._reader).read(read):
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
