@@ -60,7 +60,7 @@ def exchanges(count: int, seed: int, began: float) -> list[Sample]:
         asked = "Wie kann ich ein Paket zurückgeben, und wann" if german else "How do I return a parcel, and when will"
         made.append(
             Sample(
-                id=f"{draw.getrandbits(128):032x}",
+                id=f"{int(1000 * (began + number)):012x}{draw.getrandbits(80):020x}",
                 started_at=began + number,
                 app=f"app-{number % 5}",
                 model="model-1",
