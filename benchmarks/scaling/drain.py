@@ -1,7 +1,7 @@
 """How fast one monitors process empties a queue without a judge, and what an exchange costs it.
 
     python benchmarks/scaling/drain.py [--exchanges 2000] [--before PATH] [--rounds 3] [--judged] [--profile FILE]
-        [--kilobytes 8] [--apps 1] [--workers 1] [--engine sqlite]
+        [--kilobytes 8] [--apps 1] [--workers 1] [--engine sqlite] [--signals]
 
 Samples are made by the gateway's capture from recordings with four passages, 8 KB in all, from a pool of 200 and an
 answer of 300 words (those of benchmarks/capture/sample_cost.py), and wait in a SQLite queue; then `python -m monitors`
@@ -11,7 +11,8 @@ are: `sqlite`, `postgres` (one database) or `redis` (the queue; the store in Pos
 whose CPU is not counted. Printed are exchanges a second and milliseconds of CPU per exchange, all threads of the
 monitors, between a tenth and nine tenths of them. `--judged`
 adds four judged metrics, fused, with a judge that takes no time. `--before` is another
-checkout of the project, run in the same way, interleaved. `--profile` writes the profile of one run to a file.
+checkout of the project, run in the same way, interleaved. With `--signals` each is run without signals, too: the
+difference is what they cost. `--profile` writes the profile of one run to a file.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from sample_cost import recordings  # noqa: E402
 from gateway.capture import result  # noqa: E402 - of the tree that is measured
 from gateway.capture.factory import capture_of  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
+from monitors.signals import SIGNALS  # noqa: E402
 from monitors.storage.queues import from_url  # noqa: E402
 
 CONFIG = """
@@ -74,6 +76,10 @@ rate = 1.0
 
 [metrics.hallucination]
 rate = 1.0
+"""
+NO_SIGNALS = f"""
+[signals]
+off = {json.dumps(list(SIGNALS))}
 """
 BATCH = 100
 LEASE_S, ATTEMPTS = 120.0, 3
@@ -159,7 +165,15 @@ def judge() -> Iterator[str]:
 
 
 def measure(
-    count: int, *, judged: bool, profile: str | None, kilobytes: int, apps: int, workers: int, engine: str
+    count: int,
+    *,
+    judged: bool,
+    profile: str | None,
+    kilobytes: int,
+    apps: int,
+    workers: int,
+    engine: str,
+    without_signals: bool,
 ) -> dict[str, float]:
     """Empty one queue."""
     with contextlib.ExitStack() as stack:
@@ -167,6 +181,7 @@ def measure(
         several = f"workers = {workers}\n" if workers > 1 else ""  # an older tree does not know the key
         queue, store = stack.enter_context(engines(engine, directory))
         config = CONFIG.format(port=free_port(), queue=queue, store=store, workers=several)
+        config += NO_SIGNALS if without_signals else ""
         if judged:
             config += JUDGED.format(url=stack.enter_context(judge()))
         (directory / "gaugeway.toml").write_text(config)
@@ -202,24 +217,30 @@ def main() -> None:
     parser.add_argument("--apps", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--engine", choices=("sqlite", "postgres", "redis"), default="sqlite")
+    parser.add_argument("--signals", action="store_true", help="run without signals, too")
+    parser.add_argument("--without-signals", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--profile", help="file for the profile of one run of this tree")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tree", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one or arguments.profile:
         size = {"kilobytes": arguments.kilobytes, "apps": arguments.apps, "workers": arguments.workers}
-        size |= {"engine": arguments.engine}
+        size |= {"engine": arguments.engine, "without_signals": arguments.without_signals}
         found = measure(arguments.exchanges, judged=arguments.judged, profile=arguments.profile, **size)
         print(json.dumps(found))
         return
     trees = {"now": ROOT} | ({"before": arguments.before.resolve()} if arguments.before else {})
-    taken: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    ways = {name: (where, False) for name, where in trees.items()}
+    if arguments.signals:
+        ways |= {f"{name}, without signals": (where, True) for name, where in trees.items()}
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for _ in range(arguments.rounds):
-        for name, where in trees.items():
+        for name, (where, without) in ways.items():
             command = [sys.executable, __file__, "--one", "--exchanges", str(arguments.exchanges), "--tree", str(where)]
             command += ["--kilobytes", str(arguments.kilobytes), "--apps", str(arguments.apps)]
             command += ["--workers", str(arguments.workers), "--engine", arguments.engine]
             command += ["--judged"] if arguments.judged else []
+            command += ["--without-signals"] if without else []
             done = subprocess.run(command, cwd=where, check=True, stdout=subprocess.PIPE)
             taken[name].append(json.loads(done.stdout))
     print(

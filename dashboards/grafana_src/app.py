@@ -26,6 +26,8 @@ _MISSING = {
     "Scores": _NO_SCORES,
     "Verdicts": _NO_SCORES,
     "Judging cost of this app": "No cost: set judge.price_in and judge.price_out",
+    "Retrieval time": "Unknown: send the retriever's spans (monitors.otlp_receiver)",
+    "Generation time": "No requests of this app: send requests with its name",
     "Contexts and capture": "No captured exchanges of this app: is capture.rate above 0?",
 }
 
@@ -41,7 +43,12 @@ def board() -> Board:
             Chosen("metric", "gaugeway_score_count"),
             Chosen("model", "gaugeway_score_count"),
         ),
-        rows=(("Scores", _scores()), ("Verdicts", _verdicts()), ("Contexts and capture", _capture())),
+        rows=(
+            ("Scores", _scores()),
+            ("Verdicts", _verdicts()),
+            ("Retrieval and generation", _time()),
+            ("Contexts and capture", _capture()),
+        ),
         missing=_MISSING,
     )
 
@@ -127,6 +134,28 @@ def _verdicts() -> list[Built]:
             Query(f"{_PER_HOUR} * {cost}", "{{metric}}"),
             width=THIRD,
             stacked="normal",
+        ),
+    ]
+
+
+def _time() -> list[Built]:
+    def percentiles(name: str) -> list[Query]:
+        histogram = series(name, "app")
+        return [Query(quantile(q, histogram), f"p{100 * q:.0f}") for q in (0.5, 0.95)]
+
+    return [
+        lines(
+            "Retrieval time",
+            "How long the retriever's spans of an exchange take, overlaps counted once: median and 95th percentile.",
+            "s",
+            *percentiles("gaugeway_retrieval_duration_seconds_bucket"),
+        ),
+        lines(
+            "Generation time",
+            "How long the model takes, from the request head to the last byte of the response: median and 95th"
+            " percentile. An app waits for both, one after the other.",
+            "s",
+            *percentiles("gaugeway_request_duration_seconds_bucket"),
         ),
     ]
 

@@ -54,6 +54,9 @@ _MISSING = {
     "Budget: rate factor": "No budget: set judge.budget_usd_per_day",
     "Embedding cost": _NO_EMBEDDINGS,
     "Trust in the judge": "No anchors: set judge.anchors",
+    "Time until the judge is shut down": "No shutdown announced: the list of models of the judge's endpoint has no date",
+    "Next judge: agreement": "No next judge: set judge.next_model and judge.anchors",
+    "Next judge: shift": "No next judge: set judge.next_model and judge.anchors",
     "Small judges: outcomes": "No small judge: add [judge.small]",
     "Small judges: agreement": "No small judge: add [judge.small]",
     "Embeddings": _NO_EMBEDDINGS,
@@ -419,6 +422,40 @@ def _trust() -> list[Built]:
             ),
             width=THIRD,
             top=1,
+        ),
+        *_successor(),
+    ]
+
+
+def _successor() -> list[Built]:
+    labels = ("metric",)
+    named = "{{judge_model}} {{metric}}"
+    return [
+        lines(
+            "Time until the judge is shut down",
+            "What is left until the shutdown date that the judge's endpoint announces in its list of models, for each"
+            " judge, small judge and next judge. Replace the model before it reaches 0.",
+            "s",
+            Query(f"{series('gaugeway_judge_shutdown_timestamp_seconds')} - time()", "{{judge_model}}"),
+            width=THIRD,
+        ),
+        lines(
+            "Next judge: agreement",
+            "Share of the anchors on which `judge.next_model` agrees with the present judge, with its 95 % interval.",
+            "percentunit",
+            Query(series("gaugeway_judge_next_agreement_ratio", *labels), named),
+            Query(series("gaugeway_judge_next_agreement_low", *labels), f"{named} low"),
+            Query(series("gaugeway_judge_next_agreement_high", *labels), f"{named} high"),
+            width=THIRD,
+            top=1,
+        ),
+        lines(
+            "Next judge: shift",
+            "Mean score of the next judge minus that of the present one on the anchors: by so much the means move after"
+            " the switch.",
+            "none",
+            Query(series("gaugeway_judge_next_shift", *labels), named),
+            width=THIRD,
         ),
     ]
 

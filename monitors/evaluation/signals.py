@@ -15,6 +15,7 @@ from monitors.storage.stores import StateStore
 
 PREFIX = "signals/"
 DAY_S = 86_400.0
+_USUAL = {value: Score(value) for value in (0.0, 1.0)}
 _log = logging.getLogger("gaugeway")
 
 
@@ -52,7 +53,14 @@ class Signals:
         if not rate:
             return ()
         return [
-            Evaluation(sample_id=sample.id, metric=name, version=VERSION, outcome=Score(value), rate=rate, weight=1.0)
+            Evaluation(
+                sample_id=sample.id,
+                metric=name,
+                version=VERSION,
+                outcome=_USUAL.get(value) or Score(value),
+                rate=rate,
+                weight=1.0,
+            )
             for name, value in self._computer.compute(sample).items()
         ]
 

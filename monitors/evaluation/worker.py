@@ -274,15 +274,15 @@ class Worker:
         return True
 
     def _export(self, sample: Sample, new: Sequence[Evaluation]) -> None:
-        """Hand new scores to the exporters, without the signals: their means alone are exported."""
-        new = [one for one in new if one.metric not in SIGNALS]
+        """Hand new scores to the exporters, signals only to those that take them."""
+        scores = [one for one in new if one.metric not in SIGNALS]
         for exporter in self._exporters:
             try:
-                exporter.export(sample, new)
+                exporter.export(sample, new if exporter.takes_signals else scores)
             except Exception as error:  # noqa: BLE001 - the rows are stored; an exporter must not undo that; counted
                 self._observer.failed("export")
                 _log.warning("%s failed: %s: %s", exporter.name, type(error).__name__, error)
-        self._observer.scored(sample, new)
+        self._observer.scored(sample, scores)
 
 
 def _has_gaps(sample: Sample, evaluations: Sequence[Evaluation]) -> bool:

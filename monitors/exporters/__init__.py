@@ -25,7 +25,12 @@ class MinimalExporter(Protocol):
 
 
 class Exporter(ABC):
-    """The port to another system. `export` never blocks: what takes time is buffered behind it."""
+    """The port to another system. `export` never blocks: what takes time is buffered behind it.
+
+    One with `takes_signals` gets the signals of an exchange among its evaluations, the others do not.
+    """
+
+    takes_signals = False
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, T
 from monitors.exporters import Exporter, meets, retrieval_spans
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.runtime.otlp_exporters import SCHEMA_URL, SCOPE, resource, scope_version, shut_down
+from monitors.signals import SIGNALS
 
 EVENT = "gen_ai.evaluation.result"
 
@@ -28,8 +29,11 @@ class OTelExporter(Exporter):
     link to it, and each event carries the exchange's trace and span ids. Explanations quote the answer, so they go out
     only with `content`; so do question and answer, and the passages, as a retrieval span below the exchange's. They
     come from the sample: redacted, and joined with supplements. `passes` maps a metric to (threshold, lower is better);
-    the scores of others are labelled neither pass nor fail.
+    the scores of others are labelled neither pass nor fail. Signals are attributes of the EVALUATOR span: an event for
+    each would be a dozen an exchange. An exchange with signals alone has no span.
     """
+
+    takes_signals = True
 
     def __init__(
         self,
@@ -57,6 +61,8 @@ class OTelExporter(Exporter):
 
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         """Emit the span and its events."""
+        signals = {f"gaugeway.signal.{one.metric}": one.outcome for one in evaluations if one.metric in SIGNALS}
+        evaluations = [one for one in evaluations if one.metric not in SIGNALS]
         if not evaluations:
             return
         now = time.time_ns()
@@ -70,6 +76,7 @@ class OTelExporter(Exporter):
             "gen_ai.request.model": sample.model,
             **retrieval_spans.origin_of(sample),
             **(_content(sample) if self._content else {}),
+            **{name: found.value for name, found in signals.items() if isinstance(found, Score)},
         }
         for index, evaluation in enumerate(evaluations):
             for key, value in self._result(evaluation).items():

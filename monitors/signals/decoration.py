@@ -29,6 +29,7 @@ _CITATION = re.compile(
     r"|[\u00b9\u00b2\u00b3\u2070-\u2079]+|\[\^[^\[\]\n]{1,20}\]|\((?:source|quelle|fuente|fonte|bron|doc|document)s?:? [^()\n]{1,80}\)",
     re.IGNORECASE,
 )
+_CITATION_START = re.compile("[\\[\u3010<(\u00b9\u00b2\u00b3\u2070-\u2079]")
 _SOURCES = re.compile(
     r"^[#*_>\-\s]*(?:sources?|references?|citations?|cited documents|documents? (?:used|consulted)|quellen?|quellenangaben?"
     r"|références?|fuentes?|referencias?|fonti|riferimenti|fontes?|referências?|bronnen|bron|kaynaklar?|источники?|स्रोत"
@@ -68,6 +69,8 @@ _CLOSING = re.compile(
     r"|saygılarımla|с уважением)(?!\w)[^\n.]{0,60}(?:\n[^\n]{0,60}){0,2}\Z",
     re.IGNORECASE,
 )
+_CLOSING_LINE, _CLOSING_WORDS = 60, 40
+"""Characters after the words of a closing in its line, and in each of the two lines that may follow; of the words."""
 _OPENINGS = (_GREETING, _THANKS, _LABEL)
 
 
@@ -85,8 +88,10 @@ def undecorated(text: str) -> str:
     if len(text) > _EXAMINED:
         return text
     text = _inner(text)
-    text = _SOURCES.sub("", _CITATION.sub(" ", text)).strip()
-    text = _unquoted(_CLOSING.sub("", text).strip())
+    if "[" in text or "(" in text or "<" in text or (not text.isascii() and _CITATION_START.search(text) is not None):
+        text = _CITATION.sub(" ", text)
+    text = _without_sources(text).strip()
+    text = _unquoted(_without_closing(text).strip())
     for _ in range(3):
         before = text
         for opening in _OPENINGS:
@@ -105,6 +110,34 @@ def _inner(text: str) -> str:
     if text.startswith("```") and (fenced := _FENCED.fullmatch(text)) is not None:
         text = fenced[1]
     return _answer_field(text) or text if text.startswith("{") and text.endswith("}") else text
+
+
+def _without_sources(text: str) -> str:
+    """Return a text without its lists of sources: they begin a line, so no other place is tried."""
+    kept, done, at = [], 0, 0
+    while at >= 0:
+        if (found := _SOURCES.match(text, at)) is not None:
+            kept.append(text[done:at])
+            done = found.end()
+        newline = text.find("\n", max(at, done))
+        at = newline + 1 if newline >= 0 else -1
+    return "".join([*kept, text[done:]]) if done else text
+
+
+def _without_closing(text: str) -> str:
+    """Return a text without the regards at its end, searched for in its last three lines.
+
+    Behind the words there is no full stop in their line, and no long line: what ends with a sentence is not searched.
+    """
+    end, begin = len(text), 0
+    for _ in range(3):
+        line = text.rfind("\n", 0, end) + 1
+        begin = max(line, text.rfind(".", line, end) + 1, end - _CLOSING_LINE - _CLOSING_WORDS)
+        if line == 0 or end - line > _CLOSING_LINE:
+            break
+        end = line - 1
+    found = _CLOSING.search(text, begin)
+    return text if found is None else text[: found.start()]
 
 
 def _answer_field(text: str) -> str | None:

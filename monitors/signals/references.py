@@ -30,12 +30,13 @@ class Reference:
     (0.5, 0.0, True, False)
     """
 
-    __slots__ = ("_changed_at", "_sorted", "_values")
+    __slots__ = ("_changed_at", "_mean", "_sorted", "_values")
 
     def __init__(self) -> None:
         self._values = array("f")
         self._sorted: list[float] = []
         self._changed_at = 0.0
+        self._mean: float | None = None
 
     @property
     def known(self) -> bool:
@@ -50,6 +51,7 @@ class Reference:
         if full:
             self._sorted.pop(bisect_left(self._sorted, self._values.pop(0)))
         self._values.append(value)
+        self._mean = None
         insort(self._sorted, self._values[-1])
         self._changed_at = max(at, self._changed_at) if full else at
         return True
@@ -66,7 +68,9 @@ class Reference:
     @property
     def mean(self) -> float:
         """The mean of the values."""
-        return sum(self._values) / len(self._values)
+        if self._mean is None:
+            self._mean = sum(self._values) / len(self._values)
+        return self._mean
 
     def saved(self) -> tuple[float, bytes]:
         """Return the state to save."""

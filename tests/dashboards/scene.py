@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ import httpx
 
 from gateway.demo import model
 from tests.support.hostile_judge import HostileJudge
+from tests.support.llm_server import Reply, Request
 from tests.support.product import Product, product
 
 CONFIG = """
@@ -41,6 +43,7 @@ concurrency = 32
 [judge]
 base_url = "{judge}"
 model = "large"
+next_model = "next"
 price_in = 1.0
 price_out = 1.0
 budget_usd_per_day = 1000000.0
@@ -103,6 +106,21 @@ SPANS = "1bf7651916cd43dd8448eb211c80319d"
 FAULTS = ("malformed", "empty", "html", "wrong_enum")
 
 
+class RetiringJudge(HostileJudge):
+    """A judge whose endpoint announces that the model is shut down in a month."""
+
+    def __init__(self) -> None:
+        super().__init__(faults=FAULTS, rate=0.03)
+        self.lists_models = True
+
+    def answer(self, request: Request) -> Reply:
+        """The list of models, or what the judge answers."""
+        if not request.path.endswith("/models"):
+            return super().answer(request)
+        models = [{"id": "large", "shutdown_date": int(time.time()) + 30 * 86_400}]
+        return Reply(body=json.dumps({"object": "list", "data": models}).encode())
+
+
 @contextlib.contextmanager
 def scene(directory: Path) -> Iterator[tuple[Product, Traffic]]:
     """Start it all; yields the product and its traffic."""
@@ -111,7 +129,7 @@ def scene(directory: Path) -> Iterator[tuple[Product, Traffic]]:
     anchors.write_text(json.dumps({**right, "expected": {"faithfulness": 0.0}}) + "\n")
     upstream, embedder = model.Model(), model.Model()
     with (
-        HostileJudge(faults=FAULTS, rate=0.03) as judge,
+        RetiringJudge() as judge,
         model.serve(upstream) as url,
         model.serve(embedder) as vectors,
     ):
@@ -159,6 +177,7 @@ class Traffic:
         self._mixed(4)
         self._ask(3, GOOD, model="first", app="unlucky", same=99)
         self._beside()
+        self._retrieved()
         self._failing()
         os.kill(self._running.pid_of("gateway"), signal.SIGHUP)  # it alone: the monitors would start anew
 
@@ -198,6 +217,26 @@ class Traffic:
             "name": "retrieve",
             "startTimeUnixNano": "1790000000000000000",
             "endTimeUnixNano": "1790000000000000100",
+            "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
+        }
+        payload = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+        self._client.post(f"{self._running.monitors}/v1/traces", json=payload).raise_for_status()
+
+    def _retrieved(self) -> None:
+        """An exchange with the span of its retriever, which took a quarter of a second."""
+        number = next(self._numbers)
+        trace = f"{number + 1:032x}"
+        headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+        bare = {"model": "first", "messages": [{"role": "user", "content": f"How many moons has Mars, {number}?"}]}
+        began = time.time_ns() - 10**9
+        self._post("/chat/completions", {**bare, "gaugeway": {"app": "shop"}}, headers)
+        attributes = {"openinference.span.kind": "RETRIEVER", "retrieval.documents.0.document.content": PASSAGE}
+        span = {
+            "traceId": trace,
+            "spanId": f"{number + 1:016x}",
+            "name": "retrieve",
+            "startTimeUnixNano": str(began),
+            "endTimeUnixNano": str(began + 250_000_000),
             "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
         }
         payload = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}

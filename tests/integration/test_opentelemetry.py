@@ -144,9 +144,12 @@ def test_spans_links_and_events_join_the_apps_trace(tmp_path):
         (link,) = span.links
         assert (link.trace_id, link.span_id) in {(one.trace_id, one.span_id) for one in clients}
         assert attributes(span)["openinference.span.kind"] == "EVALUATOR"
+        assert attributes(span)["gaugeway.signal.abstained"] == 0.0
+        assert attributes(span)["gaugeway.signal.truncated"] == 0.0
     events = [event for event in collector.events if event.trace_id.hex() == TRACE]
     named = {attributes(event)["gen_ai.evaluation.name"]: event for event in events}
     assert {"faithfulness", "lexical_groundedness"} <= set(named)
+    assert "abstained" not in named
     for event in events:
         assert event.event_name == "gen_ai.evaluation.result"
         assert event.span_id == client.span_id

@@ -126,7 +126,7 @@ def row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
         value,
         reason,
         detail,
-        encoded(evidence).decode(),
+        encoded(evidence).decode() if evidence else "[]",
         evaluation.judge,
         float(evaluation.seconds),
         float(evaluation.cost_usd),

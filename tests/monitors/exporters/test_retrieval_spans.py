@@ -178,3 +178,23 @@ def test_spans_and_events_name_the_conversation(names, expected):
     found = [dict(one.attributes) for one in spans] + [dict(one.log_record.attributes) for one in logs]
     assert len(found) == 3
     assert {one.get("gen_ai.conversation.id") for one in found} == {expected}
+
+
+def signal(name, value):
+    return Evaluation(sample_id="x1", metric=name, version="2", outcome=Score(value))
+
+
+def test_signals_are_attributes_of_the_evaluation_and_no_events():
+    spans, events = exported(SAMPLE, evaluations=(FAITHFUL, signal("abstained", 1.0), signal("slow", 0.0)))
+    found = next(one for one in spans if one.name == "evaluation shop").attributes
+    assert {key: value for key, value in found.items() if "signal" in key} == {
+        "gaugeway.signal.abstained": 1.0,
+        "gaugeway.signal.slow": 0.0,
+    }
+    assert found["evaluations.0.evaluation.name"] == "faithfulness"
+    assert "evaluations.1.evaluation.name" not in found
+    assert len(events) == 1
+
+
+def test_an_exchange_with_signals_alone_has_no_span():
+    assert exported(SAMPLE, evaluations=(signal("abstained", 1.0),)) == ((), ())

@@ -8,13 +8,18 @@ from sqlite3 import Connection
 
 from monitors.storage.engines.sqlite import Database
 from monitors.storage.erase import Subject, addresses_of
+from monitors.storage.stores.sqlite import signal_rows
 
 _BATCH = 500
 _SAMPLES = "SELECT rowid, id, CAST(payload AS TEXT) FROM samples WHERE rowid > ? ORDER BY rowid LIMIT ?"
 _SUPPLEMENTS = (
     "SELECT rowid, id, CAST(payload AS TEXT), kind, value FROM supplements WHERE rowid > ? ORDER BY rowid LIMIT ?"
 )
-_COUNT = "SELECT count(*) FROM evaluations WHERE sample_id = ?"
+_COUNT = f"""
+    SELECT (SELECT count(*) FROM evaluations WHERE sample_id = ?1) + (
+        SELECT {signal_rows.COUNT} FROM signals WHERE {signal_rows.OF_SAMPLE}
+    )
+"""  # noqa: S608 - constants
 
 
 async def forget(database: Database, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
@@ -50,6 +55,7 @@ def _remove(ids: Sequence[tuple[str]], connection: Connection, *, dry_run: bool)
     evaluations = sum(int(connection.execute(_COUNT, one).fetchone()[0]) for one in ids)
     if not dry_run:
         connection.executemany("DELETE FROM evaluations WHERE sample_id = ?", ids)
+        connection.executemany(f"DELETE FROM signals WHERE {signal_rows.OF_SAMPLE}", ids)  # noqa: S608 - a constant
         connection.executemany("DELETE FROM links WHERE id = ?", ids)
         connection.executemany("DELETE FROM samples WHERE id = ?", ids)
     return evaluations

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from monitors.storage.conversations import MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
 from monitors.storage.engines.failures import encoded
 from monitors.storage.engines.sqlite import Database
+from monitors.storage.stores.sqlite import signal_rows
 
 Read: TypeAlias = Callable[[Iterable[Any]], list[Linked]]
 _ADD = "INSERT OR IGNORE INTO links (id, started_at, before, payload) VALUES (?, ?, ?, ?)"
@@ -27,7 +28,10 @@ _MOVE = """
     ) AS moved WHERE links.id = moved.id AND links.before IS moved.expected RETURNING links.id
 """
 _MOVE_SAMPLE = "UPDATE samples SET conversation = ?, turn = ?, hop = ? WHERE id = ?"
-_MOVE_SCORES = "UPDATE evaluations SET cluster = ? WHERE sample_id = ?"
+_MOVE_SCORES = (
+    "UPDATE evaluations SET cluster = ?2 WHERE sample_id = ?1",
+    f"UPDATE signals SET cluster = ?2 WHERE {signal_rows.OF_SAMPLE}",
+)
 _PRUNE = (
     "DELETE FROM links WHERE rowid IN (SELECT rowid FROM links WHERE started_at < ? LIMIT ?)",
     """
@@ -83,7 +87,9 @@ async def place(database: Database, moves: Sequence[Move]) -> Sequence[str]:
         there = [one for one, _ in moves if one.id in moved]
         places = [(one.place.conversation, one.place.turn, one.place.hop, one.id) for one in there]
         connection.executemany(_MOVE_SAMPLE, places)
-        connection.executemany(_MOVE_SCORES, [(cluster_with(one), one.id) for one in there if one.named])
+        clusters = [(one.id, cluster_with(one)) for one in there if one.named]
+        for statement in _MOVE_SCORES:
+            connection.executemany(statement, clusters)
         return moved
 
     moved = await database.write(move)

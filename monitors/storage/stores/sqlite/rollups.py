@@ -8,7 +8,12 @@ from typing import Any
 from monitors.storage.engines.sqlite import Database
 from monitors.storage.stores.rollup_windows import Span
 
-_BOUNDS = "SELECT (SELECT min(started_at) FROM evaluations), (SELECT max(started_at) FROM evaluations)"
+_BOUNDS = """
+    SELECT min(first), max(last) FROM (
+        SELECT (SELECT min(started_at) FROM evaluations) AS first, (SELECT max(started_at) FROM evaluations) AS last
+        UNION ALL SELECT (SELECT min(started_at) FROM signals), (SELECT max(started_at) FROM signals)
+    )
+"""
 _KNOWN = "SELECT start, seconds, sums FROM sums WHERE kind = ? AND start >= ? AND start < ?"
 _ANNOUNCE = "INSERT OR REPLACE INTO sums (start, seconds, kind, sums) VALUES (?, ?, ?, ?)"
 _KEEP = "UPDATE sums SET sums = ? WHERE start = ? AND seconds = ? AND kind = ? AND sums = ?"

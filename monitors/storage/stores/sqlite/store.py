@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, TypeVar
@@ -33,7 +36,7 @@ from monitors.storage.stores import (
     top_scores,
 )
 from monitors.storage.stores.rollups import Sums
-from monitors.storage.stores.sqlite import erase, links, queries
+from monitors.storage.stores.sqlite import erase, links, queries, signal_rows
 from monitors.storage.stores.sqlite.rollups import SQLiteKept
 from monitors.storage.stores.sqlite.schema import SCHEMA
 
@@ -120,12 +123,17 @@ _METRICS = """
     )
     SELECT metric FROM known WHERE metric IS NOT NULL
 """
-_VALUE_INDEX = "INDEXED BY evaluations_value"
-_PRUNE_EVALUATIONS = """
-    DELETE FROM evaluations WHERE sample_id IN (
-        SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
+_PRUNE_SCORES = tuple(
+    f"""
+        DELETE FROM {table} WHERE {key} IN (
+            SELECT {same} FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
+        )
+    """  # noqa: S608 - constants
+    for table, key, same in (
+        ("evaluations", "sample_id", "id"),
+        ("signals", "(started_at, sample_id)", "started_at, id"),
     )
-"""
+)
 _PRUNE_SAMPLES = """
     DELETE FROM samples WHERE id IN (
         SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
@@ -137,10 +145,19 @@ _PRUNE_SUPPLEMENTS = """
 _PRUNE_BATCH = 200
 _IDS = "SELECT id FROM samples WHERE id > ? ORDER BY id LIMIT ?"
 _SAID = "SELECT id, payload FROM supplements WHERE id > ? ORDER BY id LIMIT ?"
-_HOLDS = """
-    SELECT id, (SELECT count(*) FROM evaluations WHERE sample_id = id)
+_HOLDS = f"""
+    SELECT id, (SELECT count(*) FROM evaluations WHERE sample_id = id) + (
+        SELECT {signal_rows.COUNT} FROM signals WHERE sample_id = id AND signals.started_at = samples.started_at
+    )
     FROM samples WHERE id IN (SELECT value FROM json_each(?))
-"""
+"""  # noqa: S608 - constants
+_KEYS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
+    "oldest": lambda row: row[1],
+    "newest": lambda row: -row[1],
+    "lowest": lambda row: (row[6], row[1]),
+    "highest": lambda row: (-row[6], row[1]),
+}
+"""The orders of points, by the places of `started_at` and `value`."""
 _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
@@ -174,9 +191,11 @@ class SQLiteStore(rows.Lenient, EngineStore):
         def add(connection: Connection) -> Sequence[Evaluation]:
             fresh = connection.execute(_ADD_SAMPLE, row).rowcount > 0
             fills = not fresh and self._complete(connection, sample, payload)
-            there = [] if fresh else connection.execute(_OUTCOMES, (sample.id,)).fetchall()
+            there = [] if fresh else _outcomes(connection, sample.id)
             new = rows.new(evaluations, there, fills=fills)
-            connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in new])
+            known = {(metric, version) for metric, version, _ in there}
+            others = signal_rows.add(connection, sample, new, known, fresh=fresh)
+            connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in others])
             return new
 
         return await self._writer.write(add)
@@ -184,7 +203,8 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         def read(connection: Connection) -> tuple[list[Any], list[Any]]:
             payloads = connection.execute(_SAMPLE, (sample_id,)).fetchall()
-            return payloads, connection.execute(_EVALUATIONS, (sample_id,)).fetchall()
+            evaluations = connection.execute(_EVALUATIONS, (sample_id,)).fetchall()
+            return payloads, evaluations + signal_rows.rows(connection, sample_id)
 
         payloads, stored = await self._reader.read(read)
         found = self._read(rows.placed_sample, payloads)
@@ -237,15 +257,29 @@ class SQLiteStore(rows.Lenient, EngineStore):
         return await self._points(query)
 
     async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
-        return [rows.point(row) for row in await self._reader.fetch(*queries.points(query, index, exactly))]
+        first, others = queries.points(query, index, exactly)
+        most = math.inf if query.limit is None else max(query.limit, 0)
+
+        def read(connection: Connection) -> tuple[list[Any], list[Any]]:
+            found: list[Any] = []
+            for one in others:
+                if len(found) < most:
+                    found += connection.execute(*one).fetchall()
+            return connection.execute(*first).fetchall(), found
+
+        evaluations, signals = await self._reader.read(read)
+        merged = heapq.merge(evaluations, signals, key=_KEYS[query.order]) if signals else evaluations
+        return [rows.point(row) for row in islice(merged, query.limit if query.limit is None else max(query.limit, 0))]
 
     async def _indexed_points(self, query: Query, exactly: float | None) -> Sequence[Point]:
-        return await self._points(query, _VALUE_INDEX, exactly)
+        return await self._points(query, queries.VALUE_INDEX, exactly)
 
     async def _metrics(self, _: Query) -> Iterable[str]:
-        return [row[0] for row in await self._reader.fetch(_METRICS, {})]
+        return dict.fromkeys([*(row[0] for row in await self._reader.fetch(_METRICS, {})), *signal_rows.NAMES])
 
     async def _top(self, query: Query) -> float | None:
+        if query.metric in signal_rows.NAMES:
+            return None  # `points` reads no more values of a signal than it must
         return next((row[0] for row in await self._reader.fetch(*queries.top(query))), None)
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
@@ -260,7 +294,14 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def _summary(self, query: Query, by: str, database: Database | None = None) -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, part, *group in await (database or self._reader).fetch(*queries.summary(query, by)):
+        names = queries.signal_sums(query)
+
+        def read(connection: Connection) -> list[Any]:
+            found = connection.execute(*queries.summary(query, by)).fetchall()
+            signals = connection.execute(*queries.signal_summary(query, by)) if names else ()
+            return [*found, *signal_rows.groups(names, signals)]
+
+        for app, metric, part, *group in await (database or self._reader).read(read):
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
@@ -295,7 +336,8 @@ class SQLiteStore(rows.Lenient, EngineStore):
 
         def remove(connection: Connection) -> tuple[bool, int, int]:
             more = links.prune(connection, unlinked, _PRUNE_BATCH)
-            connection.execute(_PRUNE_EVALUATIONS, parameters)
+            for statement in _PRUNE_SCORES:
+                connection.execute(statement, parameters)
             removed = connection.execute(_PRUNE_SAMPLES, parameters).rowcount
             return more, removed, connection.execute(_PRUNE_SUPPLEMENTS, parameters).rowcount
 
@@ -364,3 +406,8 @@ class SQLiteStore(rows.Lenient, EngineStore):
                 connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
                 return True
         return False
+
+
+def _outcomes(connection: Connection, sample_id: str) -> list[tuple[str, str, str]]:
+    """Metric, version and outcome of all that a sample has."""
+    return [*connection.execute(_OUTCOMES, (sample_id,)), *signal_rows.outcomes(connection, sample_id)]

@@ -16,7 +16,9 @@ from monitors.records import Evaluation, Sample, Score, Skipped, Supplement
 from monitors.storage.engines.failures import EngineError, SchemaError
 from monitors.storage.engines.sqlite import Database, Schema
 from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.signals import SIGNALS
 from monitors.storage.stores import Query, from_url
+from monitors.storage.stores.sqlite import queries, signal_rows
 from monitors.storage.stores.sqlite.store import _SUPPLEMENTS, SCHEMA, SQLiteStore
 
 EVERYTHING = Query(since=0.0, until=1e12)
@@ -183,6 +185,73 @@ def test_a_file_of_an_earlier_release_is_led_forward_and_its_scores_know_their_t
         execute(path, f"INSERT INTO evaluations VALUES ({', '.join('?' * len(values))})", *values)
     points = run(store, lambda: store.series(Query(since=0.0, until=2.0)))
     assert [(point.sample_id, point.tags) for point in points] == [("a", {"tenant": "x"}), ("b", {}), ("c", {})]
+
+
+def signal(sample_id, metric, value):
+    return Evaluation(sample_id=sample_id, metric=metric, version="2", outcome=Score(value), weight=1.0)
+
+
+def test_signals_of_an_earlier_release_stay_where_they_are_and_are_read_with_the_others(store, path):
+    use(path, Schema(kind=SCHEMA.kind, application_id=SCHEMA.application_id, migrations=SCHEMA.migrations[:8]))
+    payload = msgspec.json.encode(sample("a", 5.0)).decode()
+    row = ("a", 5.0, "default", "unknown", payload)
+    execute(path, "INSERT INTO samples (id, started_at, app, model, payload) VALUES (?, ?, ?, ?, ?)", *row)
+    for metric, value in (("abstained", 1.0), ("slow", 0.0)):
+        values = ("a", metric, "2", 5.0, "default", "unknown", "score", value, "", "", "[]", None, 0.0, 0.0, 1.0, 1.0)
+        execute(
+            path,
+            "INSERT INTO evaluations (sample_id, metric, version, started_at, app, model, outcome, value, reason, detail, "
+            f"evidence, judge, seconds, cost_usd, rate, weight) VALUES ({', '.join('?' * len(values))})",
+            *values,
+        )
+
+    async def scenario():
+        old = [signal("a", "abstained", 1.0), signal("a", "slow", 0.0)]
+        assert await store.sample("a") == (sample("a", 5.0), old)
+        new = signal("a", "truncated", 1.0)
+        assert await store.add(sample("a", 5.0), [*old, new]) == [new]
+        assert await store.add(sample("b", 6.0), [signal("b", "abstained", 0.0)]) == [signal("b", "abstained", 0.0)]
+        for order, expected in (("oldest", ["a", "b"]), ("newest", ["b", "a"]), ("highest", ["a", "b"])):
+            points = await store.series(Query(since=0.0, until=1e6, metric="abstained", order=order, limit=5))
+            assert [one.sample_id for one in points] == expected
+        (found,) = await store.summary(Query(since=0.0, until=1e12, metric="abstained"))
+        assert (found.n, found.wx) == (2, 1.0)
+        assert await store.holds(["a", "b"]) == {"a": 3, "b": 1}
+
+    run(store, scenario)
+    assert execute(path, "SELECT sample_id, metric FROM evaluations ORDER BY metric") == [
+        ("a", "abstained"),
+        ("a", "slow"),
+    ]
+    assert execute(path, "SELECT sample_id, abstained, truncated FROM signals ORDER BY 1") == [
+        ("a", None, 1.0),
+        ("b", 0.0, None),
+    ]
+
+
+def test_every_signal_has_a_column(store, path):
+    run(store, store.load)
+    columns = {row[0] for row in execute(path, "SELECT name FROM pragma_table_info('signals')")}
+    assert set(signal_rows.NAMES) == set(SIGNALS) <= columns
+
+
+@pytest.mark.parametrize("metric", ["abstained", "retriever_score", None])
+@pytest.mark.parametrize("order", ["oldest", "newest", "lowest", "highest"])
+@pytest.mark.parametrize("app", [None, "shop"])
+@pytest.mark.parametrize("index", [None, queries.VALUE_INDEX])
+def test_signals_are_found_by_an_index(store, path, metric, order, app, index):
+    run(store, store.load)
+    if index and (metric is None or order not in ("lowest", "highest")):
+        return
+    query = Query(since=1.0, until=1e6, metric=metric, app=app, order=order, limit=20)
+    first, others = queries.points(query, index)
+    for statement, values in (first, *others):
+        with closing(sqlite3.connect(path)) as connection:
+            plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+        reads = [step for step in plan if re.search(r"\b(signals|evaluations)\b", step)]
+        assert [step.split()[0] for step in reads] == ["SEARCH"], plan
+        if order in ("oldest", "newest"):
+            assert not any("ORDER BY" in step for step in plan), plan
 
 
 def test_samples_and_supplements_are_found_by_an_index(store, path):
