@@ -133,6 +133,34 @@ def narrow_and_broad_topics(
     return named(found.nearest), named(merged)
 
 
+def most_alike(
+    question: str, others: Mapping[str, str], *, most: int = 6, least: float = 0.5, seed: int = 0
+) -> list[tuple[str, float]]:
+    """Return the ids of the questions most like one, with the cosine of their vectors, the most alike first.
+
+    The vectors are those of `topics`, fitted to all these questions. Questions of the same words have a cosine of 1;
+    those below `least` are left out.
+
+    >>> others = {"a": "refund for my order", "b": "charger for the laptop", "c": "Refund for the order?"}
+    >>> others |= {"d": "which charger has the laptop", "e": "when is the shop open", "f": "opening hours of the shop"}
+    >>> [name for name, _ in most_alike("a refund of an order, please", others)]
+    ['a', 'c']
+    """
+    terms = {key: _terms(text) for key, text in sorted(others.items())}
+    own = _terms(question)
+    if not own or not terms:
+        return []
+    space = _Space([own, *(terms[key] for key in _spread(list(terms)))], seed)
+    cosines = space.of(list(terms.values())) @ space.of([own])[0]
+    same = {key for key, counted in terms.items() if counted.keys() == own.keys()}
+    found = [
+        (key, 1.0 if key in same else min(1.0, float(cosine)))
+        for key, cosine in zip(terms, cosines, strict=True)
+        if key in same or cosine >= least
+    ]
+    return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:most]
+
+
 class _Fitted(NamedTuple):
     """Questions as terms and unit vectors, with the nearest centre; those less like it than `least` are in no topic."""
 
