@@ -141,7 +141,6 @@ async def views(made: Any) -> dict[str, str]:
     return {
         "exchange": f"/exchanges/{await add_exchange(made)}",
         "explore": "/explore?metric=faithfulness&order=lowest",
-        "explore: groups": "/explore?metric=faithfulness&group=source",
         "compare": "/compare?by=tag:release&a=41&b=42&app=support",
     }
 

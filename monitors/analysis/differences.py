@@ -1,4 +1,4 @@
-"""What the bad answers since an onset have in common: models, prompts, tags, sources and topics that the good ones lack.
+"""What the bad answers since an onset have in common: models, prompts, tags, sources and topics the good ones lack.
 
 Pure: `compared` takes answers that were read, `monitors.analysis.incident_reading` reads them.
 
@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -143,16 +143,11 @@ def cutoff_of(
     return Cutoff(value=round((before + since) / 2.0, 6), flipped=since > before, threshold=False)
 
 
-def compared(
-    since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, *, alpha: float = ALPHA
-) -> Comparison:
-    """Compare the bad answers since an onset with the good ones. Takes up to a second for 2,000 answers on each side."""
+def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, *, alpha: float = ALPHA) -> Comparison:
+    """Compare the bad answers since an onset with the good ones; up to a second for 2,000 answers on each side."""
     bad = [cutoff.is_bad(one.score) for one in since]
-    wholes = [
-        Whole([one.rate for one, is_bad in zip(since, bad, strict=True) if is_bad is side]) for side in (True, False)
-    ]
     tested = _tested(since, bad, alpha)
-    differences = tuple(_difference(one, tested, since, before, bad, wholes) for one in tested.named)
+    differences = tuple(_difference(one, tested, list(zip(since, bad, strict=True)), before) for one in tested.named)
     suspects = {one.trait for one in differences if one.alone}
     return Comparison(
         cutoff=cutoff,
@@ -194,17 +189,15 @@ def _tested(since: Sequence[Answer], bad: Sequence[bool], alpha: float) -> _Test
 
 
 def _difference(
-    trait: Trait,
-    tested: _Tested,
-    since: Sequence[Answer],
-    before: Sequence[Answer],
-    bad: Sequence[bool],
-    wholes: Sequence[Whole],
+    trait: Trait, tested: _Tested, since: Sequence[tuple[Answer, bool]], before: Sequence[Answer]
 ) -> Difference:
-    have = [(one, is_bad) for one, is_bad in zip(since, bad, strict=True) if trait in one.traits]
+    have = [(one, is_bad) for one, is_bad in since if trait in one.traits]
     shares = [
-        share_of([one.rate for one, is_bad in have if is_bad is side], whole)
-        for side, whole in zip((True, False), wholes, strict=True)
+        share_of(
+            [one.rate for one, is_bad in have if is_bad is side],
+            Whole([one.rate for one, is_bad in since if is_bad is side]),
+        )
+        for side in (True, False)
     ]
     return Difference(
         trait=trait,
@@ -231,4 +224,3 @@ def level(answers: Sequence[Answer]) -> Level | None:
     found = hajek([one.score for one in answers], [one.rate for one in answers], groups)
     low, high = confidence_sequence(found) if found.n_eff >= MIN_N_EFF else (None, None)
     return Level(mean=float(np.clip(found.mean, 0.0, 1.0)), n=found.n, low=low, high=high)
-

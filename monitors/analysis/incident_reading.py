@@ -135,9 +135,7 @@ async def incident_report(
         return compared(answers[1], answers[0], cutoff)
 
     comparison = await asyncio.to_thread(compare)
-    return IncidentReport(
-        comparison=comparison, before=before, onset=onset, until=until, complete=all_old and all_new
-    )
+    return IncidentReport(comparison=comparison, before=before, onset=onset, until=until, complete=all_old and all_new)
 
 
 async def scored_points(store: Store, query: Query, most: int) -> tuple[list[Point], bool]:

@@ -38,6 +38,8 @@ async def incident(w, *, app="shop", good=200, since=120, evil="", minutes=120.0
         value = 0.2 if bad else (0.95 if index % 10 else 0.8)
         value = 1.0 - value if metric == "hallucination" else value
         outcome = Score(value, "1 claim", (claim,)) if bad else Score(value)
-        await w.store.add(sample, [Evaluation(sample_id=sample.id, metric=metric, version="1", outcome=outcome, seconds=0.7)])
+        await w.store.add(
+            sample, [Evaluation(sample_id=sample.id, metric=metric, version="1", outcome=outcome, seconds=0.7)]
+        )
     await w.look()
     return next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from dashboards.web.incident import links
 from dashboards.web.views.explore_search import search
 from monitors.alerting.description import faults_of
 from monitors.analysis.incident_reading import incident_query, incident_span
 from monitors.records import Alert, Sample
-from monitors.storage.stores import Point, Store
+from monitors.storage.stores import Point, Query, Store
 
 WORST, GOOD = 20, 5
 BUDGET_S = 0.05
@@ -35,21 +34,14 @@ async def examples_of(store: Store, alert: Alert, now: float) -> tuple[list[Exam
     _, onset, until = incident_span(alert, now)
     rises = alert.direction == "rise"
     fields = links.alert_fields(alert, onset, until if alert.state == "resolved" else None)
-    worst = await _found(store, alert, "highest" if rises else "lowest", WORST, (onset, until), fields)
-    good = await _found(store, alert, "lowest" if rises else "highest", GOOD, (onset, until), fields)
+    query = incident_query(alert, onset, until)
+    worst = await _found(store, replace(query, order="highest" if rises else "lowest"), WORST, fields)
+    good = await _found(store, replace(query, order="lowest" if rises else "highest"), GOOD, fields)
     shown = {one.id for one in worst}
     return worst, [one for one in good if one.id not in shown]
 
 
-async def _found(
-    store: Store,
-    alert: Alert,
-    order: Literal["lowest", "highest"],
-    most: int,
-    span: tuple[float, float],
-    fields: Mapping[str, str],
-) -> list[Example]:
-    query = replace(incident_query(alert, *span), order=order)
+async def _found(store: Store, query: Query, most: int, fields: Mapping[str, str]) -> list[Example]:
     found = await search(store, query, after=None, wanted=most, budget_s=BUDGET_S, clock=time.monotonic)
     first: dict[str, Point] = {}
     for one in found.points:
@@ -61,8 +53,8 @@ async def _found(
             id=point.sample_id,
             value=point.value or 0.0,
             question=question_of(stored[0]) if stored is not None else "",
-            url=links.exchange(point.sample_id, {**fields, "order": order}),
-            faults=faults_of(stored[1], alert.metric) if stored is not None else (),
+            url=links.exchange(point.sample_id, {**fields, "order": query.order}),
+            faults=faults_of(stored[1], point.metric) if stored is not None else (),
         )
         examples.append(example)
     return examples

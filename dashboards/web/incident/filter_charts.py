@@ -121,7 +121,8 @@ def filter_bars(bars: Sequence[Bar], title: str) -> Markup:
         if one.n:
             parts.append(_bar(one, x, round(width - 2, 1), lambda n: round(_TALL * n / tallest, 1)))
     return Markup(
-        '<svg class="chart filter" viewBox="0 0 1010 200" width="1010" height="200" role="group" aria-label="{}">{}</svg>'
+        '<svg class="chart filter" viewBox="0 0 1010 200" width="1010" height="200" role="group" aria-label="{}">'
+        "{}</svg>"
     ).format(title, Markup("").join(parts))
 
 

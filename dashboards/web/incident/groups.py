@@ -1,4 +1,4 @@
-"""The scores of a selection by topic, source, session, prompt or model: number, mean with interval, and share failed."""
+"""The scores of a selection by topic, source, session, prompt or model: number, mean with interval, and failures."""
 
 from __future__ import annotations
 
@@ -141,8 +141,7 @@ class Grouping:
         if field == "session":
             return {name: (one.session,) for name, one in samples.items() if one.session}
         return {
-            name: tuple(dict.fromkeys(source for source in self._names(one) if source))
-            for name, one in samples.items()
+            name: tuple(dict.fromkeys(source for source in self._names(one) if source)) for name, one in samples.items()
         }
 
 

@@ -56,4 +56,3 @@ def exchange(sample_id: str, fields: Mapping[str, str] | None = None) -> str:
 def fields_without(fields: Mapping[str, str], *names: str) -> dict[str, str]:
     """The fields but some of them."""
     return {name: value for name, value in fields.items() if name not in names}
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dashboards.web.views.explore_search import Cursor, Found, search, together
 from monitors.analysis.incident_reading import Namer, TopicReports, Topics, read_samples
@@ -23,7 +23,7 @@ class Narrowed:
     `every` are all points that are left, `found` is a page of them. `cut`: the selection has more than was looked at.
     """
 
-    found: Found = Found()
+    found: Found = field(default_factory=Found)
     every: Sequence[Point] = ()
     waiting: bool = False
     unknown: bool = False
@@ -105,5 +105,3 @@ def topic_query(query: Query, *, live: bool) -> Query:
         prompt=query.prompt,
         tag=query.tag,
     )
-
-

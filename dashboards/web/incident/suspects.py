@@ -127,8 +127,9 @@ def chart_of(suspects: Sequence[Suspect], metric: str) -> Markup:
 
 
 def _tick(x: float, value: float, height: float) -> Markup:
-    tick = '<line class="grid" x1="{0}" y1="{1}" x2="{0}" y2="{2}"/><text class="mid" x="{0}" y="{3}">{4}</text>'
-    return Markup(tick).format(x, _TOP - 4, round(height - 20), round(height - 4), f"{value:.2f}")
+    return Markup(
+        '<line class="grid" x1="{0}" y1="{1}" x2="{0}" y2="{2}"/><text class="mid" x="{0}" y="{3}">{4}</text>'
+    ).format(x, _TOP - 4, round(height - 20), round(height - 4), f"{value:.2f}")
 
 
 def _label(one: Suspect, y: float) -> Markup:

@@ -72,9 +72,10 @@ def chart_of(spans: Sequence[Span]) -> Markup:
         y = _ROW * at
         side, anchor = ("end", _LEFT + _WIDTH) if x > _LEFT + _WIDTH / 2 else ("start", x)
         parts.append(
-            Markup('<text class="{}" x="{}" y="{}">{}: {}</text><rect class="bar {}" x="{}" y="{}" width="{}" height="14"/>').format(
-                *(side, anchor, y + 18, one.name[:60], duration(one.seconds), one.kind, x, y + 25, width)
-            )
+            Markup(
+                '<text class="{}" x="{}" y="{}">{}: {}</text>'
+                '<rect class="bar {}" x="{}" y="{}" width="{}" height="14"/>'
+            ).format(*(side, anchor, y + 18, one.name[:60], duration(one.seconds), one.kind, x, y + 25, width))
         )
     said = "; ".join(f"{one.name} {duration(one.seconds)}" for one in spans)
     return Markup(

@@ -184,9 +184,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
     return [alerts, alert, runbook]
 
 
-async def _measured(
-    site: Site, reports: IncidentReports, alert: Alert, baseline: float | None
-) -> dict[str, Any]:
+async def _measured(site: Site, reports: IncidentReports, alert: Alert, baseline: float | None) -> dict[str, Any]:
     """What the page of an alert about a metric shows of its answers: means, chart, differences, examples."""
     if alert.rule in NAMES:
         return {"measured": False}

@@ -212,9 +212,7 @@ async def _stored(store: Store, exchange_id: str) -> tuple[Sample, Sequence[Eval
     return found
 
 
-async def _around(
-    site: Site, request: Page, sample: Sample, evaluations: Sequence[Evaluation]
-) -> dict[str, Any]:
+async def _around(site: Site, request: Page, sample: Sample, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """What stands around an exchange: the list one comes from, times, and similar failures."""
     store = site.insight.store
     fields = list_fields(request.query_params.get("list", ""))

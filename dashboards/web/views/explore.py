@@ -225,7 +225,9 @@ class Explorer:
         if (narrowing := self.narrowing(chosen)) is not None:
             within_s = THOROUGH_S if thorough else TOPICS_S
             found = await narrowing.page(after=after, rows=ROWS, budget_s=budget_s, within_s=within_s)
-            return found, Found(points=found.every, after=Cursor(at=0.0) if found.cut else None, since=found.found.since)
+            return found, Found(
+                points=found.every, after=Cursor(at=0.0) if found.cut else None, since=found.found.since
+            )
         wanted = ROWS if query.metric else POINTS
         page = await search(self.store, query, after=after, wanted=wanted, budget_s=budget_s, clock=time.monotonic)
         counted = Found()
@@ -241,7 +243,16 @@ class Explorer:
         field, query = chosen.given["group"], chosen.query
         if field not in GROUPED_BY:
             return None
-        narrow = (query.text, query.source, query.session, query.least, query.most, query.model, query.prompt, query.tag)
+        narrow = (
+            query.text,
+            query.source,
+            query.session,
+            query.least,
+            query.most,
+            query.model,
+            query.prompt,
+            query.tag,
+        )
         plain = not any(narrow) and not chosen.given["topic"] and not chosen.hashed_source
         if field in ("prompt", "model") and plain and query.metric and query.outcome in (None, "score"):
             return await self.grouping.of_versions(query, field, chosen.fields)

@@ -103,7 +103,9 @@ def test_an_acknowledgement_takes_one_click_the_second_time(tmp_path):
         tab.open(where)
         tab.run("document.getElementById('ack-by').value = 'Sam'")
         click(tab, "form[action$='/acknowledge'] button", "document.body.innerText.includes('Acknowledged by Sam')")
-        click(tab, "form[action$='/unacknowledge'] button", "document.body.innerText.includes('Acknowledgement removed')")
+        click(
+            tab, "form[action$='/unacknowledge'] button", "document.body.innerText.includes('Acknowledgement removed')"
+        )
         click(tab, "form.one-click button", "document.body.innerText.includes('Acknowledged by Sam')")
         assert tab.run("document.cookie") == ""  # scripts do not see the name
         assert not tab.complaints
@@ -185,7 +187,8 @@ def test_views_are_saved_named_and_removed(tmp_path):
         assert tab.run("document.querySelectorAll('#saved img').length") == 0
         assert tab.run("document.querySelector('#saved li a').textContent") == name
         click(tab, "#saved li a", "location.search.includes('most=0.5')")
-        tab.run("localStorage.setItem('gaugeway-explore-views', '[{\"name\": 3}, {\"name\": \"a\", \"query\": \"javascript:1\"}]')")
+        odd = '[{"name": 3}, {"name": "a", "query": "javascript:1"}]'
+        tab.run(f"localStorage.setItem('gaugeway-explore-views', {odd!r})")
         tab.open(f"{base}/explore")
         assert tab.run("[...document.querySelectorAll('#saved li a')].map(one => one.getAttribute('href'))") == [
             "/explore?javascript%3A1="

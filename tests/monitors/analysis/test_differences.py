@@ -1,4 +1,4 @@
-"""What bad answers have in common: found where it is there, controlled where it is not, and honest about few answers."""
+"""What bad answers have in common: found where it is there, and not where it is chance."""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ _HOLDS = """
 _RETRIEVED = """
     sample_id IN (
         SELECT id FROM samples FINAL WHERE {window} AND arrayExists(
-            one -> trimBoth(JSONExtractString(one, 'id')) = {name} OR trimBoth(JSONExtractString(one, 'source')) = {name},
+            one -> trimBoth(JSONExtractString(one, 'id')) = {name}
+                OR trimBoth(JSONExtractString(one, 'source')) = {name},
             JSONExtractArrayRaw(payload, 'contexts')
         )
     )

@@ -33,7 +33,8 @@ _HOLDS = r"""
 """
 _RETRIEVED = """
     EXISTS (
-        SELECT 1 FROM samples, json_each(CASE WHEN json_valid(payload) THEN payload ELSE '{{}}' END, '$.contexts') AS one
+        SELECT 1 FROM samples,
+            json_each(CASE WHEN json_valid(payload) THEN payload ELSE '{{}}' END, '$.contexts') AS one
         WHERE samples.id = sample_id AND (
             trim(json_extract(one.value, '$.id')) = {name} OR trim(json_extract(one.value, '$.source')) = {name}
         )

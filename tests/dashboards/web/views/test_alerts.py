@@ -86,7 +86,7 @@ def test_it_is_acknowledged_and_taken_back(tmp_path):
     assert "Acknowledged: repeat notifications are off" in after.words
     assert "Acknowledged by Sam" in after.words
     assert "on it" in after.words
-    assert "Sam" not in later.words
+    assert "by Sam" not in later.words
 
 
 def audited(caplog):

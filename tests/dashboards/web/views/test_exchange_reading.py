@@ -80,7 +80,9 @@ def test_the_filters_of_the_list_hold_for_its_neighbours(tmp_path):
             await w.add(0.1 * (n % 2), at=now - 60.0 - n, id=f"e{n}", contexts=(source,), model=f"m-{n % 2}")
         fields = {"metric": "faithfulness", "source": "faq.md", "since": "1h"}
         page = await w.page(address("e3", **fields))
-        lists = [one["href"] for one in page.all("a") if one["href"].startswith("/explore?") and "source" in one["href"]]
+        lists = [
+            one["href"] for one in page.all("a") if one["href"].startswith("/explore?") and "source" in one["href"]
+        ]
         return steps(page), steps(await w.page(address("e6", **fields, model="m-0", order="lowest"))), lists
 
     found, by_value, lists = run(tmp_path, scenario)
@@ -91,7 +93,18 @@ def test_the_filters_of_the_list_hold_for_its_neighbours(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "=", "a" * 5000, "&" * 1000, "since=yesterday&order=lowest", "topic=x", "source=text%3A12", EVIL, "%00=%ff", "least=9"],
+    [
+        "",
+        "=",
+        "a" * 5000,
+        "&" * 1000,
+        "since=yesterday&order=lowest",
+        "topic=x",
+        "source=text%3A12",
+        EVIL,
+        "%00=%ff",
+        "least=9",
+    ],
 )
 def test_any_list_is_harmless(tmp_path, text):
     async def scenario(w):
@@ -191,7 +204,13 @@ def test_a_conversation_is_shown_with_questions_and_answers(tmp_path):
         now = time.time()
         for n in range(3):
             await w.add(
-                0.5, at=now - 60 + n, id=f"t{n}", question=f"Question {n}?", response=f"Answer {n}.", conversation="c", turn=n + 1
+                0.5,
+                at=now - 60 + n,
+                id=f"t{n}",
+                question=f"Question {n}?",
+                response=f"Answer {n}.",
+                conversation="c",
+                turn=n + 1,
             )
         return await w.page("/exchanges/t1")
 

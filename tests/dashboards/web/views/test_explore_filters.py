@@ -190,7 +190,9 @@ def test_bars_count_every_score_once():
     (chart,) = distributions(points, {}, default_passing, 6)
     assert sum(one.n for one in chart.bars) == 101
     assert [one.n for one in chart.bars][-1] == 6  # 0.95 to 1.00, both included
-    assert sum(one.low for one in chart.bars) == sum(not default_passing("faithfulness").passes(n / 100) for n in range(101))
+    assert sum(one.low for one in chart.bars) == sum(
+        not default_passing("faithfulness").passes(n / 100) for n in range(101)
+    )
     timed = over_time(points, NOW, NOW + 3800, {}, default_passing)
     assert sum(one.n for one in timed.bars) == 101
     assert len(timed.bars) <= 42
@@ -211,8 +213,8 @@ def test_filters_do_not_become_markup(tmp_path):
             )
         base = {"app": EVIL, "metric": "faithfulness", "source": EVIL, "session": EVIL, "text": EVIL}
         pages = [await w.page(f"/explore?{urlencode(base)}")]
-        for field in ("topic", "source", "session", "prompt", "model"):
-            pages.append(await w.page(f"/explore?{urlencode({'metric': 'faithfulness', 'group': field})}"))
+        groups = [{"metric": "faithfulness", "group": field} for field in explore_view.GROUPED_BY]
+        pages += [await w.page(f"/explore?{urlencode(one)}") for one in groups]
         pages.append(await w.page(f"/explore?{urlencode({'topic': EVIL, 'group': EVIL})}"))
         pages.append(await w.page(f"/explore?{urlencode({'least': EVIL, 'order': EVIL, 'tag': EVIL})}", 400))
         return pages

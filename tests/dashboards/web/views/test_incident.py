@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
@@ -88,9 +89,8 @@ def test_means_before_since_and_now_have_intervals_and_numbers(tmp_path):
         return await w.page(f"/alerts/{alert.fingerprint}")
 
     page = run(tmp_path, scenario)
-    for words in ("Before (", "Since the onset", "Now (last", "n = 240"):
-        assert words in page.words, words
-    assert page.words.count("95 % interval") >= 3
+    for words in ("Before [(][^)]*[)]", "Since the onset", "Now [(]last [^)]*[)]"):
+        assert re.search(words + r" 0\.\d{3}\s*95 % interval 0\.\d{3} to 0\.\d{3}; n = \d{3}", page.words), words
 
 
 def test_the_worst_answers_stand_beside_good_ones(tmp_path):
@@ -217,12 +217,19 @@ def test_as_much_time_before_the_onset_as_since_is_compared_within_bounds():
 def test_the_timeline_has_notifications_acts_and_what_is_to_come():
     alert = replace(an_alert(), ended_at=an_alert().since + 900.0, state="resolved")
     silence = Silence(
-        id="1", matchers=(Matcher(name="app", op="=", value="shop"),), starts=alert.since + 60, ends=alert.since + 5000, by="Kim"
+        id="1",
+        matchers=(Matcher(name="app", op="=", value="shop"),),
+        starts=alert.since + 60,
+        ends=alert.since + 5000,
+        by="Kim",
     )
     found = timeline_of(
         alert,
         now=alert.since + 1000,
-        progress={"slack": Progress(told="resolved", at=alert.since + 950), "mail": Progress(failing="firing", attempts=2, not_before=alert.since + 1100)},
+        progress={
+            "slack": Progress(told="resolved", at=alert.since + 950),
+            "mail": Progress(failing="firing", attempts=2, not_before=alert.since + 1100),
+        },
         ack=Ack(by="Sam", at=alert.since + 30, comment="on it"),
         silences=[silence],
         undelivered=[],
