@@ -19,6 +19,7 @@ MAX_LIST = 2_000
 """Characters of the list's address in that of an exchange."""
 MAX_ALIKE = 200
 """Evaluations with the same time or score that are looked through for the exchange."""
+_MOST_FIELDS = 40
 BUDGET_S = 0.03
 _FIRST_S, _GROWTH = 900.0, 8.0
 
@@ -33,8 +34,11 @@ class Place:
 
 
 def list_fields(text: str) -> dict[str, str]:
-    """The fields of the list's address; none for an address that is too long."""
-    return dict(parse_qsl(text[:MAX_LIST], max_num_fields=40)) if len(text) <= MAX_LIST else {}
+    """The fields of the list's address; none for one that is too long, or has too many fields."""
+    try:
+        return dict(parse_qsl(text, max_num_fields=_MOST_FIELDS)) if len(text) <= MAX_LIST else {}
+    except ValueError:
+        return {}
 
 
 async def place_of(

@@ -153,8 +153,8 @@ def test_sentences_claims_and_passages_lead_to_each_other(tmp_path):
 
 def test_the_title_is_the_question_and_is_not_repeated(tmp_path):
     async def scenario(w):
-        await w.add(0.5, id="short", question="How long?")
-        await w.add(0.5, id="long", question="How long? " * 100)
+        await w.add(0.95, id="short", question="How long?")
+        await w.add(0.95, id="long", question="How long? " * 100)
         return await w.page("/exchanges/short"), await w.page("/exchanges/long")
 
     short, long = run(tmp_path, scenario)
@@ -204,7 +204,7 @@ def test_a_conversation_is_shown_with_questions_and_answers(tmp_path):
         now = time.time()
         for n in range(3):
             await w.add(
-                0.5,
+                0.95,
                 at=now - 60 + n,
                 id=f"t{n}",
                 question=f"Question {n}?",

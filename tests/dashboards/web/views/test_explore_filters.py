@@ -242,7 +242,7 @@ def test_a_preview_sums_an_exchange_up(tmp_path):
     page, missing = run(tmp_path, scenario)
     assert missing == 404
     assert "faithfulness 0.100" in page.words
-    assert "What is wrong Two years." in page.words
+    assert "Two years." in page.words
     assert "more characters" in page.words
     assert not page.all("img")
     assert not page.all("script")
