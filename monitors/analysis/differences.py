@@ -6,6 +6,10 @@ Each value of a field is tested on its own: under the null hypothesis, which ans
 which are bad. The e-values are those of `monitors.statistics.attribution`, with badness 1 for a bad answer and 0 for a
 good one, and e-BH keeps the expected share of wrongly named values at or below alpha, however they depend on each
 other. The onset was chosen by the scores, not by these fields, so the test holds since any onset.
+
+A release that all answers since the onset come from cannot differ between the bad and the good ones of that time. So
+values that became more frequent at the onset are found too, by the same test with the answers since the onset in the
+place of the bad ones. That a value grew does not say that it is to blame: its mean beside that of the others does.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from monitors.statistics.weighted_mean import hajek
 MAX_VALUES = 400
 """Values that are tested: those that most of the answers have, whether bad or good."""
 MIN_USES = 3
+LEAST_GROWTH = 0.05
 MIN_BAD = 10
 """Bad answers, and good ones, from which on a metric's threshold separates them."""
 MAX_TAGS = 20
@@ -100,11 +105,30 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A value that more answers have since the onset: its share of them `before` and `since`.
+
+    `n` answers since the onset have it, `bad` of them are bad. `level` is their mean, `without` that of the answers
+    since the onset that do not have it.
+    """
+
+    trait: Trait
+    n: int
+    bad: int
+    before: Share
+    since: Share
+    evidence_log10: float
+    level: Level | None
+    without: Level | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """The bad answers since an onset against the good ones; `differences` are those named, the strongest first.
 
     `tested` values were compared. `everything` are the levels of all answers before and since, `others` those of the
-    answers that have none of the values that are named alone.
+    answers that have none of the values that are named alone. `changes` are the values that more answers have since the
+    onset, the largest growth first.
     """
 
     cutoff: Cutoff
@@ -113,6 +137,7 @@ class Comparison:
     tested: int
     alpha: float
     differences: tuple[Difference, ...] = ()
+    changes: tuple[Change, ...] = ()
     everything: tuple[Level | None, Level | None] = (None, None)
     others: tuple[Level | None, Level | None] = (None, None)
 
@@ -156,6 +181,7 @@ def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
         tested=len(tested.evidence),
         alpha=alpha,
         differences=differences,
+        changes=_changes(since, before, cutoff, alpha),
         everything=(level(before), level(since)),
         others=(_without(before, suspects), _without(since, suspects)) if suspects else (None, None),
     )
@@ -210,6 +236,32 @@ def _difference(
         before=level([one for one in before if trait in one.traits]),
         since=level([one for one, _ in have]),
     )
+
+
+def _changes(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, alpha: float) -> tuple[Change, ...]:
+    """Return the values that more answers have since the onset than before, by at least `LEAST_GROWTH`."""
+    both = [*since, *before]
+    tested = _tested(both, [True] * len(since) + [False] * len(before), alpha)
+    whole_since, whole_before = (Whole([one.rate for one in side]) for side in (since, before))
+    found = []
+    for trait in tested.named:
+        have = [one for one in since if trait in one.traits]
+        now = share_of([one.rate for one in have], whole_since)
+        then = share_of([one.rate for one in before if trait in one.traits], whole_before)
+        if now is None or then is None or now.ratio - then.ratio < LEAST_GROWTH:
+            continue
+        change = Change(
+            trait=trait,
+            n=len(have),
+            bad=sum(cutoff.is_bad(one.score) for one in have),
+            before=then,
+            since=now,
+            evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
+            level=level(have),
+            without=_without(since, {trait}),
+        )
+        found.append(change)
+    return tuple(sorted(found, key=lambda one: (one.before.ratio - one.since.ratio, one.trait)))
 
 
 def _without(answers: Sequence[Answer], traits: set[Trait]) -> Level | None:

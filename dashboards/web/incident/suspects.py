@@ -10,7 +10,7 @@ from markupsafe import Markup
 from dashboards.web.charts import ticks
 from dashboards.web.format import number
 from dashboards.web.incident.links import alert_fields, bad_fields, explore, trait_fields
-from monitors.analysis.differences import Comparison, Difference, Level, Trait
+from monitors.analysis.differences import Change, Comparison, Difference, Level, Trait
 from monitors.analysis.incident_reading import IncidentReport
 from monitors.records import Alert
 
@@ -24,6 +24,16 @@ class Row:
     """A value that bad answers have more often, with links to the bad answers and to all answers that have it."""
 
     difference: Difference
+    words: str
+    bad_url: str
+    all_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRow:
+    """A value that more answers have since the onset, with the same links."""
+
+    change: Change
     words: str
     bad_url: str
     all_url: str
@@ -60,6 +70,19 @@ def rows_of(alert: Alert, report: IncidentReport) -> list[Row]:
             all_url=answers_url(alert, report, one.trait, bad=False),
         )
         for one in report.comparison.differences[:ROWS]
+    ]
+
+
+def changes_of(alert: Alert, report: IncidentReport) -> list[ChangedRow]:
+    """The values that more answers have since the onset."""
+    return [
+        ChangedRow(
+            change=one,
+            words=words_of(one.trait),
+            bad_url=answers_url(alert, report, one.trait),
+            all_url=answers_url(alert, report, one.trait, bad=False),
+        )
+        for one in report.comparison.changes[:ROWS]
     ]
 
 

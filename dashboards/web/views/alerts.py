@@ -18,7 +18,7 @@ from dashboards.web.incident.examples import examples_of
 from dashboards.web.incident.levels import levels_of
 from dashboards.web.incident.links import alert_fields, explore
 from dashboards.web.incident.operator import operator_of
-from dashboards.web.incident.suspects import answers_url, chart_of, rows_of, suspects_of
+from dashboards.web.incident.suspects import answers_url, changes_of, chart_of, rows_of, suspects_of
 from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.site import Page, Site
 from dashboards.web.trends import estimated
@@ -201,6 +201,7 @@ async def _measured(site: Site, reports: IncidentReports, alert: Alert, baseline
         "levels": await levels_of(store, alert, now),
         "report": report,
         "differences": rows_of(alert, report) if report is not None else [],
+        "changes": changes_of(alert, report) if report is not None else [],
         "suspects": suspects,
         "suspects_chart": chart_of(suspects, alert.metric),
         "bad_url": answers_url(alert, report) if report is not None else "",

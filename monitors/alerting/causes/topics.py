@@ -134,31 +134,43 @@ def narrow_and_broad_topics(
 
 
 def most_alike(
-    question: str, others: Mapping[str, str], *, most: int = 6, least: float = 0.5, seed: int = 0
+    question: str, others: Mapping[str, str], *, most: int = 6, least: float = 0.4
 ) -> list[tuple[str, float]]:
-    """Return the ids of the questions most like one, with the cosine of their vectors, the most alike first.
+    """Return the ids of the questions most like one, with the cosine of their TF-IDF vectors, the most alike first.
 
-    The vectors are those of `topics`, fitted to all these questions. Questions of the same words have a cosine of 1;
-    those below `least` are left out.
+    The terms are those of `topics`; questions of the same terms have a cosine of 1. Those below `least` are left out.
 
     >>> others = {"a": "refund for my order", "b": "charger for the laptop", "c": "Refund for the order?"}
-    >>> others |= {"d": "which charger has the laptop", "e": "when is the shop open", "f": "opening hours of the shop"}
-    >>> [name for name, _ in most_alike("a refund of an order, please", others)]
-    ['a', 'c']
+    >>> most_alike("a refund of an order, please", others)
+    [('a', 1.0), ('c', 1.0)]
+    >>> most_alike("I bought headphones last week", {"a": "How long does one rotation of Venus last?"})
+    []
     """
-    terms = {key: _terms(text) for key, text in sorted(others.items())}
-    own = _terms(question)
-    if not own or not terms:
-        return []
-    space = _Space([own, *(terms[key] for key in _spread(list(terms)))], seed)
-    cosines = space.of(list(terms.values())) @ space.of([own])[0]
-    same = {key for key, counted in terms.items() if counted.keys() == own.keys()}
-    found = [
-        (key, 1.0 if key in same else min(1.0, float(cosine)))
-        for key, cosine in zip(terms, cosines, strict=True)
-        if key in same or cosine >= least
-    ]
+    counted = {key: _stemmed(text) for key, text in sorted(others.items())}
+    own = _stemmed(question)
+    documents = Counter(stem for terms in (own, *counted.values()) for stem in terms)
+    size = len(counted) + 1
+    idf = {stem: math.log((size + 1) / n) for stem, n in documents.items()}
+
+    def vector(terms: Mapping[str, int]) -> Mapping[str, float]:
+        weights = {stem: (1.0 + math.log(n)) * idf[stem] for stem, n in terms.items()}
+        length = math.sqrt(math.fsum(weight**2 for weight in weights.values()))
+        return {stem: weight / length for stem, weight in weights.items()} if length else {}
+
+    mine = vector(own)
+    found = []
+    for key, terms in counted.items():
+        cosine = math.fsum(weight * mine[stem] for stem, weight in vector(terms).items() if stem in mine)
+        if cosine >= least:
+            found.append((key, min(1.0, round(cosine, 6))))
     return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:most]
+
+
+def _stemmed(question: str) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for term, n in _terms(question).items():
+        counts[term[:_STEM]] += n
+    return counts
 
 
 class _Fitted(NamedTuple):

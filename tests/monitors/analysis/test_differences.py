@@ -13,7 +13,7 @@ RELEASE, SOURCE, MODEL = Trait("tag:release", "42"), Trait("source", "faq.md"), 
 
 def answers(n, *, draw, score, traits):
     return [
-        Answer(id=f"a{k}", started_at=float(k), rate=0.5, score=score(draw), traits=tuple(traits(draw)))
+        Answer(id=f"{draw.random()}", started_at=float(k), rate=0.5, score=score(draw), traits=tuple(traits(draw)))
         for k in range(n)
     ]
 
@@ -129,3 +129,34 @@ def test_elsewhere_it_lies_between_the_means():
     rising = cutoff_of([0.1, 0.3] * 20, threshold=0.5, flipped=True, before=0.1, since=0.2)
     assert (rising.value, rising.flipped) == (0.15, True)
     assert cutoff_of([0.7] * 40, threshold=0.5, flipped=False, before=None, since=0.7).threshold
+
+
+def test_a_release_that_all_answers_since_the_onset_come_from_is_a_change():
+    draw = random.Random(4)
+    old = answers(200, draw=draw, score=lambda d: d.uniform(0.7, 1.0), traits=lambda d: [MODEL, Trait("prompt", "p1")])
+    new = answers(
+        200,
+        draw=draw,
+        score=lambda d: d.uniform(0.2, 0.9),
+        traits=lambda d: [MODEL, Trait("prompt", "p2"), Trait("tag:day", d.choice("ab"))],
+    )
+    found = compared(new, old, Cutoff(value=0.5))
+    assert found.differences == ()
+    change = next(one for one in found.changes if one.trait == Trait("prompt", "p2"))
+    assert (change.before.ratio, change.since.ratio, change.n) == (0.0, 1.0, 200)
+    assert change.bad == found.bad
+    assert change.without is None
+    assert Trait("prompt", "p1") not in {one.trait for one in found.changes}
+    assert MODEL not in {one.trait for one in found.changes}
+
+
+def test_where_nothing_changes_no_value_grew():
+    def traits(draw):
+        return [Trait(f"tag:t{k}", str(draw.randrange(4))) for k in range(30)]
+
+    wrong = 0
+    for seed in range(30):
+        draw = random.Random(seed)
+        sides = [answers(150, draw=draw, score=lambda d: d.random(), traits=traits) for _ in range(2)]
+        wrong += bool(compared(*sides, Cutoff(value=0.5)).changes)
+    assert wrong <= 3
