@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from monitors.alerting.causes.topics import topics
+from monitors.alerting.causes.topics import TopicModel, fit_topics
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.stream import usable
@@ -28,7 +28,8 @@ LEAST_BEFORE_S = 3600.0
 MAX_KEPT = 16
 """Alerts whose comparison is kept."""
 PARTS, AT_ONCE = 8, 200
-FRESH_S = 60.0
+FRESH_S = 120.0
+"""How old a comparison, or topics, may become: making one takes about a second of computing."""
 _HASHED = "blake2b:"
 _LONGEST_QUESTION = 300
 
@@ -52,15 +53,22 @@ class IncidentReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """The questions that topics were found in, and the topic of each exchange, by id; `complete` if these are all."""
+    """The topics found in the questions of exchanges; `model` is None for too few of them.
 
-    questions: Mapping[str, str]
-    topic: Mapping[str, str]
+    `complete`: these are all exchanges of the selection.
+    """
+
+    model: TopicModel | None
     complete: bool
+
+    @property
+    def topic(self) -> Mapping[str, str]:
+        """The topic of each of these exchanges, by id."""
+        return {} if self.model is None else self.model.own
 
 
 class IncidentReports:
-    """Compares the answers of alerts in the background; the comparisons of the latest 16 are kept for a minute.
+    """Compares the answers of alerts in the background; the comparisons of the latest 16 are kept for two minutes.
 
     `names` names the passages of a sample, `passing` knows the thresholds of the metrics.
     """
@@ -123,7 +131,8 @@ async def incident_report(
     means = (alert.mean_before, alert.mean_since)
 
     def compare() -> Comparison:
-        topic = topics_of(samples, new, old)
+        model = fitted_topics(samples, new)
+        topic = {**model.own, **model.of(_questions(samples, old))} if model is not None else {}
         answers = [[_answer(one, samples.get(one.sample_id), topic, names) for one in side] for side in (old, new)]
         cutoff = cutoff_of(
             [one.score for one in answers[1]],
@@ -166,22 +175,14 @@ async def read_samples(store: Store, ids: Iterable[str]) -> Mapping[str, Sample]
     return found
 
 
-def topics_of(
-    samples: Mapping[str, Sample], fitted: Sequence[Point], others: Sequence[Point] = ()
-) -> Mapping[str, str]:
-    """Return the topics of exchanges by id, found in the questions of the `fitted` ones.
+def fitted_topics(samples: Mapping[str, Sample], points: Sequence[Point]) -> TopicModel | None:
+    """Return the topics of the questions of some exchanges; None for too few of them."""
+    return fit_topics(_questions(samples, points), k=MAX_TOPICS)
 
-    The same exchanges give the same topics, whatever the others are. Empty for too few questions.
-    """
-    asked = [
-        {
-            one.sample_id: question
-            for one in side
-            if one.sample_id in samples and (question := _question(samples[one.sample_id]))
-        }
-        for side in (fitted, others)
-    ]
-    return topics(asked[0], asked[1], k=MAX_TOPICS)
+
+def _questions(samples: Mapping[str, Sample], points: Sequence[Point]) -> Mapping[str, str]:
+    found = ((one.sample_id, samples.get(one.sample_id)) for one in points)
+    return {name: text for name, sample in found if sample is not None and (text := _question(sample))}
 
 
 class TopicReports:
@@ -202,9 +203,8 @@ class TopicReports:
         async def make() -> Topics:
             points, complete = await scored_points(self._store, query, MAX_ANSWERS)
             samples = await read_samples(self._store, [one.sample_id for one in points])
-            asked = {name: text for name, one in samples.items() if (text := _question(one))}
-            found = await asyncio.to_thread(topics_of, samples, points)
-            return Topics(questions=asked, topic=found, complete=complete)
+            model = await asyncio.to_thread(fitted_topics, samples, points)
+            return Topics(model=model, complete=complete)
 
         return await self._topics.get(query, make, within_s=within_s)
 
@@ -213,7 +213,7 @@ class TopicReports:
         unknown = [one for one in dict.fromkeys(ids) if one not in found.topic]
         samples = await read_samples(self._store, unknown)
         others = {name: text for name, one in samples.items() if (text := _question(one))}
-        more = await asyncio.to_thread(topics, found.questions, others, k=MAX_TOPICS) if others else {}
+        more = found.model.of(others) if found.model is not None else {}
         return {one: topic for one in ids if (topic := found.topic.get(one) or more.get(one)) is not None}
 
 

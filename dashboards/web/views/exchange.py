@@ -282,6 +282,12 @@ def exchange_handlers(site: Site) -> list[Any]:
         summary = await asyncio.to_thread(summary_of, sample, evaluations, names, site.sources.passing)
         return Template("preview.html", context=summary, media_type="text/html")
 
+    return [exchange, preview, _feedback_handler(site)]
+
+
+def _feedback_handler(site: Site) -> Any:
+    store = site.insight.store
+
     @post("/exchanges/{exchange_id:str}/feedback", status_code=303)
     async def feedback(request: Page, exchange_id: FromPath[str]) -> Redirect:
         given = await site.form(request)
@@ -293,4 +299,4 @@ def exchange_handlers(site: Site) -> list[Any]:
         await site.supply([made])
         return Redirect(f"/exchanges/{quote(sample.id, safe='')}?done=saved", status_code=303)
 
-    return [exchange, preview, feedback]
+    return feedback
