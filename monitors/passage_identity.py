@@ -29,6 +29,17 @@ def passage_names(sample: Sample, *, salt: str) -> tuple[str, ...]:
     return tuple(_name(one, sample.app, salt=salt, with_id=not counted) for one in contexts)
 
 
+def id_or_source_of(name: str) -> str | None:
+    """Return the id or source that a passage's name stands for; None for a hash, which stands for a text.
+
+    >>> id_or_source_of("faq.md"), id_or_source_of("id:text:3f9a"), id_or_source_of("text:3f9a")
+    ('faq.md', 'text:3f9a', None)
+    """
+    if name.startswith(HASH_PREFIX) or (len(name) == LONGEST_NAME and name[-2 * _DIGEST_BYTES - 1] == "~"):
+        return None
+    return name.removeprefix(_ID_PREFIX) if _LIKE_A_HASH.match(name) is not None else name
+
+
 def _name(context: Context, app: str, *, salt: str, with_id: bool) -> str:
     named = (with_id and context.id) or context.source
     if named and named.strip():

@@ -338,6 +338,19 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCause:
+    """A cause with its numbers, as it was found from the scores before Unix time `at`; `mean_since` was known then."""
+
+    at: float
+    cause: Cause
+    detail: str = ""
+    strength: float | None = None
+    evidence: tuple[str, ...] = ()
+    source: str | None = None
+    mean_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """A quality drop, from pending to resolved. `fingerprint` stays the same in all three states.
 
@@ -350,7 +363,8 @@ class Alert:
     of the drop is confined to. `direction` is that of the metric on its own scale; None in alerts of older releases,
     which are about its worse direction. While it fires, `recovery` is the share in [0, 1] of the evidence for a
     recovery, and `recovering_since` the time from which on that evidence has grown; exchanges after it do not change
-    the cause. `unwatched`: it ended because no rule watches this any more, which says nothing about a recovery.
+    the cause. `at_alarm` is the cause as it was first notified; None in alerts of older releases. `unwatched`: it ended
+    because no rule watches this any more, which says nothing about a recovery.
     """
 
     fingerprint: str
@@ -381,6 +395,7 @@ class Alert:
     cause_evidence: tuple[str, ...] = ()
     direction: Literal["drop", "rise"] | None = None
     unwatched: bool = False
+    at_alarm: FoundCause | None = None
 
     def on_own_scale(self) -> Alert:
         """Return the alert with its finding on the metric's own scale, like the other means."""

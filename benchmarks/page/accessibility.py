@@ -79,6 +79,8 @@ async def main() -> None:
             async with standing(scratch, asked.exchanges) as made:
                 found = {**views(made), "slices": "/?by=model", "runbook": "/runbook", **await exchange_views(made)}
                 found["explore: all"], found["a problem"] = "/explore", "/explore?least=2"
+                found["explore: groups"] = "/explore?metric=faithfulness&group=source&most=0.9"
+                found["exchange of a list"] = f"{found['exchange']}?list=metric%3Dfaithfulness"
                 found["not found"] = "/exchanges/nothing"
                 shown = {name: path for name, path in found.items() if wanted is None or name in wanted}
                 grave = await asyncio.to_thread(check, tab, axe, f"http://127.0.0.1:{made.port}", shown)

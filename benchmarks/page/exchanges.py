@@ -166,6 +166,11 @@ SEARCHES = {
     "explore, a score range": "/explore?least=0.1&most=0.3",
     "explore, a text": "/explore?text=return",
     "explore, a text nobody wrote": "/explore?text=zzzz",
+    "explore, a source": "/explore?metric=faithfulness&source=returns",
+    "explore, a source nobody has": "/explore?metric=faithfulness&source=zzzz",
+    "explore, by source": "/explore?metric=faithfulness&group=source",
+    "explore, by topic": "/explore?metric=faithfulness&group=topic",
+    "explore, by prompt": "/explore?metric=faithfulness&group=prompt",
     "compare, remembered": "/compare?by=model&a=chat-1&b=chat-2",
 }
 

@@ -18,7 +18,7 @@ from monitors.alerting.slices import OTHER
 from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.normalising import nfkc
-from monitors.records import Alert, Evaluation, Example, Sample, Score
+from monitors.records import Alert, Evaluation, Example, FoundCause, Sample, Score
 from monitors.signals import SIGNALS
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
@@ -104,7 +104,9 @@ class Describer:
         if not case.described_until and metric in self._judge.metrics:
             self._judge.on_alarm()
         evidence = self._judge.evidence(metric)
-        case.alert = await self.describe(case.alert, until, slices)
+        described = await self.describe(case.alert, until, slices)
+        first = not case.described_until
+        case.alert = replace(described, at_alarm=_found_cause(described, until)) if first else described
         case.described_until = until
         self._evidence[case.alert.fingerprint] = evidence
 
@@ -285,6 +287,19 @@ class Describer:
                 example = replace(example, question=question, answer=answer, faults=faults_of(stored[1], point.metric))
             examples.append(example)
         return tuple(examples)
+
+
+def _found_cause(alert: Alert, at: float) -> FoundCause:
+    """Return the cause that an alert names now."""
+    return FoundCause(
+        at=at,
+        cause=alert.likely_cause,
+        detail=alert.cause_detail,
+        strength=alert.cause_strength,
+        evidence=alert.cause_evidence,
+        source=alert.cause_source,
+        mean_since=alert.mean_since,
+    )
 
 
 def _fallen(why: Explanation) -> tuple[str, ...]:

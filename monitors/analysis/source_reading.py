@@ -90,6 +90,11 @@ class SourceReports:
         """Return the name of each passage of a sample, as reports have it."""
         return passage_names(sample, salt=self._salt)
 
+    @property
+    def passing(self) -> Passings:
+        """The passing rule of each metric."""
+        return self._passing
+
     async def report(
         self,
         app: str,

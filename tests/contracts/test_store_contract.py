@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -838,11 +839,64 @@ def test_samples_are_found_by_an_id_within_a_time_the_newest_first(run, by):
     run(scenario)
 
 
+def test_exchanges_are_selected_by_the_id_or_source_of_a_passage(run):
+    def got(sample_id, *contexts):
+        return sample(sample_id, app="shop", contexts=contexts)
+
+    samples = [
+        got("id", Context(text="a", id="faq.md"), Context(text="b", id="other.md")),
+        got("source", Context(text="a", id="17", source=" faq.md ")),
+        got("text", Context(text='faq.md {"id":"faq.md"}', id="x")),
+        got("longer", Context(text="a", id="faq.md.old")),
+        got("none"),
+        got("odd", Context(text="a", id='it\'s "odd" é \U0001f600 %_')),
+    ]
+
+    async def scenario(store):
+        for at, one in enumerate(samples):
+            value = Score(0.2 + at / 10)
+            await store.add(replace(one, started_at=float(at + 1)), [evaluation(one.id, outcome=value)])
+        query = Query(**EVER, metric="faithfulness", app="shop", source="faq.md")
+        assert ids(await store.series(query)) == ["id", "source"]
+        assert ids(await store.series(replace(query, order="highest", limit=5))) == ["source", "id"]
+        assert ids(await store.series(replace(query, most=0.25))) == ["id"]
+        assert ids(await store.series(replace(query, source='it\'s "odd" é \U0001f600 %_'))) == ["odd"]
+        assert ids(await store.series(replace(query, source="nothing"))) == []
+        assert [one.n for one in await store.summary(query)] == [2]
+
+    run(scenario)
+
+
 def test_at_most_a_hundred_samples_are_found_by_an_id(run):
     async def scenario(store):
         for number in range(103):
             await store.add(sample(f"s{number:03}", float(number), session="long"), [])
         found = await store.addressed("session", "long", **EVER)
         assert [one.id for one in found] == [f"s{number:03}" for number in range(102, 2, -1)]
+
+    run(scenario)
+
+
+def test_exchanges_are_selected_by_session(run):
+    async def scenario(store):
+        for at, session in enumerate(("s-1", "s-2", "s-1", None, "S-1")):
+            one = sample(str(at), float(at + 1), session=session)
+            await store.add(one, [evaluation(one.id)])
+        query = Query(**EVER, session="s-1")
+        assert ids(await store.series(query)) == ["0", "2"]
+        assert ids(await store.series(replace(query, session="'; DROP TABLE samples; --"))) == []
+        assert [one.n for one in await store.summary(replace(query, metric="faithfulness"))] == [2]
+
+    run(scenario)
+
+
+def test_samples_are_read_many_at_once(run):
+    async def scenario(store):
+        some = [sample(str(at), float(at), question=f"é {at}?", contexts=(Context(text="c"),)) for at in range(300)]
+        for one in some:
+            await store.add(one, [])
+        found = await store.samples([one.id for one in some[:250]] + ["unknown"])
+        assert found == {one.id: one for one in some[:250]}
+        assert await store.samples([]) == {}
 
     run(scenario)

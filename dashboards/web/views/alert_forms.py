@@ -6,10 +6,12 @@ import uuid
 from typing import Any
 
 from litestar import post
+from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect
 
+from dashboards.web.incident.operator import operator_cookie
 from dashboards.web.site import Page, Site
 from dashboards.web.views.alerts import SILENCE_FOR, found_alert
 from monitors.alerting.acknowledgements import Ack
@@ -58,7 +60,7 @@ def _silence_handler(site: Site) -> Any:
         except ValueError as error:
             raise HTTPException(status_code=409, detail=str(error)) from error
         audit.tell("silence", by=by, address=address_of(request), silence=made.id, ends=made.ends)
-        return _back(fingerprint, "silenced")
+        return _back(fingerprint, "silenced", operator_cookie(site, request, by))
 
     return silence
 
@@ -73,7 +75,7 @@ def _ack_handlers(site: Site) -> list[Any]:
         if not known:
             raise NotFoundException("this alert is no longer firing")
         audit.tell("ack", by=by, address=address_of(request), alert=fingerprint)
-        return _back(fingerprint, "acknowledged")
+        return _back(fingerprint, "acknowledged", operator_cookie(site, request, by))
 
     @post("/alerts/{fingerprint:str}/unacknowledge", status_code=303)
     async def unacknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
@@ -136,5 +138,5 @@ def _signed(given: dict[str, str]) -> tuple[str, str]:
     return by, comment
 
 
-def _back(fingerprint: str, done: str) -> Redirect:
-    return Redirect(f"/alerts/{fingerprint}?done={done}", status_code=303)
+def _back(fingerprint: str, done: str, *cookies: Cookie) -> Redirect:
+    return Redirect(f"/alerts/{fingerprint}?done={done}", status_code=303, cookies=list(cookies))

@@ -1,4 +1,4 @@
-"""Alerts: the list, and the page of one alert with its chart, cause, notifications and forms."""
+"""Alerts: the list, and the page of one alert: means, cause, suspects, answers, timeline and forms."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from markupsafe import Markup
 
 from dashboards.web.charts import Dot, Line, Mark, timeline
 from dashboards.web.format import MIN_N, ago, iso, number
+from dashboards.web.incident.examples import examples_of
+from dashboards.web.incident.levels import levels_of
+from dashboards.web.incident.links import alert_fields, explore
+from dashboards.web.incident.operator import operator_of
+from dashboards.web.incident.suspects import answers_url, changes_of, chart_of, rows_of, suspects_of
+from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.site import Page, Site
 from dashboards.web.trends import estimated
 from dashboards.web.views.sources import source_link
 from monitors.alerting.notifiers.message import NAMES, labels_of, subject
 from monitors.alerting.repeat_policy import Progress
-from monitors.alerting.rule_watch import ALL
-from monitors.alerting.slices import OTHER
+from monitors.analysis.incident_reading import IncidentReports, incident_query, incident_span
 from monitors.records import Alert
 from monitors.signals import SIGNALS
 from monitors.statistics.confidence_sequence import closed_window
@@ -28,6 +33,8 @@ from monitors.storage.stores import Query, Store
 
 LEAST_BEFORE_S, MOST_BEFORE_S, MOST_SINCE_S = 600.0, 86_400.0, 7 * 86_400.0
 BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5
+COMPARED_S = 0.1
+"""How long the page waits for the comparison of bad and good answers; without it, it says that it is being made."""
 SILENCE_FOR = ((3600, "1 hour"), (14_400, "4 hours"), (86_400, "1 day"), (604_800, "7 days"))
 
 
@@ -72,16 +79,6 @@ def history(progress: Mapping[str, Progress]) -> list[Notified]:
         elif one.held is not None:
             found.append(Notified(notifier=name, words="suppressed by a silence", at=None))
     return found
-
-
-def query_of(alert: Alert, since: float, until: float) -> Query:
-    """Store query for the evaluations of the alert's app, metric and slice."""
-    name, _, value = alert.slice.partition("=")
-    narrowed: dict[str, Any] = {}
-    if alert.slice and value != OTHER:
-        narrowed = {"tag": (name.removeprefix("tag:"), value)} if name.startswith("tag:") else {name: value}
-    app = None if alert.app == ALL else alert.app
-    return Query(since=since, until=until, metric=alert.metric, app=app, **narrowed)
 
 
 def span(alert: Alert, now: float) -> tuple[float, float]:
@@ -134,6 +131,9 @@ def chart(alert: Alert, dots: Sequence[Dot], since: float, until: float, baselin
 
 def alert_view_handlers(site: Site) -> list[Any]:
     """The handlers of `/alerts`."""
+    reports = IncidentReports(
+        site.insight.store, names=site.sources.names, passing=site.sources.passing, clock=site.clock
+    )
 
     @get("/alerts")
     async def alerts(request: Page) -> Template:
@@ -153,30 +153,21 @@ def alert_view_handlers(site: Site) -> list[Any]:
 
     @get("/alerts/{fingerprint:str}")
     async def alert(request: Page, fingerprint: FromPath[str]) -> Template:
-        now, found = site.clock(), found_alert(site, fingerprint)
-        since, until = span(found, now)
-        measured = found.rule not in NAMES
-        dots = await dots_around(site.insight.store, query_of(found, since, until)) if measured else []
+        found = found_alert(site, fingerprint)
+        desk = site.engine.acknowledgements
         streams = [one for one in site.engine.streams() if one.rule == found.rule]
         watched = [one for one in streams if one.app == found.app and one.slice == found.slice]
-        baseline = watched[0].m0 if watched else None
-        silences = await site.engine.acknowledgements.silences()
         return site.render(
             request,
             "alert.html",
             title=headline(found),
             alert=found,
-            measured=measured,
-            source_address=source_link(found.app, found.cause_source or ""),
-            chart=chart(found, dots, since, until, baseline),
-            baseline=baseline,
-            margin=watched[0].margin if watched else 0.0,
-            ack=site.engine.acknowledgements.acks().get(fingerprint),
-            silences=[one for one in silences if one.mutes(labels_of(found), now)],
-            history=None if site.delivery_progress is None else history(site.delivery_progress(fingerprint)),
-            letters=[
-                one for one in await site.engine.acknowledgements.undelivered() if one.alert.fingerprint == fingerprint
-            ],
+            watched=watched[0] if watched else None,
+            baseline=watched[0].m0 if watched else None,
+            **await _measured(site, reports, found, watched[0].m0 if watched else None),
+            **await _acts(site, found),
+            operator=operator_of(request),
+            ack=desk.acks().get(fingerprint),
             durations=SILENCE_FOR,
             can_rebaseline=bool(streams),
             same=[
@@ -191,6 +182,57 @@ def alert_view_handlers(site: Site) -> list[Any]:
         return site.render(request, "runbook.html", title="What to do about an alert")
 
     return [alerts, alert, runbook]
+
+
+async def _measured(site: Site, reports: IncidentReports, alert: Alert, baseline: float | None) -> dict[str, Any]:
+    """What the page of an alert about a metric shows of its answers: means, chart, differences, examples."""
+    if alert.rule in NAMES:
+        return {"measured": False}
+    now, store = site.clock(), site.insight.store
+    since, until = span(alert, now)
+    report = await reports.report(alert, within_s=COMPARED_S)
+    worst, good = await examples_of(store, alert, now)
+    suspects = suspects_of(alert, report) if report is not None else []
+    _, onset, end = incident_span(alert, now)
+    fields = alert_fields(alert, onset, end if alert.state == "resolved" else None)
+    return {
+        "measured": True,
+        "chart": chart(alert, await dots_around(store, incident_query(alert, since, until)), since, until, baseline),
+        "levels": await levels_of(store, alert, now),
+        "report": report,
+        "differences": rows_of(alert, report) if report is not None else [],
+        "changes": changes_of(alert, report) if report is not None else [],
+        "suspects": suspects,
+        "suspects_chart": chart_of(suspects, alert.metric),
+        "bad_url": answers_url(alert, report) if report is not None else "",
+        "all_url": explore(fields),
+        "worst": worst,
+        "good": good,
+        "source_url": source_link(alert.app, alert.cause_source or ""),
+        "source_answers": explore(fields | {"source": alert.cause_source}) if alert.cause_source else "",
+    }
+
+
+async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
+    """Silences, deliveries and the timeline of an alert."""
+    now, desk = site.clock(), site.engine.acknowledgements
+    progress = None if site.delivery_progress is None else site.delivery_progress(alert.fingerprint)
+    labels = labels_of(alert)
+    about = [one for one in await desk.silences() if all(matcher.matches(labels) for matcher in one.matchers)]
+    letters = [one for one in await desk.undelivered() if one.alert.fingerprint == alert.fingerprint]
+    return {
+        "silences": [one for one in about if one.mutes(labels, now)],
+        "history": None if progress is None else history(progress),
+        "letters": letters,
+        "timeline": timeline_of(
+            alert,
+            now=now,
+            progress=progress,
+            ack=desk.acks().get(alert.fingerprint),
+            silences=about,
+            undelivered=letters,
+        ),
+    }
 
 
 def found_alert(site: Site, fingerprint: str) -> Alert:

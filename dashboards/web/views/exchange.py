@@ -1,4 +1,4 @@
-"""One exchange: question, passages, response, the judge's verdicts, scores, and a feedback form."""
+"""One exchange: answer beside passages, verdicts, times, conversation, similar failures, and a feedback form."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect, Template
 
+from dashboards.web.incident.neighbours import list_fields, place_of
+from dashboards.web.incident.preview import summary_of
+from dashboards.web.incident.similar import similar_failures
+from dashboards.web.incident.waterfall import chart_of, spans_of
 from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange_prompt import prompt_of
 from dashboards.web.views.exchange_text import MOST, SHOWN, SIGNS, read
+from dashboards.web.views.explore import selection
 from dashboards.web.views.sources import source_links
 from monitors.analysis.prompt_text import HASHED
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
@@ -30,7 +35,7 @@ LENGTHS = {"label": MAX_LABEL, "comment": MAX_COMMENT, "reference": MAX_REFERENC
 MAX_SUPPLEMENTS = 50
 MAX_STEPS = 50
 """Exchanges of a conversation that are listed, the latest."""
-_STEP = 160
+_STEP, _ANSWER = 160, 600
 _EVIDENCE = 4000
 
 
@@ -146,7 +151,10 @@ def standalone_of(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One exchange of a conversation: its place, and the beginning of what was asked or, for a tool call, done."""
+    """One exchange of a conversation: its place, and the beginning of what was asked or, for a tool call, done.
+
+    `answer` is the beginning of the response, "" for a tool call.
+    """
 
     id: str
     turn: int | None
@@ -154,6 +162,7 @@ class Step:
     text: str
     note: str
     current: bool
+    answer: str = ""
 
 
 async def _steps(store: Store, sample: Sample) -> list[Step]:
@@ -173,13 +182,14 @@ def steps_of(sample: Sample, stored: Sequence[Sample]) -> list[Step]:
             text=_short(", ".join(f"{call.name}()" for call in one.calls) if one.skip_reason else one.question or ""),
             note=(one.skip_reason or "").replace("_", " "),
             current=one.id == sample.id,
+            answer="" if one.skip_reason else _short(one.response, _ANSWER),
         )
         for one in sorted(others.values(), key=lambda one: one.started_at)
     ]
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _STEP else f"{text[:_STEP]} …"
+def _short(text: str, most: int = _STEP) -> str:
+    return text if len(text) <= most else f"{text[:most]} …"
 
 
 def is_hashed(sample: Sample) -> bool:
@@ -200,6 +210,25 @@ async def _stored(store: Store, exchange_id: str) -> tuple[Sample, Sequence[Eval
     if found is None:
         raise NotFoundException(f"no captured exchange has the id {exchange_id[:100]}; it may have expired")
     return found
+
+
+async def _around(site: Site, request: Page, sample: Sample, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """What stands around an exchange: the list one comes from, times, and similar failures."""
+    store = site.insight.store
+    fields = list_fields(request.query_params.get("list", ""))
+    place = None
+    if fields:
+        chosen = selection(fields, site.clock())
+        fixed = bool(chosen.problems or chosen.given["topic"] or chosen.hashed_source)
+        place = await place_of(store, chosen.fields, None if fixed else chosen.query, sample, evaluations)
+    spans = spans_of(sample, evaluations)
+    return {
+        "place": place,
+        "list_text": request.query_params.get("list", "") if fields else "",
+        "spans": spans,
+        "waterfall": chart_of(spans),
+        "similar": await similar_failures(store, sample, evaluations, site.sources.passing),
+    }
 
 
 def exchange_handlers(site: Site) -> list[Any]:
@@ -230,6 +259,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             question=(sample.question or "")[: MOST if everything else SHOWN],
             standalone=standalone_of(sample, evaluations),
             steps=await _steps(store, sample),
+            **await _around(site, request, sample, evaluations),
             reading=reading,
             prompt=prompt_of(sample, everything=everything),
             **scores_of(evaluations),
@@ -245,6 +275,19 @@ def exchange_handlers(site: Site) -> list[Any]:
             lengths=LENGTHS,
         )
 
+    @get("/exchanges/{exchange_id:str}/preview")
+    async def preview(exchange_id: FromPath[str]) -> Template:
+        sample, evaluations = await _stored(store, exchange_id)
+        names = site.sources.names(sample)
+        summary = await asyncio.to_thread(summary_of, sample, evaluations, names, site.sources.passing)
+        return Template("preview.html", context=summary, media_type="text/html")
+
+    return [exchange, preview, _feedback_handler(site)]
+
+
+def _feedback_handler(site: Site) -> Any:
+    store = site.insight.store
+
     @post("/exchanges/{exchange_id:str}/feedback", status_code=303)
     async def feedback(request: Page, exchange_id: FromPath[str]) -> Redirect:
         given = await site.form(request)
@@ -256,4 +299,4 @@ def exchange_handlers(site: Site) -> list[Any]:
         await site.supply([made])
         return Redirect(f"/exchanges/{quote(sample.id, safe='')}?done=saved", status_code=303)
 
-    return [exchange, feedback]
+    return feedback

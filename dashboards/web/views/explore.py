@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -12,27 +12,39 @@ import msgspec
 from litestar import get
 from litestar.exceptions import HTTPException
 from litestar.response import Stream, Template
-from markupsafe import Markup
 
-from dashboards.web.charts import bars
+from dashboards.web.incident.chips import chips_of
+from dashboards.web.incident.filter_charts import distributions, over_time
+from dashboards.web.incident.groups import FIELDS as GROUPED_BY
+from dashboards.web.incident.groups import Grouping, Groups
+from dashboards.web.incident.links import exchange as exchange_url
+from dashboards.web.incident.links import fields_without
+from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
+from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.site import Page, Site
+from dashboards.web.time_range import TimeRange, time_range
 from dashboards.web.views.explore_search import BY_VALUE, Cursor, Found, everything, search, together
 from monitors.alerting.versions import Version
 from monitors.analysis import captured
+from monitors.analysis.incident_reading import TopicReports
+from monitors.passage_identity import id_or_source_of
 from monitors.signals import RISING, SIGNALS
 from monitors.storage.stores import Point, Query, Store
 
-FIELDS = ("app", "metric", "model", "prompt", "tag", "outcome", "least", "most", "text", "since", "until", "order")
+FIELDS = (
+    *("app", "metric", "model", "prompt", "tag", "outcome", "least", "most", "text", "source", "topic", "session"),
+    *("since", "until", "order", "group"),
+)
 OUTCOMES = ("score", "skipped", "failed")
 ORDERS = {"newest": "newest first", "lowest": "lowest score first", "highest": "highest score first"}
 SPANS = (("1h", "1 hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 SINCE, MAX_FIELD = "24h", 300
 ROWS, POINTS = 50, 150
 """Exchanges per page if a metric is selected; otherwise evaluations per page."""
-BINS, COUNTED, CHARTS = 20, 2000, 6
+COUNTED, CHARTS = 2000, 6
 BUDGET_S, SPREAD_S = 0.14, 0.06
-TEXT_S, THOROUGH_S = 0.08, 10.0
-"""Time limits of a text search and of "Search longer"."""
+TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
+"""Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
 _QUESTION = 160
 _DAY_S = 86_400.0
 
@@ -44,6 +56,21 @@ class Selection:
     given: Mapping[str, str]
     query: Query
     problems: Sequence[str] = ()
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields that are not empty."""
+        return {name: value for name, value in self.given.items() if value}
+
+    @property
+    def live(self) -> bool:
+        """Whether it ends now."""
+        return not self.given["until"]
+
+    @property
+    def hashed_source(self) -> str:
+        """The source, if it is the hash of a passage's text, which no store can search for."""
+        return self.given["source"] if self.query.source is None else ""
 
     def address(self, path: str = "/explore", **changes: str) -> str:
         """URL of this selection with some fields changed."""
@@ -103,6 +130,8 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         model=given["model"] or None,
         prompt=given["prompt"] or None,
         text=given["text"] or None,
+        source=id_or_source_of(given["source"]) if given["source"] else None,
+        session=given["session"] or None,
         tag=(name, tag) if name and equals else None,
         outcome=given["outcome"] if given["outcome"] in OUTCOMES else None,  # type: ignore[arg-type]  # one of them
         least=value("least"),
@@ -110,29 +139,6 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         order=order,  # type: ignore[arg-type]  # one of them
     )
     return Selection(given=given, query=query, problems=problems)
-
-
-def spread(points: Iterable[Point]) -> list[tuple[str, int, float, Markup]]:
-    """(metric, number of scores, unweighted mean, histogram), the most frequent metric first."""
-    values: dict[str, list[float]] = {}
-    for one in points:
-        if one.value is not None:
-            values.setdefault(one.metric, []).append(one.value)
-    found = []
-    for metric, some in sorted(values.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:CHARTS]:
-        counts = [0] * BINS
-        for value in some:
-            counts[min(BINS - 1, int(value * BINS))] += 1
-        tallest = max(range(BINS), key=counts.__getitem__)
-        chart = bars(
-            counts,
-            title=f"Scores of {metric}",
-            desc=f"{len(some)} scores, unweighted mean {sum(some) / len(some):.2f}; the largest bin, "
-            f"{tallest / BINS:.2f} to {(tallest + 1) / BINS:.2f}, has {counts[tallest]}",
-            labels=[f"{index / BINS:.2f}" for index in range(BINS)],
-        )
-        found.append((metric, len(some), sum(some) / len(some), chart))
-    return found
 
 
 def choices(versions: Iterable[Version], apps: Iterable[str], metrics: Iterable[str]) -> dict[str, list[str]]:
@@ -168,14 +174,16 @@ async def rows_of(store: Store, points: Sequence[Point]) -> list[Row]:
     return rows
 
 
-async def lines(store: Store, query: Query) -> AsyncIterator[bytes]:
-    """The selection as JSONL in the format of `gaugeway evaluate`, newest exchange first.
+async def lines(
+    store: Store, query: Query, keep: Callable[[Sequence[Point]], Awaitable[Sequence[Point]]] | None = None
+) -> AsyncIterator[bytes]:
+    """The selection as JSONL in the format of `gaugeway evaluate`, newest exchange first; `keep` filters its points.
 
     Exchanges without an answer (errors, tool calls) are left out, as in `gaugeway export`.
     """
     written: set[str] = set()
     async for points in everything(store, query, clock=time.monotonic):
-        for one in points:
+        for one in points if keep is None else await keep(points):
             if one.sample_id in written:
                 continue
             written.add(one.sample_id)
@@ -190,9 +198,98 @@ def _named(about: Mapping[str, Any]) -> set[str]:
     return {one["name"] for one in (*about["metrics"], *about["signals"])}
 
 
+class Explorer:
+    """Reads what the page of a selection shows."""
+
+    def __init__(self, site: Site) -> None:
+        self.store = site.insight.store
+        self.names = site.sources.names
+        self.passing = with_signals(site.sources.passing)
+        self.topics = TopicReports(self.store, clock=site.clock)
+        self.grouping = Grouping(self.store, self.topics, self.names, self.passing)
+
+    def narrowing(self, chosen: Selection) -> Narrowing | None:
+        """The filters of a selection that no store can apply; None without one."""
+        topic, source = chosen.given["topic"], chosen.hashed_source
+        if not topic and not source:
+            return None
+        return Narrowing(
+            self.store, self.topics, self.names, chosen.query, topic=topic, source=source, live=chosen.live
+        )
+
+    async def read(self, chosen: Selection, after: Cursor | None, *, thorough: bool) -> tuple[Narrowed, Found]:
+        """A page of the selection, and up to `COUNTED` of its scores for the charts."""
+        query = chosen.query
+        slow = bool(query.text or query.source or query.session)
+        budget_s = THOROUGH_S if thorough else TEXT_S if slow else BUDGET_S
+        if (narrowing := self.narrowing(chosen)) is not None:
+            within_s = THOROUGH_S if thorough else TOPICS_S
+            found = await narrowing.page(after=after, rows=ROWS, budget_s=budget_s, within_s=within_s)
+            return found, Found(
+                points=found.every, after=Cursor(at=0.0) if found.cut else None, since=found.found.since
+            )
+        wanted = ROWS if query.metric else POINTS
+        page = await search(self.store, query, after=after, wanted=wanted, budget_s=budget_s, clock=time.monotonic)
+        counted = Found()
+        if query.outcome in (None, "score"):
+            scores = replace(query, order="newest", outcome="score")
+            counted = await search(
+                self.store, scores, after=None, wanted=COUNTED, budget_s=SPREAD_S, clock=time.monotonic
+            )
+        return Narrowed(found=page), counted
+
+    async def groups(self, chosen: Selection, counted: Found) -> Groups | None:
+        """The groups of a selection; None where none are wanted."""
+        field, query = chosen.given["group"], chosen.query
+        if field not in GROUPED_BY:
+            return None
+        narrow = (
+            query.text,
+            query.source,
+            query.session,
+            query.least,
+            query.most,
+            query.model,
+            query.prompt,
+            query.tag,
+        )
+        plain = not any(narrow) and not chosen.given["topic"] and not chosen.hashed_source
+        if field in ("prompt", "model") and plain and query.metric and query.outcome in (None, "score"):
+            return await self.grouping.of_versions(query, field, chosen.fields)
+        return await self.grouping.of_points(
+            counted.points,
+            field,
+            chosen.fields,
+            base=topic_query(query, live=chosen.live),
+            complete=counted.after is None and counted.since is None,
+            within_s=TOPICS_S,
+        )
+
+    def charts(self, chosen: Selection, counted: Found) -> dict[str, Any]:
+        """The charts whose bars narrow the selection."""
+        kept = fields_without(chosen.fields, "group")
+        oldest = min((one.started_at for one in counted.points), default=chosen.query.since)
+        whole = counted.after is None and counted.since is None
+        since = chosen.query.since if whole and not kept.keys() & {"source", "topic", "session"} else oldest
+        return {
+            "charts": distributions(counted.points, kept, self.passing, CHARTS),
+            "timed": over_time(counted.points, max(since, chosen.query.since), chosen.query.until, kept, self.passing),
+            "counted": sum(one.value is not None for one in counted.points),
+            "counted_all": whole,
+        }
+
+
+def range_of(request: Page, now: float) -> TimeRange | None:
+    """The time range for the frame's picker; None where `selection` has a problem with it."""
+    try:
+        return time_range(request.query_params, now, SINCE)
+    except HTTPException:
+        return None
+
+
 def explore_handlers(site: Site) -> list[Any]:
     """The handlers of `/explore`."""
-    store = site.insight.store
+    store, explorer = site.insight.store, Explorer(site)
 
     @get("/explore")
     async def explore(request: Page) -> Template:
@@ -200,32 +297,29 @@ def explore_handlers(site: Site) -> list[Any]:
         chosen = selection(params, site.clock())
         after = Cursor.read(params.get("after", ""))
         thorough = params.get("thorough") == "1"
-        found = counted = Found()
+        narrowed, counted = Narrowed(), Found()
         if not chosen.problems:
-            wanted = ROWS if chosen.query.metric else POINTS
-            budget_s = THOROUGH_S if thorough else TEXT_S if chosen.query.text else BUDGET_S
-            found = await search(
-                store, chosen.query, after=after, wanted=wanted, budget_s=budget_s, clock=time.monotonic
-            )
-            scores = replace(chosen.query, order="newest", outcome="score")
-            if chosen.query.outcome in (None, "score"):
-                counted = await search(
-                    store, scores, after=None, wanted=COUNTED, budget_s=SPREAD_S, clock=time.monotonic
-                )
+            narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
         about = await site.insight.status()
         return site.render(
             request,
             "explore.html",
             title="Explore",
             status=400 if chosen.problems else 200,
+            time_range=range_of(request, site.clock()),
             chosen=chosen,
-            rows=await rows_of(store, found.points),
-            found=found,
+            chips=chips_of(chosen.fields),
+            rows=await rows_of(store, narrowed.found.points),
+            found=narrowed.found,
+            narrowed=narrowed,
             thorough=thorough,
             paged=after is not None,
-            charts=spread(counted.points),
-            counted=len(counted.points),
-            counted_all=counted.after is None and counted.since is None,
+            **explorer.charts(chosen, counted),
+            groups=None if chosen.problems else await explorer.groups(chosen, counted),
+            grouped_by=GROUPED_BY,
+            passes=lambda point: explorer.passing(point.metric).passes(point.value),
+            listed=fields_without(chosen.fields, "group"),
+            exchange_url=exchange_url,
             choices=choices(
                 site.engine.versions.all(),
                 {one.app for one in site.insight.quality()},
@@ -233,7 +327,6 @@ def explore_handlers(site: Site) -> list[Any]:
             ),
             lower=RISING | {one["name"] for one in about["metrics"] if one["lower_is_better"]},
             orders=ORDERS,
-            spans=SPANS,
             outcomes=OUTCOMES,
         )
 
@@ -243,8 +336,9 @@ def explore_handlers(site: Site) -> list[Any]:
         if chosen.problems:
             raise HTTPException(status_code=400, detail="; ".join(chosen.problems))
         name = "gaugeway-exchanges.jsonl"
+        narrowing = explorer.narrowing(chosen)
         return Stream(
-            lines(store, chosen.query),
+            lines(store, chosen.query, None if narrowing is None else narrowing.keep),
             media_type="application/x-ndjson",
             headers={"content-disposition": f'attachment; filename="{name}"'},
         )

@@ -115,7 +115,8 @@ async def search(
     skip = after.skip if after is not None else 0
     enough = wanted + skip + 1
     narrowed = steps(query, after)
-    indexed = by_value and (query.model, query.prompt, query.tag, query.text) == (None,) * 4
+    narrow = (query.model, query.prompt, query.tag, query.text, query.source, query.session)
+    indexed = by_value and not any(one is not None for one in narrow)
     walk = Walk(query.since, max(one.until for one in narrowed), whole=indexed)
     points: list[Point] = []
     began = clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
@@ -85,21 +86,43 @@ def topics(
     >>> found["c"] == found["a0"] != found["b0"]
     True
     """
-    found = _fitted(questions_before, k, seed)
+    found = fit_topics(questions_before, k=k, seed=seed)
+    return {} if found is None else {**found.own, **found.of(questions_since)}
+
+
+def fit_topics(questions: Mapping[str, str], *, k: int = 8, seed: int = 0) -> TopicModel | None:
+    """Find topics in questions, as `topics` does; None for fewer than 24 of them."""
+    found = _fitted(questions, k, seed)
     if found is None:
-        return {}
-    new = {key: _terms(questions_since[key]) for key in sorted(questions_since)}
+        return None
     labels = _labels(list(found.terms.values()), found.nearest, len(found.centres))
-    named = {key: labels[topic] for key, topic in zip(found.terms, found.nearest.tolist(), strict=True)}
-    likeness = found.likeness
-    if new:
-        nearest, alike = _nearest(found.space.of(list(new.values())), found.centres)
-        named |= {key: labels[topic] for key, topic in zip(new, nearest.tolist(), strict=True)}
-        likeness = np.concatenate([likeness, alike])
-    return {
-        key: label if alike >= found.least else UNLIKE
-        for (key, label), alike in zip(named.items(), likeness, strict=True)
+    own = {
+        key: labels[topic] if alike >= found.least else UNLIKE
+        for key, topic, alike in zip(found.terms, found.nearest.tolist(), found.likeness, strict=True)
     }
+    return TopicModel(own=own, labels=labels, space=found.space, centres=found.centres, least=found.least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicModel:
+    """Topics found in questions: `own` are the topics of these, by id, `labels` those of the centres."""
+
+    own: Mapping[str, str]
+    labels: Sequence[str]
+    space: _Space
+    centres: Array
+    least: float
+
+    def of(self, questions: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the topic of each question by id: the nearest one, or `UNLIKE`."""
+        if not questions:
+            return {}
+        terms = {key: _terms(questions[key]) for key in sorted(questions)}
+        nearest, likeness = _nearest(self.space.of(list(terms.values())), self.centres)
+        return {
+            key: self.labels[topic] if alike >= self.least else UNLIKE
+            for key, topic, alike in zip(terms, nearest.tolist(), likeness, strict=True)
+        }
 
 
 def narrow_and_broad_topics(
@@ -131,6 +154,46 @@ def narrow_and_broad_topics(
         return {key: labels[at] if alike >= found.least else UNLIKE for key, at, alike in rows}
 
     return named(found.nearest), named(merged)
+
+
+def most_alike(
+    question: str, others: Mapping[str, str], *, most: int = 6, least: float = 0.4
+) -> list[tuple[str, float]]:
+    """Return the ids of the questions most like one, with the cosine of their TF-IDF vectors, the most alike first.
+
+    The terms are those of `topics`; questions of the same terms have a cosine of 1. Those below `least` are left out.
+
+    >>> others = {"a": "refund for my order", "b": "charger for the laptop", "c": "Refund for the order?"}
+    >>> most_alike("a refund of an order, please", others)
+    [('a', 1.0), ('c', 1.0)]
+    >>> most_alike("I bought headphones last week", {"a": "How long does one rotation of Venus last?"})
+    []
+    """
+    counted = {key: _stemmed(text) for key, text in sorted(others.items())}
+    own = _stemmed(question)
+    documents = Counter(stem for terms in (own, *counted.values()) for stem in terms)
+    size = len(counted) + 1
+    idf = {stem: math.log((size + 1) / n) for stem, n in documents.items()}
+
+    def vector(terms: Mapping[str, int]) -> Mapping[str, float]:
+        weights = {stem: (1.0 + math.log(n)) * idf[stem] for stem, n in terms.items()}
+        length = math.sqrt(math.fsum(weight**2 for weight in weights.values()))
+        return {stem: weight / length for stem, weight in weights.items()} if length else {}
+
+    mine = vector(own)
+    found = []
+    for key, terms in counted.items():
+        cosine = math.fsum(weight * mine[stem] for stem, weight in vector(terms).items() if stem in mine)
+        if cosine >= least:
+            found.append((key, min(1.0, round(cosine, 6))))
+    return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:most]
+
+
+def _stemmed(question: str) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for term, n in _terms(question).items():
+        counts[term[:_STEM]] += n
+    return counts
 
 
 class _Fitted(NamedTuple):

@@ -53,7 +53,8 @@ class Query:
 
     Points of the metrics in `without` are left out. `tag` is a name with its value; `least` <= value <= `most` and
     `outcome` are about the evaluation; `text` stands somewhere in the question or the response, whatever the case of
-    ASCII letters. `order` is "oldest" or "newest" by started_at, "lowest" or "highest" by value (scores only).
+    ASCII letters. `source` is the id or the source of a passage, without the spaces around it, `session` the sample's.
+    `order` is "oldest" or "newest" by started_at, "lowest" or "highest" by value (scores only).
     """
 
     since: float
@@ -68,6 +69,8 @@ class Query:
     least: float | None = None
     most: float | None = None
     text: str | None = None
+    source: str | None = None
+    session: str | None = None
     order: Literal["oldest", "newest", "lowest", "highest"] = "oldest"
     limit: int | None = None
 
@@ -207,6 +210,11 @@ class Store(Protocol):
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the questions of those samples that are stored and have one, by id; a few thousand at once."""
+
+    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
+        """Return those of these samples that are stored, by id; a few hundred at once."""
+        found = [await self.sample(one) for one in sample_ids]
+        return {one[0].id: one[0] for one in found if one is not None}
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         """Store supplements, each id once; return the stored samples that these concern, the oldest first.

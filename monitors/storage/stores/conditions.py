@@ -33,6 +33,14 @@ class Conditions(ABC):
     def holds(self, query: Query) -> str:
         """The condition that the question or the response contains `query.text`, in any ASCII case."""
 
+    @abstractmethod
+    def retrieved(self, query: Query) -> str:
+        """The condition that a passage has `query.source` as its id or source."""
+
+    @abstractmethod
+    def in_session(self, query: Query) -> str:
+        """The condition that the sample's session is `query.session`."""
+
     def window(self, query: Query) -> str:
         """The condition on time."""
         since, until = self.value(float(query.since), "Float64"), self.value(float(query.until), "Float64")
@@ -54,6 +62,10 @@ class Conditions(ABC):
             conditions.append(self.tagged(*query.tag))
         if query.text is not None:
             conditions.append(self.holds(query))
+        if query.source is not None:
+            conditions.append(self.retrieved(query))
+        if query.session is not None:
+            conditions.append(self.in_session(query))
         return " AND ".join(conditions)
 
     def slice(self, by: str) -> str:

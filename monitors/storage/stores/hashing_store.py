@@ -98,6 +98,9 @@ class HashingStore(Store):
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         return await self._store.questions(sample_ids)
 
+    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
+        return await self._store.samples(sample_ids)
+
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         """Store hashes; keep the texts in memory for `window_s`."""
         now = self._clock()

@@ -189,7 +189,7 @@ class Sums:
         sliced = {name: value for name, value in given.items() if value}
         if query.tag is not None:
             sliced[f"tag:{query.tag[0]}"] = query.tag[1]
-        others = (query.outcome, query.least, query.most, query.text)
+        others = (query.outcome, query.least, query.most, query.text, query.source, query.session)
         if any(one is not None for one in others) or "" in given.values() or (query.tag or ("", "x"))[1] == "":
             return None, ""
         if len(sliced) > 1 or (sliced and by):

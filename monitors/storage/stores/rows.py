@@ -231,6 +231,18 @@ def questions(payloads: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def samples(payloads: Iterable[str]) -> dict[str, Sample]:
+    """Stored samples that can be read, by id."""
+    found = {}
+    for payload in payloads:
+        try:
+            one = msgspec.json.decode(payload, type=Sample)
+        except (TypeError, ValueError):
+            continue
+        found[one.id] = one
+    return found
+
+
 def sample(row: Sequence[Any]) -> Sample:
     """Read a sample from a row that begins with its payload."""
     return msgspec.json.decode(row[0], type=Sample)

@@ -14,7 +14,7 @@ _SHORT_S = 6 * 3600.0
 
 def indexed(query: Query) -> bool:
     """Whether the index finds the first places of a query sooner than its time does."""
-    narrowed = query.model, query.prompt, query.tag, query.text
+    narrowed = query.model, query.prompt, query.tag, query.text, query.source, query.session
     long = query.until - query.since > _SHORT_S
     return query.order in ORDERS and long and query.limit is not None and narrowed == (None,) * len(narrowed)
 

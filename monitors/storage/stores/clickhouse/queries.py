@@ -90,6 +90,20 @@ _HOLDS = """
         )
     )
 """
+_RETRIEVED = """
+    sample_id IN (
+        SELECT id FROM samples FINAL WHERE {window} AND arrayExists(
+            one -> trimBoth(JSONExtractString(one, 'id')) = {name}
+                OR trimBoth(JSONExtractString(one, 'source')) = {name},
+            JSONExtractArrayRaw(payload, 'contexts')
+        )
+    )
+"""
+_IN_SESSION = """
+    sample_id IN (
+        SELECT id FROM samples FINAL WHERE {window} AND JSONExtractString(payload, 'session') = {name}
+    )
+"""
 
 Statement = tuple[str, Mapping[str, Any]]
 
@@ -114,6 +128,12 @@ class ClickHouseConditions(DayConditions):
 
     def holds(self, query: Query) -> str:
         return _HOLDS.format(window=self.window(query), text=self.value(query.text))
+
+    def retrieved(self, query: Query) -> str:
+        return _RETRIEVED.format(window=self.window(query), name=self.value(query.source))
+
+    def in_session(self, query: Query) -> str:
+        return _IN_SESSION.format(window=self.window(query), name=self.value(query.session))
 
     def limit(self, query: Query) -> str:
         """What ends the statement."""

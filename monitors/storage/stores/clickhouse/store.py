@@ -167,6 +167,10 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         found = await self._paged(_PAYLOADS, "ids", sample_ids)
         return rows.questions(row[0] for row in found)
 
+    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
+        found = await self._paged(_PAYLOADS, "ids", sample_ids)
+        return await asyncio.to_thread(rows.samples, [row[0] for row in found])
+
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed: dict[str, tuple[Supplement, Address]] = {}
         for one in supplements:

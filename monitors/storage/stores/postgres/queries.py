@@ -116,6 +116,26 @@ _HOLDS = r"""
 """
 
 
+# A payload with \u0000 cannot be taken apart, and is searched for the name as it is written there.
+_RETRIEVED = r"""
+    EXISTS (
+        SELECT 1 FROM samples WHERE samples.id = sample_id AND samples.day = evaluations.day
+            AND CASE WHEN strpos(payload::text, '\u0000') > 0 THEN strpos(payload::text, {written}) > 0
+            ELSE EXISTS (
+                SELECT 1 FROM json_array_elements(payload -> 'contexts') AS one
+                WHERE btrim(one ->> 'id') = {name} OR btrim(one ->> 'source') = {name}
+            ) END
+    )
+"""
+_IN_SESSION = r"""
+    EXISTS (
+        SELECT 1 FROM samples WHERE samples.id = sample_id AND samples.day = evaluations.day
+            AND CASE WHEN strpos(payload::text, '\u0000') > 0 THEN strpos(payload::text, {written}) > 0
+            ELSE payload ->> 'session' = {name} END
+    )
+"""
+
+
 class PostgresConditions(DayConditions):
     """Conditions of a statement with the placeholders $1, $2 ... for `values`."""
 
@@ -137,6 +157,14 @@ class PostgresConditions(DayConditions):
         # cannot be taken apart there, and is searched as a whole.
         written = encoded(query.text).decode()[1:-1]
         return _HOLDS.format(pattern=self.value("%" + _WILD.sub(r"\\\g<0>", written) + "%"))
+
+    def retrieved(self, query: Query) -> str:
+        written = encoded(query.source).decode()
+        return _RETRIEVED.format(name=self.value(query.source), written=self.value(written))
+
+    def in_session(self, query: Query) -> str:
+        written = f'"session":{encoded(query.session).decode()}'
+        return _IN_SESSION.format(name=self.value(query.session), written=self.value(written))
 
     def limit(self, query: Query) -> str:
         """What follows LIMIT."""

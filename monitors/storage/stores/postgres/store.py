@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -200,6 +201,11 @@ class PostgresStore(rows.Lenient, EngineStore):
         async with self.database.transaction(reading=True) as connection:
             stored = await connection.fetch(_PAYLOADS, [plain(one) for one in sample_ids])
         return rows.questions(row["payload"] for row in stored)
+
+    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
+        async with self.database.transaction(reading=True) as connection:
+            stored = await connection.fetch(_PAYLOADS, [plain(one) for one in sample_ids])
+        return await asyncio.to_thread(rows.samples, [row["payload"] for row in stored])
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed = {one.id: (one, address) for one in supplements if (address := address_of(one)) is not None}

@@ -32,6 +32,21 @@ _HOLDS = r"""
         END
     )
 """
+_RETRIEVED = """
+    EXISTS (
+        SELECT 1 FROM samples,
+            json_each(CASE WHEN json_valid(payload) THEN payload ELSE '{{}}' END, '$.contexts') AS one
+        WHERE samples.id = sample_id AND (
+            trim(json_extract(one.value, '$.id')) = {name} OR trim(json_extract(one.value, '$.source')) = {name}
+        )
+    )
+"""
+_IN_SESSION = """
+    EXISTS (
+        SELECT 1 FROM samples WHERE id = sample_id
+            AND CASE WHEN json_valid(payload) THEN json_extract(payload, '$.session') = {name} END
+    )
+"""
 # A numpy number that slips through becomes a BLOB: such a row is no point, and must not take a place in a page of them.
 READABLE = "typeof(rate) = 'real' AND (outcome <> 'score' OR typeof(value) = 'real')"
 # There are few rates, so that their weights can be worked out here: that takes SQLite four times as long.
@@ -149,6 +164,12 @@ class SQLiteConditions(Conditions):
 
     def holds(self, query: Query) -> str:
         return _HOLDS.format(pattern=self.value("%" + _WILD.sub(r"\\\g<0>", query.text or "") + "%"))
+
+    def retrieved(self, query: Query) -> str:
+        return _RETRIEVED.format(name=self.value(query.source))
+
+    def in_session(self, query: Query) -> str:
+        return _IN_SESSION.format(name=self.value(query.session))
 
     def limit(self, query: Query) -> str:
         """What follows LIMIT; -1 is no limit."""

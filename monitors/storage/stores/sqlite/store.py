@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
 import math
@@ -227,6 +228,10 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         stored = await self._reader.fetch(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
         return rows.questions(row[0] for row in stored)
+
+    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
+        stored = await self._reader.fetch(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
+        return await asyncio.to_thread(rows.samples, [row[0] for row in stored])
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed = {one.id: (one, address) for one in supplements if (address := address_of(one)) is not None}

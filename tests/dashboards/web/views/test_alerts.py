@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from dashboards.web.charts import Dot
 from dashboards.web.views.alert_forms import silence_of
-from dashboards.web.views.alerts import chart, history, query_of, span
+from dashboards.web.views.alerts import chart, history, span
 from monitors.alerting.acknowledgements import UndeliveredNotification
 from monitors.alerting.notifiers.message import labels_of, strength
 from monitors.alerting.repeat_policy import Progress
+from monitors.analysis.incident_reading import incident_query
 from tests.support.pages import ALERTS, EVIL, world
 from tests.support.receivers import alert as an_alert
 
@@ -51,8 +52,8 @@ def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_path):
     assert f"{alert.mean_before:.3f}" in page.words
     assert f"{alert.ci[0]:.3f} to {alert.ci[1]:.3f}" in page.words
     assert alert.cause_detail in page.text
-    for one in alert.worst_exchanges:
-        assert {"href": f"/exchanges/{one}"} in page.all("a")
+    links = [one.get("href", "").split("?")[0] for one in page.all("a")]
+    assert all(f"/exchanges/{one}" in links for one in alert.worst_exchanges)
     assert any("around the onset" in one.get("aria-label", "") for one in page.all("svg"))
     assert {"href": f"/runbook#{alert.likely_cause}"} in page.all("a")
     assert "people: “firing” delivered" in page.words
@@ -85,7 +86,7 @@ def test_it_is_acknowledged_and_taken_back(tmp_path):
     assert "Acknowledged: repeat notifications are off" in after.words
     assert "Acknowledged by Sam" in after.words
     assert "on it" in after.words
-    assert "Sam" not in later.words
+    assert "by Sam" not in later.words
 
 
 def audited(caplog):
@@ -197,10 +198,10 @@ def test_the_picture_reaches_as_far_back_as_the_drop_is_old():
 
 def test_the_query_of_a_slice_asks_for_the_slice_alone():
     alert = replace(an_alert(), slice="tag:tenant=a=b")
-    assert query_of(alert, 0.0, 1.0).tag == ("tenant", "a=b")
-    assert query_of(replace(alert, slice="model=m"), 0.0, 1.0).model == "m"
-    assert query_of(replace(alert, slice="model=_other"), 0.0, 1.0).model is None
-    assert query_of(replace(alert, app="*"), 0.0, 1.0).app is None
+    assert incident_query(alert, 0.0, 1.0).tag == ("tenant", "a=b")
+    assert incident_query(replace(alert, slice="model=m"), 0.0, 1.0).model == "m"
+    assert incident_query(replace(alert, slice="model=_other"), 0.0, 1.0).model is None
+    assert incident_query(replace(alert, app="*"), 0.0, 1.0).app is None
 
 
 def test_a_picture_marks_onset_and_end():

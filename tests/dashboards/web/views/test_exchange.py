@@ -235,7 +235,7 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
         return await w.page("/exchanges/x")
 
     page = run(tmp_path, scenario)
-    assert [one.get("src", "").split("?")[0] for one in page.all("script")] == ["/static/page.js"]
+    assert [one.get("src", "").split("?")[0] for one in page.all("script")] == ["/static/page.js", "/static/reading.js"]
     assert not page.all("img")
     assert not [one for _, one in page.elements if "onerror" in one]
     assert not [one["href"] for one in page.all("a") if one["href"].startswith("javascript")]
@@ -388,11 +388,11 @@ def test_the_exchanges_of_a_conversation_are_listed_in_order(tmp_path):
         for one in samples:
             await w.store.add(one, [])
         page = await w.page("/exchanges/b")
-        listed = page.text[page.text.index("Question or tool") :]
+        listed = page.words[page.words.index("turn 1 · hop 1") :]
         assert listed.index("search()") < listed.index("And then?")
         assert "tool call" in listed
         assert ("a", {"href": "/exchanges/a"}) in page.elements
         assert "Mine?" not in page.text
-        assert "Question or tool" not in (await w.page("/exchanges/alone")).text
+        assert "steps-h" not in [one.get("id") for one in (await w.page("/exchanges/alone")).all("h2")]
 
     run(tmp_path, scenario)

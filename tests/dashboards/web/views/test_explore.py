@@ -204,12 +204,12 @@ def test_scores_have_a_histogram_for_each_metric(tmp_path):
         return await w.page("/explore")
 
     page = run(tmp_path, scenario)
-    said = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
+    said = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart filter"]
     assert any(
         one.startswith("Scores of faithfulness. 40 scores") and "the largest bin, 0.90 to 0.95, has 30" in one
         for one in said
     )
-    assert len(said) == 2
+    assert len(said) == 3  # and over time
     assert "All 80 scores in the selection" in page.words
 
 
@@ -222,7 +222,8 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
         return [await w.page("/explore"), await w.page(f"/explore?text={EVIL}&app={EVIL}", 200)]
 
     for page in run(tmp_path, scenario):
-        assert [one.get("src", "").split("?")[0] for one in page.all("script")] == ["/static/page.js"]
+        scripts = [one.get("src", "").split("?")[0].removeprefix("/static/") for one in page.all("script")]
+        assert scripts == ["page.js", "explore.js", "pending.js"]
         assert not page.all("img")
         assert not [one for _, one in page.elements if "onerror" in one]
 

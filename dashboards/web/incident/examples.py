@@ -1,0 +1,67 @@
+"""The worst answers of an alert beside good ones, with what is wrong with each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dashboards.web.incident import links
+from dashboards.web.views.explore_search import search
+from monitors.alerting.description import faults_of
+from monitors.analysis.incident_reading import incident_query, incident_span
+from monitors.records import Alert, Sample
+from monitors.storage.stores import Point, Query, Store
+
+WORST, GOOD = 20, 5
+BUDGET_S = 0.05
+_QUESTION = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One answer of an alert: its score, question, faults, and the address of its page."""
+
+    id: str
+    value: float
+    question: str
+    url: str
+    faults: tuple[str, ...] = ()
+
+
+async def examples_of(store: Store, alert: Alert, now: float) -> tuple[list[Example], list[Example]]:
+    """The worst answers since the onset, and the best ones, found within a time limit."""
+    _, onset, until = incident_span(alert, now)
+    rises = alert.direction == "rise"
+    fields = links.alert_fields(alert, onset, until if alert.state == "resolved" else None)
+    query = incident_query(alert, onset, until)
+    worst = await _found(store, replace(query, order="highest" if rises else "lowest"), WORST, fields)
+    good = await _found(store, replace(query, order="lowest" if rises else "highest"), GOOD, fields)
+    shown = {one.id for one in worst}
+    return worst, [one for one in good if one.id not in shown]
+
+
+async def _found(store: Store, query: Query, most: int, fields: Mapping[str, str]) -> list[Example]:
+    found = await search(store, query, after=None, wanted=most, budget_s=BUDGET_S, clock=time.monotonic)
+    first: dict[str, Point] = {}
+    for one in found.points:
+        first.setdefault(one.sample_id, one)
+    examples = []
+    for point in list(first.values())[:most]:
+        stored = await store.sample(point.sample_id)
+        example = Example(
+            id=point.sample_id,
+            value=point.value or 0.0,
+            question=question_of(stored[0]) if stored is not None else "",
+            url=links.exchange(point.sample_id, {**fields, "order": query.order}),
+            faults=faults_of(stored[1], point.metric) if stored is not None else (),
+        )
+        examples.append(example)
+    return examples
+
+
+def question_of(sample: Sample, most: int = _QUESTION) -> str:
+    """The question on one line, truncated; of a conversation its first message."""
+    opening = next((one.text for one in sample.transcript if one.role == "user"), "")
+    words = " ".join((sample.question or opening)[: 4 * most].split())
+    return words if len(words) <= most else words[: most - 1] + "…"

@@ -1,0 +1,140 @@
+"""Charts of a selection whose bars are links that narrow it: the distribution of scores, and scores over time. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from dashboards.web.format import count, iso
+from dashboards.web.incident.links import explore, fields_without
+from monitors.analysis.human_labels import Passings
+from monitors.storage.stores import Point
+
+BINS, TIME_BINS = 20, 40
+STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
+_LEFT, _WIDTH, _TALL, _FOOT = 10.0, 980.0, 150.0, 170.0
+_LABELS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A bar: `n` scores, `low` of which fail their metric's threshold; `url` is the selection narrowed to them."""
+
+    label: str
+    words: str
+    n: int
+    low: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterChart:
+    """A chart with its bars, for the table behind it; `mean` is unweighted."""
+
+    name: str
+    n: int
+    mean: float
+    bars: Sequence[Bar]
+    svg: Markup
+
+
+def distributions(
+    points: Sequence[Point], fields: Mapping[str, str], passing: Passings, most: int
+) -> list[FilterChart]:
+    """The distribution of each metric's scores, the most frequent metric first; a click on a bar selects its scores."""
+    values: dict[str, list[float]] = {}
+    for one in points:
+        if one.value is not None:
+            values.setdefault(one.metric, []).append(one.value)
+    ranked = sorted(values.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:most]
+    return [_distribution(metric, some, fields, passing) for metric, some in ranked]
+
+
+def _distribution(metric: str, some: Sequence[float], fields: Mapping[str, str], passing: Passings) -> FilterChart:
+    rule = passing(metric)
+    parts: list[list[float]] = [[] for _ in range(BINS)]
+    for value in some:
+        parts[min(BINS - 1, max(0, math.floor(value * BINS + 1e-9)))].append(value)
+    bars = []
+    for index, part in enumerate(parts):
+        low, high = index / BINS, (index + 1) / BINS
+        narrowed = {"metric": metric, "least": f"{low:g}" if index else "", "outcome": ""}
+        narrowed["most"] = "" if index == BINS - 1 else f"{high - 1e-9:.9f}"
+        bars.append(
+            Bar(
+                label=f"{low:.2f}",
+                words=f"{low:.2f} to {high:.2f}",
+                n=len(part),
+                low=sum(not rule.passes(value) for value in part),
+                url=explore(fields_without(fields, "after") | narrowed),
+            )
+        )
+    mean, tallest = sum(some) / len(some), max(bars, key=lambda one: one.n)
+    desc = f"{len(some)} scores, unweighted mean {mean:.2f}; the largest bin, {tallest.words}, has {tallest.n}"
+    svg = filter_bars(bars, f"Scores of {metric}. {desc}")
+    return FilterChart(name=metric, n=len(some), mean=mean, bars=bars, svg=svg)
+
+
+def over_time(
+    points: Sequence[Point], since: float, until: float, fields: Mapping[str, str], passing: Passings
+) -> FilterChart | None:
+    """Scores by time, with those that fail their threshold; a click on a bar selects its time. None without scores."""
+    scored = [one for one in points if one.value is not None]
+    if not scored:
+        return None
+    step = next((one for one in STEPS_S if (until - since) / one <= TIME_BINS), STEPS_S[-1])
+    first = math.floor(since / step)
+    parts: list[list[Point]] = [[] for _ in range(min(TIME_BINS + 2, math.ceil(until / step) - first))]
+    for one in scored:
+        parts[min(len(parts) - 1, max(0, math.floor(one.started_at / step) - first))].append(one)
+    bars = []
+    for index, part in enumerate(parts):
+        start = float((first + index) * step)
+        begin, end = iso(max(start, math.floor(since))), iso(start + step)
+        bars.append(
+            Bar(
+                label=begin[11:16] if step < STEPS_S[12] else begin[5:10],
+                words=f"{begin} to {end}",
+                n=len(part),
+                low=sum(not passing(one.metric).passes(one.value or 0.0) for one in part),
+                url=explore(fields_without(fields, "after") | {"since": begin, "until": end}),
+            )
+        )
+    mean = sum(one.value or 0.0 for one in scored) / len(scored)
+    low = sum(one.low for one in bars)
+    svg = filter_bars(bars, f"Scores over time. {len(scored)} scores, {low} of which fail their metric's threshold")
+    return FilterChart(name="Scores over time", n=len(scored), mean=mean, bars=bars, svg=svg)
+
+
+def filter_bars(bars: Sequence[Bar], title: str) -> Markup:
+    """Bars that are links, also without JavaScript; empty ones are not."""
+    tallest, width = max([1, *(one.n for one in bars)]), _WIDTH / max(1, len(bars))
+    every = max(1, math.ceil(len(bars) / _LABELS))
+    parts = [Markup('<line class="axis" x1="10" y1="170" x2="990" y2="170"/>')]
+    for index, one in enumerate(bars):
+        x = round(_LEFT + width * index, 1)
+        if index % every == 0:
+            parts.append(Markup('<text x="{}" y="190">{}</text>').format(x, one.label))
+        if one.n:
+            parts.append(_bar(one, x, round(width - 2, 1), lambda n: round(_TALL * n / tallest, 1)))
+    return Markup(
+        '<svg class="chart filter" viewBox="0 0 1010 200" width="1010" height="200" role="group" aria-label="{}">'
+        "{}</svg>"
+    ).format(title, Markup("").join(parts))
+
+
+def _bar(one: Bar, x: float, width: float, tall: Callable[[int], float]) -> Markup:
+    said = f"{one.words}: {count(one.n)} scores" + (f", {count(one.low)} below the threshold" if one.low else "")
+    height, low = tall(one.n), tall(one.low)
+    return Markup(
+        '<a href="{}" aria-label="{}"><title>{}</title>'
+        '<rect class="bar" x="{}" y="{}" width="{}" height="{}"/>'
+        '<rect class="bar low" x="{}" y="{}" width="{}" height="{}"/>'
+        '<rect class="hit" x="{}" y="20" width="{}" height="150"/></a>'
+    ).format(
+        *(one.url, said, said, x, round(_FOOT - height, 1), width, height),
+        *(x, round(_FOOT - low, 1), width, low, x, width),
+    )

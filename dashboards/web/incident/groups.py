@@ -1,0 +1,157 @@
+"""The scores of a selection by topic, source, session, prompt or model: number, mean with interval, and failures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dashboards.web.format import MIN_N, iso
+from dashboards.web.incident.links import explore, fields_without
+from dashboards.web.trends import estimated
+from monitors.alerting.stream import usable
+from monitors.analysis.differences import Answer, Level, level
+from monitors.analysis.human_labels import Passings
+from monitors.analysis.incident_reading import Namer, TopicReports, read_samples
+from monitors.statistics.confidence_sequence import closed_window
+from monitors.storage.stores import Point, Query, Store
+
+FIELDS = {"topic": "Topic", "source": "Source", "session": "Session", "prompt": "Prompt", "model": "Model"}
+MAX_GROUPS = 100
+"""Groups shown: those with the most scores."""
+MAX_EXCHANGES = 1_000
+"""Exchanges that are read to group them by topic, source or session: the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The scores with one value; `failed` of `n` fail the metric's threshold, None where that was not counted."""
+
+    value: str
+    level: Level
+    failed: int | None
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """The groups of a selection by one field, for one metric. `complete`: of all its scores.
+
+    `more` groups are not shown; `without` scores have no value. `waiting`: topics are still being found.
+    """
+
+    field: str
+    metric: str
+    rows: Sequence[Group] = ()
+    more: int = 0
+    without: int = 0
+    complete: bool = True
+    waiting: bool = False
+
+
+class Grouping:
+    """Groups the scores of a selection; `fields` are those of its address."""
+
+    def __init__(self, store: Store, reports: TopicReports, names: Namer, passing: Passings) -> None:
+        self._store = store
+        self._reports = reports
+        self._names = names
+        self._passing = passing
+
+    async def of_versions(self, query: Query, field: str, fields: Mapping[str, str]) -> Groups:
+        """The groups by prompt or model from sums, for a selection by app, metric and time only."""
+        rows, without = [], 0
+        for one in await self._store.summary(query, by=field):
+            found = estimated(one)
+            if found is None:
+                continue
+            if not one.slice:
+                without += found.n
+                continue
+            low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
+            mean = Level(mean=min(1.0, max(0.0, found.mean)), n=found.n, low=low, high=high)
+            rows.append(Group(value=one.slice, level=mean, failed=None, url=_url(fields, field, one.slice)))
+        return _ranked(field, query.metric or "", rows, without, complete=True)
+
+    async def of_points(
+        self,
+        points: Sequence[Point],
+        field: str,
+        fields: Mapping[str, str],
+        *,
+        base: Query,
+        complete: bool,
+        within_s: float,
+    ) -> Groups:
+        """The groups of scores that were read, of the metric that most of them are of."""
+        scored = [one for one in points if usable(one)]
+        metric = next((name for name, _ in Counter(one.metric for one in scored).most_common(1)), "")
+        first: dict[str, Point] = {}
+        for one in scored:
+            if one.metric == metric:
+                first.setdefault(one.sample_id, one)
+        read = list(first.values())[:MAX_EXCHANGES]
+        values = await self._values(read, field, base, within_s)
+        if values is None:
+            return Groups(field=field, metric=metric, waiting=True)
+        by_value: dict[str, list[Answer]] = {}
+        for one in read:
+            answer = Answer(
+                id=one.sample_id,
+                started_at=one.started_at,
+                rate=one.rate,
+                score=one.value or 0.0,
+                traits=(),
+                cluster=one.cluster,
+            )
+            for value in values.get(one.sample_id, ()):
+                by_value.setdefault(value, []).append(answer)
+        rule = self._passing(metric)
+        kept = {**fields, "metric": metric}
+        if field == "topic":  # topics belong to the exchanges that they were found in
+            kept |= {"since": iso(base.since), "until": iso(base.until)}
+        rows = [
+            Group(
+                value=value,
+                level=found,
+                failed=sum(not rule.passes(one.score) for one in some),
+                url=_url(kept, field, value),
+            )
+            for value, some in by_value.items()
+            if (found := level(some)) is not None
+        ]
+        without = sum(not values.get(one.sample_id) for one in read)
+        return _ranked(field, metric, rows, without, complete=complete and len(read) == len(first))
+
+    async def _values(
+        self, points: Sequence[Point], field: str, base: Query, within_s: float
+    ) -> Mapping[str, Sequence[str]] | None:
+        """The values of each exchange by id; None while topics are being found."""
+        if field == "model":
+            return {one.sample_id: (one.model,) for one in points}
+        if field == "prompt":
+            return {one.sample_id: (one.prompt,) for one in points if one.prompt}
+        ids = [one.sample_id for one in points]
+        if field == "topic":
+            topics = await self._reports.topics(base, within_s=within_s)
+            if topics is None:
+                return None
+            return {name: (topic,) for name, topic in (await self._reports.of(topics, ids)).items()}
+        samples = await read_samples(self._store, ids)
+        if field == "session":
+            return {name: (one.session,) for name, one in samples.items() if one.session}
+        return {
+            name: tuple(dict.fromkeys(source for source in self._names(one) if source)) for name, one in samples.items()
+        }
+
+
+def _url(fields: Mapping[str, str], field: str, value: str) -> str:
+    return explore(fields_without(fields, "group", "after") | {field: value})
+
+
+def _ranked(field: str, metric: str, rows: list[Group], without: int, *, complete: bool) -> Groups:
+    rows.sort(key=lambda one: (-one.level.n, one.value))
+    shown = rows[:MAX_GROUPS]
+    return Groups(
+        field=field, metric=metric, rows=shown, more=len(rows) - len(shown), without=without, complete=complete
+    )

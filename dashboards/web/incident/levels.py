@@ -1,0 +1,52 @@
+"""Means of an alert before the onset, since, and now, each with its interval and number of scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dashboards.web.format import MIN_N
+from dashboards.web.trends import estimated, together
+from monitors.analysis.differences import Level
+from monitors.analysis.incident_reading import incident_query, incident_span
+from monitors.records import Alert
+from monitors.statistics.confidence_sequence import closed_window
+from monitors.storage.stores import Query, Store
+
+NOW_S, LEAST_NOW_S = 3600.0, 300.0
+"""The mean "now" is of the last hour; of the last half of the time since the onset, where that is shorter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """The means of an alert. `now` is None once it ended; `now_s` is how many seconds it covers."""
+
+    before: Level | None
+    since: Level | None
+    now: Level | None
+    now_s: float
+    before_s: float
+
+
+async def levels_of(store: Store, alert: Alert, now: float) -> Levels:
+    """Read the means of an alert's app, metric and slice from sums in the store."""
+    before, onset, until = incident_span(alert, now)
+    now_s = max(LEAST_NOW_S, min(NOW_S, (until - onset) / 2.0))
+    query = incident_query(alert, before, onset)
+    over = alert.state == "resolved"
+    return Levels(
+        before=await mean_of(store, query),
+        since=await mean_of(store, replace(query, since=onset, until=until)),
+        now=None if over else await mean_of(store, replace(query, since=max(onset, now - now_s), until=now)),
+        now_s=now_s,
+        before_s=onset - before,
+    )
+
+
+async def mean_of(store: Store, query: Query) -> Level | None:
+    """The weighted mean of a query's scores; without an interval below `MIN_N` effective scores."""
+    total = together(await store.summary(query))
+    found = None if total is None else estimated(total)
+    if found is None:
+        return None
+    low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
+    return Level(mean=min(1.0, max(0.0, found.mean)), n=found.n, low=low, high=high)

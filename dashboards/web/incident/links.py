@@ -1,0 +1,58 @@
+"""Links from an alert to the answers behind it, in Explore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
+
+from dashboards.web.format import iso
+from monitors.alerting.rule_watch import ALL
+from monitors.alerting.slices import OTHER
+from monitors.analysis.differences import Cutoff, Trait
+from monitors.records import Alert
+
+
+def trait_fields(trait: Trait) -> dict[str, str]:
+    """The filter of Explore that selects a value."""
+    if trait.field.startswith("tag:"):
+        return {"tag": f"{trait.field.removeprefix('tag:')}={trait.value}"}
+    return {trait.field: trait.value}
+
+
+def alert_fields(alert: Alert, since: float, until: float | None) -> dict[str, str]:
+    """The filters of Explore that select an alert's evaluations from `since` to before `until` (None: now)."""
+    name, _, value = alert.slice.partition("=")
+    fields = {"app": "" if alert.app == ALL else alert.app, "metric": alert.metric, "since": iso(since)}
+    if until is not None:
+        fields["until"] = iso(until)
+    if alert.slice and value != OTHER:
+        fields |= trait_fields(Trait(name, value))
+    return fields
+
+
+def bad_fields(cutoff: Cutoff) -> dict[str, str]:
+    """The filters that select bad scores.
+
+    Newest first: such a list goes on page after page until all are seen, however many exchanges must be searched.
+    """
+    if cutoff.flipped:
+        return {"least": repr(max(0.0, cutoff.value))}
+    return {"most": repr(min(1.0, cutoff.value))}
+
+
+def explore(fields: Mapping[str, str]) -> str:
+    """The address of Explore with these fields; empty ones are left out."""
+    kept = {name: value for name, value in fields.items() if value}
+    return f"/explore?{urlencode(kept)}" if kept else "/explore"
+
+
+def exchange(sample_id: str, fields: Mapping[str, str] | None = None) -> str:
+    """The address of an exchange, with the list one comes from."""
+    here = f"/exchanges/{quote(sample_id, safe='')}"
+    kept = {name: value for name, value in (fields or {}).items() if value}
+    return f"{here}?{urlencode({'list': urlencode(kept)})}" if kept else here
+
+
+def fields_without(fields: Mapping[str, str], *names: str) -> dict[str, str]:
+    """The fields but some of them."""
+    return {name: value for name, value in fields.items() if name not in names}

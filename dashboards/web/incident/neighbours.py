@@ -1,0 +1,144 @@
+"""The exchanges before and after one in the list that a visitor comes from."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+from urllib.parse import parse_qsl
+
+from dashboards.web.incident.links import exchange, explore, fields_without
+from dashboards.web.views.explore_search import BY_VALUE
+from monitors.records import Evaluation, Sample, Score
+from monitors.signals import SIGNALS
+from monitors.storage.stores import Point, Query, Store
+
+MAX_LIST = 2_000
+"""Characters of the list's address in that of an exchange."""
+MAX_ALIKE = 200
+"""Evaluations with the same time or score that are looked through for the exchange."""
+_MOST_FIELDS = 40
+BUDGET_S = 0.03
+_FIRST_S, _GROWTH = 900.0, 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Addresses of the list, and of the exchanges before and after in it ("" where there is none)."""
+
+    list_url: str
+    previous_url: str = ""
+    next_url: str = ""
+
+
+def list_fields(text: str) -> dict[str, str]:
+    """The fields of the list's address; none for one that is too long, or has too many fields."""
+    try:
+        return dict(parse_qsl(text, max_num_fields=_MOST_FIELDS)) if len(text) <= MAX_LIST else {}
+    except ValueError:
+        return {}
+
+
+async def place_of(
+    store: Store, fields: Mapping[str, str], query: Query | None, sample: Sample, evaluations: Sequence[Evaluation]
+) -> Place:
+    """Find the neighbours of an exchange in a list, within a time limit for each direction.
+
+    Without a `query` the list is one that no store can order by itself, and only its address is given.
+    """
+    kept = fields_without(fields, "after", "thorough", "group")
+    place = Place(list_url=explore(kept))
+    if query is None:
+        return place
+    value = _value(evaluations, query)
+    if query.order in BY_VALUE and value is None:
+        return place
+    found = [await _neighbour(store, query, sample, value, onward=onward) for onward in (False, True)]
+    return replace(
+        place,
+        previous_url=exchange(found[0], kept) if found[0] else "",
+        next_url=exchange(found[1], kept) if found[1] else "",
+    )
+
+
+def _value(evaluations: Sequence[Evaluation], query: Query) -> float | None:
+    """The score that the exchange has in the list."""
+    scores = [
+        one.outcome.value
+        for one in evaluations
+        if isinstance(one.outcome, Score) and query.metric in (None, one.metric) and one.metric not in SIGNALS
+    ] or [one.outcome.value for one in evaluations if isinstance(one.outcome, Score) and query.metric == one.metric]
+    return scores[-1] if scores else None
+
+
+async def _neighbour(store: Store, query: Query, sample: Sample, value: float | None, *, onward: bool) -> str:
+    """The id of the exchange before or after one; "" for none, or none within the time limit."""
+    deadline = time.monotonic() + BUDGET_S
+
+    def over() -> bool:
+        return time.monotonic() > deadline
+
+    if query.order not in BY_VALUE or value is None:
+        other = await _in_time(store, query, sample.started_at, sample.id, over, earlier=onward)
+    else:
+        other = await _of_same_value(store, query, sample, value, over, onward=onward)
+        other = other or await _beyond(store, query, sample, value, over, onward=onward)
+    return "" if other is None else other.sample_id
+
+
+async def _in_time(
+    store: Store, query: Query, at: float, sample_id: str, over: Callable[[], bool], *, earlier: bool
+) -> Point | None:
+    """The nearest other exchange in time, looked for in growing steps."""
+    length, begin = _FIRST_S, at
+    while True:
+        if earlier:
+            since, until = max(query.since, begin - length), min(query.until, math.nextafter(begin, math.inf))
+        else:
+            since, until = max(query.since, begin), min(query.until, begin + length)
+        if since >= until:
+            return None
+        order: Literal["newest", "oldest"] = "newest" if earlier else "oldest"
+        points = await store.series(replace(query, since=since, until=until, order=order, limit=MAX_ALIKE))
+        if (other := _first_other(points, sample_id)) is not None:
+            return other
+        begin = since if earlier else until
+        length *= _GROWTH
+        if over():
+            return None
+
+
+async def _of_same_value(
+    store: Store, query: Query, sample: Sample, value: float, over: Callable[[], bool], *, onward: bool
+) -> Point | None:
+    """The neighbour among those with the same score, which a list has in the order of time."""
+    same = replace(query, least=value, most=value)
+    if not onward:
+        return await _in_time(store, same, sample.started_at, sample.id, over, earlier=True)
+    later = replace(same, since=max(query.since, sample.started_at), order="lowest", limit=MAX_ALIKE)
+    return _first_other(await store.series(later), sample.id)
+
+
+async def _beyond(
+    store: Store, query: Query, sample: Sample, value: float, over: Callable[[], bool], *, onward: bool
+) -> Point | None:
+    """The neighbour among those with the next score; going back, the last one of that score."""
+    upwards = (query.order == "lowest") == onward
+    edge = math.nextafter(value, math.inf if upwards else -math.inf)
+    least = max(query.least or 0.0, edge) if upwards else query.least
+    most = query.most if upwards else min(1.0 if query.most is None else query.most, edge)
+    order: Literal["lowest", "highest"] = "lowest" if upwards else "highest"
+    points = await store.series(replace(query, least=least, most=most, order=order, limit=MAX_ALIKE))
+    first = next((one for one in points if one.sample_id != sample.id), None)
+    if first is None or onward:
+        return first
+    ties = replace(query, least=first.value, most=first.value)
+    return await _in_time(store, ties, query.until, "", over, earlier=True) or first
+
+
+def _first_other(points: Sequence[Point], sample_id: str) -> Point | None:
+    """The first point after the exchange itself, or the first of all where it is not among them."""
+    at = max((index for index, one in enumerate(points) if one.sample_id == sample_id), default=-1)
+    return next((one for one in points[at + 1 :] if one.sample_id != sample_id), None)

@@ -1,0 +1,33 @@
+"""The operator's name, remembered in a cookie of the browser, so that an acknowledgement takes one click."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from litestar.datastructures import Cookie
+
+from dashboards.web.site import Page, Site
+
+OPERATOR_COOKIE = "gaugeway_operator"
+KEPT_S = 365 * 86_400
+MAX_NAME = 200
+"""Characters of a name."""
+
+
+def operator_of(request: Page) -> str:
+    """The name that the visitor gave last; "" without one. It identifies nobody: anybody can write any name."""
+    given = unquote(request.cookies.get(OPERATOR_COOKIE, "")[: 12 * MAX_NAME], errors="replace")
+    return "".join(one for one in given if one.isprintable()).strip()[:MAX_NAME]
+
+
+def operator_cookie(site: Site, request: Page, name: str) -> Cookie:
+    """The cookie that remembers a name for a year; scripts do not see it."""
+    return Cookie(
+        key=OPERATOR_COOKIE,
+        value=quote(name, safe=""),
+        max_age=KEPT_S,
+        path="/",
+        httponly=True,
+        samesite="strict",
+        secure=site.secure(request),
+    )

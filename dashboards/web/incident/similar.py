@@ -1,0 +1,83 @@
+"""Other failures of the same metric whose questions are like that of an exchange."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dashboards.web.incident.examples import question_of
+from dashboards.web.incident.links import exchange
+from monitors.alerting.causes.topics import most_alike
+from monitors.analysis.human_labels import Passings
+from monitors.records import Evaluation, Sample, Score
+from monitors.signals import SIGNALS
+from monitors.storage.stores import Query, Store
+
+SIMILAR = 6
+MAX_READ = 300
+"""Failing evaluations of the app whose questions are compared: those with the worst scores."""
+WITHIN_S = 7 * 86_400.0
+"""Before and after the exchange."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Another failure: its question, score, and how alike the questions are (cosine, 1 for the same words)."""
+
+    question: str
+    value: float
+    likeness: float
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Similar:
+    """Failures of one metric, the most alike first."""
+
+    metric: str
+    rows: Sequence[Alike] = ()
+
+
+async def similar_failures(
+    store: Store, sample: Sample, evaluations: Sequence[Evaluation], passing: Passings
+) -> Similar | None:
+    """Find similar failures of the first metric that the exchange fails; None if it fails none."""
+    failing = [
+        one
+        for one in evaluations
+        if one.metric not in SIGNALS
+        and isinstance(one.outcome, Score)
+        and not passing(one.metric).passes(one.outcome.value)
+    ]
+    if not failing or not sample.question:
+        return None
+    metric = failing[0].metric
+    rule = passing(metric)
+    query = Query(
+        since=sample.started_at - WITHIN_S,
+        until=sample.started_at + WITHIN_S,
+        metric=metric,
+        app=sample.app,
+        least=rule.threshold if rule.flipped else None,
+        most=None if rule.flipped else rule.threshold,
+        order="highest" if rule.flipped else "lowest",
+        limit=MAX_READ,
+    )
+    points = [one for one in await store.series(query) if one.value is not None and not rule.passes(one.value)]
+    values = {one.sample_id: one.value or 0.0 for one in points if one.sample_id != sample.id}
+    questions = await store.questions(list(values))
+    near = await asyncio.to_thread(most_alike, sample.question, questions, most=SIMILAR)
+    fields = {"app": sample.app, "metric": metric, "order": query.order}
+    return Similar(
+        metric=metric,
+        rows=[
+            Alike(
+                question=question_of(Sample(id=name, started_at=0.0, question=questions[name])) or name,
+                value=values[name],
+                likeness=likeness,
+                url=exchange(name, fields),
+            )
+            for name, likeness in near
+        ],
+    )

@@ -1,0 +1,278 @@
+"""What the bad answers since an onset have in common: models, prompts, tags, sources and topics the good ones lack.
+
+Pure: `compared` takes answers that were read, `monitors.analysis.incident_reading` reads them.
+
+Each value of a field is tested on its own: under the null hypothesis, which answers have it has nothing to do with
+which are bad. The e-values are those of `monitors.statistics.attribution`, with badness 1 for a bad answer and 0 for a
+good one, and e-BH keeps the expected share of wrongly named values at or below alpha, however they depend on each
+other. The onset was chosen by the scores, not by these fields, so the test holds since any onset.
+
+A release that all answers since the onset come from cannot differ between the bad and the good ones of that time. So
+values that became more frequent at the onset are found too, by the same test with the answers since the onset in the
+place of the bad ones. That a value grew does not say that it is to blame: its mean beside that of the others does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from monitors.analysis.sources import RetrievedExchange, Share, Whole, retrievals_of, share_of
+from monitors.statistics.attribution import ALPHA, blamed, log_e_values
+from monitors.statistics.clusters import groups_of
+from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
+from monitors.statistics.multiple_testing import affected
+from monitors.statistics.weighted_mean import hajek
+
+MAX_VALUES = 400
+"""Values that are tested: those that most of the answers have, whether bad or good."""
+MIN_USES = 3
+LEAST_GROWTH = 0.05
+MIN_BAD = 10
+"""Bad answers, and good ones, from which on a metric's threshold separates them."""
+MAX_TAGS = 20
+"""Tags of an answer that are compared."""
+
+
+class Trait(NamedTuple):
+    """A value of a field of an answer: of "model", "prompt", "tag:NAME", "source" or "topic"."""
+
+    field: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One scored answer; `score`, in [0, 1], is on the metric's own scale, `rate` its inclusion probability."""
+
+    id: str
+    started_at: float
+    rate: float
+    score: float
+    traits: tuple[Trait, ...]
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutoff:
+    """Which scores are bad: at most `value`, or at least if 0 is best (`flipped`).
+
+    `threshold` says that it is the metric's own; otherwise it lies midway between the means before and since.
+    """
+
+    value: float
+    flipped: bool = False
+    threshold: bool = True
+
+    def is_bad(self, score: float) -> bool:
+        """Return whether a score is bad."""
+        return score >= self.value if self.flipped else score <= self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A mean over `n` scores; `low` and `high` are its 95 % confidence sequence, None with too few scores."""
+
+    mean: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A value that bad answers have more often than good ones.
+
+    `n` answers since the onset have it, `bad` of them are bad. `in_bad` is the share of the bad answers that have it,
+    `in_good` that of the good ones. `evidence_log10` is log10 of the e-value. `alone`: it is over-represented among
+    answers with and without the other values, too. `before` and `since` are the levels of the answers that have it.
+    """
+
+    trait: Trait
+    n: int
+    bad: int
+    in_bad: Share
+    in_good: Share | None
+    evidence_log10: float
+    alone: bool
+    before: Level | None
+    since: Level | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A value that more answers have since the onset: its share of them `before` and `since`.
+
+    `n` answers since the onset have it, `bad` of them are bad. `level` is their mean, `without` that of the answers
+    since the onset that do not have it.
+    """
+
+    trait: Trait
+    n: int
+    bad: int
+    before: Share
+    since: Share
+    evidence_log10: float
+    level: Level | None
+    without: Level | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The bad answers since an onset against the good ones; `differences` are those named, the strongest first.
+
+    `tested` values were compared. `everything` are the levels of all answers before and since, `others` those of the
+    answers that have none of the values that are named alone. `changes` are the values that more answers have since the
+    onset, the largest growth first.
+    """
+
+    cutoff: Cutoff
+    n: int
+    bad: int
+    tested: int
+    alpha: float
+    differences: tuple[Difference, ...] = ()
+    changes: tuple[Change, ...] = ()
+    everything: tuple[Level | None, Level | None] = (None, None)
+    others: tuple[Level | None, Level | None] = (None, None)
+
+
+@dataclass(slots=True)
+class _Tested:
+    """The values compared, with their evidence and what e-BH says of them."""
+
+    evidence: dict[Trait, float] = field(default_factory=dict)
+    named: tuple[Trait, ...] = ()
+    alone: frozenset[Trait] = frozenset()
+
+
+def cutoff_of(
+    scores: Sequence[float], *, threshold: float, flipped: bool, before: float | None, since: float | None
+) -> Cutoff:
+    """Return which scores are bad: by the threshold, or between both means where nearly all are on one side of it.
+
+    >>> round(cutoff_of([0.3] * 20 + [0.9] * 20, threshold=0.5, flipped=False, before=0.9, since=0.6).value, 9)
+    0.5
+    >>> cutoff_of([0.7] * 20 + [0.9] * 20, threshold=0.5, flipped=False, before=0.9, since=0.8).value
+    0.85
+    """
+    usual = Cutoff(value=math.nextafter(threshold, math.inf if flipped else -math.inf), flipped=flipped)
+    bad = sum(map(usual.is_bad, scores))
+    if (bad >= MIN_BAD and len(scores) - bad >= MIN_BAD) or before is None or since is None or before == since:
+        return usual
+    return Cutoff(value=round((before + since) / 2.0, 6), flipped=since > before, threshold=False)
+
+
+def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, *, alpha: float = ALPHA) -> Comparison:
+    """Compare the bad answers since an onset with the good ones; up to a second for 2,000 answers on each side."""
+    bad = [cutoff.is_bad(one.score) for one in since]
+    tested = _tested(since, bad, alpha)
+    differences = tuple(_difference(one, tested, list(zip(since, bad, strict=True)), before) for one in tested.named)
+    suspects = {one.trait for one in differences if one.alone}
+    return Comparison(
+        cutoff=cutoff,
+        n=len(since),
+        bad=sum(bad),
+        tested=len(tested.evidence),
+        alpha=alpha,
+        differences=differences,
+        changes=_changes(since, before, cutoff, alpha),
+        everything=(level(before), level(since)),
+        others=(_without(before, suspects), _without(since, suspects)) if suspects else (None, None),
+    )
+
+
+def _tested(since: Sequence[Answer], bad: Sequence[bool], alpha: float) -> _Tested:
+    uses = Counter(trait for one in since for trait in one.traits)
+    most = [trait for trait in sorted(uses, key=lambda one: (-uses[one], one)) if uses[trait] >= MIN_USES][:MAX_VALUES]
+    index = {"\0".join(trait): number for number, trait in enumerate(most)}
+    exchanges = [
+        RetrievedExchange(
+            id=one.id,
+            started_at=one.started_at,
+            model="",
+            rate=one.rate,
+            passages=tuple("\0".join(trait) for trait in one.traits),
+            cluster=one.cluster,
+            score=0.0 if is_bad else 1.0,
+        )
+        for one, is_bad in zip(since, bad, strict=True)
+    ]
+    some = retrievals_of(exchanges, index)
+    if some is None or not any(bad) or all(bad):
+        return _Tested(dict.fromkeys(most, 0.0))
+    logs = log_e_values(some)
+    evidence = {trait: float(one) for trait, one in zip(most, logs, strict=True)}
+    found = affected({str(at): float(one) for at, one in enumerate(logs)}, alpha)
+    alone = frozenset(most[one.source] for one in blamed(some, alpha))
+    named = sorted((most[int(at)] for at in found), key=lambda one: (one not in alone, -evidence[one], one))
+    return _Tested(evidence, tuple(named), alone)
+
+
+def _difference(
+    trait: Trait, tested: _Tested, since: Sequence[tuple[Answer, bool]], before: Sequence[Answer]
+) -> Difference:
+    have = [(one, is_bad) for one, is_bad in since if trait in one.traits]
+    shares = [
+        share_of(
+            [one.rate for one, is_bad in have if is_bad is side],
+            Whole([one.rate for one, is_bad in since if is_bad is side]),
+        )
+        for side in (True, False)
+    ]
+    return Difference(
+        trait=trait,
+        n=len(have),
+        bad=sum(is_bad for _, is_bad in have),
+        in_bad=shares[0] or Share(ratio=0.0, ci_low=0.0, ci_high=1.0, n=0),
+        in_good=shares[1],
+        evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
+        alone=trait in tested.alone,
+        before=level([one for one in before if trait in one.traits]),
+        since=level([one for one, _ in have]),
+    )
+
+
+def _changes(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, alpha: float) -> tuple[Change, ...]:
+    """Return the values that more answers have since the onset than before, by at least `LEAST_GROWTH`."""
+    both = [*since, *before]
+    tested = _tested(both, [True] * len(since) + [False] * len(before), alpha)
+    whole_since, whole_before = (Whole([one.rate for one in side]) for side in (since, before))
+    found = []
+    for trait in tested.named:
+        have = [one for one in since if trait in one.traits]
+        now = share_of([one.rate for one in have], whole_since)
+        then = share_of([one.rate for one in before if trait in one.traits], whole_before)
+        if now is None or then is None or now.ratio - then.ratio < LEAST_GROWTH:
+            continue
+        change = Change(
+            trait=trait,
+            n=len(have),
+            bad=sum(cutoff.is_bad(one.score) for one in have),
+            before=then,
+            since=now,
+            evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
+            level=level(have),
+            without=_without(since, {trait}),
+        )
+        found.append(change)
+    return tuple(sorted(found, key=lambda one: (one.before.ratio - one.since.ratio, one.trait)))
+
+
+def _without(answers: Sequence[Answer], traits: set[Trait]) -> Level | None:
+    return level([one for one in answers if traits.isdisjoint(one.traits)])
+
+
+def level(answers: Sequence[Answer]) -> Level | None:
+    """Return the mean of some answers with its confidence sequence; None without answers."""
+    if not answers:
+        return None
+    groups = groups_of([one.cluster for one in answers])
+    found = hajek([one.score for one in answers], [one.rate for one in answers], groups)
+    low, high = confidence_sequence(found) if found.n_eff >= MIN_N_EFF else (None, None)
+    return Level(mean=float(np.clip(found.mean, 0.0, 1.0)), n=found.n, low=low, high=high)

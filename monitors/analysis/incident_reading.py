@@ -1,0 +1,240 @@
+"""Reads the answers on both sides of an alert's onset, and compares the bad ones since with the good ones."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from monitors.alerting.causes.topics import TopicModel, fit_topics
+from monitors.alerting.rule_watch import ALL
+from monitors.alerting.slices import OTHER
+from monitors.alerting.stream import usable
+from monitors.analysis.background import BackgroundResults
+from monitors.analysis.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
+from monitors.analysis.human_labels import Passings, default_passing
+from monitors.records import Alert, Sample
+from monitors.storage.stores import Point, Query, Store
+
+MAX_ANSWERS = 2_000
+"""Answers that are compared on each side of an onset, the latest of each part of that time."""
+MAX_TOPICS = 12
+MAX_BEFORE_S, MAX_SINCE_S = 86_400.0, 7 * 86_400.0
+LEAST_BEFORE_S = 3600.0
+"""Answers of up to a day before the onset are compared with those of up to a week since."""
+MAX_KEPT = 16
+"""Alerts whose comparison is kept."""
+PARTS, AT_ONCE = 8, 200
+FRESH_S = 120.0
+"""How old a comparison, or topics, may become: making one takes about a second of computing."""
+_HASHED = "blake2b:"
+_LONGEST_QUESTION = 300
+
+Namer: TypeAlias = Callable[[Sample], Sequence[str]]
+"""Names the passages of a sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentReport:
+    """What the bad answers of an alert have in common, from answers in [`before`, `onset`) and [`onset`, `until`).
+
+    `complete`: all answers of that time were compared, not only the latest of each part of it.
+    """
+
+    comparison: Comparison
+    before: float
+    onset: float
+    until: float
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """The topics found in the questions of exchanges; `model` is None for too few of them.
+
+    `complete`: these are all exchanges of the selection.
+    """
+
+    model: TopicModel | None
+    complete: bool
+
+    @property
+    def topic(self) -> Mapping[str, str]:
+        """The topic of each of these exchanges, by id."""
+        return {} if self.model is None else self.model.own
+
+
+class IncidentReports:
+    """Compares the answers of alerts in the background; the comparisons of the latest 16 are kept for two minutes.
+
+    `names` names the passages of a sample, `passing` knows the thresholds of the metrics.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        names: Namer,
+        passing: Passings = default_passing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._names = names
+        self._passing = passing
+        self._clock = clock
+        self._reports: BackgroundResults[str, IncidentReport] = BackgroundResults(
+            name="comparing the answers of an alert", fresh_s=FRESH_S, most=MAX_KEPT, clock=clock
+        )
+
+    async def report(self, alert: Alert, *, within_s: float) -> IncidentReport | None:
+        """Return the comparison of an alert; None while it is being made. Waits up to `within_s` seconds for it."""
+
+        async def make() -> IncidentReport:
+            return await incident_report(
+                self._store, alert, names=self._names, passing=self._passing, now=self._clock()
+            )
+
+        over = alert.state == "resolved"
+        return await self._reports.get(f"{alert.fingerprint} {alert.state}", make, within_s=within_s, final=over)
+
+
+def incident_span(alert: Alert, now: float) -> tuple[float, float, float]:
+    """Return the start of the time before, the onset, and the end of the time since: whole Unix seconds."""
+    onset = float(math.floor(alert.finding.onset))
+    until = float(math.ceil(min(now if alert.ended_at is None else alert.ended_at, onset + MAX_SINCE_S)))
+    length = min(MAX_BEFORE_S, max(LEAST_BEFORE_S, until - onset))
+    return onset - length, onset, max(until, onset + 1.0)
+
+
+def incident_query(alert: Alert, since: float, until: float) -> Query:
+    """Return the query for the evaluations of an alert's app, metric and slice."""
+    name, _, value = alert.slice.partition("=")
+    narrowed: dict[str, Any] = {}
+    if alert.slice and value != OTHER:
+        narrowed = {"tag": (name.removeprefix("tag:"), value)} if name.startswith("tag:") else {name: value}
+    app = None if alert.app == ALL else alert.app
+    return Query(since=since, until=until, metric=alert.metric, app=app, **narrowed)
+
+
+async def incident_report(
+    store: Store, alert: Alert, *, names: Namer, passing: Passings = default_passing, now: float
+) -> IncidentReport:
+    """Read the answers of an alert and compare them. Takes about a second for 2,000 answers on each side."""
+    before, onset, until = incident_span(alert, now)
+    old, all_old = await scored_points(store, incident_query(alert, before, onset), MAX_ANSWERS)
+    new, all_new = await scored_points(store, incident_query(alert, onset, until), MAX_ANSWERS)
+    samples = await read_samples(store, [one.sample_id for one in (*old, *new)])
+    rule = passing(alert.metric)
+    means = (alert.mean_before, alert.mean_since)
+
+    def compare() -> Comparison:
+        model = fitted_topics(samples, new)
+        topic = {**model.own, **model.of(_questions(samples, old))} if model is not None else {}
+        answers = [[_answer(one, samples.get(one.sample_id), topic, names) for one in side] for side in (old, new)]
+        cutoff = cutoff_of(
+            [one.score for one in answers[1]],
+            threshold=rule.threshold,
+            flipped=rule.flipped if alert.direction is None else alert.direction == "rise",
+            before=means[0],
+            since=means[1],
+        )
+        return compared(answers[1], answers[0], cutoff)
+
+    comparison = await asyncio.to_thread(compare)
+    return IncidentReport(comparison=comparison, before=before, onset=onset, until=until, complete=all_old and all_new)
+
+
+async def scored_points(store: Store, query: Query, most: int) -> tuple[list[Point], bool]:
+    """Return one score for each exchange of a query, `most` at most, and whether these are all.
+
+    The time is read in `PARTS` parts with the same share of them.
+    """
+    length = (query.until - query.since) / PARTS
+    found: dict[str, Point] = {}
+    complete = True
+    for part in range(PARTS):
+        since = query.since + part * length
+        some = replace(query, since=since, until=since + length, outcome="score", order="newest")
+        points = await store.series(replace(some, limit=most // PARTS + 1))
+        complete = complete and len(points) <= most // PARTS
+        for point in points[: most // PARTS]:
+            if usable(point):
+                found.setdefault(point.sample_id, point)
+    return list(found.values()), complete
+
+
+async def read_samples(store: Store, ids: Iterable[str]) -> Mapping[str, Sample]:
+    """Return stored samples by id, read a few hundred at once."""
+    wanted = list(dict.fromkeys(ids))
+    found: dict[str, Sample] = {}
+    for start in range(0, len(wanted), AT_ONCE):
+        found |= await store.samples(wanted[start : start + AT_ONCE])
+    return found
+
+
+def fitted_topics(samples: Mapping[str, Sample], points: Sequence[Point]) -> TopicModel | None:
+    """Return the topics of the questions of some exchanges; None for too few of them."""
+    return fit_topics(_questions(samples, points), k=MAX_TOPICS)
+
+
+def _questions(samples: Mapping[str, Sample], points: Sequence[Point]) -> Mapping[str, str]:
+    found = ((one.sample_id, samples.get(one.sample_id)) for one in points)
+    return {name: text for name, sample in found if sample is not None and (text := _question(sample))}
+
+
+class TopicReports:
+    """The topics of the exchanges of a selection, found in the background and kept like the comparisons of alerts."""
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._topics: BackgroundResults[Query, Topics] = BackgroundResults(
+            name="finding topics", fresh_s=FRESH_S, most=MAX_KEPT, clock=clock
+        )
+
+    async def topics(self, query: Query, *, within_s: float) -> Topics | None:
+        """Return the topics of the latest exchanges of each part of a query's time; None while they are being found.
+
+        The same query gives the same topics as the comparison of an alert. Waits up to `within_s` seconds.
+        """
+
+        async def make() -> Topics:
+            points, complete = await scored_points(self._store, query, MAX_ANSWERS)
+            samples = await read_samples(self._store, [one.sample_id for one in points])
+            model = await asyncio.to_thread(fitted_topics, samples, points)
+            return Topics(model=model, complete=complete)
+
+        return await self._topics.get(query, make, within_s=within_s)
+
+    async def of(self, found: Topics, ids: Sequence[str]) -> Mapping[str, str]:
+        """Return the topics of any exchanges by id, each the nearest one of those found."""
+        unknown = [one for one in dict.fromkeys(ids) if one not in found.topic]
+        samples = await read_samples(self._store, unknown)
+        others = {name: text for name, one in samples.items() if (text := _question(one))}
+        more = found.model.of(others) if found.model is not None else {}
+        return {one: topic for one in ids if (topic := found.topic.get(one) or more.get(one)) is not None}
+
+
+def _question(sample: Sample) -> str:
+    question = sample.question or ""
+    return "" if question.startswith(_HASHED) else question[:_LONGEST_QUESTION]
+
+
+def _answer(point: Point, sample: Sample | None, topic: Mapping[str, str], names: Namer) -> Answer:
+    traits = [Trait("model", point.model)]
+    traits += [Trait("prompt", point.prompt)] if point.prompt else []
+    traits += [Trait(f"tag:{name}", value) for name, value in sorted(point.tags.items())[:MAX_TAGS]]
+    if sample is not None:
+        traits += [Trait("source", name) for name in dict.fromkeys(names(sample)) if name]
+    if point.sample_id in topic:
+        traits.append(Trait("topic", topic[point.sample_id]))
+    return Answer(
+        id=point.sample_id,
+        started_at=point.started_at,
+        rate=point.rate,
+        score=point.value or 0.0,
+        traits=tuple(traits),
+        cluster=point.cluster,
+    )

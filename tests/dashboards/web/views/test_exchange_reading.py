@@ -1,0 +1,248 @@
+"""An exchange is read beside its passages, and within the list, the conversation and the failures it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from dashboards.web.incident.neighbours import list_fields
+from dashboards.web.incident.waterfall import chart_of, spans_of
+from monitors.records import Context, Evaluation, Message, Sample, Score, Skipped
+from tests.support.pages import EVIL, world
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def address(sample_id, **fields):
+    return f"/exchanges/{sample_id}?{urlencode({'list': urlencode(fields)})}"
+
+
+def steps(page):
+    """Ids of the previous and the next exchange, and the address of the list."""
+    found = {one.get("rel"): one["href"] for one in page.all("a") if one.get("rel") in ("prev", "next")}
+    ids = {rel: urlsplit(one).path.removeprefix("/exchanges/") for rel, one in found.items()}
+    return ids.get("prev"), ids.get("next")
+
+
+async def walk(w, start, rel, **fields):
+    """Follow the links of one direction to the end."""
+    found, here = [start], address(start, **fields)
+    while True:
+        page = await w.page(here)
+        here = next((one["href"] for one in page.all("a") if one.get("rel") == rel), None)
+        if here is None:
+            return found
+        found.append(urlsplit(here).path.removeprefix("/exchanges/"))
+        assert len(found) < 100
+
+
+@pytest.mark.parametrize("order", ["newest", "lowest", "highest"])
+@pytest.mark.parametrize("alike", [1, 5])
+def test_previous_and_next_walk_through_the_whole_list_in_its_order(tmp_path, order, alike):
+    """Also where several have the same time and score."""
+
+    async def scenario(w):
+        now = time.time()
+        for n in range(20):
+            await w.add((n * 7 % 20 // alike) / 20, at=now - 60.0 - n // alike, id=f"e{n}")
+        fields = {"metric": "faithfulness", "order": order, "since": "1h"}
+        page = await w.page(f"/explore?{urlencode(fields)}")
+        listed = [
+            urlsplit(one["href"]).path.removeprefix("/exchanges/")
+            for one in page.all("a")
+            if one.get("href", "").startswith("/exchanges/")
+        ]
+        return listed, await walk(w, listed[0], "next", **fields), await walk(w, listed[-1], "prev", **fields)
+
+    listed, onward, back = run(tmp_path, scenario)
+    assert len(listed) == 20
+    if alike == 1:
+        assert onward == listed
+        assert back == listed[::-1]
+    else:  # those of equal score and time may swap places, and none is left out
+        assert sorted(onward) == sorted(back) == sorted(listed)
+
+
+def test_the_filters_of_the_list_hold_for_its_neighbours(tmp_path):
+    async def scenario(w):
+        now = time.time()
+        for n in range(12):
+            source = Context(text="t", id="faq.md" if n % 3 == 0 else "other.md")
+            await w.add(0.1 * (n % 2), at=now - 60.0 - n, id=f"e{n}", contexts=(source,), model=f"m-{n % 2}")
+        fields = {"metric": "faithfulness", "source": "faq.md", "since": "1h"}
+        page = await w.page(address("e3", **fields))
+        lists = [
+            one["href"] for one in page.all("a") if one["href"].startswith("/explore?") and "source" in one["href"]
+        ]
+        return steps(page), steps(await w.page(address("e6", **fields, model="m-0", order="lowest"))), lists
+
+    found, by_value, lists = run(tmp_path, scenario)
+    assert found == ("e0", "e6")
+    assert by_value in (("e0", None), (None, "e0"))
+    assert parse_qs(urlsplit(lists[0]).query) == {"metric": ["faithfulness"], "source": ["faq.md"], "since": ["1h"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "=",
+        "a" * 5000,
+        "&" * 1000,
+        "since=yesterday&order=lowest",
+        "topic=x",
+        "source=text%3A12",
+        EVIL,
+        "%00=%ff",
+        "least=9",
+    ],
+)
+def test_any_list_is_harmless(tmp_path, text):
+    async def scenario(w):
+        await w.add(0.5, id="x")
+        return await w.page(f"/exchanges/x?{urlencode({'list': text})}")
+
+    page = run(tmp_path, scenario)
+    assert all("src" in one for one in page.all("script"))
+    assert not page.all("img")
+    assert steps(page) == (None, None)
+
+
+def test_fields_of_a_list_that_is_too_long_are_left_out():
+    assert list_fields("app=shop&metric=m") == {"app": "shop", "metric": "m"}
+    assert list_fields("a=" + "x" * 2000) == {}
+
+
+def test_sentences_claims_and_passages_lead_to_each_other(tmp_path):
+    evidence = (
+        {"claim": "Returned within 30 days.", "verdict": "supported", "contexts": [0], "quote": "within 30 days"},
+        {"claim": "Cards expire.", "verdict": "contradicted", "contexts": [1], "quote": "never expire"},
+    )
+    sample = Sample(
+        id="x",
+        started_at=time.time() - 60,
+        question="May I return it?",
+        response="It is returned within 30 days. Cards expire.",
+        contexts=(Context(text="Free within 30 days."), Context(text="Gift cards never expire.")),
+    )
+    made = Evaluation(sample_id="x", metric="faithfulness", version="1", outcome=Score(0.5, "", evidence), judge="j")
+
+    async def scenario(w):
+        await w.store.add(sample, [made])
+        return await w.page("/exchanges/x")
+
+    page = run(tmp_path, scenario)
+    ids = [one["id"] for _, one in page.elements if "id" in one]
+    links = {one["href"][1:] for one in page.all("a") if one["href"].startswith("#")}
+    assert len(ids) == len(set(ids))
+    assert {"claim-1", "claim-2", "said-1", "said-2", "quote-1", "quote-2"} <= links <= {*ids}
+    marks = [(one["class"], one["data-claims"]) for one in page.all("mark")]
+    assert marks == [("claim supported", "1"), ("claim contradicted", "2"), ("quoted", "1"), ("quoted", "2")]
+    claims = [(one["data-claims"], one["data-passages"]) for one in page.all("li") if "data-claims" in one]
+    assert claims == [("1", "1"), ("2", "2")]
+
+
+def test_the_title_is_the_question_and_is_not_repeated(tmp_path):
+    async def scenario(w):
+        await w.add(0.95, id="short", question="How long?")
+        await w.add(0.95, id="long", question="How long? " * 100)
+        return await w.page("/exchanges/short"), await w.page("/exchanges/long")
+
+    short, long = run(tmp_path, scenario)
+    assert short.words.count("How long?") == 2  # the tab's title, and the heading
+    assert "question" not in [one.get("id") for one in short.all("h2")]
+    assert "question" in [one.get("id") for one in long.all("h2")]
+
+
+def test_durations_of_retriever_model_and_judge_are_drawn():
+    sample = Sample(id="x", started_at=0.0, model="m-1", duration_s=2.0, retrieval_s=0.5)
+    outcomes = [("faithfulness", Score(0.5), 3.0), ("skipped", Skipped("refusal"), 1.0), ("abstained", Score(0.0), 1.0)]
+    made = [
+        Evaluation(sample_id="x", metric=metric, version="1", outcome=outcome, seconds=seconds, judge="j")
+        for metric, outcome, seconds in outcomes
+    ]
+    spans = spans_of(sample, made)
+    assert [(one.kind, one.start, one.seconds) for one in spans] == [
+        ("retriever", -0.5, 0.5),
+        ("model", 0.0, 2.0),
+        ("judge", 2.0, 3.0),
+    ]
+    assert "retriever 500 ms; model m-1 2 s; faithfulness by j 3 s" in chart_of(spans)
+    assert spans_of(Sample(id="x", started_at=0.0), []) == []
+    assert chart_of([]) == ""
+
+
+def test_failures_with_like_questions_are_listed(tmp_path):
+    async def scenario(w):
+        questions = [f"How do I get a refund for order {n}?" for n in range(5)]
+        questions += [f"Which charger has laptop {n}?" for n in range(5)] + ["When is the shop open?"] * 3
+        for n, question in enumerate(questions):
+            await w.add(0.1, id=f"bad{n}", question=question)
+        await w.add(0.9, id="good", question="Is there a refund for my order?")
+        await w.add(0.1, id="elsewhere", question="A refund for an order?", app="other")
+        await w.add(0.2, id="x", question="I want a refund for my order")
+        return await w.page("/exchanges/x"), await w.page("/exchanges/good")
+
+    page, good = run(tmp_path, scenario)
+    links = {urlsplit(one["href"]).path for one in page.all("a") if one["href"].startswith("/exchanges/")}
+    assert links == {f"/exchanges/bad{n}" for n in range(5)}
+    assert "Similar failures" in page.words
+    assert "Similar failures" not in good.words
+
+
+def test_a_conversation_is_shown_with_questions_and_answers(tmp_path):
+    async def scenario(w):
+        now = time.time()
+        for n in range(3):
+            await w.add(
+                0.95,
+                at=now - 60 + n,
+                id=f"t{n}",
+                question=f"Question {n}?",
+                response=f"Answer {n}.",
+                conversation="c",
+                turn=n + 1,
+            )
+        return await w.page("/exchanges/t1")
+
+    page = run(tmp_path, scenario)
+    for n in range(3):
+        assert f"Question {n}? Answer {n}." in page.words
+    links = [one["href"] for one in page.all("a") if one["href"].startswith("/exchanges/")]
+    assert links == ["/exchanges/t0", "/exchanges/t2"]
+
+
+def test_nothing_of_the_data_becomes_markup(tmp_path):
+    evidence = ({"claim": EVIL, "verdict": "contradicted", "contexts": [0], "quote": EVIL},)
+
+    async def scenario(w):
+        for n in range(4):
+            await w.add(
+                Score(0.1, EVIL, evidence),
+                id=f"x{n}",
+                question=f"{EVIL} refund for the order",
+                response=f"{EVIL}. {EVIL}.",
+                contexts=(Context(text=EVIL, id=EVIL, source=EVIL),),
+                conversation=EVIL,
+                history=(Message(role="user", text=EVIL),),
+                model=EVIL,
+                duration_s=1.0,
+                retrieval_s=1.0,
+            )
+        return await w.page(address("x1", app="shop", metric="faithfulness", text=EVIL))
+
+    page = run(tmp_path, scenario)
+    assert all("src" in one for one in page.all("script"))
+    assert not page.all("img")
+    assert not [one for _, one in page.elements if "onerror" in one]
+    assert "Similar failures" in page.words
+    assert "Back to the list" in page.words

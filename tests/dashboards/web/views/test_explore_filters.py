@@ -1,0 +1,257 @@
+"""Explore narrows: by source, session and topic, by a click on a bar or a group, and every filter can be removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from dashboards.web.incident.chips import chips_of
+from dashboards.web.incident.filter_charts import distributions, over_time
+from dashboards.web.views import explore as explore_view
+from monitors.analysis.human_labels import default_passing
+from monitors.records import Context, Score
+from monitors.storage.stores import Point
+from tests.support.pages import EVIL, world
+
+NOW = 1_760_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Topics may take longer than a page waits for them: these tests wait."""
+    monkeypatch.setattr(explore_view, "TOPICS_S", 60.0)
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def shown(page):
+    return [
+        urlsplit(one["href"]).path.removeprefix("/exchanges/")
+        for one in page.all("a")
+        if one.get("href", "").startswith("/exchanges/")
+    ]
+
+
+def fields_of(address):
+    return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+
+
+def point(value, at=NOW, metric="faithfulness"):
+    about = {"app": "shop", "model": "m", "reason": "", "rate": 1.0, "outcome": "score"}
+    return Point(sample_id=f"{value}-{at}", started_at=at, metric=metric, value=value, **about)
+
+
+async def traffic(w):
+    """60 exchanges: three sources, two subjects, sessions of three."""
+    now = time.time()
+    for n in range(60):
+        subject = "refund of a returned order" if n % 2 else "charger for the laptop"
+        await w.add(
+            (n % 10) / 10,
+            at=now - 60.0 - n,
+            id=f"e{n}",
+            question=f"What about the {subject} {n}?",
+            contexts=(Context(text="t", id=f"doc-{n % 3}.md"),),
+            context_source="explicit",
+            session=f"s-{n // 3}",
+            prompt="p-a" if n < 40 else "p-b",
+        )
+
+
+def test_a_source_and_a_session_select_their_exchanges(tmp_path):
+    async def scenario(w):
+        await traffic(w)
+        by_source = await w.page("/explore?metric=faithfulness&source=doc-1.md&most=0.45")
+        by_session = await w.page("/explore?session=s-4")
+        export = await w.client.get("/explore/export?source=doc-2.md&metric=faithfulness")
+        return shown(by_source), shown(by_session), export.text
+
+    by_source, by_session, exported = run(tmp_path, scenario)
+    assert set(by_source) == {f"e{n}" for n in range(60) if n % 3 == 1 and n % 10 <= 4}
+    assert set(by_session) == {"e12", "e13", "e14"}
+    assert {json.loads(one)["id"] for one in exported.splitlines()} == {f"e{n}" for n in range(60) if n % 3 == 2}
+
+
+def test_a_passage_without_id_and_source_is_found_by_its_hash(tmp_path):
+    async def scenario(w):
+        for n in range(6):
+            text = "Returns within 30 days." if n % 2 else "Chargers have 65 W."
+            await w.add(n / 10, id=f"e{n}", contexts=(Context(text=text),), context_source="prompt")
+        groups = await w.page("/explore?metric=faithfulness&group=source")
+        links = [one["href"] for one in groups.all("a") if "source=text" in one.get("href", "")]
+        pages = [await w.page(one) for one in links]
+        export = await w.client.get(links[0].replace("/explore?", "/explore/export?"))
+        return [sorted(shown(one)) for one in pages], export.text
+
+    lists, exported = run(tmp_path, scenario)
+    assert sorted(lists) == [["e0", "e2", "e4"], ["e1", "e3", "e5"]]
+    assert sorted(json.loads(one)["id"] for one in exported.splitlines()) in lists
+
+
+def test_topics_are_grouped_and_each_leads_to_its_exchanges(tmp_path):
+    async def scenario(w):
+        await traffic(w)
+        groups = await w.page("/explore?metric=faithfulness&group=topic")
+        links = [one["href"] for one in groups.all("a") if fields_of(one.get("href", "")).get("topic")]
+        return groups, {fields_of(one)["topic"]: sorted(shown(await w.page(one))) for one in links}
+
+    groups, lists = run(tmp_path, scenario)
+    assert "By topic" in groups.words
+    refunds = next(some for topic, some in lists.items() if "refund" in topic or "order" in topic)
+    assert refunds
+    assert all(int(one[1:]) % 2 for one in refunds)
+    assert sum(map(len, lists.values())) == 60
+
+
+def test_a_topic_that_is_none_is_said(tmp_path):
+    async def scenario(w):
+        await traffic(w)
+        return await w.page("/explore?metric=faithfulness&topic=topic%3Aweather")
+
+    page = run(tmp_path, scenario)
+    assert "No topic of this time is called so" in page.words
+    assert not shown(page)
+
+
+@pytest.mark.parametrize(("field", "groups"), [("source", 3), ("session", 20), ("prompt", 2), ("model", 1)])
+def test_groups_have_number_mean_and_interval(tmp_path, field, groups):
+    async def scenario(w):
+        await traffic(w)
+        page = await w.page(f"/explore?metric=faithfulness&group={field}")
+        links = [
+            one["href"]
+            for one in page.all("a")
+            if fields_of(one.get("href", "")).get(field) and one["href"].startswith("/explore?")
+        ]
+        return page, links, shown(await w.page(links[0]))
+
+    page, links, first = run(tmp_path, scenario)
+    assert f"By {field}" in page.words
+    assert len(set(links)) == groups
+    assert first
+    assert "group" not in fields_of(links[0])
+    if field == "source":
+        assert re.search(r"doc-0\.md 20 0\.\d{3} 0\.\d{3} to 0\.\d{3}", page.words)
+
+
+def test_every_active_filter_can_be_removed():
+    given = {"app": "shop", "metric": "m", "least": "0.5", "most": "0.749999999", "since": "1h", "topic": "topic:a, b"}
+    chips = {one.name: one for one in chips_of(given)}
+    assert set(chips) == {"app", "metric", "topic", "score from", "score up to"}
+    assert chips["topic"].value == "a, b"
+    assert chips["score up to"].value == "just below 0.75"
+    for one in chips.values():
+        kept = fields_of(one.url)
+        assert len(kept) == len(given) - 1
+        assert kept["since"] == "1h"
+
+
+def test_a_click_on_a_bar_selects_just_its_scores(tmp_path):
+    async def scenario(w):
+        for n in range(40):
+            await w.add([0.7, 0.72, 0.75, 1.0][n % 4], id=f"e{n}")
+        page = await w.page("/explore?metric=faithfulness")
+        bars = [one for one in page.all("a") if re.match(r"0\.\d\d to 1?0?\.\d\d: ", one.get("aria-label", ""))]
+        return {one["aria-label"]: len(shown(await w.page(one["href"]))) for one in bars}
+
+    assert run(tmp_path, scenario) == {
+        "0.70 to 0.75: 20 scores": 20,
+        "0.75 to 0.80: 10 scores": 10,
+        "0.95 to 1.00: 10 scores": 10,
+    }
+
+
+def test_a_click_on_a_time_selects_its_exchanges(tmp_path):
+    async def scenario(w):
+        now = time.time()
+        for n in range(30):
+            await w.add(0.5, at=now - 100 * n - 10, id=f"e{n}")
+        page = await w.page("/explore?metric=faithfulness&since=1h")
+        bars = [one["href"] for one in page.all("a") if "Z to 2" in one.get("aria-label", "")]
+        return [one for bar in bars for one in shown(await w.page(bar))]
+
+    found = run(tmp_path, scenario)
+    assert sorted(found) == sorted(f"e{n}" for n in range(30))
+
+
+def test_bars_count_every_score_once():
+    points = [point(n / 100, at=NOW + 37 * n) for n in range(101)]
+    (chart,) = distributions(points, {}, default_passing, 6)
+    assert sum(one.n for one in chart.bars) == 101
+    assert [one.n for one in chart.bars][-1] == 6  # 0.95 to 1.00, both included
+    assert sum(one.low for one in chart.bars) == sum(
+        not default_passing("faithfulness").passes(n / 100) for n in range(101)
+    )
+    timed = over_time(points, NOW, NOW + 3800, {}, default_passing)
+    assert sum(one.n for one in timed.bars) == 101
+    assert len(timed.bars) <= 42
+    assert over_time([], NOW, NOW + 1, {}, default_passing) is None
+
+
+def test_filters_do_not_become_markup(tmp_path):
+    async def scenario(w):
+        for n in range(30):
+            await w.add(
+                0.1 * (n % 10),
+                question=f"{EVIL} refund {n}",
+                app=EVIL,
+                contexts=(Context(text=EVIL, id=EVIL),),
+                context_source="explicit",
+                session=EVIL,
+                prompt=EVIL,
+            )
+        base = {"app": EVIL, "metric": "faithfulness", "source": EVIL, "session": EVIL, "text": EVIL}
+        pages = [await w.page(f"/explore?{urlencode(base)}")]
+        groups = [{"metric": "faithfulness", "group": field} for field in explore_view.GROUPED_BY]
+        pages += [await w.page(f"/explore?{urlencode(one)}") for one in groups]
+        pages.append(await w.page(f"/explore?{urlencode({'topic': EVIL, 'group': EVIL})}"))
+        pages.append(await w.page(f"/explore?{urlencode({'least': EVIL, 'order': EVIL, 'tag': EVIL})}", 400))
+        return pages
+
+    for page in run(tmp_path, scenario):
+        assert all("src" in one for one in page.all("script"))
+        assert not page.all("img")
+        assert not [one for _, one in page.elements if "onerror" in one]
+        assert not [one for one in page.all("a") if one["href"].startswith("javascript")]
+
+
+def test_a_preview_sums_an_exchange_up(tmp_path):
+    async def scenario(w):
+        evidence = ({"claim": "Two years.", "verdict": "contradicted"},)
+        await w.add(
+            Score(0.1, "", evidence),
+            id="x",
+            question=f"How long? {EVIL}",
+            response=f"{EVIL} {'word ' * 1000}",
+            contexts=(Context(text=EVIL, id=EVIL),),
+        )
+        missing = await w.client.get("/exchanges/nothing/preview", headers={"accept": "text/html"})
+        return await w.page("/exchanges/x/preview"), missing.status_code
+
+    page, missing = run(tmp_path, scenario)
+    assert missing == 404
+    assert "faithfulness 0.100" in page.words
+    assert "Two years." in page.words
+    assert "more characters" in page.words
+    assert not page.all("img")
+    assert not page.all("script")
+    assert not page.all("html")
+
+
+def test_the_preview_asks_for_the_login(tmp_path):
+    async def scenario(w):
+        await w.add(0.5, id="x")
+        return (await w.client.get("/exchanges/x/preview")).status_code
+
+    assert run(tmp_path, scenario, token="secret-token") == 401

@@ -1,0 +1,257 @@
+"""An alert's page leads to all bad answers of what is to blame, and shows nothing that clients wrote as markup."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from msgspec.structs import replace as replace_struct
+
+from dashboards.web.incident.operator import OPERATOR_COOKIE
+from dashboards.web.incident.timeline import timeline_of
+from dashboards.web.views import alerts as alerts_view
+from monitors.alerting.acknowledgements import Ack
+from monitors.alerting.repeat_policy import Progress
+from monitors.alerting.silences import Matcher, Silence
+from monitors.analysis.incident_reading import incident_span
+from monitors.config import Rule
+from tests.support.incidents import BAD, incident
+from tests.support.pages import ALERTS, EVIL, world
+from tests.support.receivers import alert as an_alert
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """The comparison may take longer than a page waits for it: these tests wait."""
+    monkeypatch.setattr(alerts_view, "COMPARED_S", 60.0)
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def links(page, start):
+    return [one["href"] for one in page.all("a") if one.get("href", "").startswith(start)]
+
+
+def listed(page):
+    return [urlsplit(one).path.removeprefix("/exchanges/") for one in links(page, "/exchanges/")]
+
+
+def filtered(page, **wanted):
+    """The links to Explore with these fields."""
+    found = []
+    for one in links(page, "/explore?"):
+        fields = {name: values[0] for name, values in parse_qs(urlsplit(one).query).items()}
+        if all(fields.get(name) == value for name, value in wanted.items()):
+            found.append((one, fields))
+    return found
+
+
+async def every_page(w, address):
+    """The exchanges of a list, page after page."""
+    found = []
+    while address:
+        page = await w.page(address)
+        found += listed(page)
+        address = next((one["href"] for one in page.all("a") if one.get("rel") == "next"), None)
+    return found
+
+
+def test_the_source_and_the_release_of_the_bad_answers_are_named_and_lead_to_all_of_them(tmp_path):
+    async def scenario(w):
+        alert = await incident(w)
+        page = await w.page(f"/alerts/{alert.fingerprint}")
+        by_source = next(one for one, fields in filtered(page, source=BAD) if "most" in fields)
+        by_tag = next(one for one, fields in filtered(page, tag="release=42") if "most" in fields)
+        return page, await every_page(w, by_source), await every_page(w, by_tag)
+
+    page, by_source, by_tag = run(tmp_path, scenario)
+    bad = {f"bad-{index}" for index in range(200, 320, 2)}
+    assert len(by_source) == len(set(by_source))
+    assert set(by_source) == set(by_tag) == bad
+    assert "source faq.md" in page.words
+    assert "tag release = 42" in page.words
+    assert any("by suspect" in one.get("aria-label", "") for one in page.all("svg"))
+
+
+def test_means_before_since_and_now_have_intervals_and_numbers(tmp_path):
+    async def scenario(w):
+        alert = await incident(w, good=300, since=240)
+        return await w.page(f"/alerts/{alert.fingerprint}")
+
+    page = run(tmp_path, scenario)
+    for words in ("Before [(][^)]*[)]", "Since the onset", "Now [(]last [^)]*[)]"):
+        assert re.search(words + r" 0\.\d{3}\s*95 % interval 0\.\d{3} to 0\.\d{3}; n = \d{3}", page.words), words
+
+
+def test_the_worst_answers_stand_beside_good_ones(tmp_path):
+    async def scenario(w):
+        alert = await incident(w)
+        return await w.page(f"/alerts/{alert.fingerprint}")
+
+    shown = listed(run(tmp_path, scenario))
+    assert len([one for one in shown if one.startswith("bad-")]) == 20
+    assert len([one for one in shown if one.startswith("good-")]) == 5
+
+
+def test_the_cause_at_the_alarm_stays_beside_the_current_one(tmp_path):
+    async def scenario(w):
+        alert = await incident(w)
+        case = w.engine._cases.by_fingerprint[alert.fingerprint]  # noqa: SLF001 - the state after later scores
+        case.alert = replace(case.alert, likely_cause="judge", cause_detail="The anchors drifted.", cause_source=None)
+        return alert, await w.page(f"/alerts/{alert.fingerprint}")
+
+    alert, page = run(tmp_path, scenario)
+    assert alert.at_alarm is not None
+    assert alert.at_alarm.cause == alert.likely_cause != "judge"
+    assert "Cause at the alarm As notified" in page.words
+    assert alert.at_alarm.detail in page.text
+    assert "The anchors drifted." in page.text
+
+
+def test_later_descriptions_keep_the_cause_of_the_alarm(tmp_path):
+    async def scenario(w):
+        alert = await incident(w)
+        now = time.time()
+        for index in range(400):
+            await w.add(0.1, at=now - 20.0 + index / 20)
+        await w.look()
+        return alert, next(one for one in w.engine.alerts() if one.fingerprint == alert.fingerprint)
+
+    first, later = run(tmp_path, scenario)
+    assert later.at_alarm == first.at_alarm
+
+
+def test_an_acknowledgement_remembers_the_name_for_one_click(tmp_path):
+    async def scenario(w):
+        where = f"/alerts/{(await incident(w)).fingerprint}"
+        answer = await w.send(where, f"{where}/acknowledge", by="Sam Ö", comment="")
+        await w.send(where, f"{where}/unacknowledge")
+        page = await w.page(where)
+        await w.send(where, f"{where}/acknowledge")  # the form carries the name by itself
+        return answer, page, dict(w.engine.acknowledgements.acks())
+
+    answer, page, acks = run(tmp_path, scenario)
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"{OPERATOR_COOKIE}=Sam%20%C3%96;")
+    assert "httponly" in cookie.lower()
+    assert "samesite=strict" in cookie.lower()
+    assert "Acknowledge as Sam Ö" in page.words
+    assert [one.by for one in acks.values()] == ["Sam Ö"]
+
+
+@pytest.mark.parametrize("value", ["%3Cscript%3E", "%FF%FE", "%00%0a%0dSet-Cookie", "a" * 9000, "%E2%80%AE", ""])
+def test_any_cookie_is_harmless(tmp_path, value):
+    async def scenario(w):
+        where = f"/alerts/{(await incident(w, good=100, since=60)).fingerprint}"
+        return await w.page(where, cookie=f"{OPERATOR_COOKIE}={value}")
+
+    page = run(tmp_path, scenario)
+    assert all("src" in one for one in page.all("script"))
+    names = [one["value"] for one in page.all("input") if one.get("name") == "by" and "value" in one]
+    assert all(len(one) <= 200 and one.isprintable() for one in names)
+
+
+def test_nothing_of_the_data_becomes_markup(tmp_path):
+    async def scenario(w):
+        alert = await incident(w, app=EVIL, evil=EVIL)
+        where = f"/alerts/{alert.fingerprint}"
+        await w.send(where, f"{where}/acknowledge", by=EVIL, comment=EVIL)
+        page = await w.page(where)
+        return [page, *[await w.page(one) for one in links(page, "/explore?")[:6]]]
+
+    pages = run(tmp_path, scenario)
+    assert len(pages) == 7
+    for page in pages:
+        assert all("src" in one for one in page.all("script"))
+        assert not page.all("img")
+        assert not [one for _, one in page.elements if "onerror" in one]
+        assert EVIL in page.text
+
+
+def test_a_drop_that_is_confined_to_nothing_says_so(tmp_path):
+    async def scenario(w):
+        await w.drop(bad=200)
+        alert = next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
+        return await w.page(f"/alerts/{alert.fingerprint}")
+
+    assert "the drop is not confined to one" in run(tmp_path, scenario).words
+
+
+def test_while_the_answers_are_compared_the_page_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(alerts_view, "COMPARED_S", 0.0)
+
+    async def scenario(w):
+        alert = await incident(w, good=100, since=60)
+        first = await w.page(f"/alerts/{alert.fingerprint}")
+        for _ in range(100):
+            later = await w.page(f"/alerts/{alert.fingerprint}")
+            if "are being compared" not in later.words:
+                break
+            await asyncio.sleep(0.1)
+        return first, later
+
+    first, later = run(tmp_path, scenario)
+    assert "are being compared" in first.words
+    assert "source faq.md" in later.words
+
+
+def test_as_much_time_before_the_onset_as_since_is_compared_within_bounds():
+    alert = replace(an_alert(), ended_at=None)
+    onset = alert.finding.onset
+    before, _, until = incident_span(alert, onset + 90_000.0)
+    assert (onset - before, until - onset) == (86_400.0, 90_000.0)
+    assert incident_span(alert, onset + 10.0)[0] == onset - 3600.0
+    assert incident_span(alert, onset + 30 * 86_400.0)[2] == onset + 7 * 86_400.0
+
+
+def test_the_timeline_has_notifications_acts_and_what_is_to_come():
+    alert = replace(an_alert(), ended_at=an_alert().since + 900.0, state="resolved")
+    silence = Silence(
+        id="1",
+        matchers=(Matcher(name="app", op="=", value="shop"),),
+        starts=alert.since + 60,
+        ends=alert.since + 5000,
+        by="Kim",
+    )
+    found = timeline_of(
+        alert,
+        now=alert.since + 1000,
+        progress={
+            "slack": Progress(told="resolved", at=alert.since + 950),
+            "mail": Progress(failing="firing", attempts=2, not_before=alert.since + 1100),
+        },
+        ack=Ack(by="Sam", at=alert.since + 30, comment="on it"),
+        silences=[silence],
+        undelivered=[],
+    )
+    words = [one.words for one in found]
+    assert [one.at for one in found] == sorted(one.at for one in found)
+    assert words[0] == "most likely onset"
+    assert "acknowledged by Sam: on it" in words
+    assert any(one.startswith("silenced by Kim until") for one in words)
+    assert "“resolved” delivered to slack" in words
+    assert [one.words for one in found if one.ahead] == ["silence ends"]
+    assert [one.trouble for one in found if "mail" in one.words] == [True]
+
+
+def test_the_bad_answers_of_a_metric_whose_best_value_is_0_are_the_highest(tmp_path):
+    async def scenario(w):
+        alert = await incident(w, metric="hallucination")
+        page = await w.page(f"/alerts/{alert.fingerprint}")
+        address = next(one for one, fields in filtered(page, source=BAD) if "least" in fields)
+        return alert, await every_page(w, address)
+
+    rules = (Rule(metric="hallucination", slo=0.15, name="answers"),)
+    alert, found = run(tmp_path, scenario, alerts=replace_struct(ALERTS, rules=rules))
+    assert alert.direction == "rise"
+    assert set(found) == {f"bad-{index}" for index in range(200, 320, 2)}
