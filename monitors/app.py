@@ -85,8 +85,9 @@ class PageFactory(Protocol):
         supply: Callable[[Sequence[Supplement]], Awaitable[None]],
         templates: Templates,
         sources: SourceReports,
+        origins: Mapping[str, str],
     ) -> Pages:
-        """Return the pages served to browsers; `supply` stores feedback."""
+        """Return the pages served to browsers; `supply` stores feedback, `origins` are `config_sources.sources_of`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +186,7 @@ async def run(
     data_dir: Path,
     *,
     page: PageFactory | None = None,
+    sources: Mapping[str, str] | None = None,
     supervised: bool = False,
     log_format: str = "text",
 ) -> None:
@@ -207,7 +209,9 @@ async def run(
             supply=lambda some: queue.supply([parts.redactor.redact_supplement(one) for one in some]),
             templates=templates,
             sources=parts.sources,
+            origins=sources or {},
         )
+        scheduler.count_gateways = pages.count_gateways
     handlers = [*_handlers(config, parts), *template_handlers(templates)]
     audit_log = _open_audit(data_dir)
     scheduler.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from litestar import Router
@@ -24,9 +24,11 @@ from dashboards.web.views.explore import explore_handlers
 from dashboards.web.views.overview import overview_handlers
 from dashboards.web.views.pipeline import pipeline_handlers
 from dashboards.web.views.prompts import prompt_handlers
-from dashboards.web.views.setup import setup_handlers
+from dashboards.web.views.review import review_handlers
+from dashboards.web.views.settings import settings_handlers
 from dashboards.web.views.sources import source_view_handlers
 from dashboards.web.views.topics import topic_handlers
+from dashboards.web.views.welcome import welcome_handlers
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.source_reading import SourceReports
@@ -47,7 +49,9 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     topic_handlers,
     prompt_handlers,
     pipeline_handlers,
-    setup_handlers,
+    review_handlers,
+    settings_handlers,
+    welcome_handlers,
     event_handlers,
 )
 
@@ -77,6 +81,7 @@ def operator_page(
     supply: Callable[[Sequence[Supplement]], Awaitable[None]],
     templates: Templates,
     sources: SourceReports,
+    origins: Mapping[str, str],
 ) -> Pages:
     """Build the operator's page (a `monitors.app.PageFactory`)."""
     site = Site(
@@ -90,6 +95,7 @@ def operator_page(
         templates=templates,
         sources=sources,
     )
+    site.origins = origins
     return pages(site)
 
 
@@ -102,4 +108,5 @@ def pages(site: Site) -> Pages:
         before_send=add_security_headers,
         on_error=on_error(site),
         stop=site.stop,
+        count_gateways=site.count_gateways if site.gateways else None,
     )

@@ -14,12 +14,15 @@ from litestar.exceptions import PermissionDeniedException
 from litestar.response import Template
 from prometheus_client import CollectorRegistry
 
+from dashboards.web.gateway_scrape import ask_all, reading_of
 from dashboards.web.sessions import Sessions
 from dashboards.web.time_range import PRESETS, TimeRange, address
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.engine import StreamStatus
+from monitors.alerting.notifiers.trial import NotifierTests
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.versions import Version
+from monitors.analysis.gateway_counts import GatewayCounts
 from monitors.analysis.source_reading import SourceReports
 from monitors.api.alerts import AlertDesk
 from monitors.api.app import Insight
@@ -33,6 +36,7 @@ COOKIE = "gaugeway_session"
 HTTPS_COOKIE = f"__Host-{COOKIE}"
 """Behind HTTPS: browsers take it from this host only, not from another of the same domain."""
 MAX_FORM_BYTES = 65_536
+FIRST_SCORES = 100
 NAVIGATION = (
     ("/", "Overview"),
     ("/alerts", "Alerts"),
@@ -42,8 +46,9 @@ NAVIGATION = (
     ("/topics", "Topics"),
     ("/compare", "Compare"),
     ("/prompts", "Prompts"),
+    ("/review", "Review"),
     ("/pipeline", "Pipeline"),
-    ("/setup", "Setup"),
+    ("/settings", "Settings"),
 )
 DONE = {
     "silenced": "Silenced: no notifications until the silence ends.",
@@ -54,6 +59,8 @@ DONE = {
     "delivered": "Delivered.",
     "saved": "Saved.",
     "confirmed": "Confirmed: the template stays in use.",
+    "named": "Your name is remembered on this device.",
+    "undone": "Label withdrawn.",
     "rejected": "Rejected: gateways stop using the template within a few seconds and do not learn it again.",
 }
 """Confirmation messages by the `done` parameter; any other value shows none, so a link cannot inject text."""
@@ -100,6 +107,10 @@ class Engine(Protocol):
     def acknowledgements(self) -> Desk:
         """Silences, acknowledgements and undelivered notifications."""
 
+    @property
+    def notifier_tests(self) -> NotifierTests:
+        """Test notifications."""
+
 
 async def _keep_nothing(_: Sequence[Supplement]) -> None:
     raise PermissionDeniedException("this page is read-only")
@@ -135,8 +146,13 @@ class Site:
         self.supply = supply
         self.delivery_progress = delivery_progress
         self.templates = templates
+        self.counts = GatewayCounts(insight.state_store, config.capture.retention_days, clock)
         self.sources = sources or SourceReports(insight.store, clock=clock)
         self.clock = clock
+        self.origins: Mapping[str, str] = {}
+        """Where the values of the configuration come from, by key."""
+        self.first_scores = FIRST_SCORES
+        """With fewer scores the front page is Welcome."""
         self.stopping = asyncio.Event()
         self.sessions = Sessions(config.monitors.token)
         self.token_check = TokenCheck(config.monitors.token)
@@ -176,6 +192,11 @@ class Site:
             "done": DONE.get(request.query_params.get("done", "")),
         }
         return Template(template, context={**frame, **context}, status_code=status, media_type="text/html")
+
+    async def count_gateways(self) -> None:
+        """Add the outcomes that the gateways counted since the last reading. Raises EngineError."""
+        answers = await ask_all(self.gateways, self.config.gateway.get("admin_token"))
+        await self.counts.take([reading_of(one) for one in answers if not one.error])
 
     async def lower_is_better(self) -> frozenset[str]:
         """The metrics in use, and the signals, whose best value is 0."""

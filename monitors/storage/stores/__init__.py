@@ -111,6 +111,7 @@ class LabelledScore(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tho
 
     With `source` "rating" it is a rating that somebody gave, or the label pass or fail. With "reference" it is the
     score of `answer_correctness` against a reference that came by feedback. `value` and `rate` are the evaluation's.
+    `by` is the name of the person who gave the label, "" where it is not known.
     """
 
     sample_id: str
@@ -121,6 +122,7 @@ class LabelledScore(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tho
     rating: float
     received_at: float
     source: Literal["rating", "reference"] = "rating"
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,21 @@ class ScoreHistogram:
     x: float
     x2: float
     bins: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeCount:
+    """How many evaluations of one app and metric ended in one outcome; `reason` is "" for scores.
+
+    With the metric "" it counts exchanges, each once: "score" with a score of any metric, else "failed" or "skipped"
+    with one of their reasons, "none" if no metric was computed. Signals and whole conversations do not count.
+    """
+
+    app: str
+    metric: str
+    outcome: Literal["score", "skipped", "failed", "none"]
+    reason: str
+    n: int
 
 
 class Spreads(NamedTuple):
@@ -220,6 +237,9 @@ class Store(Protocol):
         `slice`; points without a value are those of the slice "".
         """
 
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        """Return how the exchanges and evaluations in the query's time and app ended; its other fields do not count."""
+
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         """Return the scores that `query` asks for beside those of the metric `cheap`; order and limit do not count."""
 
@@ -227,7 +247,8 @@ class Store(Protocol):
         """Return the scores that `query` selects and that have human labels, in the order in which those were received.
 
         The `order` of the query does not count. What was said of a trace or key with several exchanges is about the
-        last of them.
+        last of them. Of several labels that one named person gave for a metric of an answer only the last is returned,
+        and none if that one withdraws the label.
         """
 
     async def prune(self, before: float) -> int:
