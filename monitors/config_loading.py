@@ -28,8 +28,8 @@ def load(
 ) -> Config:
     """Read the configuration file for the evaluation plane. Raises ConfigError.
 
-    `host` and `port` beat those of `[monitors]`, and what `gateway` has the keys of `[gateway]`. `judge` are the judge's model and
-    address of the command line; `upstream` is the address if neither that nor `[judge]` has one.
+    `host` and `port` beat those of `[monitors]`, and what `gateway` has the keys of `[gateway]`. `judge` are the
+    judge's model and address of the command line; `upstream` is the address if neither that nor `[judge]` has one.
     """
     problems = settings.Problems()
     raw = settings.read_into(path, problems)

@@ -28,8 +28,8 @@ import httpx
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from gateway.demo.model import Model, serve
-from gateway.demo.servers import free_ports
+from gateway.demo.model import Model, serve  # noqa: E402 - after the path is set
+from gateway.demo.servers import free_ports  # noqa: E402
 
 EVERY_S, LIMIT_S = 0.2, 180.0
 TOKENS = {"GAUGEWAY_ADMIN_TOKEN": "a" * 32, "GAUGEWAY_MONITORS_TOKEN": "m" * 32}
@@ -74,13 +74,17 @@ def option_ways(url: str, directory: Path, ports: Sequence[int]) -> list[Way]:
     port = ["--port", str(ports[0]), "--admin-port", str(ports[1]), "--monitors-port", str(ports[2])]
     key = {"OPENAI_API_KEY": "sk-first-minutes", "JUDGE_API_KEY": "sk-first-minutes"}
     subprocess.run(
-        command("init", "--upstream", url, "--judge", "judge-1", "--no-slack", "--output", str(directory / "init.toml")),
+        command(
+            "init", "--upstream", url, "--judge", "judge-1", "--no-slack", "--output", str(directory / "init.toml")
+        ),
         check=True,
         stdout=subprocess.DEVNULL,
     )
     compose = (ROOT / "deploy/compose/gaugeway.toml").read_text("utf-8")
     compose = re.sub(r"^# (\[judge\]|base_url|api_key|model)", r"\1", compose, flags=re.MULTILINE)
-    compose = compose.replace("https://api.openai.com/v1", url).replace("http://gateway:9464", f"http://127.0.0.1:{ports[1]}")
+    compose = compose.replace("https://api.openai.com/v1", url).replace(
+        "http://gateway:9464", f"http://127.0.0.1:{ports[1]}"
+    )
     compose = compose.replace("drain_delay_s = 5", "drain_delay_s = 0")
     (directory / "compose.toml").write_text(compose, "utf-8")
     serve_it = ["serve", "--upstream", url, "--judge", "judge-1", *port]
@@ -93,7 +97,12 @@ def option_ways(url: str, directory: Path, ports: Sequence[int]) -> list[Way]:
         ),
         Way(
             name="pip: gaugeway init, then serve",
-            typed=["pip install .", "export OPENAI_API_KEY=...", "gaugeway init --upstream ... --judge ...", "gaugeway serve"],
+            typed=[
+                "pip install .",
+                "export OPENAI_API_KEY=...",
+                "gaugeway init --upstream ... --judge ...",
+                "gaugeway serve",
+            ],
             processes=[command("serve", "--config", str(directory / "init.toml"), *port)],
             environment=key,
         ),

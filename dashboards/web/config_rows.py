@@ -15,9 +15,9 @@ from monitors.runtime.config_sources import is_secret
 
 SECRET = re.compile(
     r"(^|[._])(\w*key|\w*keys|\w*token|password|\w*secret|salt|\w*headers|\w*proxy|channel|sender|recipients|username)"
-    r"(\[\d+\])?$"
+    r"(\[\d+\])?(\.|$)"
 )
-"""The last name of a key whose value is never shown; numbers are (limits of tokens, for instance)."""
+"""A name within a key whose value is never shown; numbers are (limits of tokens, for instance)."""
 _RECEIVERS = re.compile(r"^(notifiers|sinks)\[")
 _SHOWN_OF_RECEIVERS = frozenset(
     ("kind", "name", "severities", "apps", "send_resolved", "heartbeat", "timeout_s", "metrics", "content", "port")
@@ -59,14 +59,10 @@ def shown(key: str, value: Any, source: str = "") -> str:
     >>> shown("judge.api_key", "sk-1"), shown("judge.timeout_s", 60.0), shown("store.url", "postgresql://a:b@db/q")
     ('set (not shown)', '60', 'postgresql://db/q')
     """
-    if value is None or value in ((), [], {}, ""):
-        return "none"
-    if is_secret(source):
-        return SET
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None or value in ((), [], {}, "") or is_secret(source):
+        return SET if is_secret(source) else "none"
+    if isinstance(value, bool | int | float):
+        return f"{value:g}" if isinstance(value, float) else str(value).lower()
     name = key.rpartition(".")[2]
     if SECRET.search(key) or (_RECEIVERS.search(key) and name not in _SHOWN_OF_RECEIVERS):
         return SET

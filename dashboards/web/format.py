@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
@@ -125,7 +125,6 @@ def when(at: float | None, now: float) -> Markup:
     text = iso(at)
     shown = text.replace("T", " ").replace("Z", " UTC")
     return Markup('<time datetime="{}">{}</time> <span class="quiet ago">({})</span>').format(text, shown, ago(at, now))
-
 
 
 def listed(words: Sequence[str]) -> str:

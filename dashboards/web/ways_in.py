@@ -35,6 +35,7 @@ WAYS = (
         " --from-literal=GAUGEWAY_MONITORS_TOKEN=$(openssl rand -hex 32)\n"
         "kubectl apply --kustomize deploy/kubernetes/single\n"
         "kubectl -n gaugeway port-forward service/gaugeway-monitors 9465",
-        "First name your image in deploy/kubernetes/single/kustomization.yaml, upstream and judge in gaugeway.toml there.",
+        "First name your image in deploy/kubernetes/single/kustomization.yaml, upstream and judge in its"
+        " gaugeway.toml.",
     ),
 )

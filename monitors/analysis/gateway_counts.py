@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ FINE_DAYS = 2
 MAX_APPS = 20
 """Apps counted separately in a day; the others are counted together as `_other`."""
 _LAST = f"{PREFIX}last"
+T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
 
 Outcomes: TypeAlias = dict[str, int]
@@ -90,6 +91,7 @@ class GatewayCounts:
         self._clock = clock
         self._last: dict[str, LastReading] = {}
         self._days: dict[int, Day] = {}
+        self._warned = False
 
     async def take(self, readings: Sequence[Reading]) -> None:
         """Add readings, and save what changed. Raises EngineError."""
@@ -133,16 +135,21 @@ class GatewayCounts:
             self._read(await self._state_store.load())
 
     def _read(self, states: Mapping[str, bytes]) -> None:
+        self._last = self._decoded(_LAST, states.get(_LAST, b"{}"), dict[str, LastReading]) or {}
+        self._days = {
+            int(day): self._decoded(name, state, Day) or {}
+            for name, state in states.items()
+            if name.startswith(PREFIX) and (day := name.removeprefix(PREFIX)).isdigit() and state
+        }
+
+    def _decoded(self, name: str, state: bytes, kind: type[T]) -> T | None:
         try:
-            self._last = msgspec.json.decode(states.get(_LAST, b"{}"), type=dict[str, LastReading])
-            self._days = {
-                int(name.removeprefix(PREFIX)): msgspec.json.decode(state, type=Day)
-                for name, state in states.items()
-                if name.startswith(PREFIX) and name != _LAST and state
-            }
+            return msgspec.json.decode(state, type=kind)
         except (msgspec.DecodeError, ValueError):
-            _log.warning("state store: the counts of the gateways cannot be read; they begin again")
-            self._last, self._days = {}, {}
+            if not self._warned:
+                _log.warning("state store: ignoring unreadable %s", name)
+            self._warned = True
+            return None
 
     def _add(self, start: int, app: str, outcome: str, n: int) -> None:
         day = self._days.setdefault(start // DAY_S, {})

@@ -60,8 +60,8 @@ class Pages:
     """The operator's page as the admin app mounts it; its handlers do their own authentication.
 
     `entered` tells whether a visitor is logged in, who may then read the JSON too. `before_send` is called with every
-    response head. `on_error` renders an error for a browser. `stop` closes the event streams. `count_gateways` is called by the leader
-    every few seconds.
+    response head. `on_error` renders an error for a browser. `stop` closes the event streams. The leader calls
+    `count_gateways` every few seconds.
     """
 
     handlers: Sequence[Any]

@@ -1,4 +1,4 @@
-"""Where the values of a configuration come from: the file, a placeholder in it, the command line, or the environment."""
+"""Where the values of a configuration come from: the file, a placeholder in it, an option, or the environment."""
 
 from __future__ import annotations
 

@@ -823,7 +823,11 @@ def test_outcomes_count_evaluations_and_each_exchange_once(run):
         now = 1_760_000_400.0
         await store.add(
             sample("a", now, app="shop"),
-            [evaluation("a"), evaluation("a", "other", Failed("timeout", "x")), evaluation("a", "abstained", Score(1.0))],
+            [
+                evaluation("a"),
+                evaluation("a", "other", Failed("timeout", "x")),
+                evaluation("a", "abstained", Score(1.0)),
+            ],
         )
         await store.add(sample("b", now, app="shop"), [evaluation("b", outcome=Skipped("no_contexts"))])
         await store.add(
@@ -864,7 +868,13 @@ def test_a_person_s_last_label_counts_and_can_be_withdrawn(run):
 
         def said(name, at, exchange, label, by="Sam"):
             return Supplement(
-                id=name, received_at=now + at, source="feedback", exchange_id=exchange, label=label, by=by, app="default"
+                id=name,
+                received_at=now + at,
+                source="feedback",
+                exchange_id=exchange,
+                label=label,
+                by=by,
+                app="default",
             )
 
         await store.supplement(

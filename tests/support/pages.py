@@ -136,7 +136,16 @@ class World:
 
 @asynccontextmanager
 async def world(
-    path, *, token=None, config=None, alerts=ALERTS, gateways=(), clock=time.time, told=False, first_scores=0, **monitors
+    path,
+    *,
+    token=None,
+    config=None,
+    alerts=ALERTS,
+    gateways=(),
+    clock=time.time,
+    told=False,
+    first_scores=0,
+    **monitors,
 ):
     """Everything but the worker; the time is the real one, so what is stored must be about now.
 

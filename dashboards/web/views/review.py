@@ -68,7 +68,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The last answer that this person labelled, with the score that was hidden until then; `agrees` on pass or fail."""
+    """The last answer that this person labelled, with the score that was hidden until then."""
 
     sample_id: str
     label: str
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Labels so far and those needed; `width` is the half-width of the corrected mean's interval, None below 10 labels."""
+    """Labels so far and those needed; `width` is the interval's half-width, None below 10 labels."""
 
     labels: int
     needed: int | None
@@ -221,15 +221,14 @@ def review_handlers(site: Site) -> list[Any]:
 def _view(site: Site, reviews: Reviews) -> Any:
     @get("/review")
     async def review(request: Page) -> Template:
-        fields, by, now = request.query_params, name_of(request), site.clock()
+        fields, by = request.query_params, name_of(request)
         known = await choices_of(site)
         choice = choice_of(fields, known)
         if choice is None:
             return site.render(request, "review.html", title="Review", choice=None, by=by)
         about = await site.insight.status()
         passing = passing_of(about["metrics"], choice.metric)
-        query = Query(since=max(0.0, now - WINDOW_S), until=now + 1.0, app=choice.app, metric=choice.metric)
-        rated = [one for one in await site.insight.store.ratings(query) if one.source == "rating"]
+        query, rated = _query(site, choice), await _rated(site, choice)
         estimates = await labelled(site.insight.store, query, passing=lambda _: passing, half_width=choice.half_width)
         found = next((one for one in estimates if one.source == "rating"), None)
         recent = reviews.recent(choice)
@@ -276,6 +275,16 @@ async def _shown(
     return await reviews.next(draw, fields.get("after", ""), labelled_ids)
 
 
+def _query(site: Site, choice: Choice) -> Query:
+    now = site.clock()
+    return Query(since=max(0.0, now - WINDOW_S), until=now + 1.0, app=choice.app, metric=choice.metric)
+
+
+async def _rated(site: Site, choice: Choice) -> list[LabelledScore]:
+    """The labels that people gave, in the order received."""
+    return [one for one in await site.insight.store.ratings(_query(site, choice)) if one.source == "rating"]
+
+
 def _ids(rated: Sequence[LabelledScore]) -> set[str]:
     return {one.sample_id for one in rated}
 
@@ -286,26 +295,26 @@ def _own(rated: Sequence[LabelledScore], sample_id: str, by: str) -> str:
     return own[-1] if own else ""
 
 
-def _forms(site: Site, reviews: Reviews) -> list[Any]:
-    async def given(request: Page) -> tuple[dict[str, str], Choice, Sample, str]:
-        """The fields of a form, what is reviewed, the answer, and who labels it."""
-        fields, by = await site.form(request), name_of(request)
-        choice = choice_of(fields, ())
-        if choice is None:
-            raise HTTPException(status_code=400, detail="app and metric are required")
-        if not by:
-            raise HTTPException(status_code=400, detail="enter your name first")
-        stored = await site.insight.store.sample(fields.get("id", ""))
-        if stored is None:
-            raise NotFoundException("this exchange is no longer stored; it may have expired")
-        sample, evaluations = stored
-        if sample.app != choice.app or choice.metric not in {one.metric for one in evaluations}:
-            raise HTTPException(status_code=400, detail="this exchange has no score of that app and metric")
-        return fields, choice, sample, by
+async def _given(site: Site, request: Page) -> tuple[dict[str, str], Choice, Sample, str]:
+    """The fields of a form, what is reviewed, the answer, and who labels it. Raises HTTPException."""
+    fields, by = await site.form(request), name_of(request)
+    choice = choice_of(fields, ())
+    if choice is None or not by:
+        detail = "app and metric are required" if choice is None else "enter your name first"
+        raise HTTPException(status_code=400, detail=detail)
+    stored = await site.insight.store.sample(fields.get("id", ""))
+    if stored is None:
+        raise NotFoundException("this exchange is no longer stored; it may have expired")
+    sample, evaluations = stored
+    if sample.app != choice.app or choice.metric not in {one.metric for one in evaluations}:
+        raise HTTPException(status_code=400, detail="this exchange has no score of that app and metric")
+    return fields, choice, sample, by
 
+
+def _forms(site: Site, reviews: Reviews) -> list[Any]:
     @post("/review/label", status_code=303)
     async def label(request: Page) -> Redirect:
-        fields, choice, sample, by = await given(request)
+        fields, choice, sample, by = await _given(site, request)
         word = fields.get("label", "")
         if word in LABELS:
             await site.supply([label_of(sample, choice.metric, word, by, site.clock())])
@@ -316,11 +325,17 @@ def _forms(site: Site, reviews: Reviews) -> list[Any]:
 
     @post("/review/undo", status_code=303)
     async def undo(request: Page) -> Redirect:
-        _, choice, sample, by = await given(request)
+        _, choice, sample, by = await _given(site, request)
+        if not reviews.recent(choice).get((sample.id, by)) and not _own(await _rated(site, choice), sample.id, by):
+            return Redirect(choice.url(at=sample.id), status_code=303)  # it was skipped
         await site.supply([label_of(sample, choice.metric, WITHDRAWN, by, site.clock())])
         reviews.note(choice, sample.id, by, "")
         return Redirect(choice.url(at=sample.id, done="undone"), status_code=303)
 
+    return [label, undo, _name_form(site)]
+
+
+def _name_form(site: Site) -> Any:
     @post("/review/name", status_code=303)
     async def name(request: Page) -> Redirect:
         fields = await site.form(request)
@@ -339,4 +354,4 @@ def _forms(site: Site, reviews: Reviews) -> list[Any]:
         )
         return Redirect(choice.url(done="named") if choice else "/review", status_code=303, cookies=[kept])
 
-    return [label, undo, name]
+    return name

@@ -24,7 +24,10 @@ from monitors.config import Config
 from monitors.runtime import audit
 
 _REASONS = (
-    (r"ConnectError|gaierror|ConnectionRefused", "Nothing accepts connections at this address, or its name is unknown."),
+    (
+        r"ConnectError|gaierror|ConnectionRefused",
+        "Nothing accepts connections at this address, or its name is unknown.",
+    ),
     (r"Timeout|no answer within", "The receiver did not answer in time."),
     (r"answered (401|403)|invalid_auth|not_authed|535", "The receiver refuses the credentials."),
     (r"answered (404|410)|no_service|channel_not_found", "The receiver does not know this address: it may be deleted."),

@@ -179,7 +179,10 @@ def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
 
 def outcomes(found: Iterable[Sequence[Any]]) -> list[OutcomeCount]:
     """Counts of evaluations and exchanges from the rows of every engine's queries."""
-    return [OutcomeCount(app=app, metric=metric, outcome=outcome, reason=reason, n=n) for app, metric, outcome, reason, n in found]
+    return [
+        OutcomeCount(app=app, metric=metric, outcome=outcome, reason=reason, n=n)
+        for app, metric, outcome, reason, n in found
+    ]
 
 
 def scored(found: Iterable[Sequence[Any]]) -> list[ScoreSums]:

@@ -94,7 +94,10 @@ def test_answers_are_labelled_with_the_keyboard_alone(tmp_path):
             press(tab, key)
         press(tab, "Enter")
         until(tab, "document.querySelector('.labelling') !== null")
-        assert "0.9" not in tab.run("document.querySelector('main').innerText.replace(/±.*/g, '')").split("Judge's mean")[0]
+        assert (
+            "0.9"
+            not in tab.run("document.querySelector('main').innerText.replace(/±.*/g, '')").split("Judge's mean")[0]
+        )
         passed = next_after(tab, "p")
         assert tab.run("document.body.innerText.includes('Your last label: pass')")
         failed = next_after(tab, "f")
@@ -133,9 +136,9 @@ def test_the_funnel_adds_up_as_the_page_shows_it(tmp_path):
     def visit(tab, base, _, soon, w):
         tab.open(f"{base}/pipeline?since=1h")
         rows = tab.run(
-            "[...document.querySelectorAll('.funnel tbody tr')]"
-            ".map(row => [row.className, Number(row.cells[1].innerText.replace('−', '-').replace(/[^0-9-]/g, ''))])"
+            "[...document.querySelectorAll('.funnel tbody tr')].map(row => [row.className, row.cells[1].innerText])"
         )
+        rows = [(kind, int(text.replace("\u2212", "-").replace(",", ""))) for kind, text in rows]
         left = None
         lost = 0
         for kind, count in rows:
@@ -144,7 +147,7 @@ def test_the_funnel_adds_up_as_the_page_shows_it(tmp_path):
             else:
                 assert left is None or left + lost == count, rows
                 left, lost = count, 0
-        assert [count for kind, count in rows if kind == "stage"][0] == 8
+        assert next(count for kind, count in rows if kind == "stage") == 8
         assert left == 7
         tab.run("document.querySelector('nav[aria-label=\"Time range\"] a').click()")
         until(tab, "new URLSearchParams(location.search).get('since') === '15m'")

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline
-from dashboards.web.format import shares
 from dashboards.web.trends import Trends, dot, movement
 from dashboards.web.views.overview import rows_of, watch_of
 from monitors.alerting.engine import StreamStatus

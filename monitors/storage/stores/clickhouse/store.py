@@ -187,7 +187,10 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         return [sums.summary(*key) for key, sums in summaries.items()]
 
     async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
-        found = [*await self.database.query(*queries.outcomes(query)), *await self.database.query(*queries.exchanges(query))]
+        found = [
+            *await self.database.query(*queries.outcomes(query)),
+            *await self.database.query(*queries.exchanges(query)),
+        ]
         return rows.outcomes(found)
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:

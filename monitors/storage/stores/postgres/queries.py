@@ -64,8 +64,8 @@ _EXCHANGES = """
     SELECT app, '', outcome, CASE WHEN outcome = 'score' THEN '' ELSE coalesce(failure, skip, '') END AS why, count(*)
     FROM (
         SELECT app, failure, skip,
-            CASE WHEN scores > 0 THEN 'score' WHEN failure IS NOT NULL THEN 'failed' WHEN skip IS NOT NULL THEN 'skipped'
-                ELSE 'none' END AS outcome
+            CASE WHEN scores > 0 THEN 'score' WHEN failure IS NOT NULL THEN 'failed'
+                WHEN skip IS NOT NULL THEN 'skipped' ELSE 'none' END AS outcome
         FROM (SELECT id, day, app FROM samples WHERE {conditions} AND id NOT LIKE 'conversation-%') AS one
         CROSS JOIN LATERAL (
             SELECT count(*) FILTER (WHERE outcome = 'score') AS scores,

@@ -1,4 +1,4 @@
-"""Review: answers are drawn at random and labelled without their scores; labels are stored as feedback and can be undone."""
+"""Review: answers are drawn at random and labelled without their scores; a label is feedback and can be undone."""
 
 from __future__ import annotations
 
@@ -211,7 +211,13 @@ def rating(sample_id, value, by="", metric="faithfulness"):
 
 def test_the_last_label_of_a_person_counts_and_labels_without_a_name_all_do():
     nan = float("nan")
-    some = [rating("x", 1.0, "Sam"), rating("x", 0.0, "Ana"), rating("x", 0.0, "Sam"), rating("x", 1.0), rating("x", 1.0)]
+    some = [
+        rating("x", 1.0, "Sam"),
+        rating("x", 0.0, "Ana"),
+        rating("x", 0.0, "Sam"),
+        rating("x", 1.0),
+        rating("x", 1.0),
+    ]
     assert [(one.by, one.rating) for one in effective(some)] == [("Ana", 0.0), ("Sam", 0.0), ("", 1.0), ("", 1.0)]
     assert effective([rating("x", 1.0, "Sam"), rating("x", nan, "Sam")]) == []
     again = effective([rating("x", 1.0, "Sam"), rating("x", nan, "Sam"), rating("x", 0.0, "Sam")])

@@ -1,4 +1,4 @@
-"""Welcome: three steps that tick when the first request, passages and a judged score are seen, and what to do if not."""
+"""Welcome: three steps that tick once request, passages and a judged score are seen, and what to do if not."""
 
 from __future__ import annotations
 
