@@ -19,7 +19,7 @@ from dashboards.web.sessions import Sessions
 from dashboards.web.time_range import PRESETS, TimeRange, address
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.engine import StreamStatus
-from monitors.alerting.notifiers.trial import NotifierTests
+from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.versions import Version
 from monitors.analysis.gateway_counts import GatewayCounts

@@ -15,8 +15,8 @@ from monitors.alerting.acknowledgements import Acknowledgements, NotLeaderError
 from monitors.alerting.cases import Cases
 from monitors.alerting.delivery import Delivery, DeliveryObserver, Result
 from monitors.alerting.description import Describer, JudgeSignals
+from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.notifiers import Notifier
-from monitors.alerting.notifiers.trial import NotifierTests
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import MAX_STREAMS, FeedReport, RuleWatch, SavedWatch
 from monitors.alerting.rules import budget_parts, is_flipped, watch_of

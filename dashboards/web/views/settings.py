@@ -17,8 +17,8 @@ from dashboards.web.config_rows import DEFAULT, rows_of
 from dashboards.web.gateway_scrape import ADMIN_PORT
 from dashboards.web.site import Page, Site
 from dashboards.web.ways_in import WAYS
+from monitors.alerting.notifier_tests import PAUSE_S, Tested, TooSoonError
 from monitors.alerting.notifiers import Route
-from monitors.alerting.notifiers.trial import PAUSE_S, Tested, TooSoonError
 from monitors.api.alerts import address_of
 from monitors.config import Config
 from monitors.runtime import audit

@@ -15,6 +15,7 @@ from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import FIRST_SCORES, Page, Site
 from monitors.analysis.capture_coverage import Captured
 from monitors.evaluation.first_exchange import described
+from monitors.runtime.config_sources import OPTION
 from monitors.runtime.endpoints import needs_key
 from monitors.signals import SIGNALS
 from monitors.storage.stores import Point, Query
@@ -137,21 +138,28 @@ def judging_of(series: Series, model: str) -> Judging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSnippet:
-    """What a judge needs: the provider's address, and the variable with its key, "" where none is needed."""
+    """What a judge needs: the provider's address, and the variable with its key, "" where none is needed.
+
+    `whole`: the upstream is in no file yet, so the file must have it too.
+    """
 
     base_url: str
     variable: str
     model: str = MODEL
+    whole: bool = True
 
 
-def judge_snippet(upstreams: Sequence[Mapping[str, Any]]) -> JudgeSnippet:
-    """Suggest the first upstream as the judge's endpoint.
+def judge_snippet(upstreams: Sequence[Mapping[str, Any]], origins: Mapping[str, str]) -> JudgeSnippet:
+    """Suggest the first upstream as the judge's endpoint; `origins` are `config_sources.sources_of`.
 
-    >>> judge_snippet([])
-    JudgeSnippet(base_url='https://api.openai.com/v1', variable='OPENAI_API_KEY', model='gpt-6-luna')
+    >>> judge_snippet([], {}).base_url, judge_snippet([], {}).variable
+    ('https://api.openai.com/v1', 'OPENAI_API_KEY')
     """
+    whole = origins.get("upstreams[0].base_url", OPTION) == OPTION
     url = without_secrets(str(upstreams[0].get("base_url", PROVIDER))) if upstreams else PROVIDER
-    return JudgeSnippet(base_url=url, variable=KEY_VARIABLE if needs_key(url) or url.startswith("https:") else "")
+    return JudgeSnippet(
+        base_url=url, variable=KEY_VARIABLE if needs_key(url) or url.startswith("https:") else "", whole=whole
+    )
 
 
 async def first_judged(site: Site, metrics: Sequence[Mapping[str, Any]]) -> Point | None:
@@ -204,7 +212,7 @@ def welcome_handlers(site: Site) -> list[Any]:
             gateways=site.gateways,
             passages=passages,
             judge=judging_of(await own(site.registry), about["judge"]["model"]) if about["judge"] else None,
-            snippet_of=judge_snippet(config.upstreams),
+            snippet_of=judge_snippet(config.upstreams, site.origins),
             judged=judged,
             metrics=[one for one in about["metrics"] if one["rate"] < 1.0],
             scores=count,

@@ -10,8 +10,8 @@ import pytest
 from dashboards.web.config_rows import SET, rows_of, shown
 from dashboards.web.views.settings import explained
 from dashboards.web.ways_in import WAYS
+from monitors.alerting.notifier_tests import NotifierTests, TooSoonError
 from monitors.alerting.notifiers import Notifier
-from monitors.alerting.notifiers.trial import NotifierTests, TooSoonError
 from monitors.config import Config
 from monitors.config_loading import load
 from monitors.runtime.config_sources import sources_of

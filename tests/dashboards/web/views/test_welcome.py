@@ -61,10 +61,22 @@ def test_the_toml_to_paste_is_taken(tmp_path, monkeypatch):
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     page = run(tmp_path, lambda w: w.page("/welcome"))
-    text = page.text[page.text.index("[judge]") : page.text.index("Then restart")]
     path = tmp_path / "gaugeway.toml"
-    path.write_text('[[upstreams]]\nbase_url = "https://api.openai.com/v1"\n\n' + text)
-    assert load(path).judge.model == "gpt-6-luna"
+    path.write_text(page.text[page.text.index("[[upstreams]]") : page.text.index("Then restart")])
+    config = load(path)
+    assert config.judge.model == "gpt-6-luna"
+    assert config.upstreams[0].base_url == config.judge.base_url == "https://api.openai.com/v1"
+
+
+def test_a_file_with_upstreams_is_only_added_to(tmp_path):
+    async def scenario(w):
+        w.site.origins = {"upstreams[0].base_url": "file"}
+        return await w.page("/welcome")
+
+    page = run(tmp_path, scenario, config=Config(upstreams=({"base_url": "https://llm.example/v1"},)))
+    assert "Add to gaugeway.toml" in page.words
+    assert "[[upstreams]]" not in page.text
+    assert 'base_url = "https://llm.example/v1"' in page.text
 
 
 def test_it_is_the_front_page_until_enough_scores_exist(tmp_path):
@@ -72,7 +84,10 @@ def test_it_is_the_front_page_until_enough_scores_exist(tmp_path):
         first = await w.client.get("/", headers={"accept": "text/html"})
         by_hand = await w.client.get("/?by=", headers={"accept": "text/html"})
         await judged(w, 3)
-        await asyncio.sleep(1.1)  # the count is kept for a second
+        for _ in range(100):  # the count is kept for a second or more
+            await asyncio.sleep(0.2)
+            if (await w.client.get("/", headers={"accept": "text/html"})).status_code == 200:
+                break
         return first, by_hand, await w.page("/"), await w.page("/welcome")
 
     first, by_hand, later, welcome = run(tmp_path, scenario, first_scores=3)
@@ -149,5 +164,5 @@ def test_requests_of_all_gateways_are_added_up(series, exchanges, failed):
 
 
 def test_a_judge_on_this_machine_needs_no_key_and_no_secret_of_the_upstream_is_shown():
-    assert judge_snippet([{"base_url": "http://127.0.0.1:11434/v1"}]).variable == ""
-    assert judge_snippet([{"base_url": "https://me:secret@llm.example/v1"}]).base_url == "https://llm.example/v1"
+    assert judge_snippet([{"base_url": "http://127.0.0.1:11434/v1"}], {}).variable == ""
+    assert judge_snippet([{"base_url": "https://me:secret@llm.example/v1"}], {}).base_url == "https://llm.example/v1"
