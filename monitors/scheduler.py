@@ -59,7 +59,7 @@ _CALLS_AT_ONCE, _CALLS_IN_A_ROW = 5, 3
 _TRANSCRIPTS_EVERY_S = 30.0
 _PAUSE_PER_SCORE_S, _ESTIMATE_PAUSE_S = 50e-6, 60.0
 """Reading a score of the window takes a microsecond, and the estimates are to take a fiftieth of a core."""
-_COUNT_S = 15.0
+_COUNT_S = 5.0
 """Between two readings of the gateways' counters: what a gateway counts after the last one before its end is lost."""
 _PAUSE_S = 15.0
 """Longest pause between alert ticks: an alert that took long to describe is sent in the next one."""

@@ -196,7 +196,8 @@ class Site:
     async def count_gateways(self) -> None:
         """Add the outcomes that the gateways counted since the last reading. Raises EngineError."""
         answers = await ask_all(self.gateways, self.config.gateway.get("admin_token"))
-        await self.counts.take([reading_of(one) for one in answers if not one.error])
+        away = [one.url for one in answers if one.error.startswith("ConnectError")]
+        await self.counts.take([reading_of(one) for one in answers if not one.error], away)
 
     async def lower_is_better(self) -> frozenset[str]:
         """The metrics in use, and the signals, whose best value is 0."""

@@ -93,10 +93,15 @@ class GatewayCounts:
         self._days: dict[int, Day] = {}
         self._warned = False
 
-    async def take(self, readings: Sequence[Reading]) -> None:
-        """Add readings, and save what changed. Raises EngineError."""
+    async def take(self, readings: Sequence[Reading], away: Sequence[str] = ()) -> None:
+        """Add readings, and save what changed. Raises EngineError.
+
+        Nothing listens at the URLs `away`: a gateway that appears there later is counted from its start.
+        """
         await self._load()
         now, changed = self._clock(), set[int]()
+        new = [url for url in away if url not in self._last]
+        self._last |= {url: LastReading(at=now) for url in new}
         for reading in readings:
             before = self._last.get(reading.url)
             for (app, outcome), n in increments(before, reading).items():
@@ -109,7 +114,7 @@ class GatewayCounts:
             self._last[reading.url] = LastReading(at=now, exchanges=exchanges)
         gone = self._forget(now)
         changed |= self._coarsen(now)
-        if self._state_store is not None and readings:
+        if self._state_store is not None and (readings or new):
             states = {_LAST: msgspec.json.encode(self._last)} | {f"{PREFIX}{day}": b"" for day in gone}
             states |= {f"{PREFIX}{day}": msgspec.json.encode(self._days[day]) for day in changed if day in self._days}
             await self._state_store.save(states)

@@ -53,6 +53,17 @@ def test_counts_go_on_after_both_planes_restarted(tmp_path):
     assert run(tmp_path, scenario) == {"captured": 3 + 2 + 2, "rejected": 1}
 
 
+def test_a_gateway_that_started_after_the_first_look_is_counted_from_its_start(tmp_path):
+    async def scenario(store, clock):
+        counts = GatewayCounts(store, 30.0, clock)
+        await counts.take([], ["a"])
+        clock.now += 15
+        await counts.take([reading(captured=5)], ["b"])
+        return await whole(counts, clock)
+
+    assert run(tmp_path, scenario) == {"captured": 5}
+
+
 def test_each_gateway_is_counted_by_itself_and_apps_apart(tmp_path):
     async def scenario(store, clock):
         counts = GatewayCounts(store, 30.0, clock)
