@@ -23,8 +23,9 @@ ENV PATH=/opt/gaugeway/bin:$PATH \
 USER 10001
 WORKDIR /data
 VOLUME /data
-# The admin ports (9464, 9465) stay on loopback until a token is configured; see docs/reference/configuration.md.
-EXPOSE 8080
+# The page (9465) is reachable with GAUGEWAY_MONITORS_HOST=0.0.0.0 and a GAUGEWAY_MONITORS_TOKEN; without a token the
+# admin ports (9464, 9465) stay on loopback.
+EXPOSE 8080 9465
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
   CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8080/readyz', timeout=2)"]
 ENTRYPOINT ["gaugeway"]

@@ -222,6 +222,7 @@ def examine(
     for table, values in (overrides or {}).items():
         given = {key: value for key, value in values.items() if value is not None}
         raw = settings.overlay(raw, table, given)
+    raw = settings.overlay_monitors(raw)
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
     raw = settings.overlay_judge(raw, *judge)

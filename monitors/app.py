@@ -88,8 +88,9 @@ class PageFactory(Protocol):
         templates: Templates,
         sources: SourceReports,
         series: SeriesReader,
+        origins: Mapping[str, str],
     ) -> Pages:
-        """Return the pages served to browsers; `supply` stores feedback."""
+        """Return the pages served to browsers; `supply` stores feedback, `origins` are `config_sources.sources_of`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +189,7 @@ async def run(
     data_dir: Path,
     *,
     page: PageFactory | None = None,
+    sources: Mapping[str, str] | None = None,
     supervised: bool = False,
     log_format: str = "text",
 ) -> None:
@@ -211,7 +213,9 @@ async def run(
             templates=templates,
             sources=parts.sources,
             series=series,
+            origins=sources or {},
         )
+        scheduler.count_gateways = pages.count_gateways
     handlers = [*_handlers(config, parts, series), *template_handlers(templates)]
     audit_log = _open_audit(data_dir)
     scheduler.start()

@@ -20,6 +20,7 @@ S = TypeVar("S", bound=Shared)
 def load(
     path: Path | None,
     *,
+    host: str | None = None,
     port: int | None = None,
     gateway: Mapping[str, Any] | None = None,
     upstream: str | None = None,
@@ -27,13 +28,12 @@ def load(
 ) -> Config:
     """Read the configuration file for the evaluation plane. Raises ConfigError.
 
-    `port` beats `[monitors] port`, and what `gateway` has the keys of `[gateway]`. `judge` are the judge's model and
-    address of the command line; `upstream` is the address if neither that nor `[judge]` has one.
+    `host` and `port` beat those of `[monitors]`, and what `gateway` has the keys of `[gateway]`. `judge` are the
+    judge's model and address of the command line; `upstream` is the address if neither that nor `[judge]` has one.
     """
     problems = settings.Problems()
     raw = settings.read_into(path, problems)
-    if port is not None:
-        raw = settings.overlay(raw, "monitors", {"port": port})
+    raw = settings.overlay_monitors(raw, host=host, port=port)
     if given := {name: value for name, value in (gateway or {}).items() if value is not None}:
         raw = settings.overlay(raw, "gateway", given)
     if upstream is not None:

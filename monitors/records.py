@@ -225,7 +225,8 @@ class Supplement:
     channel: "contexts" and "feedback" are the two requests of that name, "spans" an OpenTelemetry span of a retriever,
     a tool or an agent. `rating` lies in [0, 1]. `app` restricts it to exchanges of the sender's app; None allows any
     app. `calls` are the tool or agent whose span it is, `ended_at` is Unix time at which that span ended.
-    `retrieval_s` is how long a retriever's span took, from `received_at` on.
+    `retrieval_s` is how long a retriever's span took, from `received_at` on. `by` is the unverified name of the person
+    who gave a label on the page; their later label of the same answer takes the place of an earlier one.
     """
 
     id: str
@@ -244,6 +245,7 @@ class Supplement:
     calls: tuple[ToolCall, ...] | None = None
     ended_at: float | None = None
     retrieval_s: float | None = None
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

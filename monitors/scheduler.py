@@ -59,6 +59,8 @@ _CALLS_AT_ONCE, _CALLS_IN_A_ROW = 5, 3
 _TRANSCRIPTS_EVERY_S = 30.0
 _PAUSE_PER_SCORE_S, _ESTIMATE_PAUSE_S = 50e-6, 60.0
 """Reading a score of the window takes a microsecond, and the estimates are to take a fiftieth of a core."""
+_COUNT_S = 5.0
+"""Between two readings of the gateways' counters: what a gateway counts after the last one before its end is lost."""
 _PAUSE_S = 15.0
 """Longest pause between alert ticks: an alert that took long to describe is sent in the next one."""
 
@@ -125,6 +127,7 @@ class Scheduler:
         leader: Leader | None = None,
     ) -> None:
         self.store = store
+        self.state_store = state_store
         self._config = config
         self._queue = queue
         self._leader = leader or Alone()
@@ -140,6 +143,8 @@ class Scheduler:
         self._tasks: list[asyncio.Task[None]] = []
         self.marking: PromptMarking | None = None
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
+        self.count_gateways: Callable[[], Awaitable[None]] | None = None
+        """Reads the gateways' counters; set before `start`, called by the leader."""
         self._anchors = self._watch_anchors(judging)
         self._pacer = judging.pacer if judging else None
         replica = replica_of(config)
@@ -190,6 +195,7 @@ class Scheduler:
                 else []
             ),
             *self._watch_retirement(),
+            spawn(while_leading(self._leader, self._count, name="gateway counts"), name="gateway counts leader"),
             *(
                 [spawn(while_leading(self._leader, self._mark, name="marks"), name="marks leader")]
                 if self.marking
@@ -226,6 +232,8 @@ class Scheduler:
             await self._spend()  # costs since the last tick
             await self._capture.tick()
             await self._signals.tick()
+            if self.count_gateways is not None and self._leader.is_leader():
+                await self.count_gateways()
         except Exception as error:  # noqa: BLE001 - shutdown continues on any store error; logged
             _log.warning("cannot save the last counters: %s: %s", type(error).__name__, error)
         await self._engine.aclose()
@@ -378,6 +386,10 @@ class Scheduler:
     async def _mark(self) -> None:
         if self.marking is not None:
             await _every(EVERY_S, self.marking.tick, self._failed("prompt_marks"))
+
+    async def _count(self) -> None:
+        if self.count_gateways is not None:
+            await _every(_COUNT_S, self.count_gateways, self._failed("gateway_counts"))
 
     async def _retain(self) -> None:
         await _every(3600.0, self.prune, self._failed("prune"))

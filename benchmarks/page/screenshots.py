@@ -33,7 +33,9 @@ def views(made: Any) -> dict[str, str]:
         "alerts": "/alerts",
         "alert": f"/alerts/{alert.fingerprint}",
         "pipeline": "/pipeline",
-        "setup": "/setup",
+        "settings": "/settings",
+        "welcome": "/welcome",
+        "review": "/review",
     }
 
 

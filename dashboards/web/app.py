@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from litestar import Router
@@ -26,9 +26,11 @@ from dashboards.web.views.explore import explore_handlers
 from dashboards.web.views.overview import overview_handlers
 from dashboards.web.views.pipeline import pipeline_handlers
 from dashboards.web.views.prompts import prompt_handlers
-from dashboards.web.views.setup import setup_handlers
+from dashboards.web.views.review import review_handlers
+from dashboards.web.views.settings import settings_handlers
 from dashboards.web.views.sources import source_view_handlers
 from dashboards.web.views.topics import topic_handlers
+from dashboards.web.views.welcome import welcome_handlers
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.series import SeriesReader
@@ -52,7 +54,9 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     topic_handlers,
     prompt_handlers,
     pipeline_handlers,
-    setup_handlers,
+    review_handlers,
+    settings_handlers,
+    welcome_handlers,
     event_handlers,
 )
 
@@ -83,6 +87,7 @@ def operator_page(
     templates: Templates,
     sources: SourceReports,
     series: SeriesReader,
+    origins: Mapping[str, str],
 ) -> Pages:
     """Build the operator's page (a `monitors.app.PageFactory`)."""
     site = Site(
@@ -97,6 +102,7 @@ def operator_page(
         sources=sources,
     )
     site.series = series
+    site.origins = origins
     return pages(site)
 
 
@@ -109,4 +115,5 @@ def pages(site: Site) -> Pages:
         before_send=add_security_headers,
         on_error=on_error(site),
         stop=site.stop,
+        count_gateways=site.count_gateways if site.gateways else None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
@@ -125,25 +125,6 @@ def when(at: float | None, now: float) -> Markup:
     text = iso(at)
     shown = text.replace("T", " ").replace("Z", " UTC")
     return Markup('<time datetime="{}">{}</time> <span class="quiet ago">({})</span>').format(text, shown, ago(at, now))
-
-
-def shares(parts: Mapping[str, float], digits: int = 1) -> dict[str, float]:
-    """Percentages that add up to exactly 100 after rounding (largest remainder method).
-
-    >>> shares({"a": 1, "b": 1, "c": 1})
-    {'a': 33.4, 'b': 33.3, 'c': 33.3}
-    >>> shares({"a": 0})
-    {'a': 0.0}
-    """
-    total, scale = sum(parts.values()), 10**digits
-    if total <= 0:
-        return dict.fromkeys(parts, 0.0)
-    exact = {name: value / total * 100 * scale for name, value in parts.items()}
-    floors = {name: int(value) for name, value in exact.items()}
-    missing = 100 * scale - sum(floors.values())
-    for name in sorted(parts, key=lambda one: floors[one] - exact[one])[:missing]:
-        floors[name] += 1
-    return {name: value / scale for name, value in floors.items()}
 
 
 def listed(words: Sequence[str]) -> str:

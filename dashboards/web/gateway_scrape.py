@@ -11,6 +11,8 @@ import httpx
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from monitors.analysis.gateway_counts import Reading
+
 TIMEOUT_S = 1.0
 MAX_BYTES = 16 * 1024 * 1024
 ADMIN_HOST, ADMIN_PORT = "127.0.0.1", 9464
@@ -89,6 +91,15 @@ def series_of(families: Iterable[Metric], wanted: str = "gaugeway_") -> Series:
         if family.name.startswith(wanted) and family.type != "histogram"
         for sample in family.samples
     )
+
+
+def reading_of(answer: Answer) -> Reading:
+    """The exchanges that a gateway counted, by app and outcome."""
+    exchanges: dict[tuple[str, str], float] = {}
+    for labels, value in answer.series.rows("gaugeway_exchanges_total"):
+        key = labels.get("app", ""), labels.get("outcome", "")
+        exchanges[key] = exchanges.get(key, 0.0) + value
+    return Reading(url=answer.url, exchanges=exchanges)
 
 
 async def own(registry: CollectorRegistry) -> Series:

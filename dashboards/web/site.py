@@ -14,13 +14,16 @@ from litestar.exceptions import PermissionDeniedException
 from litestar.response import Template
 from prometheus_client import CollectorRegistry
 
+from dashboards.web.gateway_scrape import ask_all, reading_of
 from dashboards.web.sessions import Sessions
 from dashboards.web.time_range import TimeRange
 from dashboards.web.toolbar import KEYS, toolbar
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.engine import StreamStatus
+from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.versions import Version
+from monitors.analysis.gateway_counts import GatewayCounts
 from monitors.analysis.series import SeriesReader
 from monitors.analysis.source_reading import SourceReports
 from monitors.api.alerts import AlertDesk
@@ -35,6 +38,7 @@ COOKIE = "gaugeway_session"
 HTTPS_COOKIE = f"__Host-{COOKIE}"
 """Behind HTTPS: browsers take it from this host only, not from another of the same domain."""
 MAX_FORM_BYTES = 65_536
+FIRST_SCORES = 100
 NAVIGATION = (
     ("/", "Overview"),
     ("/alerts", "Alerts"),
@@ -44,8 +48,9 @@ NAVIGATION = (
     ("/topics", "Topics"),
     ("/compare", "Compare"),
     ("/prompts", "Prompts"),
+    ("/review", "Review"),
     ("/pipeline", "Pipeline"),
-    ("/setup", "Setup"),
+    ("/settings", "Settings"),
 )
 DONE = {
     "silenced": "Silenced: no notifications until the silence ends.",
@@ -56,6 +61,8 @@ DONE = {
     "delivered": "Delivered.",
     "saved": "Saved.",
     "confirmed": "Confirmed: the template stays in use.",
+    "named": "Your name is remembered on this device.",
+    "undone": "Label withdrawn.",
     "rejected": "Rejected: gateways stop using the template within a few seconds and do not learn it again.",
 }
 """Confirmation messages by the `done` parameter; any other value shows none, so a link cannot inject text."""
@@ -102,6 +109,10 @@ class Engine(Protocol):
     def acknowledgements(self) -> Desk:
         """Silences, acknowledgements and undelivered notifications."""
 
+    @property
+    def notifier_tests(self) -> NotifierTests:
+        """Test notifications."""
+
 
 async def _keep_nothing(_: Sequence[Supplement]) -> None:
     raise PermissionDeniedException("this page is read-only")
@@ -137,9 +148,14 @@ class Site:
         self.supply = supply
         self.delivery_progress = delivery_progress
         self.templates = templates
+        self.counts = GatewayCounts(insight.state_store, config.capture.retention_days, clock)
         self.sources = sources or SourceReports(insight.store, clock=clock)
         self.series = SeriesReader(insight.store, clock=clock)
         self.clock = clock
+        self.origins: Mapping[str, str] = {}
+        """Where the values of the configuration come from, by key."""
+        self.first_scores = FIRST_SCORES
+        """With fewer scores the front page is Welcome."""
         self.stopping = asyncio.Event()
         self.sessions = Sessions(config.monitors.token)
         self.token_check = TokenCheck(config.monitors.token)
@@ -181,6 +197,12 @@ class Site:
         """The apps with recent scores or answers, each with their number; an app may occur more than once."""
         scored = [(one.app, one.n) for one in self.insight.quality() if not one.slice]
         return [*scored, *((one.app, one.answers) for one in self.insight.captured())]
+
+    async def count_gateways(self) -> None:
+        """Add the outcomes that the gateways counted since the last reading. Raises EngineError."""
+        answers = await ask_all(self.gateways, self.config.gateway.get("admin_token"))
+        away = [one.url for one in answers if one.error.startswith("ConnectError")]
+        await self.counts.take([reading_of(one) for one in answers if not one.error], away)
 
     async def lower_is_better(self) -> frozenset[str]:
         """The metrics in use, and the signals, whose best value is 0."""

@@ -206,7 +206,8 @@ def _given(
 ) -> tuple[dict[str, dict[str, Any]], str | None, tuple[str | None, str | None]]:
     """Return what the command line gives: keys by table, the upstream, and the judge's model and address."""
     gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
-    tables = {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}
+    monitors_options = {"host": options["monitors_host"], "port": options["monitors_port"]}
+    tables = {"gateway": gateway_options, "monitors": monitors_options}
     return tables, options["upstream"], (options["judge"], options["judge_url"])
 
 

@@ -15,6 +15,7 @@ from monitors.alerting.acknowledgements import Acknowledgements, NotLeaderError
 from monitors.alerting.cases import Cases
 from monitors.alerting.delivery import Delivery, DeliveryObserver, Result
 from monitors.alerting.description import Describer, JudgeSignals
+from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import MAX_STREAMS, FeedReport, RuleWatch, SavedWatch
@@ -127,6 +128,7 @@ class AlertEngine:
         self._reader = _BucketReader(store, config.bucket_s)
         self._describer = Describer(store, lower_is_better=lower_is_better, judge=self._judge, content=config.content)
         self._delivery = Delivery(notifiers, state_store, clock, self._observer, config)
+        self.notifier_tests = NotifierTests(notifiers, clock)
         self._cases = Cases()
         self._watches = _watches(rules, config, lower_is_better)
         self._logged: set[str] = set()

@@ -150,7 +150,12 @@ def drawn(ids: Iterable[str], count: int) -> list[str]:
     >>> drawn(["a", "b", "c"], 2), drawn(["c", "b", "a"], 3)
     (['b', 'c'], ['b', 'c', 'a'])
     """
-    return sorted(ids, key=lambda one: blake2b(one.encode(), digest_size=8, person=b"labels").digest())[:count]
+    return sorted(ids, key=position)[:count]
+
+
+def position(sample_id: str) -> bytes:
+    """Return an exchange's place in the random order in which answers are drawn for labelling."""
+    return blake2b(sample_id.encode(), digest_size=8, person=b"labels").digest()
 
 
 def _labelled(

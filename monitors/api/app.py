@@ -23,7 +23,7 @@ from monitors.api.openapi import openapi_handler
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
 from monitors.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Query, Store
+from monitors.storage.stores import Query, StateStore, Store
 
 DAY_S = 86_400.0
 
@@ -34,6 +34,10 @@ class Insight(Protocol):
     @property
     def store(self) -> Store:
         """The store of samples and evaluations."""
+
+    @property
+    def state_store(self) -> StateStore | None:
+        """Where small states are kept; None without."""
 
     async def status(self) -> dict[str, Any]:
         """Configuration and state, as `/api/status` returns them."""
@@ -56,7 +60,8 @@ class Pages:
     """The operator's page as the admin app mounts it; its handlers do their own authentication.
 
     `entered` tells whether a visitor is logged in, who may then read the JSON too. `before_send` is called with every
-    response head. `on_error` renders an error for a browser. `stop` closes the event streams.
+    response head. `on_error` renders an error for a browser. `stop` closes the event streams. The leader calls
+    `count_gateways` every few seconds.
     """
 
     handlers: Sequence[Any]
@@ -65,6 +70,7 @@ class Pages:
     before_send: Callable[[Message, Scope], Awaitable[None]]
     on_error: Callable[[Request[Any, Any, Any], HTTPException], Response[Any]]
     stop: Callable[[], None]
+    count_gateways: Callable[[], Awaitable[None]] | None = None
 
 
 def admin_app(

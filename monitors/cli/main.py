@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -41,6 +41,7 @@ def plane_options(function: F) -> F:
         click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
         click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),
         click.option("--admin-port", type=int, envvar="GAUGEWAY_ADMIN_PORT", help="Gateway metrics. [9464]"),
+        click.option("--monitors-host", envvar="GAUGEWAY_MONITORS_HOST", help="Address of the page. [127.0.0.1]"),
         click.option("--monitors-port", type=int, envvar="GAUGEWAY_MONITORS_PORT", help="Monitors' API. [9465]"),
         click.option(
             "--data-dir",
@@ -65,6 +66,20 @@ def plane_options(function: F) -> F:
     return function
 
 
+def given_keys(options: Mapping[str, Any]) -> dict[str, object]:
+    """Return the keys of the configuration that options set, None for options that are not given."""
+    return {
+        "upstreams[0].base_url": options["upstream"],
+        "judge.model": options["judge"],
+        "judge.base_url": options["judge_url"] or (options["judge"] and options["upstream"]),
+        "gateway.host": options["host"],
+        "gateway.port": options["port"],
+        "gateway.admin_port": options["admin_port"],
+        "monitors.host": options["monitors_host"],
+        "monitors.port": options["monitors_port"],
+    }
+
+
 def log_config(config: Path | None) -> None:
     """Log the path of the configuration."""
     _log.info("configuration: %s", "defaults and options, no file" if config is None else config.absolute())
@@ -85,11 +100,13 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
     from monitors.app import run  # noqa: PLC0415
     from monitors.config_loading import load  # noqa: PLC0415
     from monitors.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors.runtime.config_sources import sources_of  # noqa: PLC0415
     from monitors.runtime.otel_environment import otlp_endpoint  # noqa: PLC0415
 
     try:
         config = load(
             options["config"],
+            host=options["monitors_host"],
             port=options["monitors_port"],
             gateway={name: options[name] for name in ("host", "port", "admin_port")},
             upstream=options["upstream"],
@@ -102,7 +119,15 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
                 logging.getLogger("gaugeway").warning("%s", warning)
         with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
             supervised, log_format = options["supervised"], options["log_format"]
-            running = run(config, data_dir, page=page and page(), supervised=supervised, log_format=log_format)
+            sources = sources_of(options["config"], given_keys(options))
+            running = run(
+                config,
+                data_dir,
+                page=page and page(),
+                sources=sources,
+                supervised=supervised,
+                log_format=log_format,
+            )
             serving.run(running, log_format)
     except (ConfigError, OSError) as error:
         # BAD_INPUT stops the supervisor and the gateway; after BROKEN it restarts this process: the file may recover.

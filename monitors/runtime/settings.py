@@ -139,6 +139,11 @@ def environment() -> Mapping[str, str]:
     return os.environ  # noqa: TID251 - the configuration's other look at it
 
 
+def text_of(path: Path) -> str:
+    """Return a configuration file's text, with its placeholders. Raises OSError, and ConfigError if it is not UTF-8."""
+    return _text_of(path)[0]
+
+
 def _text_of(path: Path) -> tuple[str, Lookup | None]:
     try:
         content, lookup = unpack(path.read_bytes())
@@ -191,6 +196,19 @@ def overlay_judge(raw: Mapping[str, Any], model: str | None, base_url: str | Non
     if key and isinstance(judge, dict) and "api_key" not in judge:
         given["api_key"] = key
     return overlay(raw, "judge", given)
+
+
+def overlay_monitors(raw: Mapping[str, Any], *, host: str | None = None, port: int | None = None) -> dict[str, Any]:
+    """Return `raw` with the admin port of the command line: `--monitors-host` and `--monitors-port`.
+
+    GAUGEWAY_MONITORS_TOKEN of the environment is the token where `[monitors]` names none.
+    """
+    below = raw.get("monitors", {})
+    given: dict[str, Any] = {name: one for name, one in (("host", host), ("port", port)) if one is not None}
+    token = os.environ.get("GAUGEWAY_MONITORS_TOKEN")  # noqa: TID251 - the configuration reads it
+    if token and isinstance(below, dict) and "token" not in below:
+        given["token"] = token
+    return overlay(raw, "monitors", given) if given else dict(raw)
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:

@@ -900,3 +900,77 @@ def test_samples_are_read_many_at_once(run):
         assert await store.samples([]) == {}
 
     run(scenario)
+
+
+def test_outcomes_count_evaluations_and_each_exchange_once(run):
+    async def scenario(store):
+        now = 1_760_000_400.0
+        await store.add(
+            sample("a", now, app="shop"),
+            [
+                evaluation("a"),
+                evaluation("a", "other", Failed("timeout", "x")),
+                evaluation("a", "abstained", Score(1.0)),
+            ],
+        )
+        await store.add(sample("b", now, app="shop"), [evaluation("b", outcome=Skipped("no_contexts"))])
+        await store.add(
+            sample("c", now, app="desk"),
+            [evaluation("c", outcome=Skipped("no_contexts")), evaluation("c", "other", Failed("timeout"))],
+        )
+        await store.add(sample("d", now, app="desk"), [evaluation("d", "abstained", Score(0.0))])
+        await store.add(sample("e", now, app="desk"), [])
+        await store.add(sample("conversation-1", now, app="desk"), [evaluation("conversation-1", "outcome")])
+        await store.add(sample("f", now + 10 * DAY_S, app="desk"), [evaluation("f")])
+        for _ in range(2):  # from the rows, then from what was kept
+            found = await store.outcomes(Query(since=now - DAY_S, until=now + DAY_S))
+            rows = {(one.app, one.metric, one.outcome, one.reason): one.n for one in found}
+            assert rows == {
+                ("shop", "faithfulness", "score", ""): 1,
+                ("shop", "other", "failed", "timeout"): 1,
+                ("shop", "faithfulness", "skipped", "no_contexts"): 1,
+                ("desk", "faithfulness", "skipped", "no_contexts"): 1,
+                ("desk", "other", "failed", "timeout"): 1,
+                ("desk", "outcome", "score", ""): 1,
+                ("shop", "", "score", ""): 1,
+                ("shop", "", "skipped", "no_contexts"): 1,
+                ("desk", "", "failed", "timeout"): 1,
+                ("desk", "", "none", ""): 2,
+            }
+        found = await store.outcomes(Query(since=now - DAY_S, until=now + DAY_S, app="shop", metric="ignored"))
+        assert {one.app for one in found} == {"shop"}
+        assert sum(one.n for one in found if not one.metric) == 2
+
+    run(scenario)
+
+
+def test_a_person_s_last_label_counts_and_can_be_withdrawn(run):
+    async def scenario(store):
+        now = 1_760_000_400.0
+        await store.add(sample("a", now), [evaluation("a")])
+        await store.add(sample("b", now), [evaluation("b")])
+
+        def said(name, at, exchange, label, by="Sam"):
+            return Supplement(
+                id=name,
+                received_at=now + at,
+                source="feedback",
+                exchange_id=exchange,
+                label=label,
+                by=by,
+                app="default",
+            )
+
+        await store.supplement(
+            [
+                said("1", 1.0, "a", "faithfulness:pass"),
+                said("2", 2.0, "a", "faithfulness:fail"),
+                said("3", 3.0, "a", "faithfulness:pass", "Ana"),
+                said("4", 4.0, "b", "faithfulness:pass"),
+                said("5", 5.0, "b", "faithfulness:withdrawn"),
+            ]
+        )
+        found = await store.ratings(Query(since=now - DAY_S, until=now + DAY_S))
+        assert [(one.sample_id, one.by, one.rating) for one in found] == [("a", "Sam", 0.0), ("a", "Ana", 1.0)]
+
+    run(scenario)

@@ -7,6 +7,8 @@ import httpx
 import pytest
 
 from gateway.demo.model import serve
+from monitors.config_loading import load as load_monitors
+from monitors.runtime.settings import ConfigError
 from tests.deploy.reading import PORTS, ROOT, named_in, parse, read_by_both_planes
 from tests.support.product import product
 
@@ -14,9 +16,12 @@ TEXT = (ROOT / "README.md").read_text("utf-8")
 
 
 def test_its_commands_exist_with_their_flags():
-    typed = re.findall(
-        r"gaugeway ([a-z][^`&\n]*)", " ".join(re.findall(r"`gaugeway [^`]+`|^\$ .*$", TEXT, re.MULTILINE))
-    )
+    lines = re.findall(r"^\$ (?:docker run .* )?(gaugeway [a-z].*)$", TEXT, re.MULTILINE)
+    typed = [
+        one.strip().removeprefix("gaugeway ")
+        for line in [*re.findall(r"`(gaugeway [a-z][^`]*)`", TEXT), *lines]
+        for one in line.split("&&")
+    ]
     assert len(typed) > 5
     for line in typed:
         words = line.split("$")[0].split()
@@ -26,6 +31,7 @@ def test_its_commands_exist_with_their_flags():
             continue  # the prose names the command alone
         except click.ClickException as problem:
             pytest.fail(f"gaugeway {line}: {problem.message}")
+    assert not re.search(r"^\$ .*\S +# ", TEXT, re.MULTILINE), "a shell may not take comments that are pasted"
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for target in re.findall(r"^\$ make (\w+)", TEXT, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
@@ -49,4 +55,27 @@ def test_its_addresses_answer(tmp_path):
     with serve() as url, product(tmp_path, f'[[upstreams]]\nbase_url = "{url}"\n') as running:
         really = dict(zip(sorted(PORTS), (running.port, running.admin_port, running.monitors_port), strict=True))
         for port, path in asked:
-            assert httpx.get(f"http://127.0.0.1:{really[port]}{path}").status_code == 200, path
+            assert httpx.get(f"http://127.0.0.1:{really[port]}{path}", follow_redirects=True).status_code == 200, path
+
+
+def test_a_container_is_given_what_it_needs_for_traffic_and_the_page(tmp_path, monkeypatch):
+    (line,) = re.findall(r"^\$ (docker run .*)$", TEXT, re.MULTILINE)
+    assert re.findall(r"-p (\S+)", line) == ["127.0.0.1:8080:8080", "127.0.0.1:9465:9465"], "on loopback only"
+    image = (ROOT / "Dockerfile").read_text("utf-8")
+    assert "EXPOSE 8080 9465" in image
+    given = dict(re.findall(r"^ *(?:ENV )?(GAUGEWAY_\w+)=(\S+)", image, re.MULTILINE))
+    given |= dict(re.findall(r"-e (\w+)=(\S+)", line))
+    passed = set(re.findall(r"-e (\w+)(?= )", line)) - set(given)
+    assert passed == {"OPENAI_API_KEY", "GAUGEWAY_MONITORS_TOKEN"}
+    given.pop("GAUGEWAY_DATA_DIR")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    options = parse(line.split(" gaugeway ")[-1].split())
+    host, port = options["monitors_host"], options["monitors_port"]
+    monkeypatch.setenv("GAUGEWAY_MONITORS_TOKEN", "of-the-page-4711-4711")
+    config = load_monitors(None, host=host, port=port, upstream=options["upstream"])
+    assert (config.monitors.host, config.monitors.token) == ("0.0.0.0", "of-the-page-4711-4711")
+    monkeypatch.delenv("GAUGEWAY_MONITORS_TOKEN")
+    with pytest.raises(ConfigError, match="needs a token"):
+        load_monitors(None, host=host, port=port)

@@ -137,8 +137,22 @@ class World:
 
 
 @asynccontextmanager
-async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), clock=time.time, told=False, **monitors):
-    """Everything but the worker; the time is the real one, so what is stored must be about now."""
+async def world(
+    path,
+    *,
+    token=None,
+    config=None,
+    alerts=ALERTS,
+    gateways=(),
+    clock=time.time,
+    told=False,
+    first_scores=0,
+    **monitors,
+):
+    """Everything but the worker; the time is the real one, so what is stored must be about now.
+
+    The front page is the Overview from `first_scores` scores on.
+    """
     config = config or Config(monitors=Monitors(token=token, **monitors), alerts=alerts)
     instruments = Instruments(CollectorRegistry(), version="0")
     store, queue, people = SQLiteStore(path / "store.db"), MemoryQueue(), People()
@@ -184,6 +198,7 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         rules=config.alerts.rules or (),
         clock=clock,
     )
+    site.first_scores = first_scores
     app = admin_app(
         plane,
         instruments.registry,

@@ -9,7 +9,7 @@ from typing import Any
 
 from litestar import get
 from litestar.params import FromQuery
-from litestar.response import Template
+from litestar.response import Redirect, Template
 from markupsafe import Markup
 
 from dashboards.web.charts import Dot, sparkline
@@ -17,6 +17,7 @@ from dashboards.web.format import interval, number
 from dashboards.web.site import Page, Site
 from dashboards.web.trends import HOUR_S, HOURS, Key, Trends, dot, movement
 from dashboards.web.views.alerts import headline
+from dashboards.web.views.welcome import FirstScores
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
@@ -148,9 +149,12 @@ def overview_handlers(site: Site) -> list[Any]:
     """The handlers of `/`."""
     trends = Trends(site.insight.store, site.clock)
     configured = [one for one in site.config.alerts.slices if one.startswith("tag:")]
+    first_scores = FirstScores(site)
 
     @get("/")
-    async def overview(request: Page, by: FromQuery[str] = "") -> Template:
+    async def overview(request: Page, by: FromQuery[str] = "") -> Template | Redirect:
+        if not request.url.query and await first_scores.missing():
+            return Redirect("/welcome")
         now, window_s = site.clock(), site.config.monitors.window_s
         hours, complete = await trends.latest()
         about = await site.insight.status()

@@ -1,100 +1,71 @@
-"""Pipeline: exchange outcomes from the gateway to the score, and the cost of judging."""
+"""Pipeline: the funnel from a request to a score, the queue, and the judge."""
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from litestar import get
+from litestar.params import FromQuery
 from litestar.response import Template
 from markupsafe import Markup
 
 from dashboards.web.charts import meter
-from dashboards.web.format import shares
+from dashboards.web.funnel import funnel_of
 from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
+from dashboards.web.time_range import time_range
+from monitors.analysis.gateway_counts import whole_buckets
 from monitors.evaluation.retirement_watch import AHEAD_DAYS, DAY_S
+from monitors.storage.stores import OutcomeCount, Query
 
-OUTCOMES = {
-    "captured": "queued for evaluation",
-    "sampled_out": "not selected by the capture rate",
-    "back_pressure": "not selected because the queue was filling up",
-    "opted_out": "the app opted out",
-    "rejected": "refused by the gateway (key, limit, invalid request); not sent upstream",
-    "overflow": "the capture buffer was full",
-    "too_large": "larger than the size limit",
-    "error": "could not be parsed or queued",
-}
-KINDS = {
-    "answer": "an answer to a user; evaluated",
-    "auxiliary": "an internal call (title, query rewriting, routing)",
-    "resubmission": "a repeat of an earlier request",
-    "no_answer": "an error, truncated stream, refusal or tool call",
-}
-LOST = ("overflow", "error")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Part of a total; the percentages of all parts add up to 100."""
-
-    name: str
-    words: str
-    count: float
-    percent: float
-    bar: Markup
-    bad: bool = False
-
-
-def parts_of(counts: Mapping[str, float], words: Mapping[str, str], bad: Sequence[str] = ()) -> list[Part]:
-    """Parts of a total: known names in the order of `words`, then unknown ones."""
-    names = [*words, *sorted(set(counts) - set(words))]
-    percents = shares({name: counts.get(name, 0.0) for name in names})
-    return [
-        Part(
-            name=name,
-            words=words.get(name, ""),
-            count=counts.get(name, 0.0),
-            percent=percents[name],
-            bar=meter(percents[name] / 100.0, title=f"{percents[name]:.1f} %"),
-            bad=name in bad and counts.get(name, 0.0) > 0,
-        )
-        for name in names
-    ]
+MAX_METRICS = 100
+"""Rows of the table of metrics."""
+MAX_APPS = 200
+"""Apps to choose from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluations:
-    """Outcome counts of one metric; `reasons` are (skipped or failed, reason, count)."""
+    """Outcome counts of one metric; `reasons` are (skipped or failed, reason, count), the most frequent first."""
 
     metric: str
-    score: float = 0.0
-    skipped: float = 0.0
-    failed: float = 0.0
-    reasons: tuple[tuple[str, str, float], ...] = ()
+    score: int = 0
+    skipped: int = 0
+    failed: int = 0
+    reasons: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def sampled(self) -> int:
+        """How many exchanges the metric was selected for."""
+        return self.score + self.skipped + self.failed
 
 
-def evaluations_of(series: Series) -> list[Evaluations]:
-    """Outcome counts by metric."""
-    found: dict[str, dict[str, float]] = {}
-    reasons: dict[str, list[tuple[str, str, float]]] = {}
-    for labels, value in series.rows("gaugeway_evaluations_total"):
-        sums = found.setdefault(labels["metric"], {})
-        sums[labels["outcome"]] = sums.get(labels["outcome"], 0.0) + value
-        if labels["reason"] and labels["outcome"] != "score":
-            reasons.setdefault(labels["metric"], []).append((labels["outcome"], labels["reason"], value))
-    return [
+def evaluations_of(stored: Iterable[OutcomeCount]) -> list[Evaluations]:
+    """Outcome counts by metric; at most `MAX_METRICS`, those with the most evaluations."""
+    found: dict[str, dict[str, int]] = {}
+    reasons: dict[str, Counter[tuple[str, str]]] = {}
+    for one in stored:
+        if one.metric:
+            sums = found.setdefault(one.metric, {})
+            sums[one.outcome] = sums.get(one.outcome, 0) + one.n
+            if one.outcome != "score":
+                reasons.setdefault(one.metric, Counter())[one.outcome, one.reason] += one.n
+    rows = [
         Evaluations(
             metric=metric,
-            score=sums.get("score", 0.0),
-            skipped=sums.get("skipped", 0.0),
-            failed=sums.get("failed", 0.0),
-            reasons=tuple(sorted(reasons.get(metric, ()), key=lambda one: -one[2])),
+            score=sums.get("score", 0),
+            skipped=sums.get("skipped", 0),
+            failed=sums.get("failed", 0),
+            reasons=tuple((*key, n) for key, n in reasons.get(metric, Counter()).most_common()),
         )
-        for metric, sums in sorted(found.items())
+        for metric, sums in found.items()
     ]
+    return sorted(heapq.nlargest(MAX_METRICS, rows, key=lambda one: one.sampled), key=lambda one: one.metric)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,26 +168,34 @@ def pipeline_handlers(site: Site) -> list[Any]:
     """The handler of `/pipeline`."""
 
     @get("/pipeline")
-    async def pipeline(request: Page) -> Template:
+    async def pipeline(request: Page, app: FromQuery[str] = "") -> Template:
+        now = site.clock()
+        chosen = time_range(request.query_params, now)
+        since, until = whole_buckets(chosen.since, min(chosen.until, now), now)
         series = await own(site.registry)
         answers = await ask_all(site.gateways, site.config.gateway.get("admin_token"))
         seen = together(answers)
-        exchanges = seen.by("gaugeway_exchanges_total", "outcome")
+        counted = await site.counts.outcomes(since, until, app or None)
+        stored = await site.insight.store.outcomes(Query(since=since, until=until, app=app or None))
         about = await site.insight.status()
+        known = {one.app for one in site.insight.captured()} | {one.app for one in stored} | {app}
         return site.render(
             request,
             "pipeline.html",
             title="Pipeline",
+            time_range=chosen,
+            since=since,
+            until=until,
+            app=app,
+            apps=sorted(known - {""})[:MAX_APPS],
+            funnel=funnel_of(counted, stored),
+            gateways=site.gateways,
             answers=answers,
-            total=sum(exchanges.values()),
-            parts=parts_of(exchanges, OUTCOMES, LOST),
-            kinds=parts_of(seen.by("gaugeway_captured_total", "kind"), KINDS),
-            captured=seen.total("gaugeway_captured_total"),
-            extractors=parts_of(seen.by("gaugeway_context_extractions_total", "extractor"), {}),
+            unread=not any(counted.values()) and site.gateways,
             waiting=seen.total("gaugeway_handoff_waiting"),
             queue=about["queue"],
             oldest_s=series.value("gaugeway_queue_oldest_seconds"),
-            evaluations=evaluations_of(series),
+            evaluations=evaluations_of(stored),
             late=series.total("gaugeway_late_scores_total"),
             uncovered=series.total("gaugeway_uncovered_scores_total"),
             worker_errors=_largest(series.by("gaugeway_worker_errors_total", "operation")),

@@ -48,11 +48,12 @@ class Notifier(Protocol):
     """Sends alerts to one receiver. Only `notify` is required; everything else has a default.
 
     A receiver that drops an alert unless it is sent again sets `resend_s`, the seconds between two sends while the
-    alert fires.
+    alert fires. One with `opens_incidents` keeps an alert open until it is resolved.
     """
 
     route: Route = Route()
     takes_groups: bool = False
+    opens_incidents: bool = False
     takes_acknowledgements: bool = False
     resend_s: float | None = None
 

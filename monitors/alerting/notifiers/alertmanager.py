@@ -27,6 +27,7 @@ class AlertmanagerNotifier(Notifier):
     """
 
     takes_groups = True
+    opens_incidents = True
 
     def __init__(
         self,

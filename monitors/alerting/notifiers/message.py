@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
@@ -14,8 +15,11 @@ from monitors.signals import SIGNALS
 
 WATCHDOG = "watchdog"
 """Rule of the alert that always fires."""
+TEST = "notifier_test"
+"""Rule of a test notification."""
 ALERT_NAME, BLIND_NAME, WATCHDOG_NAME = "GaugewayQualityDrop", "GaugewayJudgeBlind", "GaugewayWatchdog"
-NAMES = {JUDGE_BLIND: BLIND_NAME, WATCHDOG: WATCHDOG_NAME}
+TEST_NAME = "GaugewayTest"
+NAMES = {JUDGE_BLIND: BLIND_NAME, WATCHDOG: WATCHDOG_NAME, TEST: TEST_NAME}
 RECEIVER = "gaugeway"
 RUNBOOK = "http://127.0.0.1:9465/runbook"
 """Default runbook link: the page on this machine."""
@@ -204,6 +208,21 @@ def watchdog(since: float) -> Alert:
     )
 
 
+def trial(now: float) -> tuple[Alert, Alert]:
+    """Return a test notification, firing and resolved: what it opens at the receiver is closed again."""
+    firing = Alert(
+        fingerprint=blake2b(f"{TEST} {now!r}".encode(), digest_size=8).hexdigest(),
+        rule=TEST,
+        metric="none",
+        app="*",
+        severity="info",
+        state="firing",
+        since=now,
+        finding=Finding(evidence_log10=0.0, baseline=0.0, onset=now, n=0),
+    )
+    return firing, replace(firing, state="resolved", ended_at=now)
+
+
 def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str = RUNBOOK) -> dict[str, str]:
     """Return the annotations, on the metric's own scale; `evidence` is log10 of e-value / threshold (0 = alarm)."""
     links = [exchange_link(one, public_url) for one in alert.worst_exchanges]
@@ -243,6 +262,8 @@ def summary(alert: Alert) -> str:
         return _judge_outage(alert)
     if alert.rule == WATCHDOG:
         return "the monitors are at work; this alert always fires, and only its silence is news"
+    if alert.rule == TEST:
+        return f"TEST of this notifier, sent from Gaugeway's settings at {_clock(alert.since)}: no quality has changed"
     what = f"{subject(alert.metric)} of app {bounded(alert.app)!r}"
     what += f", slice {bounded(alert.slice)!r}," if alert.slice else ""
     if alert.unwatched:

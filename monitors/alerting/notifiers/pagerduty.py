@@ -29,6 +29,7 @@ class PagerDutyNotifier(Notifier):
     """Sends events for the integration `routing_key`; the alert's fingerprint is their deduplication key."""
 
     takes_acknowledgements = True
+    opens_incidents = True
 
     def __init__(
         self,

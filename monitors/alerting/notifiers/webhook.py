@@ -25,6 +25,7 @@ class WebhookNotifier(Notifier):
     """
 
     takes_groups = True
+    opens_incidents = True
 
     def __init__(
         self,

@@ -114,6 +114,7 @@ class LabelledScore(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tho
 
     With `source` "rating" it is a rating that somebody gave, or the label pass or fail. With "reference" it is the
     score of `answer_correctness` against a reference that came by feedback. `value` and `rate` are the evaluation's.
+    `by` is the name of the person who gave the label, "" where it is not known.
     """
 
     sample_id: str
@@ -124,6 +125,7 @@ class LabelledScore(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tho
     rating: float
     received_at: float
     source: Literal["rating", "reference"] = "rating"
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +169,21 @@ class ScoreHistogram:
 
 SampleField: TypeAlias = Literal["trace_id", "context_key", "session", "response_id"]
 """Fields of a sample by which it is found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeCount:
+    """How many evaluations of one app and metric ended in one outcome; `reason` is "" for scores.
+
+    With the metric "" it counts exchanges, each once: "score" with a score of any metric, else "failed" or "skipped"
+    with one of their reasons, "none" if no metric was computed. Signals and whole conversations do not count.
+    """
+
+    app: str
+    metric: str
+    outcome: Literal["score", "skipped", "failed", "none"]
+    reason: str
+    n: int
 
 
 class Spreads(NamedTuple):
@@ -239,6 +256,9 @@ class Store(Protocol):
         `slice`; points without a value are those of the slice "".
         """
 
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        """Return how the exchanges and evaluations in the query's time and app ended; its other fields do not count."""
+
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         """Return the scores that `query` asks for beside those of the metric `cheap`; order and limit do not count."""
 
@@ -246,7 +266,8 @@ class Store(Protocol):
         """Return the scores that `query` selects and that have human labels, in the order in which those were received.
 
         The `order` of the query does not count. What was said of a trace or key with several exchanges is about the
-        last of them.
+        last of them. Of several labels that one named person gave for a metric of an answer only the last is returned,
+        and none if that one withdraws the label.
         """
 
     async def prune(self, before: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from monitors.signals import SIGNALS
 from monitors.storage.stores import Query
 from monitors.storage.stores.calendar import days_between
 
@@ -67,6 +68,16 @@ class Conditions(ABC):
         if query.session is not None:
             conditions.append(self.in_session(query))
         return " AND ".join(conditions)
+
+    def outcomes(self, query: Query, *, exchanges: bool) -> dict[str, str]:
+        """The parts of the statements of `Store.outcomes`: conditions on the rows that are read, and the signals."""
+        conditions = [self.window(query)]
+        if query.app is not None:
+            conditions.append(f"app = {self.value(query.app)}")
+        signals = ", ".join(self.value(one) for one in SIGNALS)
+        if not exchanges:
+            conditions.append(f"metric NOT IN ({signals})")
+        return {"conditions": " AND ".join(conditions), "signals": signals}
 
     def slice(self, by: str) -> str:
         """The expression for the slice of `Store.summary`: "model", "prompt", "tag:NAME", or '' for ""."""

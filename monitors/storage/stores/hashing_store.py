@@ -14,6 +14,7 @@ from monitors.storage.conversations import Linked, Lookup, Move
 from monitors.storage.erase import Subject
 from monitors.storage.stores import (
     LabelledScore,
+    OutcomeCount,
     PairedSums,
     Point,
     Query,
@@ -136,6 +137,9 @@ class HashingStore(Store):
 
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:
         return await self._store.spread(query, by, within_s)
+
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        return await self._store.outcomes(query)
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         return await self._store.paired(query, cheap)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from monitors.storage.stores import LabelledScore
 CORRECT = "answer_correctness"
 """The metric that says how near an answer is to a reference."""
 LABELS = {"pass": 1.0, "fail": 0.0}
+WITHDRAWN = "withdrawn"
+"""In place of pass or fail: the person takes an earlier label of theirs back."""
 EARLY_S = 3600.0
 """How long before its exchange something may be said: under a key, or by a queue that is behind."""
 
@@ -30,12 +33,28 @@ class Reader:
             self._last = payload, msgspec.json.decode(payload, type=Supplement)
         said = self._last[1]
         score: dict[str, Any] = {"sample_id": sample_id, "app": app, "metric": metric, "value": value, "rate": rate}
+        score["by"] = said.by or ""
         found = []
-        if (rating := rating_of(said, metric)) is not None:
+        if said.by and said.label == f"{metric}:{WITHDRAWN}":
+            found.append(LabelledScore(**score, received_at=received_at, rating=math.nan))
+        elif (rating := rating_of(said, metric)) is not None:
             found.append(LabelledScore(**score, received_at=received_at, rating=rating))
         if said.reference and correct is not None and metric != CORRECT:
             found.append(LabelledScore(**score, received_at=received_at, rating=correct, source="reference"))
         return found
+
+
+def effective(labels: Iterable[LabelledScore]) -> list[LabelledScore]:
+    """Drop what a person replaced by a later label of the same answer and metric, and what they withdrew.
+
+    Labels without a name are all kept; the order stays.
+    """
+    found: dict[object, LabelledScore] = {}
+    for number, one in enumerate(labels):
+        key = (one.sample_id, one.metric, one.by) if one.by and one.source == "rating" else number
+        found.pop(key, None)
+        found[key] = one
+    return [one for one in found.values() if not math.isnan(one.rating)]
 
 
 def is_rating(said: Supplement) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from monitors.storage.stores import ScoreHistogram, ScoreSums, Summary
+from monitors.storage.stores import OutcomeCount, ScoreHistogram, ScoreSums, Summary
 
 Array: TypeAlias = NDArray[np.float64]
 HOUR_S, DAY_S = 3600, 86_400
@@ -106,6 +106,15 @@ def add_scored(parts: Iterable[ScoreSums]) -> list[ScoreSums]:
         )
         for (app, metric), some in found.items()
     ]
+
+
+def add_outcomes(parts: Iterable[OutcomeCount]) -> list[OutcomeCount]:
+    """One for each app, metric, outcome and reason."""
+    found: dict[OutcomeCount, int] = {}
+    for one in parts:
+        key = replace(one, n=0)
+        found[key] = found.get(key, 0) + one.n
+    return [replace(one, n=n) for one, n in found.items()]
 
 
 def add_spreads(parts: Iterable[ScoreHistogram]) -> list[ScoreHistogram]:

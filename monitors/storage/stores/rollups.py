@@ -21,11 +21,12 @@ import msgspec
 
 from monitors.runtime.tasks import spawn
 from monitors.storage.engines.failures import EngineError
-from monitors.storage.stores import Query, ScoreHistogram, ScoreSums, Spreads, Summary
+from monitors.storage.stores import OutcomeCount, Query, ScoreHistogram, ScoreSums, Spreads, Summary
 from monitors.storage.stores.rollup_windows import (
     DAY_S,
     HOUR_S,
     Span,
+    add_outcomes,
     add_scored,
     add_spreads,
     add_summaries,
@@ -34,7 +35,7 @@ from monitors.storage.stores.rollup_windows import (
     next_step,
 )
 
-S = TypeVar("S", Summary, ScoreSums, ScoreHistogram)
+S = TypeVar("S", Summary, ScoreSums, ScoreHistogram, OutcomeCount)
 P = ParamSpec("P")
 SETTLED_S = 900.0
 """An hour is added up when it is over for so long: until then late scores come all the time."""
@@ -47,7 +48,7 @@ STEP_S, LEAST_S, LOOK_S = 300.0, 60.0, 0.05
 _VERSIONS = "model", "prompt"
 _WINDOWS = 1, 7, 30
 """Days back that pages and the API look."""
-SCORED, SPREAD = "scored", "hundredths:"
+SCORED, SPREAD, OUTCOMES = "scored", "hundredths:", "outcomes"
 """Of what kind sums are; another way to write one down has another name, so that versions of this may run together."""
 
 
@@ -101,6 +102,13 @@ class Sums:
     ) -> Sequence[ScoreSums]:
         """Do what `Store.scored` does; `read` does it from the rows."""
         return await self._added(query, SCORED, read, add_scored, list[ScoreSums])
+
+    async def outcomes(
+        self, query: Query, read: Callable[[Query], Awaitable[Sequence[OutcomeCount]]]
+    ) -> Sequence[OutcomeCount]:
+        """Do what `Store.outcomes` does; `read` does it from the rows."""
+        narrow = Query(since=query.since, until=query.until, app=query.app)
+        return await self._added(narrow, OUTCOMES, read, add_outcomes, list[OutcomeCount])
 
     async def spread(
         self,
@@ -163,6 +171,7 @@ class Sums:
         summary: Callable[[Query, str], Awaitable[Sequence[Summary]]],
         scored: Callable[[Query], Awaitable[Sequence[ScoreSums]]],
         spread: Callable[[Query, str], Awaitable[Sequence[ScoreHistogram]]],
+        outcomes: Callable[[Query], Awaitable[Sequence[OutcomeCount]]] | None = None,
     ) -> None:
         """Add up what is over, before anybody asks: in all, for labels, and by what tells versions apart everywhere.
 
@@ -172,6 +181,8 @@ class Sums:
         for one in [] if held is None else _beforehand(max(since, held[0]), self._clock()):
             await self.summary(one, "", _leisurely(summary, lambda _, found: add_summaries(found)))
             await self.scored(one, _leisurely(scored, lambda _, found: add_scored(found)))
+            if outcomes is not None:
+                await self.outcomes(one, _leisurely(outcomes, lambda _, found: add_outcomes(found)))
             for by in _VERSIONS:
                 await self.spread(one, by, None, _leisurely(spread, _over))
 

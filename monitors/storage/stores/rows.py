@@ -14,7 +14,7 @@ from monitors.records import Evaluation, Failed, Message, Outcome, Sample, Score
 from monitors.statistics.control_variate import Sums
 from monitors.storage.conversations import Linked
 from monitors.storage.engines.failures import encoded
-from monitors.storage.stores import PairedSums, Point, ScoreHistogram, ScoreSums, Summary
+from monitors.storage.stores import OutcomeCount, PairedSums, Point, ScoreHistogram, ScoreSums, Summary
 from monitors.storage.stores.rollup_windows import packed
 
 T = TypeVar("T")
@@ -175,6 +175,14 @@ def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
         rate=rate,
         weight=weight,
     )
+
+
+def outcomes(found: Iterable[Sequence[Any]]) -> list[OutcomeCount]:
+    """Counts of evaluations and exchanges from the rows of every engine's queries."""
+    return [
+        OutcomeCount(app=app, metric=metric, outcome=outcome, reason=reason, n=n)
+        for app, metric, outcome, reason, n in found
+    ]
 
 
 def scored(found: Iterable[Sequence[Any]]) -> list[ScoreSums]:

@@ -15,7 +15,19 @@ from monitors.runtime.auth import ATTEMPTS
 from tests.support.pages import world
 
 TOKEN = "correct horse battery staple"
-PAGES = ("/", "/alerts", "/conversations", "/sources", "/topics", "/pipeline", "/setup", "/runbook", "/events")
+PAGES = (
+    "/",
+    "/alerts",
+    "/conversations",
+    "/sources",
+    "/topics",
+    "/pipeline",
+    "/settings",
+    "/welcome",
+    "/review",
+    "/runbook",
+    "/events",
+)
 
 
 def run(path, scenario, **options):

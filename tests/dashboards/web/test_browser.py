@@ -75,7 +75,9 @@ def test_what_clients_write_runs_nowhere(tmp_path):
             "/sources",
             "/topics",
             "/pipeline",
-            "/setup",
+            "/settings",
+            "/welcome",
+            "/review",
             "/runbook",
         ):
             tab.open(f"{base}{path}")

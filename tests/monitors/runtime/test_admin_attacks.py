@@ -437,7 +437,7 @@ def test_no_address_that_a_visitor_names_is_asked(tmp_path):
 
         listener = await asyncio.start_server(note, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
-        for path in ("/", "/explore", "/compare", "/pipeline", "/setup", "/api/exchanges", "/api/status", "/login"):
+        for path in ("/", "/explore", "/compare", "/pipeline", "/settings", "/api/exchanges", "/api/status", "/login"):
             for name in ("url", "gateway", "gateways", "next", "target", "host", "callback", "app"):
                 await w.client.get(path, params={name: url}, headers={"referer": url, "x-forwarded-host": url})
         head = f"GET {url} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -227,7 +227,7 @@ def test_a_running_product_tells_no_secret(tmp_path, secrets):
             "/api/exchanges",
             "/metrics",
             "/",
-            "/setup",
+            "/settings",
             "/login",
         ):
             for headers in (entered, {}):

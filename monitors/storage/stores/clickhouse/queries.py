@@ -30,6 +30,23 @@ _SUMMARY = """
     SELECT app, metric, {by} AS slice, outcome, rate, count(), count(value), sum(value), sum(value * value)
     FROM evaluations FINAL WHERE {conditions} GROUP BY app, metric, slice, outcome, rate
 """
+_OUTCOMES = """
+    SELECT app, metric, outcome, if(outcome = 'score', '', reason) AS why, count()
+    FROM evaluations FINAL WHERE {conditions} GROUP BY app, metric, outcome, why
+"""
+_EXCHANGES = """
+    SELECT app, '', multiIf(scores > 0, 'score', failures > 0, 'failed', skips > 0, 'skipped', 'none') AS ended,
+        multiIf(scores > 0, '', failures > 0, failure, skips > 0, skip, '') AS why, count()
+    FROM (
+        SELECT id, started_at, app FROM samples FINAL WHERE {conditions} AND NOT startsWith(id, 'conversation-')
+    ) AS one LEFT JOIN (
+        SELECT sample_id, started_at, countIf(outcome = 'score') AS scores, countIf(outcome = 'failed') AS failures,
+            countIf(outcome = 'skipped') AS skips, minIf(reason, outcome = 'failed') AS failure,
+            minIf(reason, outcome = 'skipped') AS skip
+        FROM evaluations FINAL WHERE {conditions} AND metric NOT IN ({signals}) GROUP BY sample_id, started_at
+    ) AS of_one ON of_one.sample_id = one.id AND of_one.started_at = one.started_at
+    GROUP BY app, ended, why
+"""
 _PAIRED = """
     SELECT app, metric, outcome, rate, cheap_rate, count(), coalesce(sum(value), 0), coalesce(sum(cheap_value), 0),
         coalesce(sum(value * value), 0), coalesce(sum(value * cheap_value), 0),
@@ -154,6 +171,18 @@ def summary(query: Query, by: str) -> Statement:
     """Groups of equal outcome and rate."""
     given = ClickHouseConditions()
     return _SUMMARY.format(conditions=given.where(query), by=given.slice(by)) + APART, given.values
+
+
+def outcomes(query: Query) -> Statement:
+    """Evaluations by metric, outcome and reason."""
+    given = ClickHouseConditions()
+    return _OUTCOMES.format(**given.outcomes(query, exchanges=False)) + APART, given.values
+
+
+def exchanges(query: Query) -> Statement:
+    """Exchanges by how their evaluations ended together."""
+    given = ClickHouseConditions()
+    return _EXCHANGES.format(**given.outcomes(query, exchanges=True)) + APART, given.values
 
 
 def paired(query: Query, cheap: str) -> Statement:

@@ -18,6 +18,7 @@ from monitors.storage.joining import Address, address_of, targets_of
 from monitors.storage.stores import (
     EngineStore,
     LabelledScore,
+    OutcomeCount,
     PairedSums,
     Point,
     Query,
@@ -210,6 +211,13 @@ class ClickHouseStore(rows.Lenient, EngineStore):
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        found = [
+            *await self.database.query(*queries.outcomes(query)),
+            *await self.database.query(*queries.exchanges(query)),
+        ]
+        return rows.outcomes(found)
+
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         groups = await self.database.query(*queries.paired(query, cheap))
         totals = await self.database.query(*queries.cheap(query, cheap))
@@ -217,7 +225,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self.database.query(*queries.ratings(query))
-        return [one for pair in self._read(ratings.Reader().pair, found) for one in pair]
+        return ratings.effective(one for pair in self._read(ratings.Reader().pair, found) for one in pair)
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`."""

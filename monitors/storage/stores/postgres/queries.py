@@ -56,6 +56,25 @@ _SPREAD = """
     WHERE outcome = 'score' AND rate > 0 AND rate <= 1 AND value >= 0 AND value <= 1 AND {conditions}
     GROUP BY app, metric, slice, version, judge, rate, k
 """
+_OUTCOMES = """
+    SELECT app, metric, outcome, CASE WHEN outcome = 'score' THEN '' ELSE reason END AS why, count(*)
+    FROM evaluations WHERE {conditions} GROUP BY app, metric, outcome, why
+"""
+_EXCHANGES = """
+    SELECT app, '', outcome, CASE WHEN outcome = 'score' THEN '' ELSE coalesce(failure, skip, '') END AS why, count(*)
+    FROM (
+        SELECT app, failure, skip,
+            CASE WHEN scores > 0 THEN 'score' WHEN failure IS NOT NULL THEN 'failed'
+                WHEN skip IS NOT NULL THEN 'skipped' ELSE 'none' END AS outcome
+        FROM (SELECT id, day, app FROM samples WHERE {conditions} AND id NOT LIKE 'conversation-%') AS one
+        CROSS JOIN LATERAL (
+            SELECT count(*) FILTER (WHERE outcome = 'score') AS scores,
+                min(reason) FILTER (WHERE outcome = 'failed') AS failure,
+                min(reason) FILTER (WHERE outcome = 'skipped') AS skip
+            FROM evaluations WHERE sample_id = one.id AND evaluations.day = one.day AND metric NOT IN ({signals})
+        ) AS of_one
+    ) AS every GROUP BY app, outcome, why
+"""
 _PAIRED = """
     WITH cheap AS MATERIALIZED (
         SELECT DISTINCT ON (sample_id, day) sample_id, day, value, rate FROM evaluations
@@ -215,6 +234,18 @@ def scored(query: Query) -> tuple[str, Sequence[Any]]:
     """The last scores of each answer, added up."""
     given = PostgresConditions()
     return _SCORED.format(conditions=given.where(query)), given.values
+
+
+def outcomes(query: Query) -> tuple[str, Sequence[Any]]:
+    """Evaluations by metric, outcome and reason."""
+    given = PostgresConditions()
+    return _OUTCOMES.format(**given.outcomes(query, exchanges=False)), given.values
+
+
+def exchanges(query: Query) -> tuple[str, Sequence[Any]]:
+    """Exchanges by how their evaluations ended together."""
+    given = PostgresConditions()
+    return _EXCHANGES.format(**given.outcomes(query, exchanges=True)), given.values
 
 
 def paired(query: Query, cheap: str) -> tuple[str, Sequence[Any]]:

@@ -18,6 +18,7 @@ from monitors.storage.joining import address_of, completes
 from monitors.storage.stores import (
     EngineStore,
     LabelledScore,
+    OutcomeCount,
     PairedSums,
     Point,
     Query,
@@ -260,6 +261,13 @@ class PostgresStore(rows.Lenient, EngineStore):
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
         return await self._sums.spread(query, by, within_s, self._spread)
 
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        return await self._sums.outcomes(query, self._outcomes)
+
+    async def _outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        found = [*await self._fetch(*queries.outcomes(query)), *await self._fetch(*queries.exchanges(query))]
+        return rows.outcomes(found)
+
     async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
@@ -283,7 +291,7 @@ class PostgresStore(rows.Lenient, EngineStore):
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self._fetch(*queries.ratings(query))
-        return [one for pair in self._read(ratings.Reader().pair, found) for one in pair]
+        return ratings.effective(one for pair in self._read(ratings.Reader().pair, found) for one in pair)
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`; make the next ones."""
@@ -296,7 +304,7 @@ class PostgresStore(rows.Lenient, EngineStore):
             today = day_of(await connection.fetchval("SELECT extract(epoch FROM now())::float8"))
         await self._days.ensure(*range(today, today + AHEAD + 1))
         removed = await self._days.drop(before)
-        await self._sums.ready(before, self._summary, self._scored, self._spread)
+        await self._sums.ready(before, self._summary, self._scored, self._spread, self._outcomes)
         return removed
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:

@@ -75,6 +75,28 @@ _SPREAD = """
         AND typeof(value) = 'real' AND value >= 0.0 AND value <= 1.0
     GROUP BY app, metric, slice, version, judge, rate, k
 """
+_OUTCOMES = """
+    SELECT app, metric, outcome, CASE WHEN outcome = 'score' THEN '' ELSE reason END AS why, count(*)
+    FROM evaluations INDEXED BY {index} WHERE {conditions} GROUP BY app, metric, outcome, why
+"""
+_EXCHANGES = """
+    SELECT app, '', outcome, CASE WHEN outcome = 'score' THEN '' ELSE coalesce(failure, skip, '') END AS why, count(*)
+    FROM (
+        SELECT app, failure, skip,
+            CASE WHEN scores THEN 'score' WHEN failure IS NOT NULL THEN 'failed' WHEN skip IS NOT NULL THEN 'skipped'
+                ELSE 'none' END AS outcome
+        FROM (
+            SELECT app, (
+                SELECT count(*) FROM evaluations WHERE sample_id = samples.id AND outcome = 'score' AND {own}
+            ) AS scores, (
+                SELECT min(reason) FROM evaluations WHERE sample_id = samples.id AND outcome = 'failed' AND {own}
+            ) AS failure, (
+                SELECT min(reason) FROM evaluations WHERE sample_id = samples.id AND outcome = 'skipped' AND {own}
+            ) AS skip
+            FROM samples INDEXED BY samples_started_at WHERE {conditions} AND id NOT GLOB 'conversation-*'
+        )
+    ) GROUP BY app, outcome, why
+"""
 _PAIRED = """
     SELECT app, metric, outcome, rate, cheap_rate, count(*), total(value), total(cheap), total(value * value),
         total(value * cheap), total(cheap * cheap)
@@ -242,6 +264,21 @@ def scored(query: Query) -> Statement:
     given = SQLiteConditions()
     rows = _rows(query, "sample_id, app, metric, outcome, value, rate, place", given.where(query))
     return _SCORED.format(rows=rows), given.values
+
+
+def outcomes(query: Query) -> Statement:
+    """Evaluations by metric, outcome and reason."""
+    given = SQLiteConditions()
+    index = "evaluations_started_at"  # of an app, the metric stands before the time
+    return _OUTCOMES.format(index=index, **given.outcomes(query, exchanges=False)), given.values
+
+
+def exchanges(query: Query) -> Statement:
+    """Exchanges by how their evaluations ended together."""
+    given = SQLiteConditions()
+    parts = given.outcomes(query, exchanges=True)
+    own = f"metric NOT IN ({parts['signals']})"
+    return _EXCHANGES.format(conditions=parts["conditions"], own=own), given.values
 
 
 def paired(query: Query, cheap: str) -> Statement:

@@ -24,6 +24,7 @@ from monitors.storage.joining import address_of, completes
 from monitors.storage.stores import (
     EngineStore,
     LabelledScore,
+    OutcomeCount,
     PairedSums,
     Point,
     Query,
@@ -296,6 +297,14 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
         return await self._sums.spread(query, by, within_s, self._spread)
 
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        return await self._sums.outcomes(query, self._outcomes)
+
+    async def _outcomes(self, query: Query, database: Database | None = None) -> Sequence[OutcomeCount]:
+        reader = database or self._reader
+        found = [*await reader.fetch(*queries.outcomes(query)), *await reader.fetch(*queries.exchanges(query))]
+        return rows.outcomes(found)
+
     async def _summary(self, query: Query, by: str, database: Database | None = None) -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
@@ -329,7 +338,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self._reader.fetch(*queries.ratings(query))
-        return [one for pair in self._read(ratings.Reader().pair, found) for one in pair]
+        return ratings.effective(one for pair in self._read(ratings.Reader().pair, found) for one in pair)
 
     async def prune(self, before: float) -> int:
         """Delete a batch at a time, so that those who write wait a moment only; then add up the hours that are over."""
@@ -349,12 +358,13 @@ class SQLiteStore(rows.Lenient, EngineStore):
         while more or _PRUNE_BATCH in (removed, gone):
             more, removed, gone = await self._writer.write(remove)
             total += removed
-        summary, scored, spread = (
+        summary, scored, spread, outcomes = (
             partial(self._summary, database=self._counter),
             partial(self._scored, database=self._counter),
             partial(self._spread, database=self._counter),
+            partial(self._outcomes, database=self._counter),
         )
-        await self._sums.ready(before, summary, scored, spread)
+        await self._sums.ready(before, summary, scored, spread, outcomes)
         return total
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:

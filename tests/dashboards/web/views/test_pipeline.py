@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from dashboards.web.addresses import traffic_url, without_secrets
+from dashboards.web.funnel import NOT_CAPTURED, funnel_of
 from dashboards.web.gateway_scrape import Series, ask_all, gateway_urls, series_of
-from dashboards.web.views.pipeline import OUTCOMES, evaluations_of, judging_of, parts_of, retiring_of, successor_of
-from dashboards.web.views.setup import traffic_url, without_secrets
+from dashboards.web.views.pipeline import evaluations_of, judging_of, retiring_of, successor_of
 from gateway.demo.servers import free_ports
+from monitors.analysis.gateway_counts import GatewayCounts
 from monitors.config import Config, Judge, Monitors, Notifier, Store
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import Agreement
 from monitors.records import Failed, Skipped
+from monitors.storage.stores import OutcomeCount
 from tests.support.pages import EVIL, world
 from tests.support.running import running_gateway, serving, tcp_server
 
@@ -36,23 +40,29 @@ async def upstream(reader, writer):
     writer.close()
 
 
-def test_a_real_gateways_exchanges_are_shown_and_add_up(tmp_path):
+def test_a_real_gateways_exchanges_are_counted_kept_and_add_up_after_a_restart(tmp_path):
     async def main():
-        async with (
-            tcp_server(upstream) as port,
-            running_gateway(f"http://127.0.0.1:{port}/v1") as gateway,
-            serving(gateway.gateway.admin) as admin,
-            world(tmp_path, gateways=[f"http://127.0.0.1:{admin}"]) as w,
-        ):
+        async with tcp_server(upstream) as port:
             body = {"model": "m", "messages": [{"role": "user", "content": "Hello?"}]}
-            for _ in range(3):
-                await w.client.post(f"http://127.0.0.1:{gateway.port}/v1/chat/completions", json=body)
-            await gateway.until(lambda: gateway.total("gaugeway_exchanges_total") == 3)
-            return await w.page("/pipeline")
+            pages = []
+            for _ in range(2):  # both planes end and begin again, their counters at 0
+                async with (
+                    running_gateway(f"http://127.0.0.1:{port}/v1") as gateway,
+                    serving(gateway.gateway.admin) as admin,
+                    world(tmp_path, gateways=[f"http://127.0.0.1:{admin}"]) as w,
+                ):
+                    w.site.counts = GatewayCounts(w.store, 30.0)
+                    await w.site.count_gateways()
+                    for _ in range(3):
+                        await w.client.post(f"http://127.0.0.1:{gateway.port}/v1/chat/completions", json=body)
+                    await gateway.until(lambda gateway=gateway: gateway.total("gaugeway_exchanges_total") == 3)
+                    await w.site.count_gateways()
+                    pages.append(await w.page("/pipeline"))
+            return pages
 
-    page = asyncio.run(main())
-    assert "3 exchanges, each with exactly one outcome" in page.words
-    assert "captured: queued for evaluation 3 100.0 %" in page.words
+    first, second = asyncio.run(main())
+    assert "Captured selected, and put into the queue 3 100.0 %" in first.words
+    assert "Captured selected, and put into the queue 6 100.0 %" in second.words
 
 
 def test_a_gateway_that_is_away_or_asleep_is_named_and_does_not_hold_the_page(tmp_path):
@@ -101,17 +111,20 @@ def test_the_gateways_token_goes_along(tmp_path):
 
 def test_what_became_of_samples_is_said_by_metric_and_reason(tmp_path):
     async def scenario(w):
-        count = w.instruments.evaluations
-        count.labels("faithfulness", "score", "").inc(7)
-        count.labels("faithfulness", "skipped", "no_contexts").inc(2)
-        count.labels("faithfulness", "failed", "judge_timeout").inc(1)
         w.instruments.late_scores.inc(4)
+        for _ in range(7):
+            await w.add(0.5)
+        await w.add(Skipped("no_contexts"))
         await w.add(Skipped("no_contexts"))
         await w.add(Failed("judge_timeout"))
-        return await w.page("/pipeline")
+        await w.add(0.5, at=time.time() - 2 * 86_400.0)
+        return await w.page("/pipeline"), await w.page("/pipeline?since=7d")
 
-    page = run(tmp_path, scenario)
-    assert "faithfulness 7 2 1 no contexts 2, judge timeout 1 failed" in page.words
+    page, week = run(tmp_path, scenario)
+    assert "faithfulness 10 7 2 1 no contexts 2, judge timeout 1 failed" in page.words
+    assert "faithfulness 11 8 2 1" in week.words
+    assert "Requests that may be answered: chat completions, completions, responses, messages 10 100.0 %" in page.words
+    assert "Scored at least one metric has a score 7 70.0 %" in page.words
     assert "Late scores 4" in page.words
     assert "No judge is configured" in page.words
 
@@ -132,15 +145,57 @@ def test_the_judges_cost_budget_and_savings_are_added_up():
     assert judging_of(Series(), None).spent_bar is None
 
 
-def test_every_outcome_has_a_row_a_new_one_too_and_shares_add_up():
-    parts = parts_of({"captured": 1, "overflow": 1, "novel": 1}, OUTCOMES, ("overflow",))
-    assert [one.name for one in parts] == [*OUTCOMES, "novel"]
-    assert abs(sum(one.percent for one in parts) - 100.0) < 1e-9
-    assert [one.name for one in parts if one.bad] == ["overflow"]
+def counted(outcome, n, reason="", metric="", app="shop"):
+    return OutcomeCount(app=app, metric=metric, outcome=outcome, reason=reason, n=n)
+
+
+def test_each_stage_is_the_one_before_without_its_losses():
+    gateway = {"captured": 12, "overflow": 1, "sampled_out": 4, "rejected": 2, "novel": 1}
+    stored = [
+        counted("score", 4),
+        counted("failed", 1, "judge_timeout"),
+        counted("skipped", 2, "no_contexts"),
+        counted("skipped", 1, "error_response"),
+        counted("none", 1),
+        counted("score", 40, metric="faithfulness"),
+    ]
+    found = funnel_of(gateway, stored)
+    assert [(one.name, one.count) for one in found.stages] == [
+        ("Requests", 20),
+        ("Captured", 12),
+        ("Stored", 9),
+        ("Answered", 8),
+        ("Sampled", 7),
+        ("Evaluated", 5),
+        ("Scored", 4),
+    ]
+    before = found.total
+    for stage in found.stages:
+        assert stage.count == before - sum(one.count for one in stage.losses)
+        before = stage.count
+    assert [(one.name, one.count) for one in found.stages[1].losses] == [
+        ("sampled_out", 4),
+        ("rejected", 2),
+        ("overflow", 1),
+        ("novel", 1),
+    ]
+    assert {one.name for stage in found.stages for one in stage.losses if one.bad} == {
+        "overflow",
+        "not stored",
+        "judge_timeout",
+    }
+    assert "captured" not in NOT_CAPTURED
+
+
+def test_what_no_reading_counted_is_still_captured():
+    found = funnel_of({"captured": 3, "rejected": 1}, [counted("score", 5)])
+    assert [one.count for one in found.stages] == [6, 5, 5, 5, 5, 5, 5]
+    assert found.uncounted == 2
+    assert funnel_of({}, []).total == 0
 
 
 def test_evaluations_of_nothing_are_none():
-    assert evaluations_of(Series()) == []
+    assert evaluations_of([]) == []
 
 
 @pytest.mark.parametrize(
@@ -158,7 +213,7 @@ def test_the_gateways_are_those_configured_or_that_of_the_file(configured, gatew
 
 def test_names_in_counts_are_text(tmp_path):
     async def scenario(w):
-        w.instruments.evaluations.labels(EVIL, "skipped", EVIL).inc()
+        await w.add(Skipped(EVIL), metric=EVIL)
         w.instruments.worker_errors.labels(EVIL).inc()
         return await w.page("/pipeline")
 
@@ -168,7 +223,7 @@ def test_names_in_counts_are_text(tmp_path):
     assert EVIL in page.text
 
 
-def test_setup_shows_what_is_configured_and_no_secret(tmp_path):
+def test_settings_show_what_is_configured_and_no_secret(tmp_path):
     config = Config(
         monitors=Monitors(token="secret-1"),
         judge=Judge(base_url="https://u:secret-2@judge.example/v1?key=secret-3", model="judge-1", api_key="secret-4"),
@@ -180,7 +235,7 @@ def test_setup_shows_what_is_configured_and_no_secret(tmp_path):
 
     async def scenario(w):
         bearer = {"authorization": "Bearer secret-1"}
-        return await w.page("/setup", **bearer)
+        return await w.page("/settings", **bearer)
 
     page = run(tmp_path, scenario, config=config, token="secret-1", gateways=["http://127.0.0.1:9464"])
     assert "secret-" not in page.text
@@ -189,7 +244,6 @@ def test_setup_shows_what_is_configured_and_no_secret(tmp_path):
     assert 'base_url="http://127.0.0.1:8181/v1"' in page.text
     assert '- targets: ["127.0.0.1:9464", "127.0.0.1:' in page.text
     assert "credentials_file" in page.text
-    assert "one for every enabled metric, against a baseline learned for each app" in page.words
 
 
 def test_where_clients_go_is_where_the_gateway_listens():
@@ -200,11 +254,6 @@ def test_where_clients_go_is_where_the_gateway_listens():
 
 def test_a_url_that_is_none_is_not_shown():
     assert without_secrets("http://[secret") == "(not a URL)"
-
-
-def test_what_the_gateway_refused_has_its_words_even_if_there_was_none():
-    (refused,) = [one for one in parts_of({"captured": 1.0}, OUTCOMES) if one.name == "rejected"]
-    assert (refused.count, refused.words.startswith("refused by the gateway")) == (0.0, True)
 
 
 def test_a_judge_that_goes_away_is_named_with_how_its_successor_agrees():

@@ -1,0 +1,30 @@
+"""Addresses as the page shows them: that of the traffic port for clients, and URLs without their secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+HOST, PORT = "127.0.0.1", 8080
+
+
+def without_secrets(url: str) -> str:
+    """A URL without user, password, query and fragment, which may hold secrets.
+
+    >>> without_secrets("postgresql://me:secret@db:5432/quality?password=x")
+    'postgresql://db:5432/quality'
+    """
+    try:
+        parts = urlsplit(url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    except ValueError:
+        return "(not a URL)"
+
+
+def traffic_url(gateway: Mapping[str, Any], host: str) -> str:
+    """Base URL for clients: the gateway's address, or the requested host name if it listens on all interfaces."""
+    address = str(gateway.get("host", HOST))
+    if address in ("0.0.0.0", "::", ""):  # noqa: S104 - compared with, not bound to
+        address = host
+    return f"http://{f'[{address}]' if ':' in address else address}:{gateway.get('port', PORT)}/v1"

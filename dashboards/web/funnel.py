@@ -1,0 +1,128 @@
+"""The funnel from a request to a score: stages that each lose some exchanges, under a reason. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from dashboards.web.charts import meter
+from monitors.storage.stores import OutcomeCount
+
+NOT_CAPTURED = {
+    "rejected": "refused by the gateway (key, limit, invalid request); not sent upstream",
+    "sampled_out": "not selected by the capture rate",
+    "back_pressure": "not selected because the queue was filling up",
+    "opted_out": "the app opted out",
+    "too_large": "larger than the size limit",
+    "overflow": "the capture buffer was full",
+    "error": "could not be parsed or queued",
+}
+LOST = ("overflow", "error", "not stored")
+NO_ANSWER = {
+    "error_response": "the provider answered with an error",
+    "client_cancelled": "the client went away",
+    "upstream_error": "the provider could not be reached, or broke off",
+    "upstream_truncated": "the provider's stream ended early",
+    "timeout": "the provider took too long",
+    "rejected": "refused by the gateway",
+    "empty_response": "the response has no text",
+    "truncated_response": "cut off at the token limit",
+    "content_filter": "stopped by the provider's content filter",
+    "refusal": "the model refused",
+    "tool_call": "a call of a tool, on the way to an answer",
+    "hop": "a step on the way to an answer",
+    "auxiliary": "an internal call of the app (title, query rewriting, routing)",
+    "resubmission": "a repeat of an earlier request",
+    "cache_hit": "answered from the gateway's cache",
+}
+"""Why an exchange is no answer to a user: the skip reasons of the exchange itself, which all its metrics share."""
+MAX_REASONS = 12
+"""Reasons listed for a stage, the most frequent; the others are one row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Exchanges that end before a stage; `bad`: they should not be lost."""
+
+    name: str
+    words: str
+    count: int
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A stage of the funnel: `count` exchanges reached it, `losses` are those of the stage before that did not."""
+
+    name: str
+    words: str
+    count: int
+    percent: float
+    bar: Markup
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Funnel:
+    """Stages in order. `uncounted` captured exchanges are stored, but no reading of a gateway counted them."""
+
+    stages: tuple[Stage, ...]
+    uncounted: int
+
+    @property
+    def total(self) -> int:
+        """The exchanges that enter."""
+        return self.stages[0].count
+
+
+def funnel_of(gateway: Mapping[str, int], stored: Iterable[OutcomeCount]) -> Funnel:
+    """Build the funnel from the gateways' outcomes and the store's.
+
+    What was captured is what the store holds, or what the gateways counted where that is more: the difference waits or
+    is gone. So each stage is the one before without its losses, whatever was restarted in between.
+    """
+    exchanges = [one for one in stored if not one.metric]
+    kept = sum(one.n for one in exchanges)
+    counted = gateway.get("captured", 0)
+    captured = max(kept, counted)
+    outside = {name: n for name, n in gateway.items() if name != "captured" and n > 0}
+    skipped = _by_reason(exchanges, "skipped")
+    no_answer = {name: n for name, n in skipped.items() if name in NO_ANSWER}
+    inapplicable = {name: n for name, n in skipped.items() if name not in NO_ANSWER}
+    failed = _by_reason(exchanges, "failed")
+    unselected = sum(one.n for one in exchanges if one.outcome == "none")
+    steps: list[tuple[str, str, list[Loss]]] = [
+        ("Requests", "that may be answered: chat completions, completions, responses, messages", []),
+        ("Captured", "selected, and put into the queue", _losses(outside, NOT_CAPTURED)),
+        ("Stored", "taken from the queue and processed", _losses({"not stored": captured - kept}, {})),
+        ("Answered", "a complete answer to a user", _losses(no_answer, NO_ANSWER)),
+        ("Sampled", "at least one metric was selected", _losses({"not selected": unselected}, {})),
+        ("Evaluated", "at least one metric applies", _losses(inapplicable, {})),
+        ("Scored", "at least one metric has a score", _losses(failed, {}, bad=True)),
+    ]
+    left = total = captured + sum(outside.values())
+    stages = []
+    for name, words, losses in steps:
+        left -= sum(one.count for one in losses)
+        share = left / total if total else 0.0
+        bar = meter(share, title=f"{100 * share:.1f} %")
+        stages.append(Stage(name=name, words=words, count=left, percent=100 * share, bar=bar, losses=tuple(losses)))
+    return Funnel(stages=tuple(stages), uncounted=max(0, kept - counted))
+
+
+def _by_reason(exchanges: Iterable[OutcomeCount], outcome: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in exchanges:
+        if one.outcome == outcome:
+            found[one.reason] = found.get(one.reason, 0) + one.n
+    return found
+
+
+def _losses(counts: Mapping[str, int], words: Mapping[str, str], *, bad: bool = False) -> list[Loss]:
+    """The losses that occurred, the largest first."""
+    known = sorted(((name, n) for name, n in counts.items() if n), key=lambda one: -one[1])
+    found = [Loss(name=name, words=words.get(name, ""), count=n, bad=bad or name in LOST) for name, n in known]
+    rest = sum(one.count for one in found[MAX_REASONS:])
+    return [*found[:MAX_REASONS], *([Loss(name="other reasons", words="", count=rest, bad=bad)] if rest else [])]

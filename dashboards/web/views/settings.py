@@ -1,0 +1,141 @@
+"""Settings: the running configuration without its secrets, a test for each notifier, snippets, and the ways to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar import get, post
+from litestar.exceptions import NotFoundException, TooManyRequestsException
+from litestar.response import Redirect, Template
+
+from dashboards.web.addresses import HOST, traffic_url
+from dashboards.web.config_rows import DEFAULT, rows_of
+from dashboards.web.gateway_scrape import ADMIN_PORT
+from dashboards.web.site import Page, Site
+from dashboards.web.ways_in import WAYS
+from monitors.alerting.notifier_tests import PAUSE_S, Tested, TooSoonError
+from monitors.alerting.notifiers import Route
+from monitors.api.alerts import address_of
+from monitors.config import Config
+from monitors.runtime import audit
+
+_REASONS = (
+    (
+        r"ConnectError|gaierror|ConnectionRefused",
+        "Nothing accepts connections at this address, or its name is unknown.",
+    ),
+    (r"Timeout|no answer within", "The receiver did not answer in time."),
+    (r"answered (401|403)|invalid_auth|not_authed|535", "The receiver refuses the credentials."),
+    (r"answered (404|410)|no_service|channel_not_found", "The receiver does not know this address: it may be deleted."),
+    (r"answered 429", "The receiver limits the rate: wait before the next test."),
+    (r"answered 5\d\d", "The receiver has a problem of its own."),
+    (r"SSL|CERTIFICATE", "The receiver's certificate is not trusted."),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """A notifier: its name, kind, the alerts it is for, and the last test of it."""
+
+    name: str
+    kind: str
+    takes: str
+    tested: Tested | None
+    reason: str = ""
+
+
+def receivers_of(config: Config, routes: Mapping[str, Route], results: Mapping[str, Tested]) -> list[Receiver]:
+    """The notifiers in use, in the order of the configuration."""
+    kinds = {one.name or f"{one.kind}-{index}": one.kind for index, one in enumerate(config.notifiers)}
+    found = []
+    for name, route in routes.items():
+        tested = results.get(name)
+        found.append(
+            Receiver(
+                name=name,
+                kind=kinds.get(name, "log"),
+                takes=f"severities {', '.join(route.severities)}; apps {', '.join(route.apps)}",
+                tested=tested,
+                reason=explained(tested.error) if tested is not None and tested.error else "",
+            )
+        )
+    return found
+
+
+def rules_of(config: Config) -> list[tuple[str, str]]:
+    """The alert rules: name, and what they compare with."""
+    rules = config.alerts.rules
+    if not rules:
+        words = "none: no alert watches a metric"
+        if rules is None:
+            words = "one for every enabled metric, against a baseline learned for each app"
+        return [("rules", words)]
+    return [
+        (one.name or one.metric, f"SLO {one.slo:g}" if one.slo is not None else f"baseline {one.baseline}")
+        for one in rules
+    ]
+
+
+def explained(error: str) -> str:
+    """What an error of a notifier means, in a sentence; "" if it is not known.
+
+    >>> explained("http://hooks.example: answered 404")
+    'The receiver does not know this address: it may be deleted.'
+    """
+    return next((words for pattern, words in _REASONS if re.search(pattern, error)), "")
+
+
+def settings_handlers(site: Site) -> list[Any]:
+    """The handlers of `/settings`."""
+
+    @get("/settings")
+    async def settings(request: Page) -> Template:
+        config, about = site.config, await site.insight.status()
+        base = traffic_url(config.gateway, request.url.hostname or HOST)
+        here = config.monitors.public_url or f"http://{request.headers.get('host', '')}"
+        gateways = site.gateways or (f"http://{HOST}:{ADMIN_PORT}",)
+        rows = rows_of(config, site.origins)
+        tests = site.engine.notifier_tests
+        return site.render(
+            request,
+            "settings.html",
+            title="Settings",
+            base=base,
+            needs_token=config.monitors.token is not None,
+            root=base.removesuffix("/v1"),
+            targets=[urlsplit(one).netloc for one in (*gateways, here)],
+            given=[row for row in rows if row.source != DEFAULT],
+            defaults=[row for row in rows if row.source == DEFAULT],
+            receivers=receivers_of(config, tests.routes(), tests.results()),
+            pause_s=PAUSE_S,
+            metrics=about["metrics"],
+            rules=rules_of(config),
+            notes=about["notes"],
+            version=about["version"],
+            ways=WAYS,
+        )
+
+    @post("/settings/test", status_code=303)
+    async def test(request: Page) -> Redirect:
+        name = (await site.form(request)).get("notifier", "")
+        try:
+            result = await site.engine.notifier_tests.send(name)
+        except KeyError:
+            raise NotFoundException(f"no notifier has the name {name[:100]}") from None
+        except TooSoonError as error:
+            raise TooManyRequestsException(
+                f"{name}: {error}", headers={"retry-after": f"{max(1, round(error.wait_s))}"}
+            ) from error
+        outcome = "failed" if result.error else "ok"
+        audit.tell("test_notifier", outcome=outcome, address=address_of(request), notifier=name)
+        return Redirect("/settings#notifiers", status_code=303)
+
+    @get("/setup")
+    async def moved() -> Redirect:
+        return Redirect("/settings", status_code=303)
+
+    return [settings, test, moved]

@@ -1,0 +1,224 @@
+"""Welcome: the three steps from an empty installation to the first judged score, each with what was seen of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from litestar import get
+from litestar.response import Template
+
+from dashboards.web.addresses import HOST, traffic_url, without_secrets
+from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
+from dashboards.web.site import FIRST_SCORES, Page, Site
+from monitors.analysis.capture_coverage import Captured
+from monitors.evaluation.first_exchange import described
+from monitors.runtime.config_sources import OPTION
+from monitors.runtime.endpoints import needs_key
+from monitors.signals import SIGNALS
+from monitors.storage.stores import Point, Query
+
+MAX_APPS = 5
+"""Apps without passages that are listed, those with the most answers."""
+PROVIDER, KEY_VARIABLE, MODEL = "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-6-luna"
+_LEAST_PAUSE_S = 1.0
+_DAY_S = 86_400.0
+_ERROR_CLASSES = ("4xx", "5xx", "none")
+
+
+class FirstScores:
+    """Counts the stored scores up to `FIRST_SCORES`. Once there are so many, no query is made any more.
+
+    A query takes at most a tenth of the time: a store without scores is read to the end each time.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._count = 0
+        self._again_at = 0.0
+
+    async def count(self) -> int:
+        """Return the number of scores, signals not counted; at most `FIRST_SCORES`."""
+        if self._count < FIRST_SCORES and time.monotonic() >= self._again_at:
+            began = time.monotonic()
+            self._count = len(await self._site.insight.store.series(_scores(self._site, limit=FIRST_SCORES)))
+            took = time.monotonic() - began
+            self._again_at = time.monotonic() + max(_LEAST_PAUSE_S, 9 * took)
+        return self._count
+
+    async def missing(self) -> bool:
+        """Return whether the welcome page is still the front page."""
+        return await self.count() < min(FIRST_SCORES, self._site.first_scores)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """What the gateways have counted since they started. `unreachable` are (URL, reason)."""
+
+    seen: int = 0
+    exchanges: int = 0
+    rejected: int = 0
+    failed: int = 0
+    unknown_path: int = 0
+    unreachable: tuple[tuple[str, str], ...] = ()
+
+
+def requests_of(answers: Sequence[Answer]) -> Requests:
+    """Add up the requests of all gateways."""
+    series = Series()
+    for one in answers:
+        series = series.plus(one.series)
+    return Requests(
+        seen=round(series.total("gaugeway_requests_total")),
+        exchanges=round(series.total("gaugeway_exchanges_total")),
+        rejected=round(series.total("gaugeway_exchanges_total", outcome="rejected")),
+        failed=round(
+            sum(
+                series.total("gaugeway_requests_total", status_class=one) - _rejected(series, one)
+                for one in _ERROR_CLASSES
+            )
+        ),
+        unknown_path=round(series.total("gaugeway_invalid_requests_total", reason="unknown_path")),
+        unreachable=tuple((one.url, one.error) for one in answers if one.error),
+    )
+
+
+def _rejected(series: Series, status_class: str) -> float:
+    return series.total("gaugeway_requests_total", status_class=status_class, ending="rejected")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passages:
+    """Answers of the last hour or day, those with passages, and the apps in which none were found."""
+
+    answers: int
+    found: int
+    without: tuple[Captured, ...]
+    more: int
+
+
+def passages_of(captured: Sequence[Captured]) -> Passages:
+    """Add up what was found in the answers of each app."""
+    without = sorted((one for one in captured if one.without_passages == one.answers), key=lambda one: -one.answers)
+    return Passages(
+        answers=sum(one.answers for one in captured),
+        found=sum(one.answers - one.without_passages for one in captured),
+        without=tuple(without[:MAX_APPS]),
+        more=len(without[MAX_APPS:]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """The judge as far as this process has called it since its start; `rate` is the highest of a judged metric."""
+
+    model: str
+    responses: int
+    errors: tuple[tuple[str, int], ...]
+    failing: bool
+
+    @property
+    def answering(self) -> bool:
+        """Whether it has answered, and its circuit is closed."""
+        return self.responses > 0 and not self.failing
+
+
+def judging_of(series: Series, model: str) -> Judging:
+    """Return what this process's series say of the judge."""
+    errors = sorted(series.by("gaugeway_judge_errors_total", "error").items(), key=lambda one: -one[1])
+    return Judging(
+        model=model,
+        responses=round(series.total("gaugeway_judge_requests_total")),
+        errors=tuple((name.replace("_", " "), round(n)) for name, n in errors[:3] if n),
+        failing=series.total("gaugeway_judge_blind") > 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSnippet:
+    """What a judge needs: the provider's address, and the variable with its key, "" where none is needed.
+
+    `whole`: the upstream is in no file yet, so the file must have it too.
+    """
+
+    base_url: str
+    variable: str
+    model: str = MODEL
+    whole: bool = True
+
+
+def judge_snippet(upstreams: Sequence[Mapping[str, Any]], origins: Mapping[str, str]) -> JudgeSnippet:
+    """Suggest the first upstream as the judge's endpoint; `origins` are `config_sources.sources_of`.
+
+    >>> judge_snippet([], {}).base_url, judge_snippet([], {}).variable
+    ('https://api.openai.com/v1', 'OPENAI_API_KEY')
+    """
+    whole = origins.get("upstreams[0].base_url", OPTION) == OPTION
+    url = without_secrets(str(upstreams[0].get("base_url", PROVIDER))) if upstreams else PROVIDER
+    return JudgeSnippet(
+        base_url=url, variable=KEY_VARIABLE if needs_key(url) or url.startswith("https:") else "", whole=whole
+    )
+
+
+async def first_judged(site: Site, metrics: Sequence[Mapping[str, Any]]) -> Point | None:
+    """Return a recent score that a judge gave, if there is one."""
+    for one in metrics:
+        for point in await site.insight.store.series(_scores(site, limit=1, metric=one["name"])):
+            if point.judge is not None:
+                return point
+    return None
+
+
+async def latest_exchange(site: Site) -> tuple[str, str] | None:
+    """Return the id of the latest stored exchange, and in words what was found in it."""
+    for point in await site.insight.store.series(_recent(site, limit=1)):
+        if (found := await site.insight.store.sample(point.sample_id)) is not None:
+            sample, evaluations = found
+            return sample.id, described(sample, [one for one in evaluations if one.metric not in SIGNALS])
+    return None
+
+
+def _recent(site: Site, **given: Any) -> Query:
+    now = site.clock()
+    since = now - site.config.capture.retention_days * _DAY_S
+    return Query(since=max(0.0, since), until=now + _DAY_S, order="newest", **given)
+
+
+def _scores(site: Site, **given: Any) -> Query:
+    without = {} if "metric" in given else {"without": tuple(SIGNALS)}
+    return _recent(site, outcome="score", **without, **given)
+
+
+def welcome_handlers(site: Site) -> list[Any]:
+    """The handler of `/welcome`."""
+    scores = FirstScores(site)
+
+    @get("/welcome")
+    async def welcome(request: Page) -> Template:
+        config, about = site.config, await site.insight.status()
+        answers = await ask_all(site.gateways, config.gateway.get("admin_token"))
+        requests, passages = requests_of(answers), passages_of(site.insight.captured())
+        judged = await first_judged(site, about["metrics"]) if about["judge"] else None
+        count, latest = await scores.count(), await latest_exchange(site)
+        seen = requests.exchanges > requests.rejected or latest is not None
+        return site.render(
+            request,
+            "welcome.html",
+            title="Welcome",
+            base=traffic_url(config.gateway, request.url.hostname or HOST),
+            requests=requests,
+            gateways=site.gateways,
+            passages=passages,
+            judge=judging_of(await own(site.registry), about["judge"]["model"]) if about["judge"] else None,
+            snippet_of=judge_snippet(config.upstreams, site.origins),
+            judged=judged,
+            metrics=[one for one in about["metrics"] if one["rate"] < 1.0],
+            scores=count,
+            enough=FIRST_SCORES,
+            latest=latest,
+            steps={"request": seen, "passages": passages.found > 0, "judge": judged is not None},
+        )
+
+    return [welcome]

@@ -1,0 +1,179 @@
+"""Welcome, Review, Settings and Pipeline in a real Chromium: steps tick, labels by keyboard, every width and scheme."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from monitors.config import Config, Judge
+from monitors.records import Context, Evaluation, Sample, Score
+from tests.dashboards.web.test_browser import browse, nothing, until
+
+JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))
+WIDTHS = (390, 1024, 1440)
+
+
+async def judged(w, count=12, app="shop"):
+    for number in range(count):
+        sample = Sample(
+            id=f"{app}{number}",
+            started_at=time.time() - 60.0 - number,
+            app=app,
+            question=f"How long is warranty {number}?",
+            response=f"Warranty {number} lasts two years.",
+            contexts=(Context(text=f"Warranty {number}: two years."),),
+            context_source="tools",
+        )
+        one = Evaluation(
+            sample_id=sample.id,
+            metric="faithfulness",
+            version="1",
+            outcome=Score(0.9 if number % 3 else 0.2),
+            judge="judge-1",
+        )
+        await w.store.add(sample, [one])
+
+
+async def stored(w):
+    some = await w.queue.take(100)
+    await w.store.supplement(some)
+    await w.queue.ack_supplies([one.id for one in some])
+    return [(one.label, one.by) for one in some]
+
+
+def press(tab, key):
+    """Press and release a key, as a keyboard does."""
+    code = f"Key{key.upper()}" if len(key) == 1 else key
+    text = {"text": key} if len(key) == 1 else {}
+    number = 13 if key == "Enter" else ord(key.upper()[0])
+    if key == "Enter":
+        text = {"text": "\r"}
+    for kind in ("keyDown", "keyUp"):
+        tab.ask("Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=number, **text)
+
+
+def test_the_steps_of_welcome_tick_by_themselves(tmp_path):
+    def done(tab):
+        return tab.run("[...document.querySelectorAll('[data-done]')].map(one => one.dataset.done).join()")
+
+    async def answered(w):
+        w.answered(3, source="tools")
+
+    def visit(tab, base, _, soon, w):
+        tab.open(f"{base}/")
+        until(tab, "location.pathname === '/welcome'")
+        assert done(tab) == "false,false,false"
+        assert tab.run("document.querySelectorAll('.snippet button').length") >= 1
+        tab.run("window.same = true")
+        soon(answered(w))
+        until(tab, "document.getElementById('passages-state').dataset.done === 'true'")
+        soon(judged(w, 1))
+        until(tab, "[...document.querySelectorAll('[data-done]')].every(one => one.dataset.done === 'true')")
+        assert tab.run("document.getElementById('so-far').innerText.includes('3 of 3 steps done')")
+        assert tab.run("window.same")
+        assert not tab.complaints
+
+    browse(tmp_path, nothing, visit, config=JUDGE, first_scores=100)
+
+
+def test_answers_are_labelled_with_the_keyboard_alone(tmp_path):
+    def shown(tab):
+        return tab.run("document.querySelector('.labelling input[name=id]')?.value")
+
+    def next_after(tab, key):
+        before, deadline = shown(tab), time.monotonic() + 30
+        press(tab, key)
+        while True:
+            time.sleep(0.1)
+            with contextlib.suppress(AssertionError):  # the page is being replaced
+                if shown(tab) not in (before, None) and tab.run("document.readyState") == "complete":
+                    return before
+            assert time.monotonic() < deadline
+
+    def visit(tab, base, _, soon, w):
+        tab.open(f"{base}/review")
+        until(tab, "document.activeElement.id === 'by'")
+        for key in "Sam":
+            press(tab, key)
+        press(tab, "Enter")
+        until(tab, "document.querySelector('.labelling') !== null")
+        assert (
+            "0.9"
+            not in tab.run("document.querySelector('main').innerText.replace(/±.*/g, '')").split("Judge's mean")[0]
+        )
+        passed = next_after(tab, "p")
+        assert tab.run("document.body.innerText.includes('Your last label: pass')")
+        failed = next_after(tab, "f")
+        skipped = next_after(tab, "s")
+        next_after(tab, "u")  # undoes the skip: that answer is shown again, and its label withdrawn
+        assert shown(tab) == skipped
+        assert len({passed, failed, skipped}) == 3
+        labels = soon(stored(w))
+        assert [one for one in labels if "withdrawn" not in one[0]] == [
+            ("faithfulness:pass", "Sam"),
+            ("faithfulness:fail", "Sam"),
+        ]
+        tab.open(f"{base}/review")
+        until(tab, "document.querySelector('aside').innerText.includes('2 labels')")
+        assert not tab.complaints
+
+    browse(tmp_path, judged, visit, config=JUDGE)
+
+
+def test_a_notifier_is_tested_from_settings(tmp_path):
+    def visit(tab, base, _, soon, w):
+        tab.open(f"{base}/settings")
+        tab.run("document.querySelector('form[action=\"/settings/test\"] button').click()")
+        until(tab, "document.getElementById('notifiers').parentElement.innerText.includes('Delivered')")
+        assert not tab.complaints
+        return [alert.rule for alert in w.people.alerts]
+
+    assert browse(tmp_path, nothing, visit) == ["notifier_test"]
+
+
+def test_the_funnel_adds_up_as_the_page_shows_it(tmp_path):
+    async def prepare(w):
+        await judged(w, 7)
+        await w.add(0.5, metric="abstained")
+
+    def visit(tab, base, _, soon, w):
+        tab.open(f"{base}/pipeline?since=1h")
+        rows = tab.run(
+            "[...document.querySelectorAll('.funnel tbody tr')].map(row => [row.className, row.cells[1].innerText])"
+        )
+        rows = [(kind, int(text.replace("\u2212", "-").replace(",", ""))) for kind, text in rows]
+        left = None
+        lost = 0
+        for kind, count in rows:
+            if kind == "loss":
+                lost += count
+            else:
+                assert left is None or left + lost == count, rows
+                left, lost = count, 0
+        assert next(count for kind, count in rows if kind == "stage") == 8
+        assert left == 7
+        tab.run("document.querySelector('nav[aria-label=\"Time range\"] a').click()")
+        until(tab, "new URLSearchParams(location.search).get('since') === '15m'")
+        assert not tab.complaints
+
+    browse(tmp_path, prepare, visit)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_view_is_wider_than_its_window(tmp_path, scheme):
+    async def prepare(w):
+        await judged(w)
+        await w.drop()
+
+    def visit(tab, base, _, soon, w):
+        for width in WIDTHS:
+            tab.look(width, scheme)
+            for path in ("/welcome", "/review", "/settings", "/pipeline"):
+                tab.open(f"{base}{path}")
+                wide = tab.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                assert wide <= 0, (path, width, wide)
+                assert not tab.complaints, path
+
+    browse(tmp_path, prepare, visit, config=JUDGE)

@@ -1,0 +1,244 @@
+"""Settings: the configuration without its secrets and where it comes from; a test of each notifier; the ways to run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from dashboards.web.config_rows import SET, rows_of, shown
+from dashboards.web.views.settings import explained
+from dashboards.web.ways_in import WAYS
+from monitors.alerting.notifier_tests import NotifierTests, TooSoonError
+from monitors.alerting.notifiers import Notifier
+from monitors.config import Config
+from monitors.config_loading import load
+from monitors.runtime.config_sources import sources_of
+from tests.deploy.reading import ROOT
+from tests.support.alerting import People
+from tests.support.pages import EVIL, world
+from tests.support.product import Webhook
+
+TOML = """
+[[upstreams]]
+base_url = "https://me:SECRET@llm.example/v1"
+api_key = "SECRET"
+
+[gateway]
+admin_token = "SECRET"
+
+[monitors]
+token = "SECRET-of-sixteen-letters"
+window_s = 1800.0
+
+[judge]
+base_url = "https://judge.example/v1"
+model = "${THE_MODEL}"
+api_key = "${THE_KEY}"
+
+[capture]
+salt = "SECRET"
+
+[store]
+url = "postgresql://me:SECRET@db/quality?password=SECRET"
+
+[metrics.faithfulness]
+rate = 0.5
+
+[telemetry]
+otlp_endpoint = "http://127.0.0.1:4318"
+otlp_headers = { authorization = "SECRET" }
+
+[[notifiers]]
+kind = "slack"
+name = "chat"
+url = "https://hooks.example/SECRET"
+
+[[notifiers]]
+kind = "email"
+host = "mail.example"
+username = "SECRET"
+password = "SECRET"
+sender = "a@b.example"
+recipients = ["SECRET@b.example"]
+
+[[sinks]]
+kind = "langfuse"
+url = "https://SECRET.example"
+public_key = "SECRET"
+secret_key = "SECRET"
+"""
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+@pytest.fixture
+def configured(tmp_path, monkeypatch):
+    monkeypatch.setenv("THE_MODEL", "SECRET-model")
+    monkeypatch.setenv("THE_KEY", "SECRET-key")
+    path = tmp_path / "gaugeway.toml"
+    path.write_text(TOML)
+    return load(path), sources_of(path, {"monitors.port": 1234, "judge.model": None})
+
+
+def test_no_secret_is_shown_and_each_value_has_its_source(configured):
+    config, origins = configured
+    rows = {row.key: row for row in rows_of(config, origins)}
+    assert "SECRET" not in msgspec.json.encode([msgspec.to_builtins(row) for row in rows.values()]).decode()
+    assert (rows["judge.model"].value, rows["judge.model"].source) == (SET, "${THE_MODEL}")
+    assert (rows["judge.base_url"].value, rows["judge.base_url"].source) == ("https://judge.example/v1", "file")
+    assert (rows["monitors.window_s"].value, rows["monitors.window_s"].source) == ("1800", "file")
+    assert rows["monitors.port"].source == "option or environment"
+    assert (rows["judge.timeout_s"].value, rows["judge.timeout_s"].source) == ("60", "default")
+    assert rows["upstreams[0].base_url"].value == "https://llm.example/v1"
+    assert rows["store.url"].value == "postgresql://db/quality"
+    assert rows["metrics.faithfulness.rate"].source == "file"
+    assert rows["notifiers[0].url"].value == SET
+    assert rows["notifiers[0].kind"].value == "slack"
+
+
+def test_a_value_of_the_environment_without_a_placeholder_says_so():
+    config = msgspec.structs.replace(Config(), monitors=msgspec.structs.replace(Config().monitors, token="x" * 20))
+    rows = {row.key: row for row in rows_of(config, {})}
+    assert (rows["monitors.token"].value, rows["monitors.token"].source) == (SET, "environment")
+    assert rows["judge.model"].source == "default"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("a.b", None, "none"),
+        ("a.b", True, "true"),
+        ("a.b", 0.5, "0.5"),
+        ("a.b", ("x", "y"), "x, y"),
+        ("a.api_key", "x", SET),
+        ("telemetry.otlp_headers.authorization", "x", SET),
+        ("limits.tokens_per_min", 100, "100"),
+        ("sinks[0].url", "https://x", SET),
+        ("a.b", "x" * 300, "x" * 200 + " …"),
+    ],
+)
+def test_values_as_text(key, value, text):
+    assert shown(key, value) == text
+
+
+def test_a_file_that_cannot_be_read_has_no_sources(tmp_path):
+    assert sources_of(tmp_path / "none.toml", {"a.b": 1}) == {"a.b": "option or environment"}
+
+
+def test_the_page_shows_it_and_setup_leads_there(tmp_path, configured):
+    config, origins = configured
+
+    async def scenario(w):
+        w.site.origins = origins
+        moved = await w.client.get("/setup", headers={"authorization": "Bearer SECRET-of-sixteen-letters"})
+        return await w.page("/settings", authorization="Bearer SECRET-of-sixteen-letters"), moved
+
+    page, moved = run(tmp_path, scenario, config=config)
+    assert moved.status_code in (303, 200)
+    assert "judge.model" in page.words
+    assert "SECRET" not in page.text
+    assert "credentials_file" in page.text
+
+
+def test_a_test_is_sent_marked_and_its_result_is_shown(tmp_path):
+    async def scenario(w):
+        before = await w.page("/settings")
+        answer = await w.send("/settings", "/settings/test")
+        return before, answer.headers["location"], await w.page("/settings"), w.people.alerts
+
+    before, to, after, alerts = run(tmp_path, scenario)
+    assert "not tested since the start" in before.words
+    assert to == "/settings#notifiers"
+    assert "Delivered" in after.words
+    (alert,) = alerts
+    assert (alert.rule, alert.state, alert.severity) == ("notifier_test", "firing", "info")
+
+
+def test_an_error_is_shown_in_words_and_the_next_test_waits(tmp_path):
+    async def scenario(w):
+        w.people.failures = 1
+        await w.send("/settings", "/settings/test")
+        await w.send("/settings", "/settings/test", status=429)
+        return await w.page("/settings")
+
+    page = run(tmp_path, scenario)
+    assert "Not delivered" in page.words
+    assert "OSError: nobody at home" in page.words
+
+
+def test_only_the_pages_own_form_sends_one(tmp_path):
+    async def scenario(w):
+        await w.post("/settings/test", {"notifier": "people"}, status=403)
+        await w.send("/settings", "/settings/test", status=404, notifier=EVIL)
+        return w.people.calls
+
+    assert run(tmp_path, scenario) == 0
+
+
+def test_a_receiver_that_opens_incidents_gets_the_end_too_in_alertmanagers_format():
+    from monitors.alerting.notifiers.webhook import WebhookNotifier
+
+    hook = Webhook()
+    try:
+        tests = NotifierTests({"hook": WebhookNotifier(hook.url)}, lambda: 1_760_000_000.0)
+        assert asyncio.run(tests.send("hook")).error == ""
+    finally:
+        hook.close()
+    assert [body["status"] for body in hook.bodies] == ["firing", "resolved"]
+    (first,) = hook.bodies[0]["alerts"]
+    assert first["labels"]["alertname"] == "GaugewayTest"
+    assert first["annotations"]["summary"].startswith("TEST of this notifier")
+    assert first["fingerprint"] == hook.bodies[1]["alerts"][0]["fingerprint"]
+
+
+def test_a_refused_connection_is_explained():
+    from gateway.demo.servers import free_ports
+    from monitors.alerting.notifiers.webhook import WebhookNotifier
+
+    (port,) = free_ports(1)
+    tests = NotifierTests({"hook": WebhookNotifier(f"http://127.0.0.1:{port}/SECRET")}, lambda: 0.0)
+    error = asyncio.run(tests.send("hook")).error
+    assert "SECRET" not in error
+    assert explained(error) == "Nothing accepts connections at this address, or its name is unknown."
+
+
+def test_one_test_at_a_time_for_each_notifier():
+    now = 100.0
+    tests = NotifierTests({"a": People(), "b": People()}, lambda: now)
+
+    async def main():
+        await tests.send("a")
+        await tests.send("b")
+        with pytest.raises(TooSoonError, match="may be sent in 30 s"):
+            await tests.send("a")
+        with pytest.raises(KeyError):
+            await tests.send("c")
+
+    asyncio.run(main())
+    assert not Notifier.opens_incidents
+
+
+def test_the_readme_has_the_same_ways():
+    typed = [
+        line.removeprefix("$ ")
+        for line in (ROOT / "README.md").read_text("utf-8").splitlines()
+        if line.startswith("$ ")
+    ]
+    for way in WAYS:
+        commands = way.commands.splitlines()
+        start = typed.index(commands[0])
+        assert typed[start : start + len(commands)] == commands, way.name
+
+
+def test_the_page_has_the_ways(tmp_path):
+    page = run(tmp_path, lambda w: w.page("/settings"))
+    for way in WAYS:
+        assert way.commands in page.text

@@ -1,0 +1,168 @@
+"""Welcome: three steps that tick once request, passages and a judged score are seen, and what to do if not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dashboards.web.gateway_scrape import Answer, Series
+from dashboards.web.views.welcome import judge_snippet, requests_of
+from monitors.config import Config, Judge
+from monitors.records import Context, Evaluation, Sample, Score
+from tests.support.pages import EVIL, world
+
+JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def ticks(page):
+    return {one["id"]: one["data-done"] for one in page.all("div") if "data-done" in one}
+
+
+async def judged(w, count=1, **fields):
+    """Store exchanges with a score of the judge."""
+    for number in range(count):
+        sample = Sample(
+            id=f"j{number}",
+            started_at=w.site.clock() - 60.0,
+            app="shop",
+            question="How long?",
+            response="Two years.",
+            contexts=(Context(text="Two years."),),
+            context_source="tools",
+            **fields,
+        )
+        one = Evaluation(sample_id=sample.id, metric="faithfulness", version="1", outcome=Score(0.75), judge="judge-1")
+        await w.store.add(sample, [one])
+
+
+def test_nothing_is_ticked_at_first_and_all_that_is_needed_is_there(tmp_path):
+    page = run(tmp_path, lambda w: w.page("/welcome"))
+    assert set(ticks(page).values()) == {"false"}
+    assert 'client = OpenAI(base_url="http://127.0.0.1:8080/v1")' in page.text
+    assert "Waiting for the first request" in page.words
+    assert "Waiting for the first answer" in page.words
+    assert "No judge is configured" in page.words
+    assert 'api_key = "${OPENAI_API_KEY}"' in page.text
+    assert "gaugeway serve --upstream https://api.openai.com/v1 --judge gpt-6-luna" in page.words
+    assert "0 of 3 steps done" in page.words
+
+
+def test_the_toml_to_paste_is_taken(tmp_path, monkeypatch):
+    from gateway.config import load
+
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    page = run(tmp_path, lambda w: w.page("/welcome"))
+    path = tmp_path / "gaugeway.toml"
+    path.write_text(page.text[page.text.index("[[upstreams]]") : page.text.index("Then restart")])
+    config = load(path)
+    assert config.judge.model == "gpt-6-luna"
+    assert config.upstreams[0].base_url == config.judge.base_url == "https://api.openai.com/v1"
+
+
+def test_a_file_with_upstreams_is_only_added_to(tmp_path):
+    async def scenario(w):
+        w.site.origins = {"upstreams[0].base_url": "file"}
+        return await w.page("/welcome")
+
+    page = run(tmp_path, scenario, config=Config(upstreams=({"base_url": "https://llm.example/v1"},)))
+    assert "Add to gaugeway.toml" in page.words
+    assert "[[upstreams]]" not in page.text
+    assert 'base_url = "https://llm.example/v1"' in page.text
+
+
+def test_it_is_the_front_page_until_enough_scores_exist(tmp_path):
+    async def scenario(w):
+        first = await w.client.get("/", headers={"accept": "text/html"})
+        by_hand = await w.client.get("/?by=", headers={"accept": "text/html"})
+        await judged(w, 3)
+        for _ in range(100):  # the count is kept for a second or more
+            await asyncio.sleep(0.2)
+            if (await w.client.get("/", headers={"accept": "text/html"})).status_code == 200:
+                break
+        return first, by_hand, await w.page("/"), await w.page("/welcome")
+
+    first, by_hand, later, welcome = run(tmp_path, scenario, first_scores=3)
+    assert (first.status_code, first.headers["location"]) == (302, "/welcome")
+    assert by_hand.status_code == 200
+    assert "Overview" in later.words
+    assert "Welcome" in welcome.words
+
+
+def test_passages_and_the_first_judged_score_tick_their_steps(tmp_path):
+    async def scenario(w):
+        w.answered(4, source="tools")
+        w.answered(1)
+        await judged(w)
+        return await w.page("/welcome")
+
+    page = run(tmp_path, scenario, config=JUDGE)
+    assert ticks(page) == {"request-state": "true", "passages-state": "true", "judge-state": "true"}
+    assert "Passages found in 4 of 5 answers" in page.words
+    assert "First judged score: faithfulness 0.75" in page.words
+    assert "question found, 1 passage found by 'tools'" in page.words
+    assert {"href": "/exchanges/j0"} in page.all("a")
+
+
+def test_an_app_without_passages_is_told_what_to_do(tmp_path):
+    async def scenario(w):
+        w.answered(3, app=EVIL)
+        return await w.page("/welcome")
+
+    page = run(tmp_path, scenario)
+    assert ticks(page)["passages-state"] == "false"
+    assert "No passages found in any of 3 answers" in page.words
+    assert any(one["href"].startswith("/prompts?app=%3Cscript") for one in page.all("a"))
+    assert "alert(1)" not in [one.get("src") for one in page.all("script")]
+
+
+def test_a_judge_that_fails_is_named_with_its_error(tmp_path):
+    async def scenario(w):
+        w.instruments.failed("judge-1", "authentication")
+        return await w.page("/welcome")
+
+    page = run(tmp_path, scenario, config=JUDGE)
+    assert "The judge does not answer" in page.words
+    assert "judge-1: authentication (1)" in page.words
+
+
+def test_a_judge_that_has_not_been_asked_says_how_many_answers_it_takes(tmp_path):
+    page = run(tmp_path, lambda w: w.page("/welcome"), config=JUDGE)
+    assert "Judge configured; waiting for an answer to judge" in page.words
+    assert "on average 10 answers bring the first one" in page.words
+
+
+@pytest.mark.parametrize(
+    ("series", "exchanges", "failed"),
+    [
+        ([], 0, 0),
+        ([("gaugeway_exchanges_total", {"outcome": "captured"}, 2.0)], 2, 0),
+        (
+            [
+                ("gaugeway_exchanges_total", {"outcome": "captured"}, 2.0),
+                ("gaugeway_requests_total", {"status_class": "2xx", "ending": "complete"}, 1.0),
+                ("gaugeway_requests_total", {"status_class": "4xx", "ending": "complete"}, 1.0),
+                ("gaugeway_requests_total", {"status_class": "4xx", "ending": "rejected"}, 5.0),
+            ],
+            2,
+            1,
+        ),
+    ],
+)
+def test_requests_of_all_gateways_are_added_up(series, exchanges, failed):
+    answers = [Answer(url="a", series=Series(series)), Answer(url="b", series=Series(), error="away")]
+    found = requests_of(answers)
+    assert (found.exchanges, found.failed, found.unreachable) == (exchanges, failed, (("b", "away"),))
+
+
+def test_a_judge_on_this_machine_needs_no_key_and_no_secret_of_the_upstream_is_shown():
+    assert judge_snippet([{"base_url": "http://127.0.0.1:11434/v1"}], {}).variable == ""
+    assert judge_snippet([{"base_url": "https://me:secret@llm.example/v1"}], {}).base_url == "https://llm.example/v1"
