@@ -4,10 +4,10 @@
 
 Exchanges have four passages with scores, an answer of 100, 500 or 1,500 characters in English or German, one in twenty
 declines; all have a duration and a cost, and one in ten calls tools. Computing is timed alone. Storing is the time of
-`SQLiteStore.add` with a score of one metric and the signals, less that with the score alone; 32 exchanges at a time are
-added, as the worker does, to a store that holds `--there` exchanges already. Printed are microseconds of CPU per
-exchange, all threads of the process, medians of the rounds. `--before` is another checkout of the project, measured in
-the same way, interleaved.
+`SQLiteStore.add` with a score of one metric and the signals, less that with the score alone, which take turns; 32
+exchanges at a time are added, as the worker does, to stores that hold `--there` exchanges already. Printed are
+microseconds of CPU per exchange, all threads of the process, medians of the rounds. `--before` is another checkout of
+the project, measured in the same way, interleaved.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from monitors.records import Context, Evaluation, Sample, Score, ToolChecks  # n
 from monitors.signals import SIGNALS  # noqa: E402
 from monitors.storage.stores.sqlite.store import SQLiteStore  # noqa: E402
 
-AT_ONCE = 32
+AT_ONCE, CHUNK = 32, 256
 WARM_UP = 2000
 """Exchanges by which the signals learn what is usual; not timed."""
 ENGLISH = (
@@ -43,8 +43,9 @@ ENGLISH = (
     "and bring it to any of our shops or to a post office. The refund takes five working days once the parcel is back. "
 )
 GERMAN = (
-    "Sie können das Paket innerhalb von dreißig Tagen zurückgeben. Drucken Sie das Etikett aus Ihrem Konto aus, kleben "
-    "Sie es auf den Karton und bringen Sie es in einen unserer Läden. Das Geld kommt nach fünf Werktagen auf das Konto. "
+    "Sie können das Paket innerhalb von dreißig Tagen zurückgeben. Drucken Sie das Etikett aus Ihrem Konto aus, "
+    "kleben Sie es auf den Karton und bringen Sie es in einen unserer Läden. Das Geld kommt nach fünf Werktagen auf "
+    "das Konto. "
 )
 DECLINES = "I'm sorry, but the documents do not mention that. Please contact our support."
 LENGTHS = (100, 500, 1500)
@@ -95,23 +96,34 @@ def score(sample: Sample) -> Evaluation:
     return Evaluation(sample_id=sample.id, metric="lexical_groundedness", version="4", outcome=Score(0.75), weight=1.0)
 
 
-async def stored(path: Path, there: int, some: Sequence[tuple[Sample, Sequence[Evaluation]]]) -> float:
-    """Seconds of CPU to add some exchanges to a store that holds `there` others."""
-    store = SQLiteStore(path)
+async def stored(folder: Path, there: int, pairs: Sequence[tuple[Sample, Sequence[Evaluation]]]) -> tuple[float, float]:
+    """Seconds of CPU to add exchanges to stores that hold `there` others: with one score, and with signals, too.
+
+    The two take turns, so that what else the machine does meets both.
+    """
+    stores = SQLiteStore(folder / "alone.db"), SQLiteStore(folder / "together.db")
     signals = Signals(SIGNALS)
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def add(sample: Sample, evaluations: Sequence[Evaluation]) -> None:
-        async with gate:
-            await store.add(sample, evaluations)
+    async def add(store: SQLiteStore, some: Sequence[tuple[Sample, Sequence[Evaluation]]]) -> float:
+        async def one(sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+            async with gate:
+                await store.add(sample, evaluations)
 
-    old = [(one, [score(one), *signals.evaluations(one, 1.0)]) for one in exchanges(there, 1, 0.0)]
-    await asyncio.gather(*(add(*one) for one in old))
-    begin = time.process_time()
-    await asyncio.gather(*(add(*one) for one in some))
-    took = time.process_time() - begin
-    await store.aclose()
-    return took
+        begin = time.process_time()
+        await asyncio.gather(*(one(*each) for each in some))
+        return time.process_time() - begin
+
+    for store in stores:
+        await add(store, [(one, [score(one), *signals.evaluations(one, 1.0)]) for one in exchanges(there, 1, 0.0)])
+    took = [0.0, 0.0]
+    for start in range(0, len(pairs), CHUNK):
+        some = pairs[start : start + CHUNK]
+        took[0] += await add(stores[0], [(one, [score(one)]) for one, _ in some])
+        took[1] += await add(stores[1], [(one, [score(one), *values]) for one, values in some])
+    for store in stores:
+        await store.aclose()
+    return took[0], took[1]
 
 
 def measure(count: int, there: int) -> dict[str, float]:
@@ -125,9 +137,7 @@ def measure(count: int, there: int) -> dict[str, float]:
     found = [signals.evaluations(one, 1.0) for one in measured]
     computing = time.process_time() - begin
     with tempfile.TemporaryDirectory(prefix="gaugeway-signals-") as folder:
-        alone = asyncio.run(stored(Path(folder) / "alone.db", there, [(one, [score(one)]) for one in measured]))
-        pairs = [(one, [score(one), *values]) for one, values in zip(measured, found, strict=True)]
-        together = asyncio.run(stored(Path(folder) / "together.db", there, pairs))
+        alone, together = asyncio.run(stored(Path(folder), there, list(zip(measured, found, strict=True))))
     each = 1e6 / count
     return {
         "values": sum(map(len, found)) / count,
@@ -158,9 +168,8 @@ def main() -> None:
             command += ["--there", str(arguments.there), "--tree", str(where)]
             done = subprocess.run(command, cwd=where, check=True, stdout=subprocess.PIPE)
             taken[name].append(json.loads(done.stdout))
-    print(
-        f"{platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores; medians of {arguments.rounds} rounds"
-    )
+    machine = f"{platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
+    print(f"{machine}; medians of {arguments.rounds} rounds")
     print("\n| tree | values per exchange | computing, µs | storing, µs | both, µs | the sample with one score, µs |")
     print("|---|--:|--:|--:|--:|--:|")
     for name, some in taken.items():

@@ -54,7 +54,7 @@ _MISSING = {
     "Budget: rate factor": "No budget: set judge.budget_usd_per_day",
     "Embedding cost": _NO_EMBEDDINGS,
     "Trust in the judge": "No anchors: set judge.anchors",
-    "Time until the judge is shut down": "No shutdown announced: the list of models of the judge's endpoint has no date",
+    "Time until the judge is shut down": "None announced in the list of models of the judge's endpoint",
     "Next judge: agreement": "No next judge: set judge.next_model and judge.anchors",
     "Next judge: shift": "No next judge: set judge.next_model and judge.anchors",
     "Small judges: outcomes": "No small judge: add [judge.small]",

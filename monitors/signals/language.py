@@ -13,7 +13,7 @@ _REQUEST = 4_000
 _LEAST_WORDS, _LEAST_LETTERS, _LEAD = 3, 8, 2
 """Frequent words, or letters of a script, that a text needs; and how many times those of the next language."""
 _WORD = re.compile(r"[^\W\d_]+")
-_ASCII_WORDS = bytes(ord(chr(code).lower()) if chr(code).isalpha() and code < 128 else 32 for code in range(256))
+_ASCII_WORDS = bytes(code | 32 if chr(code).isalpha() and chr(code).isascii() else 32 for code in range(256))
 """Makes letters lower case and all others blanks."""
 _KANA = re.compile(r"[\u3041-\u30ff]")
 _HAN = re.compile(r"[\u4e00-\u9fff]")

@@ -143,9 +143,12 @@ class App:
 @contextlib.contextmanager
 def running_with(tmp_path, rules):
     model = Model()
-    with in_thread(model) as url, contextlib.closing(Webhook()) as hook:
-        with product(tmp_path, CONFIG.format(url=url, hook=hook.url, rules=rules)) as running:
-            yield running, model, hook
+    with (
+        in_thread(model) as url,
+        contextlib.closing(Webhook()) as hook,
+        product(tmp_path, CONFIG.format(url=url, hook=hook.url, rules=rules)) as running,
+    ):
+        yield running, model, hook
 
 
 def fired(hook, **labels):

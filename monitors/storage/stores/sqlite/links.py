@@ -30,7 +30,7 @@ _MOVE = """
 _MOVE_SAMPLE = "UPDATE samples SET conversation = ?, turn = ?, hop = ? WHERE id = ?"
 _MOVE_SCORES = (
     "UPDATE evaluations SET cluster = ?2 WHERE sample_id = ?1",
-    f"UPDATE signals SET cluster = ?2 WHERE {signal_rows.OF_SAMPLE}",
+    f"UPDATE signals SET cluster = ?2 WHERE {signal_rows.OF_SAMPLE}",  # noqa: S608 - a constant
 )
 _PRUNE = (
     "DELETE FROM links WHERE rowid IN (SELECT rowid FROM links WHERE started_at < ? LIMIT ?)",

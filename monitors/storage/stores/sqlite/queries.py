@@ -14,7 +14,10 @@ from monitors.storage.stores.sqlite import signal_rows
 from monitors.storage.stores.top_scores import ORDERS
 
 VALUE_INDEX = "INDEXED BY evaluations_value"
-_POINT = "sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, weight, cluster, tags"
+_POINT = (
+    "sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, weight, cluster, "
+    "tags"
+)
 _GROUPED = "app, metric, outcome, value, rate, version, judge, model, prompt, tags"
 """What sums may be grouped by."""
 _WILD = re.compile(r"[%_\\]")
@@ -312,7 +315,7 @@ def ratings(query: Query) -> Statement:
     conditions = f"outcome = 'score' AND {given.where(query)} AND {READABLE}"
     of_evaluations, of_signals = _LABELLED
     listed = _RATED.replace("place", "evaluations.rowid AS place")
-    rows = f"SELECT {listed} FROM {of_evaluations} WHERE {conditions}"
+    rows = f"SELECT {listed} FROM {of_evaluations} WHERE {conditions}"  # noqa: S608 - conditions have placeholders
     if names := signal_rows.selected(query):
         selected = signal_rows.select(_RATED, names, of_signals)
         rows += f" UNION ALL {selected} WHERE value IS NOT NULL AND {conditions}"
@@ -324,15 +327,15 @@ def _rows(query: Query, columns: str, conditions: str, index: str | None = None)
     """What a query selects, whichever table it is in."""
     found = _evaluations(query, columns, conditions, index)
     if names := signal_rows.selected(query):
-        found += (
-            f" UNION ALL {_signals(columns, names, f'value IS NOT NULL AND {conditions}', signal_rows.index_of(query))}"
-        )
+        index = signal_rows.index_of(query)
+        found += f" UNION ALL {_signals(columns, names, f'value IS NOT NULL AND {conditions}', index)}"
     return found
 
 
 def _evaluations(query: Query, columns: str, conditions: str, index: str | None = None) -> str:
     listed = columns.replace("place", "rowid AS place")
-    return f"SELECT {listed} FROM evaluations {index_of(query) if index is None else index} WHERE {conditions}"
+    using = index_of(query) if index is None else index
+    return f"SELECT {listed} FROM evaluations {using} WHERE {conditions}"  # noqa: S608 - conditions have placeholders
 
 
 def _signals(columns: str, names: Sequence[str], conditions: str, index: str) -> str:

@@ -124,7 +124,7 @@ SCHEMA = Schema(
         """
         ALTER TABLE evaluations ADD COLUMN weight REAL;
         """,
-        # Signals share a row (`signal_rows`). Those of an older release stay among the evaluations until they are pruned.
+        # Signals share a row (`signal_rows`); those of an older release stay evaluations until they are pruned.
         """
         CREATE TABLE signals (
             started_at REAL NOT NULL,

@@ -145,7 +145,7 @@ def select(columns: str, names: Sequence[str], tables: str) -> str:
     listed = [name.strip() for name in columns.split(",")]
     chosen = ", ".join(f"{own[name]} AS {name}" if name in own else name for name in listed)
     joined = tables if one else f"{tables} CROSS JOIN (VALUES {_NUMBERED})"
-    return f"SELECT {chosen} FROM {joined}"
+    return f"SELECT {chosen} FROM {joined}"  # noqa: S608 - constants
 
 
 def sums(names: Sequence[str]) -> str:
@@ -170,7 +170,7 @@ def index_of(query: Query) -> str:
 
 
 def in_order(query: Query, name: str) -> Sequence[tuple[str, str]]:
-    """Where the values of a signal are, the lowest or highest first: indexes, and conditions on what is read of them."""
+    """Where the values of a signal are, the lowest or highest first: indexes, and conditions on what they give."""
     if name in _RANKS:
         return [(index_of(query), f"{name} IS NOT NULL")]
     zeros, others = (index_of(query), f"{name} = 0.0"), (f"INDEXED BY signals_{name}", f"{name} > 0.0")

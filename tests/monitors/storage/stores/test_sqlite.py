@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from monitors.records import Evaluation, Sample, Score, Skipped, Supplement
+from monitors.signals import SIGNALS
 from monitors.storage.engines.failures import EngineError, SchemaError
 from monitors.storage.engines.sqlite import Database, Schema
 from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.signals import SIGNALS
 from monitors.storage.stores import Query, from_url
 from monitors.storage.stores.sqlite import queries, signal_rows
 from monitors.storage.stores.sqlite.store import _SUPPLEMENTS, SCHEMA, SQLiteStore
@@ -200,8 +200,8 @@ def test_signals_of_an_earlier_release_stay_where_they_are_and_are_read_with_the
         values = ("a", metric, "2", 5.0, "default", "unknown", "score", value, "", "", "[]", None, 0.0, 0.0, 1.0, 1.0)
         execute(
             path,
-            "INSERT INTO evaluations (sample_id, metric, version, started_at, app, model, outcome, value, reason, detail, "
-            f"evidence, judge, seconds, cost_usd, rate, weight) VALUES ({', '.join('?' * len(values))})",
+            "INSERT INTO evaluations (sample_id, metric, version, started_at, app, model, outcome, value, reason, "
+            f"detail, evidence, judge, seconds, cost_usd, rate, weight) VALUES ({', '.join('?' * len(values))})",
             *values,
         )
 
@@ -239,7 +239,7 @@ def test_every_signal_has_a_column(store, path):
 @pytest.mark.parametrize("order", ["oldest", "newest", "lowest", "highest"])
 @pytest.mark.parametrize("app", [None, "shop"])
 @pytest.mark.parametrize("index", [None, queries.VALUE_INDEX])
-def test_signals_are_found_by_an_index(store, path, metric, order, app, index):
+def test_signals_are_found_by_an_index(store, path, *, metric, order, app, index):
     run(store, store.load)
     if index and (metric is None or order not in ("lowest", "highest")):
         return
