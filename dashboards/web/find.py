@@ -17,7 +17,7 @@ from monitors.records import Sample
 from monitors.storage.stores import SampleField, Store
 
 MAX_TEXT = 300
-BUDGET_S = 0.25
+BUDGET_S = 0.12
 """How long the latest samples are searched for a session or response id, which no index has."""
 LOOK_BACK_S = 30 * 86_400.0
 _DAY_S = 86_400.0

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from dashboards.web.charts import time_ticks
 from dashboards.web.format import iso
-from monitors.analysis.series import FRESH_S, OLD_S, SETTLED_S
+from monitors.analysis.series import lifetime
 from monitors.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.storage.stores.rollup_windows import hundredths
 
@@ -59,7 +59,7 @@ def column_seconds(seconds: float) -> float:
 
 
 class HeatMapReader:
-    """Reads heat maps. A column that ended two hours ago is kept for 15 minutes, any other one for 10 seconds."""
+    """Reads heat maps; columns are kept as long as the steps of a series."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -88,8 +88,8 @@ class HeatMapReader:
         if (known := self._known.get(key)) is None:
             return None
         read_at, column, sampled = known
-        settled = column.at + column.seconds < read_at - SETTLED_S
-        return (column, sampled) if self._clock() - read_at < (OLD_S if settled else FRESH_S) else None
+        held = lifetime(read_at - column.at - column.seconds)
+        return (column, sampled) if self._clock() - read_at < held else None
 
     async def _load(self, key: tuple[str, str, float, int], left: float) -> tuple[Column, bool] | None:
         app, metric, length, index = key

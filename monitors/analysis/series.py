@@ -30,8 +30,11 @@ MAX_REMEMBERED = 50_000
 """Sums that are kept, of all steps together."""
 MAX_READING = 8
 """Steps that are read at once, of all requests together."""
-FRESH_S, SETTLED_S, OLD_S = 10.0, 2 * HOUR_S, 900.0
-"""A step is read again after 10 s; after 15 minutes if it ended two hours ago."""
+FRESH_S, RECENT_S, SETTLED_S, OLD_S = 10.0, 60.0, 2 * HOUR_S, 900.0
+"""A step is read again after 10 s; after a minute if it ended 5 minutes before, after 15 if it ended 2 hours before."""
+_LATE_S = 300.0
+DAILY_FROM_S = 14 * 24 * HOUR_S
+"""Longer ranges have daily steps, unless others are asked for: the stores have the sums of days beforehand."""
 READING_S = 0.5
 """How long a request waits for the store; what it has read by then is remembered for the next one."""
 
@@ -103,12 +106,23 @@ def chosen_step(seconds: float, asked_s: float | None = None) -> float:
     """The step for a range: the smallest of at least `asked_s` that gives `MAX_POINTS` at most; in weeks beyond those.
 
     >>> chosen_step(3600.0), chosen_step(86_400.0), chosen_step(30 * 86_400.0), chosen_step(86_400.0, 60.0)
-    (60.0, 900.0, 21600.0, 300.0)
+    (60.0, 900.0, 86400.0, 300.0)
     """
     most = MAX_POINTS if asked_s is not None else USUAL_POINTS
     least_s = max(asked_s or 0.0, seconds / (most - 1))
+    if asked_s is None and seconds > DAILY_FROM_S:
+        least_s = max(least_s, 24 * HOUR_S)
     week = STEPS_S[-1]
     return next((one for one in STEPS_S if one >= least_s), math.ceil(least_s / week) * week)
+
+
+def lifetime(over_s: float) -> float:
+    """How long the sums of a step hold that ended `over_s` before they were read: late scores become rare.
+
+    >>> lifetime(-5.0), lifetime(600.0), lifetime(86_400.0)
+    (10.0, 60.0, 900.0)
+    """
+    return OLD_S if over_s > SETTLED_S else RECENT_S if over_s > _LATE_S else FRESH_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +206,7 @@ class SeriesReader:
         read = self._known.get(key)
         if read is None:
             return None
-        settled = key.end < read[0] - SETTLED_S
-        return read[1] if self._clock() - read[0] < (OLD_S if settled else FRESH_S) else None
+        return read[1] if self._clock() - read[0] < lifetime(read[0] - key.end) else None
 
     async def _load(self, key: _Key) -> None:
         now = self._clock()

@@ -21,6 +21,7 @@ from monitors.analysis.metric_names import UnknownMetricError, check_metric
 from monitors.analysis.series import SeriesGroup, SeriesQuery, SeriesReader, chosen_step
 from monitors.config import Rule
 from monitors.records import Alert
+from monitors.signals import RISING
 
 MAX_FIELD = 300
 _DAY_S = 86_400.0
@@ -125,7 +126,7 @@ async def series_answer(sources: SeriesSources, query: SeriesQuery, asked_s: flo
             sources.reader.store, query.metric, since=query.since, until=query.until, enabled=sources.enabled
         )
     start, end = query.steps.start * query.step_s, query.steps.stop * query.step_s
-    flipped = sources.passing(query.metric).flipped
+    flipped = query.metric in RISING or sources.passing(query.metric).flipped
     marks, more_marks = marks_of(
         sources.watched.versions.changes(),
         sources.watched.alerts(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ MAX_TAGS = 12
 """Tags offered to break down by."""
 MAX_TABLE_ROWS = 48
 """Latest steps in the table behind a chart; the API has all."""
-CHARTS_S, HEAT_S, TRAFFIC_S, SLICES_S = 0.08, 0.05, 0.04, 0.05
-"""How long a view waits for each of its parts; the browser asks again for what is incomplete."""
+READING_S = 0.09
+"""How long a view waits for the store; the browser asks again for what is incomplete."""
 HEIGHT = 190
 MANY_DAYS_S = 4 * 86_400.0
 
@@ -123,7 +124,7 @@ async def metric_charts(
     site: Site, asked: AppRequest, metrics: Sequence[str], lower: frozenset[str]
 ) -> list[MetricChart]:
     """The charts of the metrics, with what can be read in time."""
-    deadline = time.monotonic() + CHARTS_S
+    deadline = time.monotonic() + READING_S
     previous = asked.range.previous().params
     charts = []
     for metric in metrics:
@@ -197,7 +198,9 @@ def app_handlers(site: Site) -> list[Any]:
             metric=chosen or (metrics[0] if metrics else ""),
             by=dimension(params.get("by", "")),
         )
-        charts = await metric_charts(site, asked, metrics[:MAX_CHARTS], lower)
+        charts, more = await asyncio.gather(
+            metric_charts(site, asked, metrics[:MAX_CHARTS], lower), details(site, asked, traffic, heat)
+        )
         return site.render(
             request,
             "app.html",
@@ -214,7 +217,7 @@ def app_handlers(site: Site) -> list[Any]:
             height=HEIGHT,
             rows=MAX_TABLE_ROWS,
             previous=asked.range.previous(),
-            **await details(site, asked, traffic, heat),
+            **more,
         )
 
     return [apps, app_view]
@@ -223,16 +226,19 @@ def app_handlers(site: Site) -> list[Any]:
 async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: HeatMapReader) -> Mapping[str, Any]:
     """The parts of the view that are about the chosen metric."""
     found = asked.range
-    total = await site.series.read(asked.query(asked.metric), SLICES_S)
-    scores = await heat.read(asked.app, asked.metric, found.since, found.until, HEAT_S)
-    parts = await site.series.read(asked.query(asked.metric, asked.by), SLICES_S)
+    total, scores, parts, exchanges = await asyncio.gather(
+        site.series.read(asked.query(asked.metric), READING_S),
+        heat.read(asked.app, asked.metric, found.since, found.until, READING_S),
+        site.series.read(asked.query(asked.metric, asked.by), READING_S),
+        traffic.read(asked.app, asked.metric, found.since, found.until, READING_S),
+    )
     title = f"Scores of {asked.metric}: share of each tenth of the scale over time"
     return {
         "heat": scores,
         "heat_drawing": drawn(scores, title=title, since=found.since, until=found.until),
         "volume": volume(asked, total.groups[0] if total.groups else None),
         "volume_complete": total.complete,
-        "traffic": await traffic.read(asked.app, asked.metric, found.since, found.until, TRAFFIC_S),
+        "traffic": exchanges,
         "slices": slice_links(asked, parts),
         "more_slices": parts.more_groups,
         "slices_complete": parts.complete,
