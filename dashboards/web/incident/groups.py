@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboards.web.format import MIN_N, iso
-from dashboards.web.incident.links import explore, fields_without
+from dashboards.web.incident.links import explore, fields_without, topic_words
 from dashboards.web.trends import estimated
 from monitors.alerting.stream import usable
 from monitors.analysis.differences import Answer, Level, level
@@ -31,6 +31,11 @@ class Group:
     level: Level
     failed: int | None
     url: str
+
+    @property
+    def words(self) -> str:
+        """The value in words."""
+        return topic_words(self.value) if self.value.startswith("topic:") else self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

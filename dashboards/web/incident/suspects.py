@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from dashboards.web.charts import ticks
 from dashboards.web.format import number
-from dashboards.web.incident.links import alert_fields, bad_fields, explore, trait_fields
+from dashboards.web.incident.links import alert_fields, bad_fields, explore, topic_words, trait_fields
 from monitors.analysis.differences import Change, Comparison, Difference, Level, Trait
 from monitors.analysis.incident_reading import IncidentReport
 from monitors.records import Alert
@@ -57,7 +57,7 @@ def words_of(trait: Trait) -> str:
     """
     if trait.field.startswith("tag:"):
         return f"tag {trait.field.removeprefix('tag:')} = {trait.value}"
-    return f"{trait.field} {trait.value.removeprefix('topic:')}"
+    return f"{trait.field} {topic_words(trait.value) if trait.field == 'topic' else trait.value}"
 
 
 def rows_of(alert: Alert, report: IncidentReport) -> list[Row]:
