@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from dashboards.web.format import iso
+from monitors.alerting.causes.topics import NAMELESS, UNLIKE
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
-from monitors.alerting.causes.topics import NAMELESS, UNLIKE
 from monitors.analysis.differences import Cutoff, Trait
 from monitors.records import Alert
 

@@ -105,7 +105,7 @@ def suspects_of(alert: Alert, report: IncidentReport) -> list[Suspect]:
     """The rows of the chart: all answers, those that have each suspect value, and those that have none of them."""
     found: Comparison = report.comparison
     before, since = found.everything
-    alone = [one for one in found.differences if one.alone][:SUSPECTS]
+    shown = found.differences[:SUSPECTS]
     rows = [Suspect(label="all answers", before=before, since=since, url=answers_url(alert, report))]
     rows += [
         Suspect(
@@ -114,10 +114,10 @@ def suspects_of(alert: Alert, report: IncidentReport) -> list[Suspect]:
             since=one.since,
             url=answers_url(alert, report, one.trait),
         )
-        for one in alone
+        for one in shown
     ]
-    if alone:
-        rows.append(Suspect(label="none of these", before=found.others[0], since=found.others[1]))
+    if shown:
+        rows.append(Suspect(label="none of the values found", before=found.others[0], since=found.others[1]))
     return rows
 
 
