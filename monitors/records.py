@@ -365,8 +365,8 @@ class Alert:
     of the drop is confined to. `direction` is that of the metric on its own scale; None in alerts of older releases,
     which are about its worse direction. While it fires, `recovery` is the share in [0, 1] of the evidence for a
     recovery, and `recovering_since` the time from which on that evidence has grown; exchanges after it do not change
-    the cause. `at_alarm` is the cause as it was first notified; None in alerts of older releases. `unwatched`: it ended
-    because no rule watches this any more, which says nothing about a recovery.
+    the cause. `at_alarm` is the cause as the scores until the alarm show it; None in alerts of older releases.
+    `unwatched`: it ended because no rule watches this any more, which says nothing about a recovery.
     """
 
     fingerprint: str

@@ -45,7 +45,7 @@ def shoot(tab: Tab, base: str, shown: dict[str, str]) -> None:
     for name, path in shown.items():
         for scheme in ("light", "dark"):
             tab.look(WIDTH, scheme)
-            tab.open(f"{base}{path}")
+            tab.open(f"{base}{path}", settle_s=3.0 if name == "alert" else 0.3)  # its answers are compared meanwhile
             size = tab.shoot(IMAGES / f"{name}-{scheme}.png", most=MOST_HIGH)
             large = " TOO LARGE" if size > MOST_BYTES else ""
             print(f"{name:10} {scheme:5} {size / 1000:6.1f} kB{large} {tab.complaints}")

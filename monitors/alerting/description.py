@@ -105,8 +105,12 @@ class Describer:
             self._judge.on_alarm()
         evidence = self._judge.evidence(metric)
         described = await self.describe(case.alert, until, slices)
-        first = not case.described_until
-        case.alert = replace(described, at_alarm=_found_cause(described, until)) if first else described
+        if not case.described_until:
+            onset = case.alert.finding.onset
+            alarm_at = onset + (case.alarm_at - onset)  # as `to_describe` has it, to the last bit
+            first = described if until <= alarm_at else await self.describe(case.alert, alarm_at, slices)
+            described = replace(described, at_alarm=_found_cause(first, min(until, alarm_at)))
+        case.alert = described
         case.described_until = until
         self._evidence[case.alert.fingerprint] = evidence
 

@@ -127,7 +127,7 @@ class Comparison:
     """The bad answers since an onset against the good ones; `differences` are those named, the strongest first.
 
     `tested` values were compared. `everything` are the levels of all answers before and since, `others` those of the
-    answers that have none of the values that are named alone. `changes` are the values that more answers have since the
+    answers that have none of the differences. `changes` are the values that more answers have since the
     onset, the largest growth first.
     """
 
@@ -173,7 +173,7 @@ def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
     bad = [cutoff.is_bad(one.score) for one in since]
     tested = _tested(since, bad, alpha)
     differences = tuple(_difference(one, tested, list(zip(since, bad, strict=True)), before) for one in tested.named)
-    suspects = {one.trait for one in differences if one.alone}
+    suspects = {one.trait for one in differences}
     return Comparison(
         cutoff=cutoff,
         n=len(since),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dashboards.web.incident.links import explore, fields_without
+from dashboards.web.incident.links import explore, fields_without, topic_words
 
 NAMES = {
     "app": "app",
@@ -35,7 +35,11 @@ def chips_of(given: Mapping[str, str]) -> list[Chip]:
     """The active filters of a selection; its time range and order are no filters."""
     kept = fields_without(given, "after")
     found = [
-        Chip(name=words, value=given[name].removeprefix("topic:"), url=explore(fields_without(kept, name)))
+        Chip(
+            name=words,
+            value=topic_words(given[name]) if name == "topic" else given[name],
+            url=explore(fields_without(kept, name)),
+        )
         for name, words in NAMES.items()
         if given.get(name)
     ]

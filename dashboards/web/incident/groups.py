@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboards.web.format import MIN_N, iso
-from dashboards.web.incident.links import explore, fields_without
+from dashboards.web.incident.links import explore, fields_without, topic_words
 from dashboards.web.trends import estimated
 from monitors.alerting.stream import usable
 from monitors.analysis.differences import Answer, Level, level
@@ -28,6 +28,7 @@ class Group:
     """The scores with one value; `failed` of `n` fail the metric's threshold, None where that was not counted."""
 
     value: str
+    words: str
     level: Level
     failed: int | None
     url: str
@@ -70,7 +71,9 @@ class Grouping:
                 continue
             low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
             mean = Level(mean=min(1.0, max(0.0, found.mean)), n=found.n, low=low, high=high)
-            rows.append(Group(value=one.slice, level=mean, failed=None, url=_url(fields, field, one.slice)))
+            rows.append(
+                Group(value=one.slice, words=one.slice, level=mean, failed=None, url=_url(fields, field, one.slice))
+            )
         return _ranked(field, query.metric or "", rows, without, complete=True)
 
     async def of_points(
@@ -113,6 +116,7 @@ class Grouping:
         rows = [
             Group(
                 value=value,
+                words=topic_words(value) if field == "topic" else value,
                 level=found,
                 failed=sum(not rule.passes(one.score) for one in some),
                 url=_url(kept, field, value),

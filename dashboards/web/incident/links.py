@@ -6,10 +6,22 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from dashboards.web.format import iso
+from monitors.alerting.causes.topics import NAMELESS, UNLIKE
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.analysis.differences import Cutoff, Trait
 from monitors.records import Alert
+
+_UNNAMED = {UNLIKE: "other questions", NAMELESS: "questions without typical words"}
+
+
+def topic_words(label: str) -> str:
+    """A topic in words.
+
+    >>> topic_words("topic:refund, order"), topic_words("topic:unlike before")
+    ('refund, order', 'other questions')
+    """
+    return _UNNAMED.get(label) or label.removeprefix("topic:")
 
 
 def trait_fields(trait: Trait) -> dict[str, str]:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from dashboards.web.charts import ticks
 from dashboards.web.format import number
-from dashboards.web.incident.links import alert_fields, bad_fields, explore, trait_fields
+from dashboards.web.incident.links import alert_fields, bad_fields, explore, topic_words, trait_fields
 from monitors.analysis.differences import Change, Comparison, Difference, Level, Trait
 from monitors.analysis.incident_reading import IncidentReport
 from monitors.records import Alert
@@ -57,7 +57,7 @@ def words_of(trait: Trait) -> str:
     """
     if trait.field.startswith("tag:"):
         return f"tag {trait.field.removeprefix('tag:')} = {trait.value}"
-    return f"{trait.field} {trait.value.removeprefix('topic:')}"
+    return f"{trait.field} {topic_words(trait.value) if trait.field == 'topic' else trait.value}"
 
 
 def rows_of(alert: Alert, report: IncidentReport) -> list[Row]:
@@ -105,7 +105,7 @@ def suspects_of(alert: Alert, report: IncidentReport) -> list[Suspect]:
     """The rows of the chart: all answers, those that have each suspect value, and those that have none of them."""
     found: Comparison = report.comparison
     before, since = found.everything
-    alone = [one for one in found.differences if one.alone][:SUSPECTS]
+    shown = found.differences[:SUSPECTS]
     rows = [Suspect(label="all answers", before=before, since=since, url=answers_url(alert, report))]
     rows += [
         Suspect(
@@ -114,10 +114,10 @@ def suspects_of(alert: Alert, report: IncidentReport) -> list[Suspect]:
             since=one.since,
             url=answers_url(alert, report, one.trait),
         )
-        for one in alone
+        for one in shown
     ]
-    if alone:
-        rows.append(Suspect(label="none of these", before=found.others[0], since=found.others[1]))
+    if shown:
+        rows.append(Suspect(label="none of the values found", before=found.others[0], since=found.others[1]))
     return rows
 
 

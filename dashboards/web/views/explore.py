@@ -45,6 +45,8 @@ COUNTED, CHARTS = 2000, 6
 BUDGET_S, SPREAD_S = 0.14, 0.06
 TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 """Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
+EMPTY_S = 0.8
+"""A page without exchanges is searched on for so long, where there is more to search."""
 _QUESTION = 160
 _DAY_S = 86_400.0
 
@@ -229,7 +231,12 @@ class Explorer:
                 points=found.every, after=Cursor(at=0.0) if found.cut else None, since=found.found.since
             )
         wanted = ROWS if query.metric else POINTS
+        deadline = time.monotonic() + EMPTY_S
         page = await search(self.store, query, after=after, wanted=wanted, budget_s=budget_s, clock=time.monotonic)
+        while not page.points and page.after is not None and time.monotonic() < deadline:
+            page = await search(
+                self.store, query, after=page.after, wanted=wanted, budget_s=budget_s, clock=time.monotonic
+            )
         counted = Found()
         if query.outcome in (None, "score"):
             scores = replace(query, order="newest", outcome="score")
