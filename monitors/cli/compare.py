@@ -26,9 +26,9 @@ _EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
 
 
 @click.command()
-@click.option("--by", required=True, help="What identifies a version: model, prompt or tag:NAME.")
-@click.option("--a", "champion", required=True, help="The version in use.")
-@click.option("--b", "challenger", required=True, help="The new one.")
+@click.option("--by", required=True, help="What identifies a version: model, prompt or tag:NAME; or period.")
+@click.option("--a", "champion", required=True, help="The version in use, or a period: 14d..7d.")
+@click.option("--b", "challenger", required=True, help="The new one, or a period: 7d..now.")
 @click.option("--metric", "metrics", multiple=True, help="Metric as stored; repeatable. [all that both versions have]")
 @click.option("--app", help="[each app separately]")
 @click.option("--since", default="7d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
@@ -50,17 +50,26 @@ _EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
 @click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @store_options.stored_options
 def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
-    """Compare two versions on captured traffic: ship the new one, roll it back, or not enough data yet.
+    """Compare two versions or periods on captured traffic: ship the new one, roll it back, or not enough data yet.
 
     Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
     """
     from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, VersionQuery, check_by, keys_of, read  # noqa: PLC0415
+    from monitors.analysis.ab_query import (  # noqa: PLC0415
+        AUTO_PAIRED_UP_TO,
+        PERIOD,
+        VersionQuery,
+        check_by,
+        keys_of,
+        period_of,
+        read,
+    )
     from monitors.config_loading import load  # noqa: PLC0415
 
     with store_options.reported_errors():
         try:
-            check_by(options["by"])
+            if options["by"] != PERIOD:
+                check_by(options["by"])
         except ValueError as error:
             raise ValueError(f"--by: {error}") from error
         settings = load(config)
@@ -75,6 +84,9 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
             until=until,
             metrics=options["metrics"],
             app=options["app"],
+            periods=(period_of(options["champion"], until), period_of(options["challenger"], until))
+            if options["by"] == PERIOD
+            else None,
             few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
         )
 

@@ -129,7 +129,7 @@ def spread(points: Iterable[Point]) -> list[tuple[str, int, float, Markup]]:
             title=f"Scores of {metric}",
             desc=f"{len(some)} scores, unweighted mean {sum(some) / len(some):.2f}; the largest bin, "
             f"{tallest / BINS:.2f} to {(tallest + 1) / BINS:.2f}, has {counts[tallest]}",
-            labels=[f"{index / BINS:.2f}" for index in range(BINS)],
+            edges=[f"{index / BINS:.2f}" for index in range(BINS + 1)],
         )
         found.append((metric, len(some), sum(some) / len(some), chart))
     return found

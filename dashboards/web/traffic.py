@@ -1,0 +1,200 @@
+"""Requests, errors, latency and cost by app over the last minutes, from the counters of the gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dashboards.web.gateway_scrape import Series, ask_all
+from monitors.runtime.tasks import happens_within, spawn
+
+EVERY_S, WINDOW_S, IDLE_S = 15.0, 600.0, 900.0
+"""The gateways are read every `EVERY_S` seconds; rates are over the last `WINDOW_S`; reading ends `IDLE_S` after the
+last view."""
+P95 = 0.95
+_REQUESTS, _COST = "gaugeway_requests_total", "gaugeway_cost_usd_total"
+_BUCKETS = "gaugeway_request_duration_seconds_bucket"
+NAMES = (_REQUESTS, _COST, _BUCKETS)
+_ANSWERS = frozenset({"chat_completions", "completions", "responses", "messages"})
+"""Routes whose successful requests are answers."""
+_BROKEN = frozenset({"upstream_truncated", "upstream_error", "timeout", "rejected"})
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters of one app; `buckets` are cumulative counts of durations by upper bound in seconds."""
+
+    requests: float = 0.0
+    errors: float = 0.0
+    answers: float = 0.0
+    cost_usd: float = 0.0
+    buckets: dict[float, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppTraffic:
+    """Traffic of one app; None where it is unknown. `error_ratio` lies in [0, 1], `p95_s` is in seconds.
+
+    An error is a request answered with 4xx or 5xx, or whose response did not arrive whole for a reason other than the
+    client's. An answer is a successful request to a route that generates text.
+    """
+
+    requests_per_min: float | None
+    error_ratio: float | None
+    p95_s: float | None
+    usd_per_answer: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Traffic by app over `window_s` seconds; `window_s` None means since the gateways started.
+
+    `gateways` of them were read, 0 if none answered.
+    """
+
+    apps: Mapping[str, AppTraffic]
+    window_s: float | None = None
+    gateways: int = 0
+
+
+Snapshot = tuple[float, Mapping[str, Mapping[str, Totals]]]
+"""Monotonic time, and totals by gateway and app."""
+
+
+def totals_of(series: Series) -> dict[str, Totals]:
+    """Counters by app.
+
+    >>> labels = {"app": "a", "route": "chat_completions", "status_class": "5xx", "ending": "complete"}
+    >>> totals_of(Series([("gaugeway_requests_total", labels, 2.0)]))["a"].errors
+    2.0
+    """
+    found: dict[str, Totals] = {}
+    for labels, value in series.rows(_REQUESTS):
+        one = found.setdefault(labels.get("app", ""), Totals())
+        one.requests += value
+        if labels.get("status_class") in ("4xx", "5xx") or labels.get("ending") in _BROKEN:
+            one.errors += value
+        elif labels.get("route") in _ANSWERS and labels.get("status_class") == "2xx":
+            one.answers += value
+    for labels, value in series.rows(_COST):
+        found.setdefault(labels.get("app", ""), Totals()).cost_usd += value
+    for labels, value in series.rows(_BUCKETS):
+        buckets = found.setdefault(labels.get("app", ""), Totals()).buckets
+        bound = float(labels.get("le", "inf"))
+        buckets[bound] = buckets.get(bound, 0.0) + value
+    return found
+
+
+def traffic_between(first: Snapshot, last: Snapshot) -> Traffic:
+    """Traffic between two snapshots of the same gateways; one that restarted counts from its start.
+
+    A gateway that only one of them has is left out. With the same snapshot twice: since the gateways started.
+    """
+    window_s = last[0] - first[0]
+    sums: dict[str, Totals] = {}
+    both = [url for url in last[1] if url in first[1]]
+    for url in both:
+        before = {} if window_s <= 0.0 else first[1][url]
+        for app, now in last[1][url].items():
+            old = before.get(app, Totals())
+            _add(sums.setdefault(app, Totals()), now, Totals() if now.requests < old.requests else old)
+    minutes = window_s / 60.0 if window_s > 0.0 else None
+    return Traffic(
+        apps={app: _traffic(one, minutes) for app, one in sums.items()},
+        window_s=window_s if window_s > 0.0 else None,
+        gateways=len(both),
+    )
+
+
+def quantile(q: float, buckets: Mapping[float, float]) -> float | None:
+    """Quantile of a histogram, interpolated within its bucket as PromQL does; None without observations.
+
+    >>> quantile(0.5, {1.0: 2.0, 2.0: 6.0, math.inf: 6.0}), quantile(0.95, {1.0: 0.0, math.inf: 3.0})
+    (1.25, 1.0)
+    """
+    bounds = sorted(buckets)
+    if not bounds or buckets[bounds[-1]] <= 0.0:
+        return None
+    wanted, lower, below = q * buckets[bounds[-1]], 0.0, 0.0
+    for bound in bounds:
+        if buckets[bound] >= wanted:
+            if math.isinf(bound):
+                return lower
+            inside = buckets[bound] - below
+            return lower + (bound - lower) * ((wanted - below) / inside if inside > 0.0 else 1.0)
+        lower, below = bound, buckets[bound]
+    return lower
+
+
+class TrafficReader:
+    """Reads the gateways in the background while somebody looks, and keeps the snapshots of the last minutes."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        token: str | None,
+        *,
+        stopping: asyncio.Event,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._urls, self._token = urls, token
+        self._stopping, self._clock = stopping, clock
+        self._snapshots: deque[Snapshot] = deque()
+        self._looked_at = -math.inf
+        self._task: asyncio.Task[None] | None = None
+        self._first = asyncio.Event()
+
+    async def latest(self, timeout_s: float = 0.1) -> Traffic:
+        """Return the traffic of the last minutes; waits up to `timeout_s` for the first reading."""
+        self._looked_at = self._clock()
+        if self._urls and (self._task is None or self._task.done()):
+            self._first.clear()
+            self._task = spawn(self._run(), name="page: traffic")
+        if self._urls and not self._snapshots:
+            await happens_within(self._first, timeout_s)
+        if not self._snapshots:
+            return Traffic(apps={})
+        return traffic_between(self._snapshots[0], self._snapshots[-1])
+
+    async def read(self) -> None:
+        """Take a snapshot; gateways that do not answer are missing in it."""
+        answers = await ask_all(self._urls, self._token, only=NAMES)
+        found = {one.url: await asyncio.to_thread(totals_of, one.series) for one in answers if not one.error}
+        now = self._clock()
+        if found:
+            self._snapshots.append((now, found))
+        while len(self._snapshots) > 1 and now - self._snapshots[1][0] >= WINDOW_S:
+            self._snapshots.popleft()
+        self._first.set()
+
+    async def _run(self) -> None:
+        while self._clock() - self._looked_at < IDLE_S:
+            begin = self._clock()
+            await self.read()
+            if await happens_within(self._stopping, max(EVERY_S, 10.0 * (self._clock() - begin))):
+                return
+        self._snapshots.clear()
+
+
+def _add(total: Totals, now: Totals, before: Totals) -> None:
+    """Add what was counted from `before` to `now`."""
+    total.requests += now.requests - before.requests
+    total.errors += max(0.0, now.errors - before.errors)
+    total.answers += max(0.0, now.answers - before.answers)
+    total.cost_usd += max(0.0, now.cost_usd - before.cost_usd)
+    for bound, count in now.buckets.items():
+        added = max(0.0, count - before.buckets.get(bound, 0.0))
+        total.buckets[bound] = total.buckets.get(bound, 0.0) + added
+
+
+def _traffic(one: Totals, minutes: float | None) -> AppTraffic:
+    return AppTraffic(
+        requests_per_min=None if minutes is None else one.requests / minutes,
+        error_ratio=one.errors / one.requests if one.requests > 0.0 else None,
+        p95_s=quantile(P95, one.buckets),
+        usd_per_answer=one.cost_usd / one.answers if one.answers > 0.0 and one.cost_usd > 0.0 else None,
+    )
