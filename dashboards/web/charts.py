@@ -111,11 +111,10 @@ def trend_line(
     """Small chart without axes: means and dashed baseline; the table it stands in has the interval."""
     if not dots:
         return Markup("")
-    plain = [Dot(at=one.at, mean=one.mean, n=one.n) for one in dots]
-    low, high = scale([plain], () if baseline is None else (baseline,))
+    low, high = scale([dots], () if baseline is None else (baseline,))
     frame = Frame(since=since, until=until, low=low, high=high, left=2.0, top=3.0, width=96.0, height=20.0)
     parts = [_baseline(frame, baseline)] if baseline is not None else []
-    parts += _series(frame, Line(dots=plain, gap_s=gap_s))
+    parts += _series(frame, Line(dots=dots, gap_s=gap_s))
     drawn = Markup(
         '<svg class="trend" viewBox="0 0 100 26" width="100" height="26" role="img" aria-label="{}">{}</svg>'
     )

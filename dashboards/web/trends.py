@@ -11,7 +11,7 @@ from dashboards.web.charts import Dot
 from dashboards.web.format import MIN_N
 from monitors.analysis.quality import largest
 from monitors.runtime.tasks import spawn
-from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
+from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 from monitors.storage.stores import Query, Store, Summary
 
@@ -100,12 +100,11 @@ def dots_of(hours: Sequence[tuple[float, Summary]], now: float) -> tuple[list[Do
 
 
 def dot(start: float, summary: Summary, seconds: float = HOUR_S) -> Dot | None:
-    """Chart dot of a period starting at `start`; None below `MIN_N` effective scores."""
+    """Chart dot of a period starting at `start`, without an interval; None below `MIN_N` effective scores."""
     found = estimated(summary)
     if found is None or found.n_eff < MIN_N:
         return None
-    low, high = closed_window(found)
-    return Dot(at=start + seconds / 2, mean=min(1.0, max(0.0, found.mean)), low=low, high=high, n=found.n)
+    return Dot(at=start + seconds / 2, mean=min(1.0, max(0.0, found.mean)), n=found.n)
 
 
 def estimated(summary: Summary) -> Estimate | None:

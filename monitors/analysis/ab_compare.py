@@ -129,7 +129,7 @@ def compare(
             found.append(_compared(one, verdict, pairs=None))
             continue
         pairs = list(pairs_of(one, keys)) if keys else []
-        outcomes = outcomes_of(pairs, flipped=flipped) if pairs else {}
+        outcomes = outcomes_of(pairs, flipped=flipped) if pairs else Outcomes(None, None, None)
         enough = PAIRED_FROM * min(len(one.champion), len(one.challenger))
         use_pairs = pairing == "always" or (bool(pairs) and len(pairs) >= enough)
         if use_pairs:
@@ -142,38 +142,48 @@ def compare(
             )
             verdict = _paired(pairs, PairedComparison(margin, alpha, tests), flipped=flipped)
             compared = _compared(kept, verdict, pairs=len(pairs))
-            found.append(replace(compared, **_paired_difference(pairs), **outcomes))
+            difference, low, high = _paired_difference(pairs)
+            compared = replace(compared, difference=difference, ci_low=low, ci_high=high)
         else:
             verdict = _apart(one, Comparison(margin, alpha, tests), flipped=flipped)
-            found.append(replace(_compared(one, verdict, pairs=None), **outcomes))
+            compared = _compared(one, verdict, pairs=None)
+        wins, losses, ties = outcomes
+        found.append(replace(compared, wins=wins, losses=losses, ties=ties))
     return found
 
 
-def outcomes_of(pairs: Sequence[tuple[Point, Point]], *, flipped: bool) -> dict[str, int]:
-    """Count the pairs in which the challenger's score is better, worse, or the same.
+class Outcomes(NamedTuple):
+    """Pairs in which the challenger's score is better, worse, or the same."""
+
+    wins: int | None
+    losses: int | None
+    ties: int | None
+
+
+def outcomes_of(pairs: Sequence[tuple[Point, Point]], *, flipped: bool) -> Outcomes:
+    """Count the pairs by their outcome.
 
     >>> def point(value):
     ...     return Point(sample_id="x", started_at=0.0, app="a", model="m", metric="x", outcome="score", value=value,
     ...                  reason="", rate=1.0)
     >>> outcomes_of([(point(0.5), point(0.9)), (point(0.5), point(0.5))], flipped=False)
-    {'wins': 1, 'losses': 0, 'ties': 1}
+    Outcomes(wins=1, losses=0, ties=1)
     """
     gains = [on_scale(b.value or 0.0, flipped=flipped) - on_scale(a.value or 0.0, flipped=flipped) for a, b in pairs]
     wins, losses = sum(one > _SAME for one in gains), sum(one < -_SAME for one in gains)
-    return {"wins": wins, "losses": losses, "ties": len(gains) - wins - losses}
+    return Outcomes(wins, losses, len(gains) - wins - losses)
 
 
-def _paired_difference(pairs: Sequence[tuple[Point, Point]]) -> dict[str, float | None]:
-    """The mean difference of pairs with its interval, as fields of `Compared`."""
+def _paired_difference(pairs: Sequence[tuple[Point, Point]]) -> tuple[float | None, float | None, float | None]:
+    """The mean difference of pairs and its interval; None without a basis."""
     if not pairs:
-        return {}
+        return None, None, None
     halves = [((b.value or 0.0) - (a.value or 0.0) + 1.0) / 2.0 for a, b in pairs]
     known = hajek(halves, [a.rate * b.rate for a, b in pairs], groups_of([a.cluster for a, _ in pairs]))
-    fields: dict[str, float | None] = {"difference": 2.0 * known.mean - 1.0}
-    if known.n_eff >= MIN_N_EFF:
-        low, high = confidence_sequence(known)
-        fields |= {"ci_low": 2.0 * low - 1.0, "ci_high": 2.0 * high - 1.0}
-    return fields
+    if known.n_eff < MIN_N_EFF:
+        return 2.0 * known.mean - 1.0, None, None
+    low, high = confidence_sequence(known)
+    return 2.0 * known.mean - 1.0, 2.0 * low - 1.0, 2.0 * high - 1.0
 
 
 def decision(rows: Sequence[Compared]) -> Decision:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from monitors.analysis.ab_binned import Parts
     from monitors.analysis.ab_compare import Arm, Compared, Sides
+    from monitors.analysis.ab_query import VersionQuery
     from monitors.storage.stores import Store
 
 SHIP, ROLL_BACK, NOT_ENOUGH = 0, 1, 3
@@ -55,15 +56,7 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
     Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
     """
     from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.ab_query import (  # noqa: PLC0415
-        AUTO_PAIRED_UP_TO,
-        PERIOD,
-        VersionQuery,
-        check_by,
-        keys_of,
-        period_of,
-        read,
-    )
+    from monitors.analysis.ab_query import PERIOD, check_by, keys_of, read  # noqa: PLC0415
     from monitors.config_loading import load  # noqa: PLC0415
 
     with store_options.reported_errors():
@@ -74,21 +67,8 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
             raise ValueError(f"--by: {error}") from error
         settings = load(config)
         lowest_is_best = store_options.lowest_is_best(store_options.catalogue_of(settings))
-        since, until = store_options.span(options["since"])
         pairing = _pairing(options["pair_by"])
-        wanted = VersionQuery(
-            by=options["by"],
-            a=options["champion"],
-            b=options["challenger"],
-            since=since,
-            until=until,
-            metrics=options["metrics"],
-            app=options["app"],
-            periods=(period_of(options["champion"], until), period_of(options["challenger"], until))
-            if options["by"] == PERIOD
-            else None,
-            few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
-        )
+        wanted = _wanted(options, pairing, store_options.span(options["since"]))
 
         async def query(store: Store) -> tuple[list[Sides | Parts], dict[str, str]]:
             everything, _ = await read(store, wanted)
@@ -116,6 +96,31 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
             )
             click.echo(decision)
     sys.exit(_EXITS[decision])
+
+
+def _wanted(options: dict[str, Any], pairing: str, span: tuple[float, float]) -> VersionQuery:
+    from monitors.analysis.ab_query import (  # noqa: PLC0415 - `--help` need not load it
+        AUTO_PAIRED_UP_TO,
+        PERIOD,
+        VersionQuery,
+        period_of,
+    )
+
+    since, until = span
+    periods = None
+    if options["by"] == PERIOD:
+        periods = period_of(options["champion"], until), period_of(options["challenger"], until)
+    return VersionQuery(
+        by=options["by"],
+        a=options["champion"],
+        b=options["challenger"],
+        since=since,
+        until=until,
+        metrics=options["metrics"],
+        app=options["app"],
+        few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
+        periods=periods,
+    )
 
 
 def _pairing(text: str) -> str:

@@ -51,10 +51,10 @@ def difference_sequence(
     with t_a and t_b, means and variances of the scores with the pseudo-scores of `confidence_sequence`. Clipped to
     [-1, 1]; it always includes the estimate.
 
-    >>> half = Estimate(mean=0.8, sd=0.3, n=400, n_eff=400.0)
-    >>> low, high = difference_sequence(half, Estimate(mean=0.9, sd=0.2, n=400, n_eff=400.0))
+    >>> a = Estimate(mean=0.8, sd=0.3, n=400, n_eff=400.0)
+    >>> low, high = difference_sequence(a, Estimate(mean=0.9, sd=0.2, n=400, n_eff=400.0))
     >>> round(low, 3), round(high, 3)
-    (0.042, 0.155)
+    (0.043, 0.155)
     """
     (t_a, mean_a, variance_a), (t_b, mean_b, variance_b) = (_with_pseudo_scores(one, alpha) for one in (a, b))
     t = 4.0 * t_a * t_b / (t_a + t_b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from litestar import get, post
@@ -15,8 +16,10 @@ from dashboards.web.views.alerts import SILENCE_FOR, found_alert, headline
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.message import NAMES, labels_of
+from monitors.alerting.rule_watch import name_of
 from monitors.alerting.silences import Matcher, Silence
 from monitors.api.alerts import address_of
+from monitors.config import Rule
 from monitors.records import Alert
 from monitors.runtime import audit
 
@@ -87,6 +90,12 @@ def _ack_handlers(site: Site) -> list[Any]:
     return [acknowledge, unacknowledge]
 
 
+def slo_of(name: str, rules: Sequence[Rule]) -> float | None:
+    """The SLO of a rule by its name; None for a learned baseline."""
+    named = (one for one in rules if name in (name_of(one, lower_is_better=lower) for lower in (False, True)))
+    return next((one.slo for one in named), None)
+
+
 def _rebaseline_handlers(site: Site) -> list[Any]:
     @get("/alerts/{fingerprint:str}/rebaseline", sync_to_thread=False)
     def confirm(request: Page, fingerprint: FromPath[str]) -> Template:
@@ -102,6 +111,7 @@ def _rebaseline_handlers(site: Site) -> list[Any]:
             words=headline(alert),
             streams=streams[:STREAMS],
             more=len(streams[STREAMS:]),
+            slo=slo_of(alert.rule, site.config.alerts.rules or ()),
         )
 
     @post("/alerts/{fingerprint:str}/rebaseline", status_code=303)

@@ -138,7 +138,7 @@ def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: It
 
     >>> seen = [Version(app="a", kind="model", value=one, first_seen=at, exchanges=30) for at, one in enumerate("xyz")]
     >>> start(seen)
-    Start(by='model', a='y', b='z', kinds=('model', 'prompt'), values=('x', 'y', 'z'))
+    Start(by='model', a='y', b='z', kinds=('model', 'prompt', 'period'), values=('x', 'y', 'z'))
     """
     ours = [one for one in versions if app in ("", one.app)]
     values: dict[str, dict[str, float]] = {}

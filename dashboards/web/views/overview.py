@@ -100,7 +100,7 @@ def headings(
     """The headings of the table. The column it is sorted by links to the opposite order."""
     name, reverse = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
     found = []
-    for key, title in (*COLUMNS, *((one, one) for one in metrics)):
+    for key, title in (COLUMNS[0], *((one, one) for one in metrics), *COLUMNS[1:]):
         now = key == name
         descending = is_descending(key, lower_is_better) != reverse
         found.append(

@@ -233,12 +233,11 @@ def test_a_trend_is_said_when_the_intervals_are_apart_and_in_the_metrics_own_sen
     assert movement(hours[:3], now, lower_is_better=False) == "too few scores to compare"
 
 
-def test_a_dot_and_its_band_begin_at_ten_effective_scores():
+def test_a_dot_begins_at_ten_effective_scores():
     assert dot(0.0, sums(0.9, 9)) is None
-    few = dot(0.0, sums(0.9, 10))
-    assert few is not None
-    assert few.low is not None
-    assert few.low < few.mean
+    found = dot(0.0, sums(0.9, 10))
+    assert found is not None
+    assert (found.at, found.mean, found.n) == (1800.0, pytest.approx(0.9), 10)
 
 
 def test_an_app_with_little_traffic_has_a_chart_of_longer_periods():
