@@ -249,6 +249,27 @@ def test_versions_are_told_apart_by_a_tag_too(tmp_path):
     assert CliRunner().invoke(main, ["compare", *words]).exit_code == 1
 
 
+def test_periods_are_compared_whatever_the_version(tmp_path):
+    draw = np.random.default_rng(6)
+    rows = [
+        One(f"x{at}", float(draw.random() < (0.5 if at < 120 else 0.9)), 60.0 * at, fields={"model": "m"})
+        for at in range(300)
+    ]
+    fill(tmp_path / "store.db", rows)
+
+    def compared(a, b):
+        words = ["--by", "period", "--a", a, "--b", b, "--data-dir", str(tmp_path), "--format", "json"]
+        return CliRunner().invoke(main, ["compare", *words])
+
+    found = json.loads(compared("5h..2h", "2h..now").output)
+    (row,) = found["rows"]
+    assert (found["decision"], row["champion"]["n"] > 150, row["challenger"]["n"] > 100) == ("roll back", True, True)
+    assert row["ci_low"] < row["difference"] < row["ci_high"] < -0.1
+    overlapping, wrong = compared("5h..1h", "2h..now"), compared("5h", "2h..now")
+    assert (overlapping.exit_code, "overlap" in overlapping.output) == (2, True)
+    assert (wrong.exit_code, "SINCE..UNTIL" in wrong.output) == (2, True)
+
+
 def test_a_metric_of_ones_own_says_in_the_configuration_that_less_is_better(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     lines = ["class Wordy:", "    name, version, lower_is_better = 'wordy', '1', True"]
