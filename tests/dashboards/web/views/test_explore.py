@@ -204,7 +204,7 @@ def test_scores_have_a_histogram_for_each_metric(tmp_path):
         return await w.page("/explore")
 
     page = run(tmp_path, scenario)
-    said = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
+    said = [one["aria-label"] for one in page.all("svg") if one.get("class") == "histogram"]
     assert any(
         one.startswith("Scores of faithfulness. 40 scores") and "the largest bin, 0.90 to 0.95, has 30" in one
         for one in said

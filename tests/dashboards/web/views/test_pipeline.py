@@ -45,14 +45,18 @@ def test_a_real_gateways_exchanges_are_shown_and_add_up(tmp_path):
             world(tmp_path, gateways=[f"http://127.0.0.1:{admin}"]) as w,
         ):
             body = {"model": "m", "messages": [{"role": "user", "content": "Hello?"}]}
-            for _ in range(3):
+            pages = []
+            for sent in range(3):
                 await w.client.post(f"http://127.0.0.1:{gateway.port}/v1/chat/completions", json=body)
-            await gateway.until(lambda: gateway.total("gaugeway_exchanges_total") == 3)
-            return await w.page("/pipeline")
+                await gateway.until(lambda sent=sent: gateway.total("gaugeway_exchanges_total") == sent + 1)
+                pages.append(await w.page("/pipeline"))
+            return pages
 
-    page = asyncio.run(main())
+    first, _, page = asyncio.run(main())
+    assert "1 exchange, each with exactly one outcome" in first.words
     assert "3 exchanges, each with exactly one outcome" in page.words
-    assert "captured: queued for evaluation 3 100.0 %" in page.words
+    assert "captured queued for evaluation 3 100.0 %" in page.words
+    assert ": queued" not in page.words
 
 
 def test_a_gateway_that_is_away_or_asleep_is_named_and_does_not_hold_the_page(tmp_path):
