@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from gateway.exchange import Recording
 from gateway.telemetry.metrics import Instruments
 from monitors.config import Alerts, Config, Judge, Notifier, Rule
 from monitors.records import Context, Evaluation, Failed, Outcome, Sample, Score, Skipped, Usage
@@ -139,6 +140,21 @@ def _gateway(exchanges: int) -> CollectorRegistry:
         instruments._captured.labels("support", kind).inc(round(share * exchanges))  # noqa: SLF001 - counted without a gateway
     for name, share in {"explicit": 0.5, "tools": 0.3, "templates": 0.13, "none": 0.03}.items():
         instruments._extractions.labels("support", name).inc(round(share * exchanges))  # noqa: SLF001 - counted without a gateway
+    for app, share, seconds in (("support", 0.7, 1.4), ("handbook", 0.3, 0.9)):
+        for status, part in ((200, 0.99), (502, 0.01)):
+            answered = Recording(
+                id="x",
+                started_at=0.0,
+                method="POST",
+                path="/v1/chat/completions",
+                route="chat_completions",
+                request_headers=[],
+                status=status,
+                duration_s=seconds,
+            )
+            for _ in range(round(share * part * exchanges)):
+                instruments.request(answered, app=app, model="chat-1", stream=False)
+        instruments.cost(app, "chat-1", {"input": 0.0009 * share * exchanges, "output": 0.0007 * share * exchanges})
     return instruments.registry
 
 

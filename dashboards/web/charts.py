@@ -99,6 +99,28 @@ def sparkline(
     return _svg("spark", (160, 40), title, desc, parts)
 
 
+def trend_line(
+    dots: Sequence[Dot],
+    *,
+    title: str,
+    since: float,
+    until: float,
+    baseline: float | None = None,
+    gap_s: float = math.inf,
+) -> Markup:
+    """Small chart without axes: means and dashed baseline; the table it stands in has the interval."""
+    if not dots:
+        return Markup("")
+    low, high = scale([dots], () if baseline is None else (baseline,))
+    frame = Frame(since=since, until=until, low=low, high=high, left=2.0, top=3.0, width=96.0, height=20.0)
+    parts = [_baseline(frame, baseline)] if baseline is not None else []
+    parts += _series(frame, Line(dots=dots, gap_s=gap_s))
+    drawn = Markup(
+        '<svg class="trend" viewBox="0 0 100 26" width="100" height="26" role="img" aria-label="{}">{}</svg>'
+    )
+    return drawn.format(title, Markup("").join(parts))
+
+
 def timeline(
     lines: Sequence[Line],
     *,
@@ -112,7 +134,7 @@ def timeline(
     """Chart with axes: values up to 1, UTC times, dashed baseline, marks as vertical lines."""
     low, high = scale([one.dots for one in lines], () if baseline is None else (baseline,))
     frame = Frame(since=since, until=until, low=low, high=high, left=44.0, top=22.0, width=950.0, height=190.0)
-    parts = [_value_tick(frame, value) for value in ticks(low, high)]
+    parts = [_value_tick(frame, value, minor=index % 2 == 1) for index, value in enumerate(ticks(low, high))]
     parts += [_time_tick(frame, at) for at in time_ticks(since, until)]
     if baseline is not None:
         parts.append(_baseline(frame, baseline))
@@ -121,24 +143,30 @@ def timeline(
     return _svg("chart", (1010, 236), title, desc, parts)
 
 
-def bars(counts: Sequence[int], *, title: str, desc: str = "", labels: Sequence[str] = ()) -> Markup:
-    """Histogram; each bar has its label and count as a tooltip."""
-    tallest, width = max([1, *counts]), 950.0 / max(1, len(counts))
+def bars(counts: Sequence[int], *, title: str, desc: str = "", edges: Sequence[str] = ()) -> Markup:
+    """Histogram; each bar has its range and count as a tooltip.
+
+    `edges` name the bounds of the bins, one more than there are bins; five of them are written below the axis.
+    """
+    tallest, width = max([1, *counts]), 332.0 / max(1, len(counts))
+    named = list(edges) if len(edges) == len(counts) + 1 else []
     parts = []
     for index, count in enumerate(counts):
-        height = 150.0 * count / tallest
-        label = labels[index] if index < len(labels) else str(index)
+        height = 90.0 * count / tallest
+        label = f"{named[index]} to {named[index + 1]}" if named else str(index + 1)
         parts.append(
             Markup('<rect class="bar" x="{}" y="{}" width="{}" height="{}"><title>{}: {}</title></rect>').format(
-                *(round(30 + width * index, 1), round(170 - height, 1), round(width - 2, 1), round(height, 1)),
-                *(label, count),
+                *(round(4 + width * index, 1), round(96 - height, 1), round(max(1.0, width - 1.5), 1)),
+                *(round(height, 1), label, count),
             )
         )
-        every = max(1, math.ceil(len(counts) / 12))
-        if index % every == 0:
-            parts.append(Markup('<text x="{}" y="188">{}</text>').format(round(30 + width * index, 1), label))
-    parts.append(Markup('<line class="axis" x1="30" y1="170" x2="980" y2="170"/>'))
-    return _svg("chart", (1010, 196), title, desc, parts)
+    parts.append(Markup('<line class="axis" x1="4" y1="96" x2="336" y2="96"/>'))
+    every = max(1, math.ceil(len(counts) / 4))
+    for index in range(0, len(named), every):
+        side = "start" if index == 0 else "end" if index == len(counts) else "mid"
+        text = Markup('<text x="{}" y="111" class="{}">{}</text>')
+        parts.append(text.format(round(4 + width * index, 1), side, named[index]))
+    return _svg("histogram", (340, 116 if named else 100), title, desc, parts)
 
 
 def meter(share: float, *, title: str) -> Markup:
@@ -223,10 +251,12 @@ def _baseline(frame: Frame, value: float) -> Markup:
     return Markup('<line class="baseline" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(frame.left, y, right, y)
 
 
-def _value_tick(frame: Frame, value: float) -> Markup:
+def _value_tick(frame: Frame, value: float, *, minor: bool) -> Markup:
+    """A grid line with its value; narrow screens hide the text of `minor` ones."""
     y = frame.y(value)
-    tick = Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>')
-    return tick.format(frame.left, y, frame.left + frame.width, y, frame.left - 6, y + 4, f"{value:.2f}")
+    tick = Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="value{}">{}</text>')
+    right, minor_class = frame.left + frame.width, " minor" if minor else ""
+    return tick.format(frame.left, y, right, y, frame.left - 6, y, minor_class, f"{value:.2f}")
 
 
 def _time_tick(frame: Frame, at: float) -> Markup:
@@ -234,9 +264,9 @@ def _time_tick(frame: Frame, at: float) -> Markup:
     text = iso(at)
     label = text[5:10] if frame.until - frame.since > 4 * 86_400 or text[11:16] == "00:00" else text[11:16]
     tick = Markup(
-        '<line class="axis" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="mid" data-at="{}">{}</text>'
+        '<line class="axis" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="mid below" data-at="{}">{}</text>'
     )
-    return tick.format(x, bottom, x, bottom + 4, x, bottom + 18, text, label)
+    return tick.format(x, bottom, x, bottom + 4, x, bottom + 8, text, label)
 
 
 def _mark(frame: Frame, mark: Mark) -> Markup:

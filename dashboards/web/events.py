@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import AsyncIterator
 from hashlib import blake2b
 from typing import Any
@@ -15,6 +17,8 @@ from dashboards.web.site import Page, Site
 from monitors.runtime.tasks import happens_within
 
 LOOK_S = 2.0
+OVERVIEW_EVERY_S = 10.0
+"""With traffic the means change at every look: a page that shows them is told this often at most."""
 QUIET_LOOKS = 7
 """Idle polls before a keep-alive comment, so that proxies do not close the stream."""
 MAX_STREAMS = 64
@@ -54,12 +58,16 @@ async def _news(site: Site, request: Page, open_streams: set[object]) -> AsyncIt
     me = object()
     open_streams.add(me)
     try:
-        known, looks = digests(site), 0
+        known, looks, shown_at = digests(site), 0, -math.inf
         yield ServerSentEventMessage(comment="open", data=None, retry=2000)
         while not await happens_within(site.stopping, LOOK_S):
             if not site.entered(request):
                 return
             now = digests(site)
+            if time.monotonic() - shown_at < OVERVIEW_EVERY_S:
+                now["overview"] = known["overview"]
+            elif now["overview"] != known["overview"]:
+                shown_at = time.monotonic()
             for name in now:
                 if now[name] != known[name]:
                     looks = 0

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
+from monitors.statistics.confidence_sequence import MIN_N_EFF
+
 UNKNOWN = "-"
-MIN_N = 100
-"""Effective scores below which no mean and no interval is shown."""
+MIN_N = MIN_N_EFF
+"""Effective scores below which no interval is shown."""
 _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -62,6 +64,27 @@ def count(value: float | None) -> str:
     '1 234 567'
     """
     return UNKNOWN if value is None else f"{value:,.0f}".replace(",", "\u2009")
+
+
+def counted(value: float, noun: str) -> str:
+    """A count with its noun, which is in the plural unless there is one.
+
+    >>> counted(1, "exchange"), counted(0, "exchange")
+    ('1 exchange', '0 exchanges')
+    """
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    """A difference with its sign; none if it rounds to 0.
+
+    >>> signed(0.0123), signed(-0.0123), signed(-0.0001)
+    ('+0.012', '-0.012', '0.000')
+    """
+    if value is None:
+        return UNKNOWN
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
 
 
 def usd(value: float | None) -> str:

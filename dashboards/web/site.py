@@ -57,7 +57,7 @@ DONE = {
     "unsilenced": "Silence removed.",
     "acknowledged": "Acknowledged: repeat notifications are off.",
     "unacknowledged": "Acknowledgement removed: repeat notifications are on again.",
-    "rebaselined": "The rule is re-learning its baseline.",
+    "rebaselined": "Baseline reset: the rule is learning a new one.",
     "delivered": "Delivered.",
     "saved": "Saved.",
     "confirmed": "Confirmed: the template stays in use.",

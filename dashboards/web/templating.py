@@ -44,6 +44,8 @@ FILTERS = {
     "percent": words.percent,
     "part": words.part,
     "count": words.count,
+    "counted": words.counted,
+    "signed": words.signed,
     "usd": words.usd,
     "duration": words.duration,
     "iso": words.iso,

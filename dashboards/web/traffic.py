@@ -1,130 +1,200 @@
-"""Latency, tokens and cost of an app: read from some of its exchanges of a range, in the background."""
+"""Requests, errors, latency and cost by app over the last minutes, from the counters of the gateways."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from cachetools import TTLCache
+from dashboards.web.gateway_scrape import Series, ask_all
+from monitors.runtime.tasks import happens_within, spawn
 
-from monitors.records import Sample
-from monitors.runtime.tasks import spawn
-from monitors.statistics.student_t import student
-from monitors.storage.stores import Query, Store
+EVERY_S, WINDOW_S, IDLE_S = 15.0, 600.0, 900.0
+"""The gateways are read every `EVERY_S` seconds; rates are over the last `WINDOW_S`; reading ends `IDLE_S` after the
+last view."""
+P95 = 0.95
+_REQUESTS, _COST = "gaugeway_requests_total", "gaugeway_cost_usd_total"
+_BUCKETS = "gaugeway_request_duration_seconds_bucket"
+NAMES = (_REQUESTS, _COST, _BUCKETS)
+_ANSWERS = frozenset({"chat_completions", "completions", "responses", "messages"})
+"""Routes whose successful requests are answers."""
+_BROKEN = frozenset({"upstream_truncated", "upstream_error", "timeout", "rejected"})
 
-PARTS, PER_PART = 12, 25
-"""The range is read in twelve parts, the latest 25 exchanges of each."""
-MAX_REMEMBERED = 64
-FRESH_S = 120.0
-LEAST = 20
-"""Exchanges below which there is no estimate."""
-_ALPHA, _Z = 0.05, 1.96
+
+@dataclass(slots=True)
+class Totals:
+    """Counters of one app; `buckets` are cumulative counts of durations by upper bound in seconds."""
+
+    requests: float = 0.0
+    errors: float = 0.0
+    answers: float = 0.0
+    cost_usd: float = 0.0
+    buckets: dict[float, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """An estimate from `n` exchanges with its 95 % interval; None with fewer than `LEAST`."""
+class AppTraffic:
+    """Traffic of one app; None where it is unknown. `error_ratio` lies in [0, 1], `p95_s` is in seconds.
 
-    n: int
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
+    An error is a request answered with 4xx or 5xx, or whose response did not arrive whole for a reason other than the
+    client's. An answer is a successful request to a route that generates text.
+    """
+
+    requests_per_min: float | None
+    error_ratio: float | None
+    p95_s: float | None
+    usd_per_answer: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Of the exchanges read: medians and 95th percentiles of seconds, means of tokens and cost in USD."""
+    """Traffic by app over `window_s` seconds; `window_s` None means since the gateways started.
 
-    exchanges: int
-    median_s: Measured
-    p95_s: Measured
-    input_tokens: Measured
-    output_tokens: Measured
-    cost_usd: Measured
+    `gateways` of them were read, 0 if none answered.
+    """
 
-
-class TrafficReader:
-    """Reads the traffic of apps. What was read is kept for two minutes."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: TTLCache[tuple[str, str, float, float], Traffic] = TTLCache(MAX_REMEMBERED, FRESH_S)
-        self._tasks: dict[tuple[str, str, float, float], asyncio.Task[None]] = {}
-
-    async def read(self, app: str, metric: str, since: float, until: float, within_s: float) -> Traffic | None:
-        """What the exchanges with an evaluation of `metric` show; None if they could not be read in time."""
-        length = max(60.0, (until - since) / PARTS)  # so that who reloads finds what was read
-        key = (app, metric, math.floor(since / length) * length, math.ceil(until / length) * length)
-        if key not in self._known:
-            if key not in self._tasks and len(self._tasks) < PARTS:
-                task = self._tasks[key] = spawn(self._load(key), name="reading the traffic of an app")
-                task.add_done_callback(lambda _: self._tasks.pop(key, None))
-            if (task := self._tasks.get(key)) is not None:  # type: ignore[assignment]  # or none
-                await asyncio.wait([task], timeout=within_s)
-        return self._known.get(key)
-
-    async def _load(self, key: tuple[str, str, float, float]) -> None:
-        app, metric, since, until = key
-        length = (until - since) / PARTS
-        ids: dict[str, None] = {}
-        for part in range(PARTS):
-            start = since + part * length
-            query = Query(since=start, until=start + length, app=app, metric=metric, order="newest", limit=PER_PART)
-            ids |= dict.fromkeys(one.sample_id for one in await self._store.series(query))
-        stored = [await self._store.sample(one) for one in ids]
-        self._known[key] = traffic_of([one[0] for one in stored if one is not None])
+    apps: Mapping[str, AppTraffic]
+    window_s: float | None = None
+    gateways: int = 0
 
 
-def traffic_of(samples: Sequence[Sample]) -> Traffic:
-    """Estimate from exchanges; those without the field in question do not count."""
-    seconds = sorted(one.duration_s for one in samples if one.duration_s is not None)
-    used = [one.usage for one in samples if one.usage is not None]
+Snapshot = tuple[float, Mapping[str, Mapping[str, Totals]]]
+"""Monotonic time, and totals by gateway and app."""
+
+
+def totals_of(series: Series) -> dict[str, Totals]:
+    """Counters by app.
+
+    >>> labels = {"app": "a", "route": "chat_completions", "status_class": "5xx", "ending": "complete"}
+    >>> totals_of(Series([("gaugeway_requests_total", labels, 2.0)]))["a"].errors
+    2.0
+    """
+    found: dict[str, Totals] = {}
+    for labels, value in series.rows(_REQUESTS):
+        one = found.setdefault(labels.get("app", ""), Totals())
+        one.requests += value
+        if labels.get("status_class") in ("4xx", "5xx") or labels.get("ending") in _BROKEN:
+            one.errors += value
+        elif labels.get("route") in _ANSWERS and labels.get("status_class") == "2xx":
+            one.answers += value
+    for labels, value in series.rows(_COST):
+        found.setdefault(labels.get("app", ""), Totals()).cost_usd += value
+    for labels, value in series.rows(_BUCKETS):
+        buckets = found.setdefault(labels.get("app", ""), Totals()).buckets
+        bound = float(labels.get("le", "inf"))
+        buckets[bound] = buckets.get(bound, 0.0) + value
+    return found
+
+
+def traffic_between(first: Snapshot, last: Snapshot) -> Traffic:
+    """Traffic between two snapshots of the same gateways; one that restarted counts from its start.
+
+    A gateway that only one of them has is left out. With the same snapshot twice: since the gateways started.
+    """
+    window_s = last[0] - first[0]
+    sums: dict[str, Totals] = {}
+    both = [url for url in last[1] if url in first[1]]
+    for url in both:
+        before = {} if window_s <= 0.0 else first[1][url]
+        for app, now in last[1][url].items():
+            old = before.get(app, Totals())
+            _add(sums.setdefault(app, Totals()), now, Totals() if now.requests < old.requests else old)
+    minutes = window_s / 60.0 if window_s > 0.0 else None
     return Traffic(
-        exchanges=len(samples),
-        median_s=percentile(seconds, 0.5),
-        p95_s=percentile(seconds, 0.95),
-        input_tokens=mean([float(one.input_tokens) for one in used if one.input_tokens is not None]),
-        output_tokens=mean([float(one.output_tokens) for one in used if one.output_tokens is not None]),
-        cost_usd=mean([one.cost_usd for one in samples if one.cost_usd is not None]),
+        apps={app: _traffic(one, minutes) for app, one in sums.items()},
+        window_s=window_s if window_s > 0.0 else None,
+        gateways=len(both),
     )
 
 
-def mean(values: Sequence[float]) -> Measured:
-    """The mean with Student's interval.
+def quantile(q: float, buckets: Mapping[float, float]) -> float | None:
+    """Quantile of a histogram, interpolated within its bucket as PromQL does; None without observations.
 
-    >>> found = mean([1.0, 3.0] * 10)
-    >>> found.value, round(found.low, 2), round(found.high, 2)
-    (2.0, 1.52, 2.48)
+    >>> quantile(0.5, {1.0: 2.0, 2.0: 6.0, math.inf: 6.0}), quantile(0.95, {1.0: 0.0, math.inf: 3.0})
+    (1.25, 1.0)
     """
-    n = len(values)
-    if n < LEAST:
-        return Measured(n=n)
-    middle = math.fsum(values) / n
-    spread = math.sqrt(math.fsum((one - middle) ** 2 for one in values) / (n - 1) / n)
-    half = student(_ALPHA, n - 1) * spread
-    return Measured(n=n, value=middle, low=max(0.0, middle - half), high=middle + half)
+    bounds = sorted(buckets)
+    if not bounds or buckets[bounds[-1]] <= 0.0:
+        return None
+    wanted, lower, below = q * buckets[bounds[-1]], 0.0, 0.0
+    for bound in bounds:
+        if buckets[bound] >= wanted:
+            if math.isinf(bound):
+                return lower
+            inside = buckets[bound] - below
+            return lower + (bound - lower) * ((wanted - below) / inside if inside > 0.0 else 1.0)
+        lower, below = bound, buckets[bound]
+    return lower
 
 
-def percentile(ordered: Sequence[float], q: float) -> Measured:
-    """A quantile of ordered values; its interval goes from one order statistic to another, whatever the distribution.
+class TrafficReader:
+    """Reads the gateways in the background while somebody looks, and keeps the snapshots of the last minutes."""
 
-    The number of values below the quantile is binomial; its interval is the normal one. `high` is None where it would
-    lie beyond the largest value.
+    def __init__(
+        self,
+        urls: Sequence[str],
+        token: str | None,
+        *,
+        stopping: asyncio.Event,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._urls, self._token = urls, token
+        self._stopping, self._clock = stopping, clock
+        self._snapshots: deque[Snapshot] = deque()
+        self._looked_at = -math.inf
+        self._task: asyncio.Task[None] | None = None
+        self._first = asyncio.Event()
 
-    >>> found = percentile([float(n) for n in range(100)], 0.5)
-    >>> found.value, found.low, found.high
-    (50.0, 39.0, 60.0)
-    """
-    n = len(ordered)
-    if n < LEAST:
-        return Measured(n=n)
-    half = _Z * math.sqrt(n * q * (1.0 - q))
-    low, high = math.floor(n * q - half) - 1, math.ceil(n * q + half)
-    return Measured(
-        n=n,
-        value=ordered[min(n - 1, int(n * q))],
-        low=ordered[max(0, low)],
-        high=ordered[high] if high < n else None,
+    async def latest(self, timeout_s: float = 0.1) -> Traffic:
+        """Return the traffic of the last minutes; waits up to `timeout_s` for the first reading."""
+        self._looked_at = self._clock()
+        if self._urls and (self._task is None or self._task.done()):
+            self._first.clear()
+            self._task = spawn(self._run(), name="page: traffic")
+        if self._urls and not self._snapshots:
+            await happens_within(self._first, timeout_s)
+        if not self._snapshots:
+            return Traffic(apps={})
+        return traffic_between(self._snapshots[0], self._snapshots[-1])
+
+    async def read(self) -> None:
+        """Take a snapshot; gateways that do not answer are missing in it."""
+        answers = await ask_all(self._urls, self._token, only=NAMES)
+        found = {one.url: await asyncio.to_thread(totals_of, one.series) for one in answers if not one.error}
+        now = self._clock()
+        if found:
+            self._snapshots.append((now, found))
+        while len(self._snapshots) > 1 and now - self._snapshots[1][0] >= WINDOW_S:
+            self._snapshots.popleft()
+        self._first.set()
+
+    async def _run(self) -> None:
+        while self._clock() - self._looked_at < IDLE_S:
+            begin = self._clock()
+            await self.read()
+            if await happens_within(self._stopping, max(EVERY_S, 10.0 * (self._clock() - begin))):
+                return
+        self._snapshots.clear()
+
+
+def _add(total: Totals, now: Totals, before: Totals) -> None:
+    """Add what was counted from `before` to `now`."""
+    total.requests += now.requests - before.requests
+    total.errors += max(0.0, now.errors - before.errors)
+    total.answers += max(0.0, now.answers - before.answers)
+    total.cost_usd += max(0.0, now.cost_usd - before.cost_usd)
+    for bound, count in now.buckets.items():
+        added = max(0.0, count - before.buckets.get(bound, 0.0))
+        total.buckets[bound] = total.buckets.get(bound, 0.0) + added
+
+
+def _traffic(one: Totals, minutes: float | None) -> AppTraffic:
+    return AppTraffic(
+        requests_per_min=None if minutes is None else one.requests / minutes,
+        error_ratio=one.errors / one.requests if one.requests > 0.0 else None,
+        p95_s=quantile(P95, one.buckets),
+        usd_per_answer=one.cost_usd / one.answers if one.answers > 0.0 and one.cost_usd > 0.0 else None,
     )

@@ -11,7 +11,7 @@ from dashboards.web.charts import Dot
 from dashboards.web.format import MIN_N
 from monitors.analysis.quality import largest
 from monitors.runtime.tasks import spawn
-from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
+from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 from monitors.storage.stores import Query, Store, Summary
 
@@ -21,8 +21,8 @@ FRESH_S, SETTLED_S, OLD_S = 10.0, 2 * HOUR_S, 900.0
 """Cache lifetimes: 10 s for an hour that may still get scores, 15 minutes for one that ended over two hours ago."""
 MAX_PER_HOUR = 1000
 """App-metric pairs kept for each hour: those with the most scores."""
-FEW = 20
-"""Scores below which an hour has no dot."""
+WIDTHS = (2, 3, 6, 12)
+"""Hours of a chart's dot: the fewest with which most dots have a basis for an interval."""
 RECENT_HOURS = 6
 _SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
 Key = tuple[str, str]
@@ -80,13 +80,31 @@ class Trends:
         return list(range(last, last - HOURS, -1))
 
 
+def dots_of(hours: Sequence[tuple[float, Summary]], now: float) -> tuple[list[Dot], int]:
+    """Chart dots of a stream, oldest first, and the hours of each; the last one holds the current hour."""
+    last = math.floor(now / HOUR_S)
+    dots: list[Dot] = []
+    for width in WIDTHS:
+        groups: dict[int, list[Summary]] = {}
+        for start, one in hours:
+            groups.setdefault((last - math.floor(start / HOUR_S)) // width, []).append(one)
+        dots = []
+        for index, some in sorted(groups.items(), reverse=True):
+            total = together(some)
+            begin = (last + 1 - (index + 1) * width) * HOUR_S
+            made = dot(begin, total, width * HOUR_S) if total is not None else None
+            dots += [made] if made is not None else []
+        if 2 * len(dots) > len(groups):
+            return dots, width
+    return dots, WIDTHS[-1]
+
+
 def dot(start: float, summary: Summary, seconds: float = HOUR_S) -> Dot | None:
-    """Chart dot of a period starting at `start`; None with too few scores, no band below `MIN_N` effective ones."""
+    """Chart dot of a period starting at `start`, without an interval; None below `MIN_N` effective scores."""
     found = estimated(summary)
-    if found is None or found.n < FEW:
+    if found is None or found.n_eff < MIN_N:
         return None
-    low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
-    return Dot(at=start + seconds / 2, mean=min(1.0, max(0.0, found.mean)), low=low, high=high, n=found.n)
+    return Dot(at=start + seconds / 2, mean=min(1.0, max(0.0, found.mean)), n=found.n)
 
 
 def estimated(summary: Summary) -> Estimate | None:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.ab_binned import Parts, estimate, judged
 from monitors.statistics.clusters import groups_of
-from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
+from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence, difference_sequence
 from monitors.statistics.sequential_ab import Arm as Side
 from monitors.statistics.sequential_ab import Comparison, Decision, PairedComparison, Verdict
 from monitors.statistics.sequential_ab_binned import CountedComparison
@@ -21,6 +21,8 @@ from monitors.storage.stores import Point
 MARGIN, ALPHA = 0.02, 0.01
 PAIRED_FROM = 0.8
 """Minimum share of the smaller side's scores with a partner for `pairing="auto"` to compare pairs."""
+_SAME = 1e-9
+"""Scores that differ by less are the same."""
 _SIDES: tuple[Side, Side] = ("champion", "challenger")
 _BATCH, _GROWTH = 10, 50
 """Scores between two looks, and the divisor of their growth: looking after each score is valid but slow."""
@@ -47,9 +49,11 @@ class Arm:
 class Compared:
     """The comparison of one app and metric; `difference` is challenger - champion on the metric's own scale.
 
-    `pairs` counts questions answered by both, None for unpaired comparisons. `for_roll_back` and `for_ship` are log10
-    of evidence / threshold: a decision falls at 0. `left_out` scores have no partner, or a judge or metric version that
-    the other side lacks.
+    `ci_low` to `ci_high` is its 95 % interval, valid however often it is looked at; None below an effective sample size
+    of 10 on either side. Of the questions that both answered, `wins` have a better score of the challenger, `losses` a
+    worse one, `ties` the same; None where questions were not read. `pairs` counts questions answered by both, None for
+    unpaired comparisons. `for_roll_back` and `for_ship` are log10 of evidence / threshold: a decision falls at 0.
+    `left_out` scores have no partner, or a judge or metric version that the other side lacks.
     """
 
     app: str
@@ -64,6 +68,11 @@ class Compared:
     more: int | None = None
     left_out: int = 0
     reason: str = ""
+    ci_low: float | None = None
+    ci_high: float | None = None
+    wins: int | None = None
+    losses: int | None = None
+    ties: int | None = None
 
     def __str__(self) -> str:
         if self.decision != "not enough data" or self.more is None:
@@ -120,6 +129,7 @@ def compare(
             found.append(_compared(one, verdict, pairs=None))
             continue
         pairs = list(pairs_of(one, keys)) if keys else []
+        outcomes = outcomes_of(pairs, flipped=flipped) if pairs else Outcomes(None, None, None)
         enough = PAIRED_FROM * min(len(one.champion), len(one.challenger))
         use_pairs = pairing == "always" or (bool(pairs) and len(pairs) >= enough)
         if use_pairs:
@@ -131,10 +141,49 @@ def compare(
                 left_out=one.left_out + len(one.champion) + len(one.challenger) - 2 * len(pairs),
             )
             verdict = _paired(pairs, PairedComparison(margin, alpha, tests), flipped=flipped)
-            found.append(_compared(kept, verdict, pairs=len(pairs)))
+            compared = _compared(kept, verdict, pairs=len(pairs))
+            difference, low, high = _paired_difference(pairs)
+            compared = replace(compared, difference=difference, ci_low=low, ci_high=high)
         else:
-            found.append(_compared(one, _apart(one, Comparison(margin, alpha, tests), flipped=flipped), pairs=None))
+            verdict = _apart(one, Comparison(margin, alpha, tests), flipped=flipped)
+            compared = _compared(one, verdict, pairs=None)
+        wins, losses, ties = outcomes
+        found.append(replace(compared, wins=wins, losses=losses, ties=ties))
     return found
+
+
+class Outcomes(NamedTuple):
+    """Pairs in which the challenger's score is better, worse, or the same."""
+
+    wins: int | None
+    losses: int | None
+    ties: int | None
+
+
+def outcomes_of(pairs: Sequence[tuple[Point, Point]], *, flipped: bool) -> Outcomes:
+    """Count the pairs by their outcome.
+
+    >>> def point(value):
+    ...     return Point(sample_id="x", started_at=0.0, app="a", model="m", metric="x", outcome="score", value=value,
+    ...                  reason="", rate=1.0)
+    >>> outcomes_of([(point(0.5), point(0.9)), (point(0.5), point(0.5))], flipped=False)
+    Outcomes(wins=1, losses=0, ties=1)
+    """
+    gains = [on_scale(b.value or 0.0, flipped=flipped) - on_scale(a.value or 0.0, flipped=flipped) for a, b in pairs]
+    wins, losses = sum(one > _SAME for one in gains), sum(one < -_SAME for one in gains)
+    return Outcomes(wins, losses, len(gains) - wins - losses)
+
+
+def _paired_difference(pairs: Sequence[tuple[Point, Point]]) -> tuple[float | None, float | None, float | None]:
+    """The mean difference of pairs and its interval; None without a basis."""
+    if not pairs:
+        return None, None, None
+    halves = [((b.value or 0.0) - (a.value or 0.0) + 1.0) / 2.0 for a, b in pairs]
+    known = hajek(halves, [a.rate * b.rate for a, b in pairs], groups_of([a.cluster for a, _ in pairs]))
+    if known.n_eff < MIN_N_EFF:
+        return 2.0 * known.mean - 1.0, None, None
+    low, high = confidence_sequence(known)
+    return 2.0 * known.mean - 1.0, 2.0 * low - 1.0, 2.0 * high - 1.0
 
 
 def decision(rows: Sequence[Compared]) -> Decision:
@@ -257,9 +306,11 @@ def _weights(points: Sequence[Point]) -> dict[str, float]:
 
 def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Compared:
     if isinstance(one, Parts):
-        a, b = (_arm(estimate(side)) for side in (one.champion, one.challenger))
+        known = [estimate(side) for side in (one.champion, one.challenger)]
     else:
-        a, b = (_arm(_estimate(side)) for side in (one.champion, one.challenger))
+        known = [_estimate(side) for side in (one.champion, one.challenger)]
+    a, b = (_arm(side) for side in known)
+    low, high = _interval(*known)
     reason = ""
     if pairs == 0:
         reason = "no question was answered by both versions"
@@ -278,7 +329,16 @@ def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Com
         more=verdict.more,
         left_out=one.left_out,
         reason=reason,
+        ci_low=low,
+        ci_high=high,
     )
+
+
+def _interval(a: Estimate | None, b: Estimate | None) -> tuple[float | None, float | None]:
+    """The interval of the difference; None with too few scores on either side."""
+    if a is None or b is None or min(a.n_eff, b.n_eff) < MIN_N_EFF:
+        return None, None
+    return difference_sequence(a, b)
 
 
 def _estimate(points: Sequence[Point]) -> Estimate | None:

@@ -1,4 +1,4 @@
-"""Reads the scores and questions of two versions from the store."""
+"""Reads the scores and questions of two versions, or of two periods, from the store."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from monitors.alerting.slices import value_of
+from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, parts_of
 from monitors.analysis.ab_compare import Sides, sides
 from monitors.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.storage.stores.rollup_windows import joined, next_step
 
 Pairing = Literal["auto", "question", "off"]
+PERIOD = "period"
+"""`by` of a comparison of two periods, each given as "SINCE..UNTIL"."""
 AUTO_PAIRED_UP_TO = 20_000
 """`pairing="auto"` reads the questions of at most this many samples."""
 _FIRST_S = 3600.0
@@ -26,6 +29,9 @@ _AT_ONCE = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionQuery:
     """The versions to read: `by` is "model", "prompt" or "tag:NAME"; `a` is the champion's value, `b` the challenger's.
+
+    With `periods` (since, until) of the champion and the challenger, all scores of these are compared, whatever their
+    version: `by`, `since` and `until` do not count, and `a` and `b` are names for messages.
 
     Empty `metrics` means all. Up to `few` scores of both are read singly, so that they can be paired; more are read as
     histograms if the store has them, for at most `within_s` seconds. With `few` None, or without histograms, scores are
@@ -43,6 +49,13 @@ class VersionQuery:
     most: int | None = None
     within_s: float | None = None
     reading_s: float | None = None
+    periods: tuple[tuple[float, float], tuple[float, float]] | None = None
+
+    @property
+    def sides(self) -> tuple[tuple[str, tuple[float, float]], tuple[str, tuple[float, float]]]:
+        """Champion and challenger, each with its period."""
+        first, second = self.periods or ((self.since, self.until), (self.since, self.until))
+        return (self.a, first), (self.b, second)
 
 
 class Read(NamedTuple):
@@ -56,6 +69,21 @@ class UnknownVersionError(ValueError):
     """Raised if a version has no score."""
 
 
+def period_of(text: str, now: float) -> tuple[float, float]:
+    """Return a period "SINCE..UNTIL" as Unix times; an end that is not given is now. Raises ValueError.
+
+    >>> period_of("48h..24h", 172_800.0), period_of("24h..", 172_800.0)
+    ((0.0, 86400.0), (86400.0, 172800.0))
+    """
+    since, dots, end = (part.strip() for part in text.partition(".."))
+    if not dots or not since:
+        raise ValueError(f"a period has the form SINCE..UNTIL, for example 14d..7d or 7d..now, not {text!r}")
+    found = captured.since(since, now), now if end in ("", "now") else captured.since(end, now)
+    if found[0] >= found[1]:
+        raise ValueError(f"the period {text!r} ends before it begins")
+    return found
+
+
 def check_by(by: str) -> None:
     """Raise ValueError unless `by` is model, prompt or tag:NAME."""
     if by not in ("model", "prompt") and not (by.startswith("tag:") and len(by) > len("tag:")):
@@ -64,18 +92,19 @@ def check_by(by: str) -> None:
 
 async def read(store: Store, wanted: VersionQuery) -> Read:
     """Read the scores of both versions. Raises UnknownVersionError, and ValueError for an invalid `by`."""
-    if wanted.a == wanted.b:
+    if wanted.periods is not None:
+        first, second = wanted.periods
+        if first[0] < second[1] and second[0] < first[1]:
+            raise ValueError("the two periods overlap")
+    elif wanted.a == wanted.b:
         raise ValueError(f"the two versions are the same ({wanted.a!r})")
-    whole = narrowed(Query(since=wanted.since, until=wanted.until, app=wanted.app), wanted.by, wanted.a)
-    if wanted.few is not None:
-        named = wanted.metrics[0] if len(wanted.metrics) == 1 else None
-        query = replace(whole, model=None, prompt=None, tag=None, metric=named)
-        if (counted := await store.spread(query, wanted.by, wanted.within_s)) is not None:
-            found = await _counted(store, wanted, counted.parts, complete=counted.complete)
-            return Read(found, not counted.complete)
+    else:
+        check_by(wanted.by)
+    if wanted.few is not None and (counted := await _spread(store, wanted)) is not None:
+        return await _counted(store, wanted, *counted)
     both, partial = [], False
-    for value in (wanted.a, wanted.b):
-        points, all_of_it = await _scores(store, wanted, value, [(wanted.since, wanted.until)], wanted.reading_s)
+    for value, times in wanted.sides:
+        points, all_of_it = await _scores(store, wanted, value, [times], wanted.reading_s)
         if not points:
             raise UnknownVersionError(await _missing(store, wanted, value, None if all_of_it else wanted.reading_s))
         both.append(points)
@@ -83,28 +112,49 @@ async def read(store: Store, wanted: VersionQuery) -> Read:
     return Read(list(sides(*both)), partial)
 
 
+async def _spread(store: Store, wanted: VersionQuery) -> tuple[list[list[ScoreHistogram]], list[str], bool] | None:
+    """Return the histograms of both versions, the versions that are there, and whether these are all histograms."""
+    named = wanted.metrics[0] if len(wanted.metrics) == 1 else None
+    query = Query(since=wanted.since, until=wanted.until, app=wanted.app, metric=named)
+    by, both, known, complete = wanted.by, [], set(), True
+    if wanted.periods is None:
+        counted = await store.spread(query, by, wanted.within_s)
+        if counted is None:
+            return None
+        both = [[one for one in counted.parts if one.slice == value] for value in (wanted.a, wanted.b)]
+        known, complete = {one.slice for one in counted.parts if one.slice}, counted.complete
+    else:
+        for since, until in wanted.periods:
+            part = await store.spread(replace(query, since=since, until=until), "", wanted.within_s)
+            if part is None:
+                return None
+            both.append(list(part.parts))
+            complete = complete and part.complete
+    chosen = [[one for one in some if not wanted.metrics or one.metric in wanted.metrics] for some in both]
+    return chosen, sorted(known), complete
+
+
 async def _counted(
-    store: Store, wanted: VersionQuery, parts: Sequence[ScoreHistogram], *, complete: bool
-) -> list[Sides | Parts]:
+    store: Store,
+    wanted: VersionQuery,
+    both: Sequence[Sequence[ScoreHistogram]],
+    known: Sequence[str],
+    complete: bool,  # noqa: FBT001 - as `_spread` returns it
+) -> Read:
     """Return the histograms of both versions, or single scores if there are few."""
-    both = [
-        [one for one in parts if one.slice == value and (not wanted.metrics or one.metric in wanted.metrics)]
-        for value in (wanted.a, wanted.b)
-    ]
-    for value, some in zip((wanted.a, wanted.b), both, strict=True):
+    for (value, _), some in zip(wanted.sides, both, strict=True):
         if not some:
-            known = sorted({one.slice for one in parts if one.slice})
             raise UnknownVersionError(_unknown(wanted, value, known, None if complete else wanted.within_s))
     if complete and sum(one.n for some in both for one in some) <= (wanted.few or 0):
         read_ = []
-        for value, some in zip((wanted.a, wanted.b), both, strict=True):
+        for (value, _), some in zip(wanted.sides, both, strict=True):
             times = joined((one.since, one.until) for one in some)
             points, all_of_it = await _scores(store, wanted, value, times, wanted.within_s)
             if not all_of_it:  # too slow to read: compare without pairs
-                return list(parts_of(*both))
+                return Read(list(parts_of(*both)), partial=False)
             read_.append(points)
-        return list(sides(*read_))
-    return list(parts_of(*both))
+        return Read(list(sides(*read_)), partial=False)
+    return Read(list(parts_of(*both)), not complete)
 
 
 async def keys_of(
@@ -161,7 +211,7 @@ async def _scores(
                 query = Query(since=at, until=until, metric=metric, app=wanted.app, outcome="score")
                 query = replace(query, limit=None if wanted.most is None else wanted.most - count)
                 begin = time.monotonic()
-                page = await store.series(narrowed(query, wanted.by, value))
+                page = await store.series(query if wanted.periods else narrowed(query, wanted.by, value))
                 step = next_step(step, time.monotonic() - begin, **_STEPS)
                 found += page
                 count, at = count + len(page), until
@@ -173,7 +223,7 @@ async def _scores(
 async def _missing(store: Store, wanted: VersionQuery, value: str, looked_s: float | None) -> str:
     """Return the error for a version without scores, with the versions in the latest traffic."""
     query = Query(since=wanted.since, until=wanted.until, app=wanted.app, outcome="score", order="newest")
-    latest = await store.series(replace(query, limit=_LATEST))
+    latest = [] if wanted.periods else await store.series(replace(query, limit=_LATEST))
     known = sorted({name for one in latest if (name := value_of(one, wanted.by))})
     return _unknown(wanted, value, known, looked_s)
 
@@ -182,4 +232,5 @@ def _unknown(wanted: VersionQuery, value: str, known: Sequence[str], looked_s: f
     there = f"; available: {', '.join(known[:20])}" if known else ""
     of = f" of {', '.join(wanted.metrics)}" if wanted.metrics else ""
     where = "in this period" + ("" if looked_s is None else f" (only part of it could be read in {looked_s:g} s)")
-    return f"no scores{of} for {wanted.by} {value!r} {where}{there}"
+    what = f"period {value}" if wanted.periods else f"{wanted.by} {value!r} {where}"
+    return f"no scores{of} for {what}{there}"

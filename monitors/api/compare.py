@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from litestar.exceptions import ClientException
 from litestar.params import FromQuery, QueryParameter
 
 from monitors.analysis import ab_compare as comparing
-from monitors.analysis.ab_query import VersionQuery, keys_of, read
+from monitors.analysis.ab_query import PERIOD, VersionQuery, keys_of, period_of, read
 from monitors.metrics import LOWER_IS_BETTER
 from monitors.storage.stores import Store
 
@@ -49,8 +49,10 @@ def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWE
         span |= {"few": MOST_QUESTIONS, "within_s": WITHIN_S, "most": MOST, "reading_s": READING_S}
         wanted = VersionQuery(by=by, a=a, b=b, metrics=metric or (), app=app, **span)
         try:
+            if by == PERIOD:
+                wanted = replace(wanted, periods=(period_of(a, now), period_of(b, now)))
             everything, partial_ = await read(store, wanted)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise ClientException(str(error)) from error
         keys = await keys_of(store, everything, "auto", most=MOST_QUESTIONS)
         work = partial(comparing.compare, margin=delta, alpha=alpha, keys=keys, lower_is_better=lower_is_better)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from monitors.analysis.ab_binned import Parts
     from monitors.analysis.ab_compare import Arm, Compared, Sides
+    from monitors.analysis.ab_query import VersionQuery
     from monitors.storage.stores import Store
 
 SHIP, ROLL_BACK, NOT_ENOUGH = 0, 1, 3
@@ -26,9 +27,9 @@ _EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
 
 
 @click.command()
-@click.option("--by", required=True, help="What identifies a version: model, prompt or tag:NAME.")
-@click.option("--a", "champion", required=True, help="The version in use.")
-@click.option("--b", "challenger", required=True, help="The new one.")
+@click.option("--by", required=True, help="What identifies a version: model, prompt or tag:NAME; or period.")
+@click.option("--a", "champion", required=True, help="The version in use, or a period: 14d..7d.")
+@click.option("--b", "challenger", required=True, help="The new one, or a period: 7d..now.")
 @click.option("--metric", "metrics", multiple=True, help="Metric as stored; repeatable. [all that both versions have]")
 @click.option("--app", help="[each app separately]")
 @click.option("--since", default="7d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
@@ -50,33 +51,24 @@ _EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
 @click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @store_options.stored_options
 def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
-    """Compare two versions on captured traffic: ship the new one, roll it back, or not enough data yet.
+    """Compare two versions or periods on captured traffic: ship the new one, roll it back, or not enough data yet.
 
     Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
     """
     from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, VersionQuery, check_by, keys_of, read  # noqa: PLC0415
+    from monitors.analysis.ab_query import PERIOD, check_by, keys_of, read  # noqa: PLC0415
     from monitors.config_loading import load  # noqa: PLC0415
 
     with store_options.reported_errors():
         try:
-            check_by(options["by"])
+            if options["by"] != PERIOD:
+                check_by(options["by"])
         except ValueError as error:
             raise ValueError(f"--by: {error}") from error
         settings = load(config)
         lowest_is_best = store_options.lowest_is_best(store_options.catalogue_of(settings))
-        since, until = store_options.span(options["since"])
         pairing = _pairing(options["pair_by"])
-        wanted = VersionQuery(
-            by=options["by"],
-            a=options["champion"],
-            b=options["challenger"],
-            since=since,
-            until=until,
-            metrics=options["metrics"],
-            app=options["app"],
-            few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
-        )
+        wanted = _wanted(options, pairing, store_options.span(options["since"]))
 
         async def query(store: Store) -> tuple[list[Sides | Parts], dict[str, str]]:
             everything, _ = await read(store, wanted)
@@ -104,6 +96,31 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
             )
             click.echo(decision)
     sys.exit(_EXITS[decision])
+
+
+def _wanted(options: dict[str, Any], pairing: str, span: tuple[float, float]) -> VersionQuery:
+    from monitors.analysis.ab_query import (  # noqa: PLC0415 - `--help` need not load it
+        AUTO_PAIRED_UP_TO,
+        PERIOD,
+        VersionQuery,
+        period_of,
+    )
+
+    since, until = span
+    periods = None
+    if options["by"] == PERIOD:
+        periods = period_of(options["champion"], until), period_of(options["challenger"], until)
+    return VersionQuery(
+        by=options["by"],
+        a=options["champion"],
+        b=options["challenger"],
+        since=since,
+        until=until,
+        metrics=options["metrics"],
+        app=options["app"],
+        few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
+        periods=periods,
+    )
 
 
 def _pairing(text: str) -> str:

@@ -116,6 +116,7 @@ class Instruments(Observer):
             "signal_ci_low": "Lower bound of the 95 % confidence sequence of gaugeway_signal_mean.",
             "signal_ci_high": "Upper bound of the 95 % confidence sequence of gaugeway_signal_mean.",
             "signal_n_eff": "Effective number of exchanges behind gaugeway_signal_mean.",
+            "signal_window_seconds": "Length of the window of gaugeway_signal_mean.",
         }
         self._signal_gauges = [gauge(name, text, ("app", "signal")) for name, text in names.items()]
 
@@ -280,12 +281,12 @@ class Instruments(Observer):
             app = self.cap("app", one.app)
             if app != OVERFLOW:
                 shown.add((app, one.metric))
+                window_s = one.window_s if one.mean is not None else None
                 if one.metric in SIGNALS:
-                    values = one.mean, one.ci_low, one.ci_high, one.n_eff
+                    values = one.mean, one.ci_low, one.ci_high, one.n_eff, window_s
                     _set(self._signal_gauges, (app, one.metric), values)
                     continue
                 numbers = one.n_eff, one.coverage_ratio, one.mean, one.ci_low, one.ci_high, one.correlation, one.saving
-                window_s = one.window_s if one.mean is not None else None
                 self._set((app, one.metric), (*numbers, window_s, *promises.get(one.metric, (None, None))))
         for gone in self._shown - shown:
             if gone[1] in SIGNALS:

@@ -33,15 +33,34 @@ def confidence_sequence(estimate: Estimate, *, alpha: float = 0.05, tightest_at:
     >>> round(low, 3), round(high, 3)
     (0.647, 1.0)
     """
-    n = _effective(estimate, alpha)
-    t = n + 2.0 * _PSEUDO_SCORES
-    mean = (n * estimate.mean + _PSEUDO_SCORES) / t
-    squares = (n * (estimate.sd**2 + estimate.mean**2) + _PSEUDO_SCORES) / t
-    log_alpha = math.log(alpha)
-    r2 = (-2.0 * log_alpha + math.log(1.0 - 2.0 * log_alpha)) / tightest_at
-    half = math.sqrt(2.0 * (t * r2 + 1.0) / (t * t * r2) * (0.5 * math.log(t * r2 + 1.0) - log_alpha))
-    half *= math.sqrt(max(0.0, squares - mean**2))
+    t, mean, variance = _with_pseudo_scores(estimate, alpha)
+    half = math.sqrt(variance) * _boundary(t, alpha, tightest_at)
     return max(0.0, min(estimate.mean, mean - half)), min(1.0, max(estimate.mean, mean + half))
+
+
+def difference_sequence(
+    a: Estimate, b: Estimate, *, alpha: float = 0.05, tightest_at: float = 500.0
+) -> tuple[float, float]:
+    """Return the confidence sequence of the mean of `b` less that of `a`, whose scores are independent.
+
+    The difference is a Brownian motion in information, the inverse of its variance V, in whatever proportion scores of
+    the two arrive (Jennison & Turnbull, 2000, section 3.1). So the sequence is that of one mean with the clock::
+
+        t = 4 t_a t_b / (t_a + t_b)        s^2 = V t        V = s_a^2/t_a + s_b^2/t_b
+
+    with t_a and t_b, means and variances of the scores with the pseudo-scores of `confidence_sequence`. Clipped to
+    [-1, 1]; it always includes the estimate.
+
+    >>> a = Estimate(mean=0.8, sd=0.3, n=400, n_eff=400.0)
+    >>> low, high = difference_sequence(a, Estimate(mean=0.9, sd=0.2, n=400, n_eff=400.0))
+    >>> round(low, 3), round(high, 3)
+    (0.043, 0.155)
+    """
+    (t_a, mean_a, variance_a), (t_b, mean_b, variance_b) = (_with_pseudo_scores(one, alpha) for one in (a, b))
+    t = 4.0 * t_a * t_b / (t_a + t_b)
+    middle, found = mean_b - mean_a, b.mean - a.mean
+    half = math.sqrt((variance_a / t_a + variance_b / t_b) * t) * _boundary(t, alpha, tightest_at)
+    return max(-1.0, min(found, middle - half)), min(1.0, max(found, middle + half))
 
 
 def closed_window(estimate: Estimate, *, alpha: float = 0.05) -> tuple[float, float]:
@@ -70,6 +89,22 @@ def closed_window(estimate: Estimate, *, alpha: float = 0.05) -> tuple[float, fl
     variance = n * n * estimate.sd**2 / estimate.n_eff + _PSEUDO_SCORES * (mean**2 + (1.0 - mean) ** 2)
     half = student(alpha, degrees) * math.sqrt(variance) / total
     return max(0.0, min(estimate.mean, mean - half)), min(1.0, max(estimate.mean, mean + half))
+
+
+def _with_pseudo_scores(estimate: Estimate, alpha: float) -> tuple[float, float, float]:
+    """Return the effective number, mean and variance of the scores with the pseudo-scores."""
+    n = _effective(estimate, alpha)
+    t = n + 2.0 * _PSEUDO_SCORES
+    mean = (n * estimate.mean + _PSEUDO_SCORES) / t
+    squares = (n * (estimate.sd**2 + estimate.mean**2) + _PSEUDO_SCORES) / t
+    return t, mean, max(0.0, squares - mean**2)
+
+
+def _boundary(t: float, alpha: float, tightest_at: float) -> float:
+    """Return the half-width of the sequence for scores of variance 1."""
+    log_alpha = math.log(alpha)
+    r2 = (-2.0 * log_alpha + math.log(1.0 - 2.0 * log_alpha)) / tightest_at
+    return math.sqrt(2.0 * (t * r2 + 1.0) / (t * t * r2) * (0.5 * math.log(t * r2 + 1.0) - log_alpha))
 
 
 def _effective(estimate: Estimate, alpha: float) -> float:

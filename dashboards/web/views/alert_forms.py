@@ -1,33 +1,38 @@
-"""Forms of the alert pages: silence, acknowledge, re-learn a baseline, retry a delivery. Each redirects back."""
+"""Forms of the alert pages: silence, acknowledge, reset a baseline, retry a delivery. Each redirects back."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
-from litestar import post
+from litestar import get, post
 from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
-from litestar.response import Redirect
+from litestar.response import Redirect, Template
 
 from dashboards.web.incident.operator import operator_cookie
 from dashboards.web.site import Page, Site
-from dashboards.web.views.alerts import SILENCE_FOR, found_alert
+from dashboards.web.views.alerts import SILENCE_FOR, found_alert, headline
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.message import NAMES, labels_of
+from monitors.alerting.rule_watch import name_of
 from monitors.alerting.silences import Matcher, Silence
 from monitors.api.alerts import address_of
+from monitors.config import Rule
 from monitors.records import Alert
 from monitors.runtime import audit
 
 MAX_BY, MAX_COMMENT = 200, 2000
+STREAMS = 20
+"""Streams named on the page that confirms a reset of their baselines."""
 
 
 def alert_form_handlers(site: Site) -> list[Any]:
     """The handlers of every form on `/alerts`."""
-    return [_silence_handler(site), *_ack_handlers(site), _rebaseline_handler(site), *_desk_handlers(site)]
+    return [_silence_handler(site), *_ack_handlers(site), *_rebaseline_handlers(site), *_desk_handlers(site)]
 
 
 def silence_of(alert: Alert, *, now: float, seconds: float, by: str, comment: str) -> Silence:
@@ -87,7 +92,30 @@ def _ack_handlers(site: Site) -> list[Any]:
     return [acknowledge, unacknowledge]
 
 
-def _rebaseline_handler(site: Site) -> Any:
+def slo_of(name: str, rules: Sequence[Rule]) -> float | None:
+    """The SLO of a rule by its name; None for a learned baseline."""
+    named = (one for one in rules if name in (name_of(one, lower_is_better=lower) for lower in (False, True)))
+    return next((one.slo for one in named), None)
+
+
+def _rebaseline_handlers(site: Site) -> list[Any]:
+    @get("/alerts/{fingerprint:str}/rebaseline", sync_to_thread=False)
+    def confirm(request: Page, fingerprint: FromPath[str]) -> Template:
+        alert = found_alert(site, fingerprint)
+        streams = [one for one in site.engine.streams() if (one.rule, one.app) == (alert.rule, alert.app)]
+        if not streams:
+            raise NotFoundException(f"rule {alert.rule} has no baseline for {alert.app}")
+        return site.render(
+            request,
+            "reset_baseline.html",
+            title=f"Reset the baseline of rule {alert.rule}",
+            alert=alert,
+            words=headline(alert),
+            streams=streams[:STREAMS],
+            more=len(streams[STREAMS:]),
+            slo=slo_of(alert.rule, site.config.alerts.rules or ()),
+        )
+
     @post("/alerts/{fingerprint:str}/rebaseline", status_code=303)
     async def rebaseline(request: Page, fingerprint: FromPath[str]) -> Redirect:
         await site.form(request)
@@ -100,7 +128,7 @@ def _rebaseline_handler(site: Site) -> Any:
         audit.tell("rebaseline", address=address_of(request), rule=alert.rule, app=alert.app)
         return _back(fingerprint, "rebaselined")
 
-    return rebaseline
+    return [confirm, rebaseline]
 
 
 def _desk_handlers(site: Site) -> list[Any]:

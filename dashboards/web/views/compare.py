@@ -1,8 +1,9 @@
-"""Compare: the version in use against a new one on the app's own traffic. Ship, roll back, or not enough data."""
+"""Compare: two versions of an app on its own traffic, or two periods. Ship, roll back, or not enough data."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,19 +15,20 @@ from litestar.response import Template
 from markupsafe import Markup
 
 from dashboards.web.charts import Dot, Line, timeline
-from dashboards.web.format import MIN_N, number
+from dashboards.web.forest import effect_of, forest_axis, forest_row, reach
+from dashboards.web.format import MIN_N, counted, interval, number, signed
 from dashboards.web.site import Page, Site
 from monitors.alerting.versions import Version
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis import captured
-from monitors.analysis.ab_binned import Parts, estimate
+from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
-from monitors.analysis.ab_query import UnknownVersionError, VersionQuery, keys_of, read
+from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
 from monitors.metrics import LOWER_IS_BETTER
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import Estimate, hajek
-from monitors.storage.stores import Point, ScoreHistogram, Store
+from monitors.storage.stores import Point, Query, ScoreHistogram, Store
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
@@ -35,10 +37,19 @@ MOST, READING_S = 10_000, 2.0
 MOST_QUESTIONS, WITHIN_S = 1000, 0.12
 """Scores of both versions up to which they are read individually with their questions; time limit for counting."""
 FRESH_S, PARTIAL_S, _KEPT = 60.0, 2.0, 20
+NAMED = 5
+"""Comparisons named in the verdict."""
 MAX_APPS = 200
 """Apps offered for selection; others can be typed."""
 LONGEST_S = 366 * 86_400.0
 """Longest period of a comparison: the store is queried day by day."""
+PERIODS = ("14d..7d", "7d..now")
+"""Periods compared by default."""
+FINE_S, FINE_WITHIN_S = 6 * 3600.0, 0.15
+"""Histograms are of hours: up to this span they are read again in shorter bins for the chart, within this time."""
+VERSION_WORDS = {"ship": "ship", "roll back": "roll back", "not enough data": "not enough data"}
+PERIOD_WORDS = {"ship": "not worse", "roll back": "worse", "not enough data": "not enough data"}
+"""What the decisions are called: a period is neither shipped nor rolled back."""
 SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…"}
 BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5
 
@@ -60,6 +71,7 @@ class Row:
 
     compared: Compared
     chart: Markup
+    forest: Markup
     lower_is_better: bool
 
 
@@ -81,6 +93,7 @@ class Answer:
     """A comparison made at `at` (Unix seconds); `capped` if only part of the scores could be read."""
 
     rows: Sequence[Row]
+    axis: Markup
     decision: str
     verdict: Mapping[str, Any]
     capped: bool
@@ -95,8 +108,8 @@ def parse_form(params: Mapping[str, str]) -> CompareForm:
     """
     given = {name: params.get(name, "").strip()[:MAX_FIELD] for name in ("by", "a", "b", "app", "since", "delta")}
     problems = []
-    if given["by"] and given["by"] not in ("model", "prompt") and not given["by"].startswith("tag:"):
-        problems.append("compare by model, prompt or tag:NAME")
+    if given["by"] and given["by"] not in ("model", "prompt", PERIOD) and not given["by"].startswith("tag:"):
+        problems.append("compare by model, prompt, tag:NAME or period")
     try:
         margin = float(given["delta"] or comparing.MARGIN)
     except ValueError:
@@ -125,7 +138,7 @@ def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: It
 
     >>> seen = [Version(app="a", kind="model", value=one, first_seen=at, exchanges=30) for at, one in enumerate("xyz")]
     >>> start(seen)
-    Start(by='model', a='y', b='z', kinds=('model', 'prompt'), values=('x', 'y', 'z'))
+    Start(by='model', a='y', b='z', kinds=('model', 'prompt', 'period'), values=('x', 'y', 'z'))
     """
     ours = [one for one in versions if app in ("", one.app)]
     values: dict[str, dict[str, float]] = {}
@@ -137,21 +150,37 @@ def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: It
     known = values.get(chosen, {})
     latest = sorted(known, key=lambda one: (known[one], one))
     a, b = latest[-2:] if len(latest) > 1 else ("", "")
-    every = dict.fromkeys(["model", "prompt", *sorted({*values, *kinds, chosen})])
+    if chosen == PERIOD:
+        a, b = PERIODS
+    every = dict.fromkeys(["model", "prompt", PERIOD, *sorted({*values, *kinds, chosen})])
     return Start(by=chosen, a=a, b=b, kinds=tuple(every), values=tuple(latest[-200:]))
 
 
 def rows_of(
-    everything: Sequence[Sides | Parts], compared: Sequence[Compared], *, names: tuple[str, str], lower: Collection[str]
-) -> list[Row]:
-    """Table rows with their charts, decided ones first."""
+    everything: Sequence[Sides | Parts],
+    compared: Sequence[Compared],
+    *,
+    names: tuple[str, str],
+    lower: Collection[str],
+    margin: float,
+) -> tuple[list[Row], Markup]:
+    """Table rows with their charts, decided ones first; and the scale of their plots."""
     sides = {(one.app, one.metric): one for one in everything}
     order = ("roll back", "ship", "not enough data")
-    rows = [
-        Row(compared=one, chart=chart(sides[one.app, one.metric], names), lower_is_better=one.metric in lower)
+    effects = {
+        (one.app, one.metric): effect_of(one.difference, one.ci_low, one.ci_high, lower_is_better=one.metric in lower)
         for one in compared
-    ]
-    return sorted(rows, key=lambda row: (order.index(row.compared.decision), row.compared.app, row.compared.metric))
+        if one.difference is not None
+    }
+    scale = reach(effects.values(), margin)
+    rows = []
+    for one in sorted(compared, key=lambda row: (order.index(row.decision), row.app, row.metric)):
+        effect = effects.get((one.app, one.metric))
+        about = f"B - A {signed(one.difference)}, 95 % interval {interval(one.ci_low, one.ci_high)}"
+        drawn = Markup("") if effect is None else forest_row(effect, reach=scale, margin=margin, title=about)
+        made = chart(sides[one.app, one.metric], names)
+        rows.append(Row(compared=one, chart=made, forest=drawn, lower_is_better=one.metric in lower))
+    return rows, forest_axis(scale, margin)
 
 
 def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
@@ -221,21 +250,39 @@ def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
     return found
 
 
-def verdict(rows: Iterable[Compared], decision: str, a: str, b: str) -> dict[str, Any]:
-    """Overall verdict: its style (`kind`) and a sentence."""
+def verdict(
+    rows: Iterable[Compared], decision: str, a: str, b: str, names: Mapping[str, str] = VERSION_WORDS
+) -> dict[str, Any]:
+    """Overall verdict: its style (`kind`), a sentence, and how many comparisons have which outcome (`counts`)."""
     some = list(rows)
+    numbers = {word: sum(one.decision == word for one in some) for word in names}
+    counts = (
+        f"Of {counted(len(some), 'comparison')}: "
+        + ", ".join(f"{n} {names[word]}" for word, n in numbers.items())
+        + "."
+    )
+    if len(some) <= 1:
+        counts = ""
     if decision == "roll back":
         worse = [f"{one.metric} of {one.app}" for one in some if one.decision == "roll back"]
-        words = f"{b} is worse than {a} by more than the margin: {', '.join(worse[:5])}."
-        return {"kind": "bad", "words": f"Roll back. {words}"}
+        more = f" and {len(worse) - NAMED} more" if len(worse) > NAMED else ""
+        words = f"{b} is worse than {a} by more than the margin: {', '.join(worse[:NAMED])}{more}."
+        return {"kind": "bad", "words": f"{names['roll back'].capitalize()}. {words}", "counts": counts}
     if decision == "ship":
-        return {"kind": "good", "words": f"Ship. {b} is not worse than {a} by more than the margin on any metric."}
+        words = f"{names['ship'].capitalize()}. {b} is not worse than {a} by more than the margin on any metric."
+        return {"kind": "good", "words": words, "counts": counts}
     open_ = [one for one in some if one.decision == "not enough data"]
-    more = [one.more for one in open_ if one.more is not None]
-    needed = (
-        f" About {max(more):,} more scores are needed if the difference persists." if len(more) == len(open_) else ""
-    )
-    return {"kind": "warn", "words": f"Not enough data to decide between {a} and {b}.{needed}"}
+    more_scores = [one.more for one in open_ if one.more is not None]
+    needed = ""
+    if open_ and len(more_scores) == len(open_):
+        needed = f" About {max(more_scores):,} more scores are needed if the difference persists."
+    words = f"Not enough data to decide between {a} and {b}."
+    if numbers["ship"]:
+        words = (
+            f"{b} is not worse than {a} on {numbers['ship']} of {counted(len(some), 'comparison')}; "
+            f"for {len(open_)} there is not enough data."
+        )
+    return {"kind": "warn", "words": words + needed, "counts": counts}
 
 
 class Comparisons:
@@ -258,33 +305,70 @@ class Comparisons:
         return known
 
     async def _compared(self, wanted: CompareForm, now: float, lower: frozenset[str]) -> Answer:
-        since = captured.since(wanted.since, now)
-        everything, partial_ = await read(
-            self._store,
-            VersionQuery(
-                by=wanted.by,
-                a=wanted.a,
-                b=wanted.b,
-                since=since,
-                until=now + 1.0,
-                app=wanted.app or None,
-                few=MOST_QUESTIONS,
-                most=MOST,
-                within_s=WITHIN_S,
-                reading_s=READING_S,
-            ),
+        periods = (period_of(wanted.a, now), period_of(wanted.b, now)) if wanted.by == PERIOD else None
+        query = VersionQuery(
+            by=wanted.by,
+            a=wanted.a,
+            b=wanted.b,
+            since=captured.since(wanted.since, now),
+            until=now + 1.0,
+            app=wanted.app or None,
+            few=MOST_QUESTIONS,
+            most=MOST,
+            within_s=WITHIN_S,
+            reading_s=READING_S,
+            periods=periods,
         )
+        everything, partial_ = await read(self._store, query)
         keys = await keys_of(self._store, everything, "auto", most=MOST_QUESTIONS)
         work = partial(comparing.compare, margin=wanted.margin, keys=keys, lower_is_better=lower.__contains__)
         compared = await asyncio.to_thread(work, everything)
         decision = comparing.decision(compared) if compared else "not enough data"
+        drawn = await finer(self._store, everything, query)
+        draw = partial(rows_of, names=(wanted.a, wanted.b), lower=lower, margin=wanted.margin)
+        rows, axis = await asyncio.to_thread(draw, drawn, compared)
         return Answer(
-            rows=await asyncio.to_thread(rows_of, everything, compared, names=(wanted.a, wanted.b), lower=lower),
+            rows=rows,
+            axis=axis,
             decision=decision,
-            verdict=verdict(compared, decision, wanted.a, wanted.b),
+            verdict=verdict(compared, decision, wanted.a, wanted.b, PERIOD_WORDS if periods else VERSION_WORDS),
             capped=partial_,
             at=now,
         )
+
+
+async def finer(store: Store, everything: Sequence[Sides | Parts], wanted: VersionQuery) -> Sequence[Sides | Parts]:
+    """The same scores in shorter bins for the charts, if they are histograms of a few hours only.
+
+    With too many scores to read within `FINE_WITHIN_S` they stay as they are.
+    """
+    parts = [one for some in everything if isinstance(some, Parts) for one in (*some.champion, *some.challenger)]
+    if not parts or wanted.periods is not None:
+        return everything
+    since, until = min(one.since for one in parts), min(max(one.until for one in parts), wanted.until)
+    if until - since > FINE_S:
+        return everything
+    deadline = time.monotonic() + FINE_WITHIN_S
+    both: tuple[list[ScoreHistogram], list[ScoreHistogram]] = ([], [])
+    for index in range(BINS):
+        begin = since + (until - since) * index / BINS
+        query = Query(since=begin, until=since + (until - since) * (index + 1) / BINS, app=wanted.app)
+        found = await store.spread(query, wanted.by)
+        if found is None or time.monotonic() > deadline:
+            return everything
+        for side, value in zip(both, (wanted.a, wanted.b), strict=True):
+            side.extend(one for one in found.parts if one.slice == value)
+    fine = {(one.app, one.metric): one for one in parts_of(*both)}
+    return [fine.get((one.app, one.metric), one) for one in everything]
+
+
+def too_long(by: str, both: tuple[str, str], since: str, now: float) -> list[str]:
+    """Problems with the times to compare: periods that are none, or that began over a year ago."""
+    try:
+        first = min(period_of(one, now)[0] for one in both) if by == PERIOD else captured.since(since, now)
+    except (ValueError, OverflowError) as error:
+        return [str(error)]
+    return ["since: at most one year ago"] if first < now - LONGEST_S else []
 
 
 def compare_view_handlers(site: Site) -> list[Any]:
@@ -303,8 +387,7 @@ def compare_view_handlers(site: Site) -> list[Any]:
         about = await site.insight.status()
         lower = LOWER_IS_BETTER | {one["name"] for one in about["metrics"] if one["lower_is_better"]}
         answer, problems, missing = None, list(wanted.problems), ""
-        if captured.since(wanted.since, now) < now - LONGEST_S:
-            problems.append("since: at most one year ago")
+        problems += too_long(begin.by, (a, b), wanted.since, now)
         if a and b and not problems:
             chosen = CompareForm(by=begin.by, a=a, b=b, app=wanted.app, since=wanted.since, margin=wanted.margin)
             try:
@@ -316,7 +399,7 @@ def compare_view_handlers(site: Site) -> list[Any]:
         return site.render(
             request,
             "compare.html",
-            title="Compare versions",
+            title="Compare periods" if begin.by == PERIOD else "Compare versions",
             status=400 if problems else 200,
             wanted=wanted,
             begin=begin,
@@ -329,6 +412,9 @@ def compare_view_handlers(site: Site) -> list[Any]:
             spans=SPANS,
             apps=sorted({one.app for one in versions} | {one.app for one in site.insight.quality()})[:MAX_APPS],
             alpha=comparing.ALPHA,
+            periods=begin.by == PERIOD,
+            names=PERIOD_WORDS if begin.by == PERIOD else VERSION_WORDS,
+            period_examples=(*PERIODS, "48h..24h", "24h..now"),
         )
 
     return [compare]

@@ -1,137 +1,118 @@
-"""Overview: one row per app and metric, with alerts and capture problems above."""
+"""Overview: alerts and capture problems, and below them a row per app with its traffic and the means of its metrics."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from litestar import get
-from litestar.params import FromQuery
 from litestar.response import Redirect, Template
-from markupsafe import Markup
 
-from dashboards.web.charts import Dot, sparkline
-from dashboards.web.format import interval, number
+from dashboards.web.quality_matrix import (
+    AppRow,
+    Cell,
+    Watches,
+    cell,
+    filtered,
+    is_descending,
+    metrics_of,
+    ordered,
+    rows_of,
+)
 from dashboards.web.site import Page, Site
-from dashboards.web.trends import HOUR_S, HOURS, Key, Trends, dot, movement
+from dashboards.web.time_range import address
+from dashboards.web.traffic import Traffic, TrafficReader
+from dashboards.web.trends import Key, Trends
 from dashboards.web.views.alerts import headline
 from dashboards.web.views.welcome import FirstScores
-from monitors.alerting.engine import StreamStatus
-from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
-from monitors.analysis.quality import Quality, estimate, largest
+from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
+from monitors.records import Alert
 from monitors.signals import RISING, SIGNALS
-from monitors.storage.stores import Query, Summary
+from monitors.storage.stores import Query, Store, Summary
 
-ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
+MAX_APPS = 50
+"""Apps on one page of the table."""
+MAX_METRICS, MAX_ALL_METRICS = 8, 40
+"""Columns of metrics at first, and on request."""
 MAX_SLICES = 200
-MAX_ROWS = 500
-"""Rows of the table; firing ones come first."""
+MAX_FIELD = 200
+"""Characters of a filter, a sort key or a dimension."""
 MAX_CAPTURE_NOTES = 5
 """Apps listed in the note about incomplete capture, lowest share first."""
+ALERTS, RESOLVED, RESOLVED_S = 5, 3, 86_400.0
+"""Alerts listed above the table: firing ones, and those resolved in the last 24 hours."""
 LOW_CAPTURE, LEAST_ANSWERS = 0.9, 3
 """An app gets a note if its capture share is below `LOW_CAPTURE` (upper interval end) with `LEAST_ANSWERS` or more."""
 ABSTENTIONS_BESIDE = frozenset({"faithfulness", "hallucination", "answer_relevancy", "lexical_groundedness"})
 """Metrics of answers, whose means are shown with the share of answers that decline."""
+COLUMNS = (
+    ("app", "App"),
+    ("requests_per_min", "Requests/min"),
+    ("error_share", "Errors"),
+    ("p95_latency", "p95 latency"),
+    ("cost_per_answer", "Cost/answer"),
+    ("capture_share", "Captured"),
+)
 _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
-    """Worst rule state of an app's metric, with that rule's baseline and learning progress (in scores)."""
+class Wanted:
+    """The table's part of the URL: a filter, a column to sort by (a minus reverses it), apps to skip, all metrics."""
 
-    state: str = "unwatched"
-    baseline: float | None = None
-    learned: int = 0
-    needed: int = 0
+    text: str = ""
+    sort: str = ""
+    after: int = 0
+    every_metric: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Table row: one app and metric."""
+class Heading:
+    """A column's title, the address that sorts by it, and how it is sorted now (for `aria-sort`)."""
 
-    quality: Quality
-    watch: Watch
-    trend: str
-    chart: Markup
-    lower_is_better: bool
+    name: str
+    title: str
+    url: str
+    sorted: str = ""
 
 
-def watch_of(app: str, metric: str, streams: Iterable[StreamStatus], *, covered: bool = False) -> Watch:
-    """The worst state among the rules that watch an app's metric; slice streams are ignored.
+def parse(params: Mapping[str, str]) -> Wanted:
+    """Read the URL; what is invalid is left out.
 
-    Without a stream it is "waiting" where a rule has `covered` it: the rule has taken in no score yet.
+    >>> parse({"q": " docs ", "after": "-3", "by": "colour"})
+    Wanted(text='docs', sort='', after=0, every_metric=False, by='')
     """
-    found = [
-        Watch(
-            state="learning" if one.state == "quiet" and one.m0 is None else one.state,
-            baseline=one.m0,
-            learned=one.learned,
-            needed=one.needed,
-        )
-        for one in streams
-        if one.metric == metric and one.app in (app, ALL) and not one.slice
-    ]
-    return min(
-        found, key=lambda one: ORDER.index(one.state), default=Watch(state="waiting" if covered else "unwatched")
+    text, sort, after, by = (params.get(name, "").strip()[:MAX_FIELD] for name in ("q", "sort", "after", "by"))
+    return Wanted(
+        text=text,
+        sort=sort,
+        after=int(after) if after.isascii() and after.isdigit() and len(after) < len(str(10 * MAX_STREAMS)) else 0,
+        every_metric=params.get("metrics") == "all",
+        by=by if by in ("model", "prompt") or by.startswith("tag:") else "",
     )
 
 
-def rows_of(
-    quality: Iterable[Quality],
-    streams: Sequence[StreamStatus],
-    hours: Mapping[Key, Sequence[tuple[float, Summary]]],
-    *,
-    lower_is_better: Collection[str],
-    now: float,
-    is_watched: Callable[[str, str], bool] = lambda _metric, _app: False,
-) -> list[Row]:
-    """Table rows sorted by state, app and metric; at most `MAX_ROWS`, those with the most scores.
-
-    `is_watched` says whether a rule covers a metric of an app, which may have no stream yet.
-    """
-    known = {(one.app, one.metric): one for one in quality if not one.slice}
-    for app, metric in hours:  # no score in the window, but some in the last 24 hours
-        known.setdefault((app, metric), Quality(app=app, metric=metric, n=0, n_eff=0.0, coverage_ratio=0.0))
-    watched = [
-        (watch_of(app, metric, streams, covered=is_watched(metric, app)), one) for (app, metric), one in known.items()
-    ]
-    if len(watched) > MAX_ROWS:
-        watched = heapq.nsmallest(MAX_ROWS, watched, key=lambda pair: (ORDER.index(pair[0].state), -pair[1].n))
-    rows = []
-    for watch, one in watched:
-        app, metric = one.app, one.metric
-        some = hours.get((app, metric), ())
-        dots = [made for start, sums in some if (made := dot(start, sums)) is not None]
-        lower = metric in lower_is_better
-        row = Row(
-            quality=one,
-            watch=watch,
-            trend=movement(some, now, lower_is_better=lower),
-            chart=_chart(one, watch, dots, now),
-            lower_is_better=lower,
+def headings(
+    metrics: Iterable[str], wanted: Wanted, params: Sequence[tuple[str, str]], lower_is_better: Collection[str]
+) -> list[Heading]:
+    """The headings of the table. The column it is sorted by links to the opposite order."""
+    name, reverse = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
+    found = []
+    for key, title in (COLUMNS[0], *((one, one) for one in metrics), *COLUMNS[1:]):
+        now = key == name
+        descending = is_descending(key, lower_is_better) != reverse
+        found.append(
+            Heading(
+                name=key,
+                title=title,
+                url=address("/", params, sort=f"-{key}" if now and not reverse else key),
+                sorted=("descending" if descending else "ascending") if now else "",
+            )
         )
-        rows.append(row)
-    return sorted(rows, key=lambda row: (ORDER.index(row.watch.state), row.quality.app, row.quality.metric))
-
-
-def _chart(quality: Quality, watch: Watch, dots: Sequence[Dot], now: float) -> Markup:
-    if not dots:
-        return Markup("")
-    least, most = min(one.mean for one in dots), max(one.mean for one in dots)
-    against = f" Baseline {number(watch.baseline)}." if watch.baseline is not None else ""
-    return sparkline(
-        dots,
-        title=f"{quality.metric} of {quality.app}, hourly means of the last 24 hours",
-        desc=f"From {number(dots[0].mean, 2)} to {number(dots[-1].mean, 2)}, "
-        f"between {interval(least, most, 2)}.{against}",
-        baseline=watch.baseline,
-        since=now - HOURS * HOUR_S,
-        until=now,
-        gap_s=2.5 * HOUR_S,
-    )
+    return found
 
 
 def low_captures(captured: Iterable[Captured]) -> list[Captured]:
@@ -145,62 +126,135 @@ def dimensions(tags: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(["model", "prompt", *sorted(tags)]))
 
 
+def recently_resolved(alerts: Iterable[Alert], now: float) -> list[Alert]:
+    """Alerts that were resolved in the last 24 hours, the latest first."""
+    over = [one for one in alerts if one.state == "resolved" and one.ended_at is not None]
+    return sorted(
+        (one for one in over if now - (one.ended_at or 0.0) < RESOLVED_S), key=lambda one: -(one.ended_at or 0)
+    )
+
+
+async def slices_of(store: Store, by: str, window_s: float, now: float) -> list[Quality]:
+    """Estimates by value of `by`: of the configured window, or of 24 hours where that has no basis."""
+    found: dict[tuple[str, str, str], Quality] = {}
+    for seconds in sorted({window_s, max(window_s, _DAY_S)}):
+        summaries = largest(await store.summary(Query(since=now - seconds, until=now + _DAY_S), by))
+        for one in estimate(summaries, window_s=seconds):
+            known = found.get((one.app, one.metric, one.slice))
+            if one.slice and (known is None or (known.mean is None and one.mean is not None)):
+                found[one.app, one.metric, one.slice] = one
+        if all(one.mean is not None for one in found.values()) and found:
+            break
+    return sorted(found.values(), key=lambda one: (one.metric, one.app, -one.n))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the table is made of: `hours` are hourly sums by app and metric, `lower` metrics whose best value is 0."""
+
+    rows: Sequence[AppRow]
+    hours: Mapping[Key, Sequence[tuple[float, Summary]]]
+    traffic: Traffic
+    captured: Mapping[str, Captured]
+    lower: Collection[str]
+    now: float
+
+
+def table(known: Known, wanted: Wanted, params: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """One page of the table, as the template takes it."""
+    found = ordered(
+        filtered(known.rows, wanted.text),
+        wanted.sort,
+        traffic=known.traffic.apps,
+        captured=known.captured,
+        lower_is_better=known.lower,
+    )
+    after = wanted.after if wanted.after < len(found) else 0
+    rows = found[after : after + MAX_APPS]
+    metrics = [one for one in metrics_of(found) if one not in SIGNALS]
+    shown = metrics[: MAX_ALL_METRICS if wanted.every_metric else MAX_METRICS]
+    signals = [one for one in metrics_of(rows) if one in SIGNALS]
+    before, following = max(0, after - MAX_APPS), after + MAX_APPS
+    return {
+        "rows": [(row, _cells(row, shown, known), _cells(row, signals, known)) for row in rows],
+        "headings": headings(shown, wanted, params, known.lower),
+        "signals": signals,
+        "first": after + 1,
+        "total": len(found),
+        "apps": len(known.rows),
+        "more_metrics": len(metrics) - len(shown),
+        "every_metric_url": address("/", params, metrics="all"),
+        "previous_url": address("/", params, after=str(before) if before else "") if after else None,
+        "next_url": address("/", params, after=str(following)) if following < len(found) else None,
+        "abstained": {row.app: row.qualities["abstained"] for row in rows if "abstained" in row.qualities},
+    }
+
+
+def notices(alerts: Sequence[Alert], captured: Iterable[Captured], now: float) -> dict[str, Any]:
+    """What stands above the table: firing alerts, recently resolved ones, apps whose capture is incomplete."""
+    firing = [one for one in alerts if one.state == "firing"]
+    resolved, low = recently_resolved(alerts, now), low_captures(captured)
+    return {
+        "alerts": [(one, headline(one)) for one in firing[:ALERTS]],
+        "firing_alerts": len(firing),
+        "resolved": [(one, headline(one)) for one in resolved[:RESOLVED]],
+        "more_resolved": len(resolved[RESOLVED:]),
+        "pending": sum(one.state == "pending" for one in alerts),
+        "low": low[:MAX_CAPTURE_NOTES],
+        "more_low": len(low[MAX_CAPTURE_NOTES:]),
+    }
+
+
 def overview_handlers(site: Site) -> list[Any]:
     """The handlers of `/`."""
     trends = Trends(site.insight.store, site.clock)
+    reader = TrafficReader(site.gateways, site.config.gateway.get("admin_token"), stopping=site.stopping)
     configured = [one for one in site.config.alerts.slices if one.startswith("tag:")]
     first_scores = FirstScores(site)
 
     @get("/")
-    async def overview(request: Page, by: FromQuery[str] = "") -> Template | Redirect:
+    async def overview(request: Page) -> Template | Redirect:
         if not request.url.query and await first_scores.missing():
             return Redirect("/welcome")
-        now, window_s = site.clock(), site.config.monitors.window_s
+        now, window_s, wanted = site.clock(), site.config.monitors.window_s, parse(request.query_params)
+        traffic = await reader.latest()
         hours, complete = await trends.latest()
         about = await site.insight.status()
-        lower = RISING | {one["name"] for one in about["metrics"] if one["lower_is_better"]}
-        chosen = by if by in ("model", "prompt") or by.startswith("tag:") else ""
-        rows = rows_of(
-            site.insight.quality(),
-            site.engine.streams(),
-            hours,
-            lower_is_better=lower,
+        quality, captured = site.insight.quality(), site.insight.captured()
+        known = Known(
+            rows=rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), hours),
+            hours=hours,
+            traffic=traffic,
+            captured={one.app: one for one in captured},
+            lower=RISING | {one["name"] for one in about["metrics"] if one["lower_is_better"]},
             now=now,
-            is_watched=site.engine.is_watched,
         )
-        more = len({(one.app, one.metric) for one in site.insight.quality() if not one.slice} | hours.keys()) - len(
-            rows
-        )
-        parts: list[Quality] = []
-        captured = {one.app: one for one in site.insight.captured()}
-        low = low_captures(captured.values())
-        if chosen:
-            window = Query(since=now - window_s, until=now + _DAY_S)
-            parts = [one for one in estimate(largest(await site.insight.store.summary(window, chosen))) if one.slice]
         kinds = {one.kind for one in site.engine.versions.all() if one.kind.startswith("tag:")}
+        parts = await slices_of(site.insight.store, wanted.by, window_s, now) if wanted.by else []
         return site.render(
             request,
             "overview.html",
             title="Overview",
-            rows=[one for one in rows if one.quality.metric not in SIGNALS],
-            signals=[one for one in rows if one.quality.metric in SIGNALS],
+            wanted=wanted,
+            **table(known, wanted, list(request.query_params.multi_items())),
+            **notices(site.engine.alerts(), captured, now),
+            traffic=traffic,
+            captured=known.captured,
+            lower=known.lower,
+            capped=len(quality) >= MAX_STREAMS,
             meanings={name: one.meaning for name, one in SIGNALS.items()},
-            abstained={one.quality.app: one.quality for one in rows if one.quality.metric == "abstained"},
             abstains=ABSTENTIONS_BESIDE,
-            captured=captured,
-            low=low[:MAX_CAPTURE_NOTES],
-            more_low=len(low[MAX_CAPTURE_NOTES:]),
-            more_rows=more,
             complete=complete,
-            alerts=[(one, headline(one)) for one in site.engine.alerts() if one.state == "firing"],
-            doubts=sum(one.state == "pending" for one in site.engine.alerts()),
             window_s=window_s,
-            by=chosen,
-            dimensions=dimensions({*configured, *kinds, *([chosen] if chosen else [])}),
-            parts=sorted(parts, key=lambda one: (one.metric, one.app, -one.n))[:MAX_SLICES],
+            by=wanted.by,
+            dimensions=dimensions({*configured, *kinds, *([wanted.by] if wanted.by else [])}),
+            parts=parts[:MAX_SLICES],
             more_parts=max(0, len(parts) - MAX_SLICES),
             notes=about["notes"],
-            judge=about["judge"],
         )
 
     return [overview]
+
+
+def _cells(row: AppRow, metrics: Sequence[str], known: Known) -> list[tuple[str, Cell | None]]:
+    return [(one, cell(row, one, known.hours, lower_is_better=known.lower, now=known.now)) for one in metrics]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from dashboards.web import events
+from monitors.analysis.quality import Quality
 from tests.support.pages import world
 
 
@@ -42,6 +44,30 @@ def test_a_drop_is_told_to_a_page_that_is_open(tmp_path, monkeypatch):
             return await first
 
     assert run(tmp_path, scenario) == {"overview", "alerts", "queue"}
+
+
+def test_means_that_change_at_every_look_are_told_now_and_then(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "LOOK_S", 0.02)
+    monkeypatch.setattr(events, "OVERVIEW_EVERY_S", 1.0)
+
+    async def scenario(w):
+        told, begin = [], time.monotonic()
+        async with w.client.stream("GET", "/events") as response, asyncio.timeout(60):
+            async for line in response.aiter_lines():
+                changed = [Quality(app="a", metric="m", n=len(told), n_eff=time.monotonic(), coverage_ratio=1.0)]
+                w.plane._quality = changed  # noqa: SLF001 - as it changes with traffic
+                w.instruments.queue_depth.set(time.monotonic())
+                if line.startswith("event: "):
+                    told.append((line, time.monotonic() - begin))
+                if sum(line == "event: overview" for line, _ in told) == 3:
+                    break
+        return told
+
+    told = run(tmp_path, scenario)
+    overview = [at for line, at in told if line == "event: overview"]
+    assert overview[2] - overview[1] >= 0.95
+    assert overview[1] - overview[0] >= 0.95
+    assert sum(line == "event: queue" for line, _ in told) > 6  # the others are told at once
 
 
 def test_without_news_there_is_a_sign_of_life_and_nothing_else(tmp_path, monkeypatch):

@@ -1,15 +1,16 @@
-"""The first view: every app and metric in a row, honest about what it does not know."""
+"""The first view: a row per app, a mean per metric, honest about what it does not know."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 import pytest
 
-from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline
-from dashboards.web.trends import Trends, dot, movement
-from dashboards.web.views.overview import rows_of, watch_of
+from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline, trend_line
+from dashboards.web.quality_matrix import Watches, cell, rows_of
+from dashboards.web.trends import Trends, dot, dots_of, movement
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.quality import Quality
 from monitors.config import Alerts, Rule
@@ -68,8 +69,8 @@ def test_a_mean_has_its_interval_and_few_scores_have_none(tmp_path):
 
     page = run(tmp_path, scenario)
     assert "insufficient data (7 of 10)" in page.words
-    assert "shop faithfulness" in page.words
-    assert "0.850" in page.words
+    assert "shop" in page.words
+    assert re.search(r"0\.850 0\.8[0-4]\d to 0\.8[67]\d n 150, 1 h", page.words), page.words
     assert "No scores in" not in page.words
 
 
@@ -85,7 +86,7 @@ def test_what_fires_is_in_the_banner_and_comes_first(tmp_path):
     assert firing
     assert f"{len(firing)} alert" in page.words
     assert f"/alerts/{firing[0].fingerprint}" in [one.get("href") for one in page.all("a")]
-    assert page.words.index("shop faithfulness") < page.words.index("bank faithfulness")
+    assert page.words.index("shop ■ firing") < page.words.index("bank ")
 
 
 def test_an_app_whose_prompt_is_not_recognised_is_the_first_thing_one_sees(tmp_path):
@@ -117,8 +118,8 @@ def test_what_is_scored_and_what_is_captured_are_told_apart(tmp_path):
         return page, {one["app"]: one for one in answer}
 
     page, answer = run(tmp_path, scenario)
-    assert "Coverage" not in page.words
-    assert "100 % 4 % of 50" in page.words  # Scored, Captured
+    assert "4 % of 50" in page.words
+    assert "scored" not in page.words  # all were
     assert "92 % of app shop's answers have no passages" in page.words
     assert "4 % of app shop's answers have no question" in page.words
     assert "50 answers in the last 1 h" in page.words
@@ -156,6 +157,7 @@ def test_a_slice_is_shown_on_demand(tmp_path):
     plain, cut, none = run(tmp_path, scenario)
     assert "By model" not in plain.words
     assert "faithfulness shop m-0 0.500" in cut.words
+    assert "120 1 h" in cut.words
     assert "No score in the window has a value for tag:none" in none.words
 
 
@@ -207,17 +209,17 @@ def test_an_hour_that_is_over_is_not_read_again_and_the_present_one_is(tmp_path)
 
 def test_the_worst_state_of_an_apps_rules_counts_and_slices_do_not():
     streams = [watched(), watched("firing", rule="other"), watched("firing", app="b"), watched("pending", slice="x=y")]
-    assert watch_of("a", "m", streams).state == "firing"
-    assert watch_of("a", "m", [watched(), watched("pending", slice="x=y")]).state == "quiet"
-    assert watch_of("a", "m", [watched(m0=None, learned=3, needed=9)]).state == "learning"
-    assert watch_of("a", "m", [watched(app="*")]).state == "quiet"
-    assert watch_of("a", "other", [watched()]).state == "unwatched"
-    assert watch_of("a", "other", [watched()], covered=True).state == "waiting"
+    assert Watches(streams).of("a", "m").state == "firing"
+    assert Watches([watched(), watched("pending", slice="x=y")]).of("a", "m").state == "quiet"
+    assert Watches([watched(m0=None, learned=3, needed=9)]).of("a", "m").state == "learning"
+    assert Watches([watched(app="*")]).of("a", "m").state == "quiet"
+    assert Watches([watched()]).of("a", "other").state == "unwatched"
+    assert Watches([watched()], lambda metric, app: True).of("a", "other").state == "waiting"
 
 
 def test_an_app_that_is_silent_now_is_still_there_today():
-    rows = rows_of([], [], {("a", "m"): [(0.0, sums(0.9, 50))]}, lower_is_better=(), now=3600.0)
-    assert [(row.quality.app, row.quality.mean) for row in rows] == [("a", None)]
+    (row,) = rows_of([], Watches([]), {("a", "m"): [(0.0, sums(0.9, 50))]})
+    assert (row.app, row.qualities["m"].mean) == ("a", None)
 
 
 def test_a_trend_is_said_when_the_intervals_are_apart_and_in_the_metrics_own_sense():
@@ -230,24 +232,36 @@ def test_a_trend_is_said_when_the_intervals_are_apart_and_in_the_metrics_own_sen
     assert movement(hours[:3], now, lower_is_better=False) == "too few scores to compare"
 
 
-def test_an_hour_has_a_dot_from_twenty_scores_on_and_a_band_from_a_hundred():
-    assert dot(0.0, sums(0.9, 19)) is None
-    few, many = dot(0.0, sums(0.9, 20)), dot(0.0, sums(0.9, 100))
-    assert few is not None
-    assert many is not None
-    assert few.low is None
-    assert many.low is not None
-    assert many.low < many.mean
+def test_a_dot_begins_at_ten_effective_scores():
+    assert dot(0.0, sums(0.9, 9)) is None
+    found = dot(0.0, sums(0.9, 10))
+    assert found is not None
+    assert (found.at, found.mean, found.n) == (1800.0, pytest.approx(0.9), 10)
 
 
-def test_a_rows_chart_says_in_words_what_it_shows():
+def test_an_app_with_little_traffic_has_a_chart_of_longer_periods():
+    now = 1000 * 3600.0 + 1800.0
+    busy, wide = dots_of([(3600.0 * (977 + h), sums(0.9, 40)) for h in range(24)], now)
+    quiet, wider = dots_of([(3600.0 * (977 + h), sums(0.9, 3)) for h in range(24)], now)
+    none, widest = dots_of([(3600.0 * 990, sums(0.9, 3))], now)
+    assert (len(busy), wide) == (12, 2)
+    assert (len(quiet), wider) == (4, 6)
+    assert (none, widest) == ([], 12)
+    assert all(one.n == 18 for one in quiet)
+    assert busy[0].at == 3600.0 * 978  # the middle of the first two hours
+    assert busy[-1].at <= 1001 * 3600.0
+
+
+def test_a_cells_chart_says_in_words_what_it_shows():
     hours = [(3600.0 * h, sums(0.9 - h / 100, 200)) for h in range(24)]
-    quality = [Quality(app="a", metric="m", n=200, n_eff=200.0, coverage_ratio=1.0, mean=0.8, ci_low=0.7, ci_high=0.9)]
-    (row,) = rows_of(quality, [watched()], {("a", "m"): hours}, lower_is_better=(), now=24 * 3600.0)
-    assert "m of a, hourly means of the last 24 hours" in row.chart
-    assert "From 0.90 to 0.67" in row.chart
-    assert 'class="baseline"' in row.chart
-    assert 'class="band k1"' in row.chart
+    known = [Quality(app="a", metric="m", n=200, n_eff=200.0, coverage_ratio=1.0, mean=0.8, ci_low=0.7, ci_high=0.9)]
+    (row,) = rows_of(known, Watches([watched()]))
+    found = cell(row, "m", {("a", "m"): hours}, lower_is_better=(), now=24 * 3600.0)
+    assert "m of a, last 24 hours by 2 h: from 0.90 to 0.67, baseline 0.900" in found.chart
+    assert 'class="baseline"' in found.chart
+    assert 'class="line k1"' in found.chart
+    assert found.trend.startswith("worse over 6 h")
+    assert cell(row, "other", {}, lower_is_better=(), now=0.0) is None
 
 
 def test_charts_escape_what_they_are_told():
@@ -256,7 +270,8 @@ def test_charts_escape_what_they_are_told():
     drawn = [
         sparkline(dots, title=EVIL, desc=EVIL),
         timeline([line], title=EVIL, desc=EVIL, since=0, until=3, marks=[Mark(at=1.0, label=EVIL)]),
-        bars([1, 2], title=EVIL, labels=[EVIL, EVIL]),
+        trend_line(dots, title=EVIL, since=0, until=3),
+        bars([1, 2], title=EVIL, edges=[EVIL, EVIL, EVIL]),
     ]
     for one in drawn:
         assert "<script>" not in one
@@ -296,3 +311,12 @@ def test_overview_and_settings_agree_on_what_is_watched(tmp_path, rules, state, 
     assert state in overview.words
     assert [one for one in ("no rule", "waiting for scores") if one in overview.words] == [state]
     assert told in setup.words
+
+
+def test_a_histogram_names_both_ends_of_its_scale_and_of_each_bar():
+    drawn = bars([1] * 20, title="t", edges=[f"{index / 20:.2f}" for index in range(21)])
+    assert "<title>0.95 to 1.00: 1</title>" in drawn
+    assert [one.split("<")[0] for one in drawn.split("<text")[1:]] != []
+    assert [text.split(">")[1].split("<")[0] for text in drawn.split("<text ")[1:]] == [
+        *("0.00", "0.25", "0.50", "0.75", "1.00")
+    ]

@@ -72,6 +72,22 @@ def test_equal_versions_are_rolled_back_hardly_ever_however_many_metrics_are_loo
     assert wrong <= 2
 
 
+def test_the_interval_of_pairs_is_that_of_their_differences_and_the_pairs_are_counted():
+    rng = np.random.default_rng(4)
+    hard = rng.random(100) * 0.6
+    a = [point(f"a{at}", at, value) for at, value in enumerate(hard)]
+    b = [point(f"b{at}", at + 0.5, value + (0.2 if at % 4 else 0.0)) for at, value in enumerate(hard)]
+    keys = {f"{side}{at}": f"question {at}" for side in "ab" for at in range(100)}
+    row, alone = decided(a, b, keys=keys), decided(a, b)
+    assert (row.pairs, row.wins, row.losses, row.ties) == (100, 75, 0, 25)
+    assert row.difference == pytest.approx(0.15)
+    assert 0.05 < row.ci_low < 0.15 < row.ci_high < 0.25
+    assert alone.wins is None
+    assert alone.ci_high - alone.ci_low > 1.1 * (row.ci_high - row.ci_low)
+    worse = decided(a, b, keys=keys, lower_is_better=lambda _: True)
+    assert (worse.wins, worse.losses) == (0, 75)
+
+
 def sessions(prefix, rng, mean, n):
     """Sessions of five answers, each with a mean of its own: a correlation of about .3."""
     found = []
@@ -233,6 +249,27 @@ def test_versions_are_told_apart_by_a_tag_too(tmp_path):
     assert CliRunner().invoke(main, ["compare", *words]).exit_code == 1
 
 
+def test_periods_are_compared_whatever_the_version(tmp_path):
+    draw = np.random.default_rng(6)
+    rows = [
+        One(f"x{at}", float(draw.random() < (0.5 if at < 120 else 0.9)), 60.0 * at, fields={"model": "m"})
+        for at in range(300)
+    ]
+    fill(tmp_path / "store.db", rows)
+
+    def compared(a, b):
+        words = ["--by", "period", "--a", a, "--b", b, "--data-dir", str(tmp_path), "--format", "json"]
+        return CliRunner().invoke(main, ["compare", *words])
+
+    found = json.loads(compared("5h..2h", "2h..now").output)
+    (row,) = found["rows"]
+    assert (found["decision"], row["champion"]["n"] > 150, row["challenger"]["n"] > 100) == ("roll back", True, True)
+    assert row["ci_low"] < row["difference"] < row["ci_high"] < -0.1
+    overlapping, wrong = compared("5h..1h", "2h..now"), compared("5h", "2h..now")
+    assert (overlapping.exit_code, "overlap" in overlapping.output) == (2, True)
+    assert (wrong.exit_code, "SINCE..UNTIL" in wrong.output) == (2, True)
+
+
 def test_a_metric_of_ones_own_says_in_the_configuration_that_less_is_better(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     lines = ["class Wordy:", "    name, version, lower_is_better = 'wordy', '1', True"]
@@ -288,14 +325,18 @@ def test_the_api_says_the_same_and_refuses_what_it_does_not_know(tmp_path, monke
             good = await client.get("/api/compare", params=query)
             unknown = await client.get("/api/compare", params=query | {"b": "newest"})
             narrow = await client.get("/api/compare", params=query | {"metric": "none", "since_s": "60"})
+            bad = await client.get("/api/compare", params=query | {"by": "period"})
         await store.aclose()
-        return good, unknown, narrow
+        return good, unknown, narrow, bad
 
-    good, unknown, narrow = asyncio.run(scenario())
+    good, unknown, narrow, bad = asyncio.run(scenario())
+    assert (bad.status_code, "SINCE..UNTIL" in bad.json()["detail"]) == (400, True)
     assert good.status_code == 200, good.text
     assert good.json()["decision"] == "roll back"
     assert good.json().keys() == described("/api/compare")
-    assert good.json()["rows"][0]["challenger"]["mean"] == pytest.approx(0.5, abs=0.1)
+    (row,) = good.json()["rows"]
+    assert row["challenger"]["mean"] == pytest.approx(0.5, abs=0.1)
+    assert -1.0 < row["ci_low"] < row["difference"] < row["ci_high"] < 0.0
     assert (unknown.status_code, narrow.status_code) == (400, 400)
     assert "available: new, old" in unknown.json()["detail"]
 

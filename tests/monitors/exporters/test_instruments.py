@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
@@ -110,3 +112,15 @@ def test_a_baseline_is_shown_while_it_is_known_and_a_slice_while_its_alert_fires
     assert show(None, "quiet") == (None, None)
     assert show(0.8, "firing") == (0.8, 1.0)
     assert show(None, "quiet") == (None, None)
+
+
+def test_the_window_of_a_mean_is_exported_beside_it_and_leaves_with_it(instruments):
+    known = {"n": 20, "n_eff": 20.0, "coverage_ratio": 1.0, "mean": 0.5, "ci_low": 0.4, "ci_high": 0.6}
+    wide = [Quality(app="a", metric=metric, window_s=21_600.0, **known) for metric in ("m", "abstained")]
+    instruments.show_quality(wide, PROMISES)
+    assert value(instruments, "quality_window_seconds", app="a", metric="m") == 21_600.0
+    assert value(instruments, "signal_window_seconds", app="a", signal="abstained") == 21_600.0
+    assert value(instruments, "signal_mean", app="a", signal="abstained") == 0.5
+    instruments.show_quality([replace(one, mean=None, ci_low=None, ci_high=None) for one in wide], PROMISES)
+    assert value(instruments, "quality_window_seconds", app="a", metric="m") is None
+    assert value(instruments, "signal_window_seconds", app="a", signal="abstained") is None

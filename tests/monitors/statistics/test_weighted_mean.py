@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
+from monitors.statistics.confidence_sequence import (
+    MIN_N_EFF,
+    closed_window,
+    confidence_sequence,
+    difference_sequence,
+)
 from monitors.statistics.weighted_mean import Estimate, hajek, hajek_from_sums
 
 
@@ -106,3 +111,26 @@ def test_looking_after_every_score_the_sequence_is_rarely_ever_wrong_and_the_ord
                 ever[run] |= not low <= mean <= high
     assert wrong[confidence_sequence].mean() <= 0.05
     assert wrong[closed_window].mean() > 0.15
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_interval_of_a_difference_is_rarely_ever_wrong_whether_scores_come_together_or_in_turn(together):
+    """With 600 of A before the first of B a clock of all scores would be far along when B begins."""
+    rng, runs, n = np.random.default_rng(5), 200, 600
+    wrong = 0
+    for _ in range(runs):
+        a, b = (rng.random(n) < 0.9) * 1.0, (rng.random(n) < 0.7) * 1.0
+        for at in [*range(MIN_N_EFF, 100), *range(100, n + 1, 20)]:
+            known = hajek(a[: at if together else n], [1.0] * (at if together else n))
+            low, high = difference_sequence(known, hajek(b[:at], [1.0] * at))
+            if not low <= -0.2 <= high:
+                wrong += 1
+                break
+    assert wrong / runs <= 0.06
+
+
+def test_the_interval_of_a_difference_holds_it_and_is_narrower_than_the_difference_of_two_intervals():
+    a, b = (Estimate(mean=mean, sd=0.3, n=200, n_eff=200.0) for mean in (0.8, 0.7))
+    low, high = difference_sequence(a, b)
+    (a_low, a_high), (b_low, b_high) = confidence_sequence(a), confidence_sequence(b)
+    assert b_low - a_high < low < b.mean - a.mean < high < b_high - a_low

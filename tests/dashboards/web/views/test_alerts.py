@@ -138,7 +138,7 @@ def test_a_rule_learns_afresh(tmp_path):
         where = f"/alerts/{(await fired(w)).fingerprint}"
         told, real = [], w.engine.rebaseline
         w.engine.rebaseline = lambda *what: told.append((*what, real(*what)))
-        answer = await w.send(where, f"{where}/rebaseline")
+        answer = await w.send(f"{where}/rebaseline", f"{where}/rebaseline")
         return answer.headers["location"], told
 
     location, told = run(tmp_path, scenario)

@@ -225,3 +225,98 @@ def test_times_with_few_scores_have_no_dot():
     assert one.low is not None
     assert one.high is not None
     assert one.low < 0.6 < one.high
+
+
+async def paired(w, *, better=30, worse=10, same=20):
+    """The same questions answered by both versions."""
+    now, gains = time.time(), [0.3] * better + [-0.3] * worse + [0.0] * same
+    random.Random(2).shuffle(gains)
+    for index, gain in enumerate(gains):
+        for name, value, later in (("old", 0.5, 0), ("new", 0.5 + gain, 1)):
+            at = now - 7200.0 + 60.0 * index + later
+            await w.add(value, at=at, model=name, question=f"Question {index}?", app="shop")
+    await w.look()
+
+
+def test_a_difference_has_its_interval_and_a_plot_on_a_common_scale(tmp_path):
+    async def scenario(w):
+        await two(w, 0.9, 0.6)
+        await two(w, 0.9, 0.9, metric="answer_relevancy", n=30)
+        return await w.page("/compare?by=model&a=old&b=new")
+
+    page = run(tmp_path, scenario)
+    labels = [one["aria-label"] for one in page.all("svg") if one.get("class") == "forest"]
+    assert labels[0].startswith("Scale from -0.50 to +0.50; dashed line: margin -0.02")
+    assert len(labels) == 3
+    low, high = re.search(r"B - A -0.30\d, 95 % interval (-0.\d+) to (-0.\d+)", labels[1]).groups()
+    assert float(low) < -0.3 < float(high) < -0.25
+    assert f"{low} to {high}" in page.words
+    assert "-0.000" not in page.words
+    assert "+0.000" not in page.words
+
+
+def test_the_verdict_counts_the_outcomes(tmp_path):
+    async def scenario(w):
+        await two(w, 0.6, 0.9)
+        await two(w, 0.9, 0.88, metric="answer_relevancy", n=25)
+        return await w.page("/compare?by=model&a=old&b=new")
+
+    words = run(tmp_path, scenario).words
+    assert "new is not worse than old on 1 of 2 comparisons; for 1 there is not enough data." in words
+    assert "Of 2 comparisons: 1 ship, 0 roll back, 1 not enough data." in words
+    assert "Not enough data to decide" not in words
+
+
+def test_of_the_same_questions_it_says_how_many_got_a_better_answer(tmp_path):
+    async def scenario(w):
+        await paired(w)
+        return await w.page("/compare?by=model&a=old&b=new")
+
+    page = run(tmp_path, scenario)
+    assert "B better 30, worse 10, same 20" in page.words
+    assert "+0.100" in page.words
+
+
+def test_two_periods_are_compared_whatever_the_version(tmp_path):
+    async def scenario(w):
+        await two(w, 0.9, 0.6, over_s=7200)
+        return (
+            await w.page("/compare?by=period&a=2h..1h&b=1h..now"),
+            await w.page("/compare?by=period&a=2h..1h&b=2h..now", 400),
+            await w.page("/compare?by=period&a=2h&b=1h..now", 400),
+            await w.page("/compare?by=period&a=90d..80d&b=1h..now"),
+            await w.page("/compare?by=period"),
+        )
+
+    found, overlapping, wrong, empty, begin = run(tmp_path, scenario)
+    assert "✗ Worse. 1h..now is worse than 2h..1h by more than the margin: faithfulness of shop." in found.words
+    assert "roll back" not in found.words
+    assert "the two periods overlap" in overlapping.words
+    assert "a period has the form SINCE..UNTIL, for example 14d..7d or 7d..now, not '2h'" in wrong.words
+    assert "no scores for period 90d..80d" in empty.words
+    assert [one["value"] for one in begin.all("input") if one["name"] in ("a", "b")] == ["14d..7d", "7d..now"]
+
+
+def test_a_chart_of_counted_scores_begins_when_traffic_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
+
+    async def scenario(w):
+        await two(w, 0.9, 0.6, over_s=2400)
+        return await w.page("/compare")
+
+    page = run(tmp_path, scenario)
+    lines = {one["class"]: one["points"].split() for one in page.all("polyline") if "line" in one.get("class", "")}
+    assert len(lines["line k1"]) >= 5
+    assert len(lines["line k2"]) >= 5
+    first = float(lines["line k1"][0].split(",")[0])
+    last = float(lines["line k2"][-1].split(",")[0])
+    assert last - first > 300  # of 950: the traffic, not the hours around it, fills most of the width
+
+
+def test_charts_are_folded(tmp_path):
+    async def scenario(w):
+        await two(w, 0.9, 0.6)
+        return await w.page("/compare")
+
+    page = run(tmp_path, scenario)
+    assert page.all("details") == [{"class": "charts"}, {}]  # none is open

@@ -210,7 +210,7 @@ def test_scores_have_a_histogram_for_each_metric(tmp_path):
         for one in said
     )
     assert len(said) == 3  # and over time
-    assert "All 80 scores in the selection" in page.words
+    assert "80 scores in the selection" in page.words
 
 
 def test_nothing_of_the_data_becomes_markup(tmp_path):

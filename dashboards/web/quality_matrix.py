@@ -1,0 +1,213 @@
+"""The overview's matrix: a row per app, a cell per metric; filtered, sorted and cut to one page. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from dashboards.web.charts import trend_line
+from dashboards.web.format import number
+from dashboards.web.traffic import AppTraffic
+from dashboards.web.trends import HOUR_S, HOURS, Key, dots_of, movement
+from monitors.alerting.engine import StreamStatus
+from monitors.alerting.rule_watch import ALL
+from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.quality import Quality
+from monitors.storage.stores import Summary
+
+ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
+"""States of a rule, worst first."""
+TRAFFIC = ("requests_per_min", "error_share", "p95_latency", "cost_per_answer")
+"""Columns about the gateways' traffic. They are sorted with the largest value first, metrics with the worst."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Worst rule state of an app's metric, with that rule's baseline and learning progress (in scores)."""
+
+    state: str = "unwatched"
+    baseline: float | None = None
+    learned: int = 0
+    needed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One metric of one app."""
+
+    quality: Quality
+    watch: Watch
+    trend: str
+    chart: Markup
+    lower_is_better: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppRow:
+    """One app: the worst state of its metrics, and all its estimates and rule states by metric."""
+
+    app: str
+    state: str
+    qualities: Mapping[str, Quality]
+    watches: Mapping[str, Watch]
+
+    @property
+    def n(self) -> int:
+        """Scores of all metrics."""
+        return sum(one.n for one in self.qualities.values())
+
+
+class Watches:
+    """Worst rule state by app and metric; slice streams are ignored.
+
+    `is_watched` says whether a rule covers a metric of an app. Without a stream the state is then "waiting": the rule
+    has taken in no score yet.
+    """
+
+    def __init__(
+        self, streams: Iterable[StreamStatus], is_watched: Callable[[str, str], bool] = lambda _metric, _app: False
+    ) -> None:
+        self._is_watched = is_watched
+        self._worst: dict[Key, Watch] = {}
+        for one in streams:
+            if one.slice:
+                continue
+            state = "learning" if one.state == "quiet" and one.m0 is None else one.state
+            watch = Watch(state=state, baseline=one.m0, learned=one.learned, needed=one.needed)
+            known = self._worst.get((one.app, one.metric))
+            if known is None or rank(watch) < rank(known):
+                self._worst[one.app, one.metric] = watch
+
+    def of(self, app: str, metric: str) -> Watch:
+        """The worst state among the rules that watch an app's metric."""
+        found = [one for key in ((app, metric), (ALL, metric)) if (one := self._worst.get(key)) is not None]
+        if found:
+            return min(found, key=rank)
+        return Watch(state="waiting" if self._is_watched(metric, app) else "unwatched")
+
+
+def rank(watch: Watch) -> int:
+    """Place in `ORDER`, the worst first."""
+    return ORDER.index(watch.state)
+
+
+def rows_of(quality: Iterable[Quality], watches: Watches, known: Iterable[Key] = ()) -> list[AppRow]:
+    """One row per app, in no order; `known` streams without an estimate get an empty one."""
+    apps: dict[str, dict[str, Quality]] = {}
+    for one in quality:
+        if not one.slice:
+            apps.setdefault(one.app, {})[one.metric] = one
+    for app, metric in known:  # no score in the window, but some in the last 24 hours
+        missing = Quality(app=app, metric=metric, n=0, n_eff=0.0, coverage_ratio=0.0)
+        apps.setdefault(app, {}).setdefault(metric, missing)
+    rows = []
+    for app, qualities in apps.items():
+        watched = {metric: watches.of(app, metric) for metric in qualities}
+        state = min(watched.values(), key=rank).state
+        rows.append(AppRow(app=app, state=state, qualities=qualities, watches=watched))
+    return rows
+
+
+def metrics_of(rows: Iterable[AppRow]) -> list[str]:
+    """The metrics of the rows, those of most apps first, then by name."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        for metric in row.qualities:
+            counts[metric] = counts.get(metric, 0) + 1
+    return sorted(counts, key=lambda one: (-counts[one], one))
+
+
+def filtered(rows: Iterable[AppRow], text: str) -> list[AppRow]:
+    """Rows whose app contains `text`, whatever the case."""
+    wanted = text.casefold()
+    return [row for row in rows if wanted in row.app.casefold()]
+
+
+def ordered(
+    rows: Iterable[AppRow],
+    by: str,
+    *,
+    traffic: Mapping[str, AppTraffic],
+    captured: Mapping[str, Captured],
+    lower_is_better: Collection[str],
+) -> list[AppRow]:
+    """Rows sorted by a column, the other way round with a minus before it; apps without a value come last.
+
+    By default and by "state": the worst state first, then the most scores.
+    """
+    name, reverse = by.removeprefix("-"), by.startswith("-")
+    some = sorted(rows, key=lambda row: (ORDER.index(row.state), -row.n, row.app))
+    if name in ("", "state"):
+        return some[::-1] if reverse else some
+    if name == "app":
+        return sorted(some, key=lambda row: row.app, reverse=reverse)
+    values = {row.app: _value(row, name, traffic, captured) for row in some}
+    descending = is_descending(name, lower_is_better) != reverse
+    with_value = [row for row in some if values[row.app] is not None]
+    with_value.sort(key=lambda row: values[row.app] or 0.0, reverse=descending)
+    return [*with_value, *(row for row in some if values[row.app] is None)]
+
+
+def is_descending(column: str, lower_is_better: Collection[str]) -> bool:
+    """Whether a column starts with its largest value."""
+    return column in TRAFFIC or column in lower_is_better
+
+
+def cell(
+    row: AppRow,
+    metric: str,
+    hours: Mapping[Key, Sequence[tuple[float, Summary]]],
+    *,
+    lower_is_better: Collection[str],
+    now: float,
+) -> Cell | None:
+    """The cell of a metric; None where the app has no score of it."""
+    quality = row.qualities.get(metric)
+    if quality is None:
+        return None
+    some, lower = hours.get((row.app, metric), ()), metric in lower_is_better
+    watch = row.watches[metric]
+    return Cell(
+        quality=quality,
+        watch=watch,
+        trend=movement(some, now, lower_is_better=lower),
+        chart=_chart(quality, watch, some, now),
+        lower_is_better=lower,
+    )
+
+
+def _value(
+    row: AppRow, column: str, traffic: Mapping[str, AppTraffic], captured: Mapping[str, Captured]
+) -> float | None:
+    found = traffic.get(row.app)
+    match column:
+        case "requests_per_min":
+            return found.requests_per_min if found else None
+        case "error_share":
+            return found.error_ratio if found else None
+        case "p95_latency":
+            return found.p95_s if found else None
+        case "cost_per_answer":
+            return found.usd_per_answer if found else None
+        case "capture_share":
+            return captured[row.app].ratio if row.app in captured else None
+    quality = row.qualities.get(column)
+    return None if quality is None else quality.mean
+
+
+def _chart(quality: Quality, watch: Watch, hours: Sequence[tuple[float, Summary]], now: float) -> Markup:
+    dots, width = dots_of(hours, now)
+    if not dots:
+        return Markup("")
+    against = f", baseline {number(watch.baseline)}" if watch.baseline is not None else ""
+    return trend_line(
+        dots,
+        title=f"{quality.metric} of {quality.app}, last 24 hours by {width} h: from {number(dots[0].mean, 2)} "
+        f"to {number(dots[-1].mean, 2)}{against}",
+        baseline=watch.baseline,
+        since=now - HOURS * HOUR_S,
+        until=now,
+        gap_s=2.5 * width * HOUR_S,
+    )

@@ -1,0 +1,142 @@
+"""How the page is laid out in a real Chromium: nothing is too wide, no text of a chart too small, on any screen."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from monitors.records import Context, Evaluation, Sample, Score
+from tests.dashboards.web.test_browser import browse, fired, until
+
+WIDTHS = (390, 1024, 1440)
+LONG = "x" * 30_000
+SIZES = """
+[...document.querySelectorAll("main svg text")].filter(one => one.getClientRects().length).map(one =>
+  [parseFloat(getComputedStyle(one).fontSize) * one.ownerSVGElement.getScreenCTM().a, one.textContent])
+"""
+WIDE = """
+[document.documentElement.scrollWidth - innerWidth,
+ Math.max(...[...document.querySelectorAll("main *")].map(one => one.scrollWidth))]
+"""
+
+
+async def compared(w):
+    now = time.time()
+    for index in range(240):
+        later = index >= 120
+        at, value = now - 7200.0 + 60.0 * index / 2, (0.6 if later else 0.9) + 0.05 * (index % 2)
+        await w.add(value, at=at, model="new" if later else "old", question=f"Question {index}?")
+    await w.drop(app="bank")
+    return next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
+
+
+def test_the_text_of_every_chart_is_legible_on_every_screen(tmp_path):
+    def visit(tab, base, alert, soon, w):
+        found = {}
+        for width in WIDTHS:
+            for path in ("/", "/explore?since=7d", f"/alerts/{alert.fingerprint}", "/compare?by=model&a=old&b=new"):
+                tab.look(width, "light")
+                tab.open(f"{base}{path}")
+                tab.run("document.querySelectorAll('details').forEach(one => { one.open = true })")
+                found[path.split("?")[0].split("/")[1], width] = tab.run(SIZES)
+        assert not tab.complaints
+        return found
+
+    found = browse(tmp_path, compared, visit)
+    for view in ("explore", "alerts", "compare"):
+        assert all(found[view, width] for width in WIDTHS), f"{view} has no chart"
+    small = {(*key, text): size for key, sizes in found.items() for size, text in sizes if size < 11.0}
+    assert not small
+
+
+def test_a_long_word_widens_no_page(tmp_path):
+    async def prepare(w):
+        word = LONG
+        sample = Sample(
+            id="long",
+            started_at=time.time() - 60.0,
+            app="shop",
+            model="m" * 200,
+            question=word,
+            contexts=(Context(text=word, id=word, source=word),),
+            context_source="explicit",
+            response=word,
+            reference=word,
+            tags={"t" * 100: "v" * 200},
+            conversation="c1",
+            turn=1,
+        )
+        evidence = ({"claim": word, "verdict": "supported", "quote": word},)
+        outcome = Score(0.1, word, evidence)
+        await w.store.add(sample, [Evaluation(sample_id="long", metric="faithfulness", version="1", outcome=outcome)])
+        await w.add(0.1, app="a" * 200, question=word)
+        return await fired(w)
+
+    def visit(tab, base, alert, soon, w):
+        found = {}
+        for path in (
+            *("/", "/explore", "/explore?app=shop", "/exchanges/long", "/exchanges/long?all=1", "/conversations"),
+            *("/conversations/c1", "/sources?app=shop", "/topics?app=shop", "/alerts", f"/alerts/{alert.fingerprint}"),
+            *("/prompts", "/pipeline", f"/alerts/{alert.fingerprint}/rebaseline"),
+        ):
+            tab.look(390, "light")
+            tab.open(f"{base}{path}")
+            found[path] = tab.run(WIDE)
+        return found
+
+    for path, (beyond, widest) in browse(tmp_path, prepare, visit).items():
+        assert beyond <= 0, path
+        assert widest < 4000, path
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_baseline_is_reset_only_after_a_page_that_says_what_is_lost(tmp_path, confirmed):
+    def visit(tab, base, alert, soon, w):
+        told = []
+        w.engine.rebaseline = lambda *what: told.append(what)
+        tab.open(f"{base}/alerts/{alert.fingerprint}")
+        tab.run("document.querySelector('a[href$=rebaseline]').click()")
+        until(tab, "location.pathname.endsWith('/rebaseline')")
+        words = tab.run("document.querySelector('main').innerText")
+        assert "This cannot be undone." in words
+        assert not told
+        if confirmed:
+            tab.run("document.querySelector('main form button').click()")
+            until(tab, "document.body.innerText.includes('Baseline reset: the rule is learning a new one.')")
+        else:
+            tab.run("[...document.querySelectorAll('main a')].find(one => one.textContent === 'Cancel').click()")
+            until(tab, f"location.pathname === '/alerts/{alert.fingerprint}'")
+        assert not tab.complaints
+        return told, alert
+
+    told, alert = browse(tmp_path, fired, visit)
+    assert told == ([(alert.rule, alert.app)] if confirmed else [])
+
+
+def test_the_overview_is_filtered_and_sorted_without_losing_the_other(tmp_path):
+    async def prepare(w):
+        for app, value in (("docs-eu", 0.9), ("docs-us", 0.5), ("shop", 0.7)):
+            for _ in range(20):
+                await w.add(value, app=app)
+        await w.look()
+
+    def visit(tab, base, _, soon, w):
+        names = "[...document.querySelectorAll('#rows table:first-of-type tbody th a')].map(one => one.textContent)"
+        tab.open(f"{base}/")
+        tab.run("document.getElementById('q').value = 'DOCS'")
+        tab.run("document.querySelector('form.filter button').click()")
+        until(tab, "location.search.includes('q=DOCS')")
+        tab.run(
+            "[...document.querySelectorAll('#rows thead a')].find(one => one.textContent === 'faithfulness').click()"
+        )
+        until(tab, "location.search.includes('sort=faithfulness')")
+        first = tab.run(names)
+        order = tab.run("document.querySelector('#rows th[aria-sort]').getAttribute('aria-sort')")
+        tab.run("document.querySelector('#rows th[aria-sort] a').click()")
+        until(tab, "location.search.includes('sort=-faithfulness')")
+        assert not tab.complaints
+        return first, order, tab.run(names), tab.run("document.getElementById('q').value")
+
+    first, order, second, text = browse(tmp_path, prepare, visit)
+    assert (first, order, second, text) == (["docs-us", "docs-eu"], "ascending", ["docs-eu", "docs-us"], "DOCS")

@@ -1,0 +1,115 @@
+"""Traffic by app, from the counters of real gateways' instruments behind a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from litestar import Litestar
+from prometheus_client import CollectorRegistry
+
+from dashboards.web.traffic import Totals, TrafficReader, quantile, traffic_between
+from gateway.exchange import Recording
+from gateway.telemetry.metrics import Instruments
+from monitors.runtime.auth import metrics_handler
+from tests.support.pages import world
+from tests.support.running import serving
+
+
+def request(instruments, app, *, status=200, ending="complete", seconds=0.3, count=1):
+    recording = Recording(
+        id="x",
+        started_at=0.0,
+        method="POST",
+        path="/v1/chat/completions",
+        route="chat_completions",
+        request_headers=[],
+        upstream="u",
+        status=status,
+        ending=ending,
+        duration_s=seconds,
+    )
+    for _ in range(count):
+        instruments.request(recording, app=app, model="m", stream=False)
+
+
+def read_twice(between):
+    """The traffic of a gateway between two readings a minute apart, with what it counted before the first."""
+
+    async def main():
+        instruments, now = Instruments(CollectorRegistry(), version="0"), [1000.0]
+        app = Litestar([metrics_handler(instruments.registry)], openapi_config=None, logging_config=None)
+        async with serving(app) as port:
+            url = f"http://127.0.0.1:{port}"
+            reader = TrafficReader([url], None, stopping=asyncio.Event(), clock=lambda: now[0])
+            request(instruments, "shop", count=10)
+            await reader.read()
+            first = traffic_between(reader._snapshots[0], reader._snapshots[-1])  # noqa: SLF001 - without its task
+            between(instruments)
+            now[0] += 60.0
+            await reader.read()
+            return first, traffic_between(reader._snapshots[0], reader._snapshots[-1])  # noqa: SLF001
+
+    return asyncio.run(main())
+
+
+def test_rates_are_of_what_was_counted_between_two_readings():
+    def between(instruments):
+        request(instruments, "shop", count=27)
+        request(instruments, "shop", status=500, seconds=5.0)
+        request(instruments, "shop", ending="timeout", seconds=5.0)
+        request(instruments, "shop", ending="client_cancelled", seconds=0.3)
+        instruments.cost("shop", "m", {"input": 0.5, "output": 0.06})
+
+    first, second = read_twice(between)
+    assert first.window_s is None
+    assert first.apps["shop"].requests_per_min is None
+    assert first.apps["shop"].error_ratio == 0.0
+    shop = second.apps["shop"]
+    assert second.window_s == 60.0
+    assert shop.requests_per_min == 30.0
+    assert shop.error_ratio == pytest.approx(2 / 30)
+    assert shop.usd_per_answer == pytest.approx(0.56 / 28)  # 27 whole answers, and one the client did not wait for
+    assert 2.56 < shop.p95_s <= 5.12
+
+
+def test_a_gateway_that_restarted_counts_from_its_start_and_one_that_is_new_later():
+    one = {"a": Totals(requests=100.0, errors=50.0)}
+    restarted = traffic_between((0.0, {"u": one}), (60.0, {"u": {"a": Totals(requests=6.0, errors=3.0)}, "new": one}))
+    assert restarted.gateways == 1
+    assert restarted.apps["a"].requests_per_min == 6.0
+    assert restarted.apps["a"].error_ratio == 0.5
+
+
+def test_a_quantile_in_the_last_bucket_is_its_lower_bound():
+    assert quantile(0.95, {}) is None
+    assert quantile(0.95, {0.5: 0.0, 1.0: 0.0, float("inf"): 0.0}) is None
+    assert quantile(0.95, {0.5: 1.0, 1.0: 1.0, float("inf"): 100.0}) == 1.0
+
+
+def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_silent(tmp_path):
+    async def main():
+        instruments = Instruments(CollectorRegistry(), version="0")
+        request(instruments, "shop", count=3)
+        request(instruments, "shop", status=503)
+        app = Litestar([metrics_handler(instruments.registry)], openapi_config=None, logging_config=None)
+        async with serving(app) as port:
+            (tmp_path / "one").mkdir()
+            (tmp_path / "none").mkdir()
+            async with world(tmp_path / "one", gateways=[f"http://127.0.0.1:{port}"]) as w:
+                await w.add(0.9)
+                await w.plane.estimate()
+                for _ in range(50):
+                    seen = await w.page("/")
+                    if "no gateway answered" not in seen.words:
+                        break
+                    await asyncio.sleep(0.1)
+            async with world(tmp_path / "none", gateways=["http://127.0.0.1:1"]) as w:
+                await w.add(0.9)
+                await w.plane.estimate()
+                return seen, await w.page("/")
+
+    seen, silent = asyncio.run(main())
+    assert "25.0 %" in seen.words
+    assert "since the gateway started" in seen.words
+    assert "no gateway answered" in silent.words
