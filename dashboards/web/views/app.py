@@ -161,13 +161,13 @@ def volume(asked: AppRequest, group: SeriesGroup | None) -> Markup:
         return Markup("")
     query = asked.query(asked.metric)
     counts = {round(one.at / query.step_s): one.n for one in group.points}
-    labels = [iso(index * query.step_s) for index in query.steps]
-    words = [one[5:10] if asked.range.seconds > MANY_DAYS_S else one[11:16] for one in labels]
+    bounds = [iso(index * query.step_s) for index in (*query.steps, query.steps.stop)]
+    words = [one[5:10] if asked.range.seconds > MANY_DAYS_S else one[11:16] for one in bounds]
     return bars(
         [counts.get(index, 0) for index in query.steps],
         title=f"Scores of {asked.metric} by {duration(query.step_s)}",
         desc=f"{group.n} in all, at most {max(counts.values(), default=0)}",
-        labels=words,
+        edges=words,
     )
 
 
