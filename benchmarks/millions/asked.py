@@ -51,9 +51,18 @@ def pages(exchange: str, fingerprint: str) -> dict[str, str]:
         about = {"metric": "faithfulness", "since": since}
         found[f"app {since}"] = _address("/apps/search", about)
         found[f"app {since}, by a tag"] = _address("/apps/search", {**about, "by": "tag:tenant"})
+    for since in ("24h", "30d"):
+        for group in ("topic", "source", "session", "prompt"):
+            about = {"metric": "faithfulness", "app": "search", "since": since, "group": group}
+            found[f"explore {since} by {group}"] = _address("/explore", about)
+        found[f"sources {since}"] = _address("/sources", {"app": "search", "since": since})
+        found[f"topics {since}"] = _address("/topics", {"app": "search", "since": since})
+        found[f"pipeline {since}"] = _address("/pipeline", {"since": since})
+    found["exchange, preview"] = f"/exchanges/{exchange}/preview"
+    found["review of a metric"] = "/review?metric=faithfulness"
     found["find an id"] = f"/find?q={exchange}"
     found["find an id nobody has"] = "/find?q=nobody-has-this"
-    others = {name: f"/{name}" for name in ("pipeline", "setup", "runbook", "login")}
+    others = {name: f"/{name}" for name in ("conversations", "prompts", "review", "settings", "welcome", "runbook", "login")}
     return {**found, "compare": "/compare", **others}
 
 
