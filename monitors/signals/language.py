@@ -43,7 +43,7 @@ _FREQUENT = {
     "tr": "ve bir bu için ile olan olarak değil ne nasıl nerede kim kaç mi mı benim var yok daha çok ben gibi nedir "
     "hangi sonra kadar veya",
 }
-_BITS, _MOST_WORDS = 8, 255
+_BITS, _WORDS_READ = 8, 255
 _SPOKEN: dict[str | bytes, int] = {}
 """The votes of a word: one number with a byte for each language, so that those of a text are a sum.
 
@@ -102,7 +102,7 @@ def _language_of(text: str) -> str | None:
     else:
         if _OF_A_SCRIPT.search(text) is not None and (found := _by_script(text)) is not None:
             return found
-        words = _WORD.findall(text.lower())[:_MOST_WORDS]  # lower case may be longer
+        words = _WORD.findall(text.lower())[:_WORDS_READ]  # lower case may be longer
     votes = sum(map(_SPOKEN.get, words, repeat(0))).to_bytes(len(_NAMES), "little")
     second, most = sorted(votes)[-2:]
     return _NAMES[votes.index(most)] if most >= _LEAST_WORDS and most >= _LEAD * second else None
