@@ -127,7 +127,8 @@ def test_the_image_runs_what_there_is():
     (command,) = re.findall(r'^CMD \["(\w+)"\]$', DOCKERFILE, re.MULTILINE)
     assert parse([command])
     assert 'ENTRYPOINT ["gaugeway"]' in DOCKERFILE
-    assert re.search(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE)[1] == str(DEFAULTS.gateway.port)
+    exposed = re.search(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE)[1].split()
+    assert exposed == [str(DEFAULTS.gateway.port), str(DEFAULTS.monitors.port)]
     assert f"http://127.0.0.1:{DEFAULTS.gateway.port}/readyz" in DOCKERFILE
     (user,) = re.findall(r"^USER (\d+)$", DOCKERFILE, re.MULTILINE)
     assert f"useradd --system --uid {user} " in DOCKERFILE

@@ -21,11 +21,11 @@ from dashboards.web.charts import meter
 from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange import is_hashed
 from dashboards.web.views.exchange_text import MOST, SHOWN
-from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, default_passing, labelled
+from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, default_passing, label, labelled
 from monitors.analysis.review import Draw, ReviewDraws
 from monitors.records import Sample, Score, Supplement
 from monitors.signals import SIGNALS
-from monitors.storage.stores import LabelledScore, Query
+from monitors.storage.stores import LabelledScore, Query, ScoreSums
 from monitors.storage.stores.ratings import LABELS, WITHDRAWN
 
 NAME_COOKIE = "gaugeway_reviewer"
@@ -34,6 +34,8 @@ MAX_NAME = 100
 MAX_RECENT = 5_000
 """Labels that are remembered until the worker has stored them."""
 RECENT_S = 900.0
+MAX_SUMS, SUMS_S = 64, 60.0
+"""Apps and metrics whose sums of scores are kept, and for how long: reading those of a month may take a second."""
 MAX_CHOICES = 200
 """Apps and metrics to choose from."""
 MOST_TRIED = 50
@@ -130,6 +132,7 @@ class Reviews:
         self.site = site
         self.draws = ReviewDraws(site.insight.store, site.clock, site.stopping)
         self._recent: TTLCache[tuple[str, str, str, str], str] = TTLCache(MAX_RECENT, RECENT_S)
+        self._sums: TTLCache[tuple[str, str], Sequence[ScoreSums]] = TTLCache(MAX_SUMS, SUMS_S)
 
     def note(self, choice: Choice, sample_id: str, by: str, word: str) -> None:
         """Remember a label; "" for a withdrawn one."""
@@ -142,6 +145,20 @@ class Reviews:
             for (app, metric, sample_id, by), word in list(self._recent.items())
             if (app, metric) == (choice.app, choice.metric)
         }
+
+    async def estimate(self, choice: Choice, rated: Sequence[LabelledScore], passing: Passing) -> Labelled | None:
+        """The judge's mean and its correction; sums of all scores are read once in `SUMS_S`, labels each time."""
+        key, query = (choice.app, choice.metric), _query(self.site, choice)
+        sums = self._sums.get(key)
+        if sums is None and (sums := await self.site.insight.store.scored(query)) is not None:
+            self._sums[key] = sums
+        if sums is None:  # this engine keeps no sums
+            found = await labelled(
+                self.site.insight.store, query, passing=lambda _: passing, half_width=choice.half_width
+            )
+        else:
+            found = label((), rated, passing=lambda _: passing, half_width=choice.half_width, scored=sums)
+        return next((one for one in found if one.source == "rating"), None)
 
     async def next(self, draw: Draw, after: str, labelled_ids: set[str]) -> Sample | None:
         """The next drawn answer that is still stored and has no label."""
@@ -228,15 +245,14 @@ def _view(site: Site, reviews: Reviews) -> Any:
             return site.render(request, "review.html", title="Review", choice=None, by=by)
         about = await site.insight.status()
         passing = passing_of(about["metrics"], choice.metric)
-        query, rated = _query(site, choice), await _rated(site, choice)
-        estimates = await labelled(site.insight.store, query, passing=lambda _: passing, half_width=choice.half_width)
-        found = next((one for one in estimates if one.source == "rating"), None)
+        rated = await _rated(site, choice)
+        found = await reviews.estimate(choice, rated, passing)
         recent = reviews.recent(choice)
         draw = await reviews.draws.draw(choice.app, choice.metric, WITHIN_S)
         done = {*_ids(rated), *(name for (name, _), word in recent.items() if word)}
         sample = await _shown(reviews, draw, fields, done, choice.app)
         last = fields.get("last", "")
-        label = recent.get((last, by), "") or _own(rated, last, by)
+        word = recent.get((last, by), "") or _own(rated, last, by)
         everything = fields.get("all") == "1"
         return site.render(
             request,
@@ -252,7 +268,7 @@ def _view(site: Site, reviews: Reviews) -> Any:
             ask=QUESTIONS.get(choice.metric, f"Is the answer good in the sense of {choice.metric}?"),
             draw=draw,
             last=last,
-            verdict=await reviews.verdict(choice, last, label, passing) if last else None,
+            verdict=await reviews.verdict(choice, last, word, passing) if last else None,
             found=found,
             progress=progress_of(found),
             passing=passing,
@@ -272,6 +288,8 @@ async def _shown(
         if found is None or found[0].app != app:
             raise NotFoundException(f"no captured exchange has the id {at[:100]}; it may have expired")
         return found[0]
+    if not draw.complete:  # what was read so far are the latest answers only: no random sample
+        return None
     return await reviews.next(draw, fields.get("after", ""), labelled_ids)
 
 
@@ -313,7 +331,7 @@ async def _given(site: Site, request: Page) -> tuple[dict[str, str], Choice, Sam
 
 def _forms(site: Site, reviews: Reviews) -> list[Any]:
     @post("/review/label", status_code=303)
-    async def label(request: Page) -> Redirect:
+    async def add(request: Page) -> Redirect:
         fields, choice, sample, by = await _given(site, request)
         word = fields.get("label", "")
         if word in LABELS:
@@ -332,7 +350,7 @@ def _forms(site: Site, reviews: Reviews) -> list[Any]:
         reviews.note(choice, sample.id, by, "")
         return Redirect(choice.url(at=sample.id, done="undone"), status_code=303)
 
-    return [label, undo, _name_form(site)]
+    return [add, undo, _name_form(site)]
 
 
 def _name_form(site: Site) -> Any:

@@ -9,10 +9,21 @@ import pytest
 
 from monitors.config import Config, Judge
 from monitors.records import Context, Evaluation, Sample, Score
-from tests.dashboards.web.test_browser import browse, nothing, until
+from tests.dashboards.web.test_browser import browse, nothing
 
 JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))
 WIDTHS = (390, 1024, 1440)
+
+
+def until(tab, expression, within_s=60.0):
+    """Wait until the expression holds on a loaded page; the page may be replaced meanwhile."""
+    deadline = time.monotonic() + within_s
+    while True:
+        with contextlib.suppress(AssertionError):  # asked while the browser was on its way to another page
+            if tab.run(f"document.readyState === 'complete' && ({expression})"):
+                return
+        assert time.monotonic() < deadline, expression
+        time.sleep(0.1)
 
 
 async def judged(w, count=12, app="shop"):
@@ -83,14 +94,10 @@ def test_answers_are_labelled_with_the_keyboard_alone(tmp_path):
         return tab.run("document.querySelector('.labelling input[name=id]')?.value")
 
     def next_after(tab, key):
-        before, deadline = shown(tab), time.monotonic() + 30
+        before, field = shown(tab), "document.querySelector('.labelling input[name=id]')?.value"
         press(tab, key)
-        while True:
-            time.sleep(0.1)
-            with contextlib.suppress(AssertionError):  # the page is being replaced
-                if shown(tab) not in (before, None) and tab.run("document.readyState") == "complete":
-                    return before
-            assert time.monotonic() < deadline
+        until(tab, f"![undefined, '{before}'].includes({field})")
+        return before
 
     def visit(tab, base, _, soon, w):
         tab.open(f"{base}/review")
