@@ -14,6 +14,7 @@ from monitors.judges.cost import Billing
 from monitors.judges.middleware.cache import AnswerFile, CachedJudge
 from monitors.judges.middleware.circuit_breaker import BreakerState
 from monitors.judges.middleware.failure_log import FailureLog
+from monitors.judges.middleware.retry import LONGEST_RETRY_AFTER_S
 from monitors.judges.middleware.stack import Stack, StackSettings, build_stack
 
 MEBIBYTE = 1024 * 1024
@@ -47,15 +48,21 @@ def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
 
 
 def limits_of(
-    settings: config.Judge, *, concurrency: int, max_retries: int, count_requests: bool = False
+    settings: config.Judge, *, concurrency: int, max_retries: int, verifier_timeout_s: float | None = None
 ) -> StackSettings:
-    """Return the limits of an endpoint; its circuit has the settings of the judge's."""
+    """Return the limits of an endpoint; its circuit has the settings of the judge's.
+
+    All traffic waits for a verifier, so that its circuit counts every request, and no pause that it asks for is longer
+    than one timeout.
+    """
+    verifies, longest_s = verifier_timeout_s is not None, LONGEST_RETRY_AFTER_S
     return StackSettings(
         concurrency=concurrency,
         max_retries=max_retries,
         blind_after=settings.blind_after,
         blind_s=settings.blind_s,
-        count_requests=count_requests,
+        count_requests=verifies,
+        longest_pause_s=longest_s if verifier_timeout_s is None else min(longest_s, verifier_timeout_s),
     )
 
 

@@ -123,7 +123,7 @@ class _Opening:
             self.settings,
             concurrency=self.table.concurrency,
             max_retries=self.table.max_retries,
-            count_requests=True,  # all traffic waits for it: an outage must be noticed within one timeout
+            verifier_timeout_s=self.table.timeout_s,
         )
         origin = self.table.path or origin_of(self.table.base_url or "")
         guard = Guard(origin=origin, table=TABLE, instruments=self.instruments, observer=self._observer(), path=path)
