@@ -136,9 +136,11 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         verifier=verifier,
         judge_setting="--judge MODEL or [judge]",
     )
-    if judging is not None and judging.next_judge is not None:
-        successors = build(config.metrics, judging.next_judge, embeddings, config.judge.mode, verifier=verifier)
-        judging.next_metrics.update({one.metric.name: one.metric for one in successors.enabled})
+    other = judging.successor if judging else None
+    if other is not None:
+        for model, metrics in ((other.judge, other.metrics), (other.present, other.present_metrics)):
+            made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier) if model else None
+            metrics.update({one.metric.name: one.metric for one in (made.enabled if made else ())})
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     salt = redaction_key(config.capture.salt, data_dir)
@@ -160,7 +162,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         state_store=store,
         leader=leader if leads else Follower(),
     )
-    opened = (judge, judging.next_judge if judging else None, verifier, embeddings, *exporters, queue, store)
+    opened = (judge, other.judge if other else None, verifier, embeddings, *exporters, queue, store)
     return Parts(
         instruments=instruments,
         catalogue=catalogue,

@@ -15,6 +15,7 @@ from dashboards.web.charts import meter
 from dashboards.web.format import shares
 from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
+from monitors import config
 from monitors.evaluation.retirement_watch import AHEAD_DAYS, DAY_S
 
 OUTCOMES = {
@@ -152,12 +153,16 @@ class Judging:
     spent_bar: Markup | None
     factor: float | None
     blind: bool
+    others_blind: tuple[tuple[str, str], ...] = ()
+    """(role, model) of the other endpoints whose circuit is open."""
     retiring: tuple[Retiring, ...] = ()
     successor: tuple[Successor, ...] = ()
 
 
-def judging_of(series: Series, budget_usd: float | None) -> Judging:
+def judging_of(series: Series, settings: config.Judge) -> Judging:
     """Judge figures from this process's series."""
+    budget_usd = settings.budget_usd_per_day
+    blind = {labels["judge_model"] for labels, value in series.rows("gaugeway_judge_blind") if value > 0}
     looked = series.by("gaugeway_judge_cache_lookups_total", "result")
     lookups = sum(looked.values())
     spent = series.value("gaugeway_judge_budget_spent_usd") if budget_usd else None
@@ -175,10 +180,15 @@ def judging_of(series: Series, budget_usd: float | None) -> Judging:
         budget_usd=budget_usd,
         spent_bar=bar,
         factor=series.value("gaugeway_judge_budget_factor") if budget_usd else None,
-        blind=series.total("gaugeway_judge_blind") > 0,
+        blind=settings.model in blind,
+        others_blind=tuple((_role(settings, one), one) for one in sorted(blind - {settings.model})),
         retiring=retiring_of(series, time.time()),
         successor=successor_of(series),
     )
+
+
+def _role(settings: config.Judge, model: str) -> str:
+    return "small judge" if settings.small is not None and settings.small.model == model else "verifier"
 
 
 def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
@@ -221,7 +231,7 @@ def pipeline_handlers(site: Site) -> list[Any]:
             uncovered=series.total("gaugeway_uncovered_scores_total"),
             worker_errors=_largest(series.by("gaugeway_worker_errors_total", "operation")),
             judge=about["judge"],
-            judging=judging_of(series, site.config.judge.budget_usd_per_day),
+            judging=judging_of(series, site.config.judge),
         )
 
     return [pipeline]
