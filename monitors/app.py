@@ -239,6 +239,15 @@ def _verifier(config: Shared, instruments: Instruments, answers: Path | None = N
     return open_verifier(config.judge, instruments, answers=answers)
 
 
+def _examined_verifier(config: Shared, instruments: Instruments) -> Verifier | None:
+    """Build the verifier as `_verifier` does, and load a model on this machine."""
+    if config.judge.grounding is None:
+        return None
+    from monitors.evaluation.verifiers import examine_verifier  # noqa: PLC0415 - loads the HTTP client
+
+    return examine_verifier(config.judge, instruments)
+
+
 def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
     """Register the series about parsed passages, of which one metric at most has a cache."""
     for one in catalogue.enabled:
@@ -303,7 +312,7 @@ def examine(config: Shared, problems: Problems) -> None:
         judging = open_judge(_ANY_JUDGE, instruments)
     judge = judging.judge if judging else None
     embeddings = problems.attempt(lambda: open_embeddings(config, instruments), "embeddings")
-    verifier = problems.attempt(lambda: _verifier(config, instruments), "judge.grounding")
+    verifier = problems.attempt(lambda: _examined_verifier(config, instruments), "judge.grounding")
     found = problems.attempt(
         lambda: draft(config.metrics, judge, embeddings, judge_settings.mode, verifier=verifier), "metrics"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from monitors.judges.middleware.failure_log import FailureLog
 from monitors.judges.middleware.retry import LONGEST_RETRY_AFTER_S
 from monitors.judges.middleware.stack import Stack, StackSettings, build_stack
 
+_log = logging.getLogger("gaugeway")
 MEBIBYTE = 1024 * 1024
 
 
@@ -40,8 +42,14 @@ def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
     blind = guard.instruments.judge_blind.labels(endpoint.model)
     blind.set(0)
 
+    role = "verifier" if guard.table == "judge.grounding" else "judge"
+
     def on_change(state: BreakerState) -> None:
         blind.set(state.open)
+        if state.open:
+            why = f"{state.failures} failure{'' if state.failures == 1 else 's'} in a row, the last {state.kind}"
+            again = f"it is tried again after {limits.blind_s:g} s, then at growing intervals"
+            _log.warning("%s %s at %s: circuit open after %s; %s", role, endpoint.model, guard.origin, why, again)
 
     logged = FailureLog(endpoint, origin=guard.origin, table=guard.table, path=guard.path)
     return build_stack(logged, limits, observer=guard.observer, on_change=on_change)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from litestar import get
@@ -16,7 +17,7 @@ from dashboards.web.format import shares
 from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
 from monitors import config
-from monitors.evaluation.retirement_watch import AHEAD_DAYS, DAY_S
+from monitors.evaluation.retirement_watch import AHEAD_DAYS, days_left
 
 OUTCOMES = {
     "captured": "queued for evaluation",
@@ -100,10 +101,11 @@ def evaluations_of(series: Series) -> list[Evaluations]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retiring:
-    """A model whose endpoint shuts it down at `at`, Unix seconds; `near` from 30 days before."""
+    """A model whose endpoint shuts it down on `day`, in `days` calendar days (UTC); `near` from 30 days before."""
 
     model: str
-    at: float
+    day: str
+    days: int
     near: bool
 
 
@@ -125,7 +127,15 @@ def retiring_of(series: Series, now: float) -> tuple[Retiring, ...]:
     rows = [
         (value, labels["judge_model"]) for labels, value in series.rows("gaugeway_judge_shutdown_timestamp_seconds")
     ]
-    return tuple(Retiring(model=model, at=at, near=at - now <= AHEAD_DAYS * DAY_S) for at, model in sorted(rows))
+    return tuple(
+        Retiring(
+            model=model,
+            day=datetime.fromtimestamp(at, UTC).date().isoformat(),
+            days=(days := days_left(at, now)),
+            near=days <= AHEAD_DAYS,
+        )
+        for at, model in sorted(rows)
+    )
 
 
 def successor_of(series: Series) -> tuple[Successor, ...]:
