@@ -248,6 +248,8 @@ def test_a_judge_that_goes_away_is_named_with_how_its_successor_agrees():
         ("old-1", True),
         ("later", False),
     ]
+    days = [[one.days for one in retiring_of(series, now)] for now in (2_000_000_000.0 - 86_400.0, 2_000_100_000.0)]
+    assert [one[0] for one in days] == [1, -1], "calendar days, as in the log"
     (row,) = successor_of(series)
     assert (row.model, row.metric, row.ratio, row.low, row.high) == ("new-2", "faithfulness", 0.9, 0.74, 0.97)
     assert (row.anchors, row.shift) == (30.0, -0.02)
