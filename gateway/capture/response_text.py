@@ -12,7 +12,9 @@ from monitors.runtime.bounds import token_count as _count
 
 _STOP_REASONS = {
     **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "length"),
-    **{"tool_use": "tool_calls", "end_turn": "stop", "stop_sequence": "stop"},
+    "tool_use": "tool_calls",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
 }
 
 

@@ -21,7 +21,9 @@ AHEAD_DAYS = 30
 _ADVICE = {
     "judge.next_model": "name another successor",
     "judge.small.model": 'choose another model and check its agreement in gaugeway_judge_agreement{tier="small"}',
-    "judge.grounding.model": "choose another model; its scores will be on another scale, so baselines are learned again",
+    "judge.grounding.model": (
+        "choose another model; its scores will be on another scale, so baselines are learned again"
+    ),
 }
 RETRY_S = 3_600.0
 """Pause after a round in which an endpoint did not answer."""

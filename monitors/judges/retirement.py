@@ -37,9 +37,9 @@ Found: TypeAlias = Literal["announced", "none", "unlisted", "unreadable", "faile
 class Retirement:
     """What an endpoint says of one of its models. `at` is the shutdown in Unix seconds, if `found` is "announced".
 
-    "none": no date before the year 2100 is announced. "unlisted": the list does not name the model (an alias, a deployment). "unreadable":
-    its only dates cannot be read. "failed": there is no list, or it cannot be read; `detail` says why. `unreadable` are
-    the fields whose date cannot be read, also where another one can.
+    "none": no date before the year 2100 is announced. "unlisted": the list does not name the model (an alias, a
+    deployment). "unreadable": its only dates cannot be read. "failed": there is no list, or it cannot be read; `detail`
+    says why. `unreadable` are the fields whose date cannot be read, also where another one can.
     """
 
     found: Found

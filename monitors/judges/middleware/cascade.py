@@ -15,9 +15,7 @@ from monitors.judges.middleware.cache import fingerprint
 
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["sure", "unsure", "failed"]
-PASSED_ON = frozenset(
-    {"unsure", "verifier_failed", "unreadable", "too_large", "refused", "context_overflow"}
-)
+PASSED_ON = frozenset({"unsure", "verifier_failed", "unreadable", "too_large", "refused", "context_overflow"})
 """Failures that the next tier may not have. An unreachable judge is not among them: it must not raise the bill."""
 
 

@@ -149,25 +149,33 @@ def _reason(error: JudgeError) -> str:
 
 
 def _advice(error: JudgeError, path: str) -> str:
+    if not path:
+        return "the model could not compute this batch; the failed evaluation holds the runtime's message"
     status = _STATUS.search(error.detail)
-    if path != _CHAT and status and error.kind == "bad_request" and _BATCH.search(error.detail):
-        return "lower judge.batch_size"
-    if path != _CHAT and status and error.kind == "bad_request" and status[1] in _INPUT_TOO_LONG:
-        return "the texts may be too long: lower judge.max_document_chars, or check judge.model"
-    if error.kind == "too_large" and path not in (_CHAT, ""):
-        return f"{_ADVICE['too_large']}, or lower judge.batch_size"
+    if path != _CHAT and (own := _advice_on_pairs(error, status[1] if status else "")):
+        return own
     if status and status[1] in _STATUS_ADVICE:
         return _STATUS_ADVICE[status[1]].format(path=path)
     if error.kind == "unreadable":
         found = (advice for pattern, advice in _READING_ADVICE if pattern.match(error.detail))
         return next(found, _unreadable(path))
-    if not path:
-        return "the model could not compute this batch; the failed evaluation holds the runtime's message"
     return _ADVICE.get(error.kind, "see the log of the ROLE's server")
+
+
+def _advice_on_pairs(error: JudgeError, status: str) -> str:
+    """Return what to do about a server of a verifier that is no chat model; "" where that is as for others."""
+    if error.kind == "too_large":
+        return f"{_ADVICE['too_large']}, or lower judge.batch_size"
+    if error.kind != "bad_request" or not status:
+        return ""
+    if _BATCH.search(error.detail):
+        return "lower judge.batch_size"
+    too_long = "the texts may be too long: lower judge.max_document_chars, or check judge.model"
+    return too_long if status in _INPUT_TOO_LONG else ""
 
 
 def _unreadable(path: str) -> str:
     if path == _CHAT:
         return _ADVICE["unreadable"]
-    shape = _FORMATS.get(path, "")
-    return f"the reply does not have the format of {path}{shape}; check judge.api and which server answers at judge.base_url"
+    shape = f"the format of {path}{_FORMATS.get(path, '')}"
+    return f"the reply does not have {shape}; check judge.api and which server answers at judge.base_url"

@@ -25,8 +25,8 @@ _BUSY = frozenset({"rate_limited"})
 class StackSettings:
     """The limits of one endpoint; see AdaptiveConcurrency, Retrying and CircuitBreaker.
 
-    With `count_requests` the circuit counts every request that fails, not only calls whose retries fail too. A server that asks for a
-    longer pause than `longest_pause_s` (Retry-After) fails the call at once.
+    With `count_requests` the circuit counts every request that fails, not only calls whose retries fail too. A server
+    that asks for a longer pause than `longest_pause_s` (Retry-After) fails the call at once.
     """
 
     concurrency: int = 4

@@ -11,8 +11,7 @@ from dashboards.web.gateway_scrape import Series, ask_all, gateway_urls, series_
 from dashboards.web.views.pipeline import OUTCOMES, evaluations_of, judging_of, parts_of, retiring_of, successor_of
 from dashboards.web.views.setup import traffic_url, without_secrets
 from gateway.demo.servers import free_ports
-from monitors.config import Config, Judge, Monitors, Notifier, Store
-from monitors.config import Judge, SmallJudge
+from monitors.config import Config, Judge, Monitors, Notifier, SmallJudge, Store
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import Agreement
 from monitors.records import Failed, Skipped

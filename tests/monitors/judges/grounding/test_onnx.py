@@ -67,7 +67,9 @@ def test_the_usual_labels_are_known_and_others_are_named(tmp_path):
     (other,) = run(Opened(local(path, label="neutral")), sample(FALSE, passages=PASSAGES))
     assert other.outcome.value == pytest.approx(1 / (2 + math.exp(-5)), rel=1e-3)
     assert found.version != other.version
-    with pytest.raises(ConfigError, match=r"judge\.grounding\.label: no label 'fine'; the model has contradiction, neutral"):
+    with pytest.raises(
+        ConfigError, match=r"judge\.grounding\.label: no label 'fine'; the model has contradiction, neutral"
+    ):
         Opened(local(path, label="fine"))
     strange = onnx_model.build(tmp_path / "strange", {"1931": (1.0, 0.0, 0.0)}, labels=("a", "b", "c"))
     with pytest.raises(ConfigError, match=r"judge\.grounding\.label: which of a, b, c means supported"):
