@@ -21,8 +21,8 @@ class ExactMatch(Judge):
     """Answers `claim_verdicts` with "supported" when every claim equals a whole sentence of a context.
 
     Case and punctuation are ignored. Part of a sentence is not enough, since "it is not true that" may precede it, and
-    a question supports nothing. Anything else raises JudgeError("unsure"), and any other prompt "skipped": use it as the
-    first tier of a cascade.
+    a question supports nothing. Anything else raises JudgeError("unsure"), and any other prompt "skipped": use it as
+    the first tier of a cascade.
     """
 
     @property

@@ -132,8 +132,10 @@ def test_it_is_read_daily_and_warned_of_thirty_days_ahead(caplog):
     assert value("shutdown_timestamp_seconds") == SOON_AT
     assert value("model_checks_total", result="announced") == 3
     assert [one.message for one in caplog.records] == [
-        "judge.model: its endpoint shuts down m in 17 days, on 2027-02-01: "
-        "compare a successor with `judge.next_model` before then"
+        (
+            "judge.model: its endpoint shuts down m in 17 days, on 2027-02-01: "
+            "compare a successor with `judge.next_model` before then"
+        )
     ] * 3
 
 
