@@ -140,9 +140,11 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         verifier=verifier,
         judge_setting="--judge MODEL or [judge]",
     )
-    if judging is not None and judging.next_judge is not None:
-        successors = build(config.metrics, judging.next_judge, embeddings, config.judge.mode, verifier=verifier)
-        judging.next_metrics.update({one.metric.name: one.metric for one in successors.enabled})
+    other = judging.successor if judging else None
+    if other is not None:
+        for model, metrics in ((other.judge, other.metrics), (other.present, other.present_metrics)):
+            made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier) if model else None
+            metrics.update({one.metric.name: one.metric for one in (made.enabled if made else ())})
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     salt = redaction_key(config.capture.salt, data_dir)
@@ -164,7 +166,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         state_store=store,
         leader=leader if leads else Follower(),
     )
-    opened = (judge, judging.next_judge if judging else None, verifier, embeddings, *exporters, queue, store)
+    opened = (judge, other.judge if other else None, verifier, embeddings, *exporters, queue, store)
     return Parts(
         instruments=instruments,
         catalogue=catalogue,
@@ -245,6 +247,15 @@ def _verifier(config: Shared, instruments: Instruments, answers: Path | None = N
     return open_verifier(config.judge, instruments, answers=answers)
 
 
+def _examined_verifier(config: Shared, instruments: Instruments) -> Verifier | None:
+    """Build the verifier as `_verifier` does, and load a model on this machine."""
+    if config.judge.grounding is None:
+        return None
+    from monitors.evaluation.verifiers import examine_verifier  # noqa: PLC0415 - loads the HTTP client
+
+    return examine_verifier(config.judge, instruments)
+
+
 def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
     """Register the series about parsed passages, of which one metric at most has a cache."""
     for one in catalogue.enabled:
@@ -312,7 +323,7 @@ def examine(config: Shared, problems: Problems) -> None:
         judging = open_judge(_ANY_JUDGE, instruments)
     judge = judging.judge if judging else None
     embeddings = problems.attempt(lambda: open_embeddings(config, instruments), "embeddings")
-    verifier = problems.attempt(lambda: _verifier(config, instruments), "judge.grounding")
+    verifier = problems.attempt(lambda: _examined_verifier(config, instruments), "judge.grounding")
     found = problems.attempt(
         lambda: draft(config.metrics, judge, embeddings, judge_settings.mode, verifier=verifier), "metrics"
     )

@@ -319,6 +319,8 @@ class Finding:
     interval: tuple[float, float] | None = None
 
 
+_DIGITS = 9
+"""Decimals of a mean that is shown: what is beyond is an error of floating-point arithmetic."""
 JUDGE_BLIND = "judge_blind"
 """The built-in rule that fires while the judge fails."""
 NOT_JUDGED = "no metric is judged any more"
@@ -402,15 +404,19 @@ class Alert:
     def on_own_scale(self) -> Alert:
         """Return the alert with its finding on the metric's own scale, like the other means."""
         found = self.finding
-        if self.direction != "rise":
-            return self
+        flips = self.direction == "rise"
+        baseline, estimate, interval = (found.baseline, found.estimate, found.interval)
+        if flips:
+            baseline = 1.0 - baseline
+            estimate = None if estimate is None else 1.0 - estimate
+            interval = None if interval is None else (1.0 - interval[1], 1.0 - interval[0])
         return replace(
             self,
             finding=replace(
                 found,
-                baseline=1.0 - found.baseline,
-                estimate=None if found.estimate is None else 1.0 - found.estimate,
-                interval=None if found.interval is None else (1.0 - found.interval[1], 1.0 - found.interval[0]),
+                baseline=round(baseline, _DIGITS),
+                estimate=None if estimate is None else round(estimate, _DIGITS),
+                interval=None if interval is None else (round(interval[0], _DIGITS), round(interval[1], _DIGITS)),
             ),
         )
 

@@ -295,12 +295,14 @@ class Scheduler:
         if judging is None or not judging.anchors:
             return None
         metrics = {one.metric.name: one.metric for one in self._catalogue.enabled}
+        other = judging.successor
         watch = AnchorWatch(
             judging.anchors,
             scorer_of(metrics),
             every_s=self._config.judge.anchors_every_s,
             on_drift=judging.show_drift,
-            score_next=scorer_of(judging.next_metrics) if judging.next_metrics else None,
+            score_next=scorer_of(other.metrics) if other else None,
+            score_alone=scorer_of(other.present_metrics) if other and other.present_metrics else None,
             on_agreement=judging.show_agreement,
         )
         judging.wake_anchors.append(watch.wake)

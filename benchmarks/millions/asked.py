@@ -62,7 +62,9 @@ def pages(exchange: str, fingerprint: str) -> dict[str, str]:
     found["review of a metric"] = "/review?metric=faithfulness"
     found["find an id"] = f"/find?q={exchange}"
     found["find an id nobody has"] = "/find?q=nobody-has-this"
-    others = {name: f"/{name}" for name in ("conversations", "prompts", "review", "settings", "welcome", "runbook", "login")}
+    others = {
+        name: f"/{name}" for name in ("conversations", "prompts", "review", "settings", "welcome", "runbook", "login")
+    }
     return {**found, "compare": "/compare", **others}
 
 

@@ -101,13 +101,15 @@ def usd(value: float | None) -> str:
 def duration(seconds: float | None) -> str:
     """A duration in its two largest units.
 
-    >>> duration(5400), duration(90_061), duration(12.4), duration(0.25)
-    ('1 h 30 min', '1 d 1 h', '12 s', '250 ms')
+    >>> duration(5400), duration(90_061), duration(12.4), duration(1.5), duration(0.25)
+    ('1 h 30 min', '1 d 1 h', '12 s', '1.5 s', '250 ms')
     """
     if seconds is None:
         return UNKNOWN
     if seconds < 1.0:
         return f"{1000.0 * seconds:.0f} ms"
+    if seconds < 10.0:  # noqa: PLR2004 - two digits at least
+        return f"{seconds:.1f} s".replace(".0 ", " ")
     left, parts = round(seconds), []
     for size, unit in _UNITS:
         if left >= size:

@@ -37,7 +37,10 @@ from monitors.sampling import keep, keeps
 
 _decode = msgspec.json.Decoder().decode
 _CUT_SHORT = {
-    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "truncated_response"),
+    **dict.fromkeys(
+        ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"),
+        "truncated_response",
+    ),
     "content_filter": "content_filter",
 }
 """By `finish_reason` in lower case: OpenAI's, and what servers that speak its API pass on from other providers."""

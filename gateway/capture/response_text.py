@@ -10,7 +10,12 @@ from monitors.records import Usage
 from monitors.runtime.bounds import bounded_name
 from monitors.runtime.bounds import token_count as _count
 
-_STOP_REASONS = {"max_tokens": "length", "tool_use": "tool_calls", "end_turn": "stop", "stop_sequence": "stop"}
+_STOP_REASONS = {
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "length"),
+    "tool_use": "tool_calls",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+}
 
 
 def read(route: str, body: dict[str, Any], status: int) -> Response:

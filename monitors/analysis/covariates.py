@@ -39,10 +39,13 @@ def helped(
 ) -> dict[Key, Helped]:
     """Return the estimates of the streams that the covariate can help.
 
-    `paired` are sums of scores paired with the covariate, `fits` the controls fitted to an earlier window.
+    `paired` are sums of scores paired with the covariate, `fits` the controls fitted to an earlier window. A covariate
+    has no covariate itself: it is computed for all traffic.
     """
     made = {}
     for one in paired:
+        if one.metric in COVARIATES:
+            continue
         if (found := _powered(one, (fits or {}).get((one.app, one.metric)))) is not None:
             made[one.app, one.metric] = Helped(found=found, covariate=covariate)
     return made

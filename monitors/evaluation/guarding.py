@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,10 @@ from monitors.judges.cost import Billing
 from monitors.judges.middleware.cache import AnswerFile, CachedJudge
 from monitors.judges.middleware.circuit_breaker import BreakerState
 from monitors.judges.middleware.failure_log import FailureLog
+from monitors.judges.middleware.retry import LONGEST_RETRY_AFTER_S
 from monitors.judges.middleware.stack import Stack, StackSettings, build_stack
 
+_log = logging.getLogger("gaugeway")
 MEBIBYTE = 1024 * 1024
 
 
@@ -39,23 +42,35 @@ def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
     blind = guard.instruments.judge_blind.labels(endpoint.model)
     blind.set(0)
 
+    role = "verifier" if guard.table == "judge.grounding" else "judge"
+
     def on_change(state: BreakerState) -> None:
         blind.set(state.open)
+        if state.open:
+            why = f"{state.failures} failure{'' if state.failures == 1 else 's'} in a row, the last {state.kind}"
+            again = f"it is tried again after {limits.blind_s:g} s, then at growing intervals"
+            _log.warning("%s %s at %s: circuit open after %s; %s", role, endpoint.model, guard.origin, why, again)
 
     logged = FailureLog(endpoint, origin=guard.origin, table=guard.table, path=guard.path)
     return build_stack(logged, limits, observer=guard.observer, on_change=on_change)
 
 
 def limits_of(
-    settings: config.Judge, *, concurrency: int, max_retries: int, count_requests: bool = False
+    settings: config.Judge, *, concurrency: int, max_retries: int, verifier_timeout_s: float | None = None
 ) -> StackSettings:
-    """Return the limits of an endpoint; its circuit has the settings of the judge's."""
+    """Return the limits of an endpoint; its circuit has the settings of the judge's.
+
+    All traffic waits for a verifier, so that its circuit counts every request, and no pause that it asks for is longer
+    than one timeout.
+    """
+    verifies, longest_s = verifier_timeout_s is not None, LONGEST_RETRY_AFTER_S
     return StackSettings(
         concurrency=concurrency,
         max_retries=max_retries,
         blind_after=settings.blind_after,
         blind_s=settings.blind_s,
-        count_requests=count_requests,
+        count_requests=verifies,
+        longest_pause_s=longest_s if verifier_timeout_s is None else min(longest_s, verifier_timeout_s),
     )
 
 

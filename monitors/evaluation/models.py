@@ -42,10 +42,24 @@ _log = logging.getLogger("gaugeway.judge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Successor:
+    """The model that may replace the judge's, and the metrics that call it.
+
+    `present` is the judge's own model, without the tiers before it, so that model is compared with model; None where
+    the judge has no such tiers.
+    """
+
+    judge: Judge
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    present: Judge | None = None
+    present_metrics: dict[str, Metric] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSetup:
     """The judge that metrics call, its circuit breaker, its budget and its anchors.
 
-    `next_judge` is the one that may replace it, `next_metrics` the metrics that call that one; both for anchors only.
+    `successor` is the model that may replace it, for anchors only.
     """
 
     judge: Judge
@@ -56,8 +70,7 @@ class JudgeSetup:
     drifts: dict[str, Drift] = field(default_factory=dict)
     wake_anchors: list[Callable[[], None]] = field(default_factory=list)
     superseded: dict[str, Drift] = field(default_factory=dict)
-    next_judge: Judge | None = None
-    next_metrics: dict[str, Metric] = field(default_factory=dict)
+    successor: Successor | None = None
 
     def recheck_anchors(self) -> None:
         """Have the anchors judged now, because a score fell and the judge may be the reason.
@@ -79,18 +92,20 @@ class JudgeSetup:
 
     def show_agreement(self, found: Agreement) -> None:
         """Show how the next judge agrees with the present one on the anchors of a metric."""
-        now, following = self.judge.model, self.next_judge.model if self.next_judge else ""
+        if (other := self.successor) is None:
+            return
+        now, following = (other.present or self.judge).model, other.judge.model
         self.instruments.agreed_with_next(following, found.metric, found)
         if not found.n:
             _log.warning(
-                "judge.next_model %s: none of the %d anchors of %s could be scored by both it and %s",
-                *(following, found.failed, found.metric, now),
+                "judge.next_model: none of the %d anchors of %s could be scored by both %s and %s",
+                *(found.failed, found.metric, following, now),
             )
             return
         bounds = 100 * found.low, 100 * found.high
         _log.info(
-            "judge.next_model %s agrees with %s on %.0f %% of %d anchors of %s (95 %%: %.0f to %.0f); shift %+.2f",
-            *(following, now, 100 * found.ratio, found.n, found.metric, *bounds, found.shift),
+            "judge.next_model: %s agrees with %s on %d of %d anchors of %s (95 %%: %.0f to %.0f %%); shift %+.2f",
+            *(following, now, round(found.ratio * found.n), found.n, found.metric, *bounds, found.shift),
         )
 
     def evidence(self, metric: str) -> JudgeEvidence | None:
@@ -183,14 +198,16 @@ def open_judge(
         pacer=pacer,
         instruments=instruments,
         anchors=anchored or (),
-        next_judge=_next_judge(settings, observer) if anchored and settings.next_model else None,
+        successor=_successor(settings, observer, stack.judge if tiers else None)
+        if anchored and settings.next_model
+        else None,
     )
 
 
-def _next_judge(settings: config.Judge, observer: Billing) -> Judge:
+def _successor(settings: config.Judge, observer: Billing, present: Judge | None) -> Successor:
     """Build the judge that may replace the present one, for anchors: its failures open no circuit and send no alert."""
     own = msgspec.structs.replace(settings, model=settings.next_model)
-    return Retrying(_endpoint(own, observer), times=settings.max_retries)
+    return Successor(judge=Retrying(_endpoint(own, observer), times=settings.max_retries), present=present)
 
 
 def _has_prices(settings: config.Judge) -> bool:

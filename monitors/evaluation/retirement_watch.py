@@ -20,8 +20,10 @@ AHEAD_DAYS = 30
 """Calendar days (UTC) before its end from which a model is warned of; also in the alert rule GaugewayJudgeRetiring."""
 _ADVICE = {
     "judge.next_model": "name another successor",
-    "judge.small.model": 'name another model there, and compare it in gaugeway_judge_agreement{tier="small"}',
-    "judge.grounding.model": "name another model there; its scores have another scale, and baselines are learned again",
+    "judge.small.model": 'choose another model and check its agreement in gaugeway_judge_agreement{tier="small"}',
+    "judge.grounding.model": (
+        "choose another model; its scores will be on another scale, so baselines are learned again"
+    ),
 }
 RETRY_S = 3_600.0
 """Pause after a round in which an endpoint did not answer."""
@@ -58,6 +60,15 @@ def endpoints_of(judge: config.Judge) -> list[Endpoint]:
             )
         )
     return found
+
+
+def days_left(at: float, now: float) -> int:
+    """Return the calendar days (UTC) from Unix time `now` to `at`; negative once the day has passed.
+
+    >>> days_left(86_400.0, 86_399.0), days_left(86_400.0, 200_000.0)
+    (1, -1)
+    """
+    return int(at // DAY_S - now // DAY_S)
 
 
 class RetirementWatch:
@@ -100,6 +111,9 @@ class RetirementWatch:
         elif found.found not in ("failed", "unreadable"):
             with contextlib.suppress(KeyError):
                 gauge.remove(one.model)
+        if found.found == "failed" and (one.key, found.detail) not in self._told:
+            _log.info("%s: the list of models of its endpoint cannot be read: %s", one.key, found.detail)
+            self._told.add((one.key, found.detail))
         for name in found.unreadable:
             if (one.key, name) not in self._told:
                 _log.warning(
@@ -112,17 +126,20 @@ class RetirementWatch:
         return found
 
     def _warn(self, one: Endpoint, at: float) -> None:
-        day, today = (datetime.fromtimestamp(one_s, UTC).date() for one_s in (at, self._clock()))
-        left = (day - today).days
+        day, left = datetime.fromtimestamp(at, UTC).date(), days_left(at, self._clock())
         if left > AHEAD_DAYS:
             return
         when = f"shuts down {one.model} in {left} day{'' if left == 1 else 's'}, on {day}"
         if left <= 0:
             when = f"shuts down {one.model} today, {day}" if left == 0 else f"shut down {one.model} on {day}"
-        _log.warning("%s: its endpoint %s: %s", one.key, when, self._advice(one.key))
+        advice = self._advice(one.key)
+        if left < 0:
+            advice = advice.removesuffix(" before then")
+        _log.warning("%s: its endpoint %s: %s", one.key, when, advice)
 
     def _advice(self, key: str) -> str:
         if key == "judge.model":
-            named = self._next_model is not None
-            return "see whether the anchors agree" if named else "name its successor in judge.next_model"
+            if self._next_model is not None:
+                return f"compare it with its successor {self._next_model} (judge.next_model) before then"
+            return "compare a successor with `judge.next_model` before then"
         return _ADVICE[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from monitors import config
 from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
@@ -21,6 +22,9 @@ from monitors.judges.openai import OpenAIJudge
 from monitors.runtime.settings import ConfigError
 from monitors.verifier_config import GroundingVerifier
 
+if TYPE_CHECKING:
+    from monitors.judges.grounding.onnx import LocalModel
+
 TABLE = "judge.grounding"
 
 
@@ -36,6 +40,17 @@ def open_verifier(settings: config.Judge, instruments: Instruments, *, answers: 
         return _Opening(settings, settings.grounding, instruments, answers).verifier()
     except ValueError as error:
         raise ConfigError([f"{TABLE}.{error}"]) from error
+
+
+def examine_verifier(settings: config.Judge, instruments: Instruments) -> Verifier | None:
+    """Build the verifier, and load a model on this machine. Raises ConfigError."""
+    verifier = open_verifier(settings, instruments)
+    if settings.grounding is not None and settings.grounding.kind == "onnx":
+        try:
+            _Opening(settings, settings.grounding, instruments, None).local_model().load()
+        except ValueError as error:
+            raise ConfigError([f"{TABLE}.{error}"]) from error
+    return verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +92,12 @@ class _Opening:
         )
         return JudgedPairs(self._cached(batched), protocol.version)
 
-    def _local(self, most: int) -> Verifier:
-        from monitors.judges.grounding.onnx import LocalModel, LocalPairs  # noqa: PLC0415 - only where it is asked for
+    def local_model(self) -> LocalModel:
+        """Build the model on this machine, without loading it. Raises ValueError."""
+        from monitors.judges.grounding.onnx import LocalModel  # noqa: PLC0415 - only where it is asked for
 
         table = self.table
-        model = LocalModel(
+        return LocalModel(
             table.path or "",
             label=table.label,
             name=table.model,
@@ -89,6 +105,11 @@ class _Opening:
             price=self._price(),
             observer=self._observer(),
         )
+
+    def _local(self, most: int) -> Verifier:
+        from monitors.judges.grounding.onnx import LocalPairs  # noqa: PLC0415 - as above
+
+        table, model = self.table, self.local_model()
         judge = self._guarded(model, "")
         if model.of_tokens:
             return DetectorApi(self._cached(judge), version=model.version, most=most)
@@ -123,7 +144,7 @@ class _Opening:
             self.settings,
             concurrency=self.table.concurrency,
             max_retries=self.table.max_retries,
-            count_requests=True,  # all traffic waits for it: an outage must be noticed within one timeout
+            verifier_timeout_s=self.table.timeout_s,
         )
         origin = self.table.path or origin_of(self.table.base_url or "")
         guard = Guard(origin=origin, table=TABLE, instruments=self.instruments, observer=self._observer(), path=path)

@@ -35,8 +35,10 @@ class JudgeError(Exception):
 
     `kind` is one of timeout, connection, rate_limited, server_error, refused, bad_request, context_overflow (the prompt
     is too long for the model), too_large (the reply exceeds the bytes that are read), unreadable, deadline (the
-    sample's deadline has passed), blind (the circuit breaker is open), unsure (a cascade's tier passes the prompt on).
-    It becomes a label and the `error` of the `Failed` outcome. `retry_after_s` is the server's Retry-After, if any.
+    sample's deadline has passed), blind (the circuit breaker is open), unsure (a cascade's tier passes the prompt on),
+    verifier_failed (a cascade's verifier gave no answer), skipped (a cascade's tier never answers such prompts).
+    It becomes a label and the `error` of the `Failed` outcome. `retry_after_s` is the server's Retry-After, if any;
+    infinite: longer than any call waits.
     """
 
     def __init__(self, kind: str, detail: str = "", *, retry_after_s: float | None = None) -> None:

@@ -168,7 +168,8 @@ class AnchorWatch:
     """Scores every anchor every `every_s`, one at a time so that traffic comes first, and passes results to `on_drift`.
 
     Caches are bypassed, and every round has new sample ids, so that no answer of an earlier round is shared. With
-    `score_next` every scheduled round is repeated with another judge, and its agreement passed to `on_agreement`.
+    `score_next` every scheduled round is repeated with another judge, and its agreement passed to `on_agreement`:
+    with `score_alone`, the present judge's model without the tiers before it, if it has any, else with `score`.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class AnchorWatch:
         every_s: float = 86_400.0,
         on_drift: Callable[[Drift], None],
         score_next: Scorer | None = None,
+        score_alone: Scorer | None = None,
         on_agreement: Callable[[Agreement], None] = lambda _: None,
         wait: Callable[[Coroutine[Any, Any, Any], float], Awaitable[object]] = asyncio.wait_for,
     ) -> None:
@@ -187,6 +189,7 @@ class AnchorWatch:
         self._every_s = every_s
         self._on_drift = on_drift
         self._score_next = score_next
+        self._score_alone = score_alone
         self._on_agreement = on_agreement
         self._wait = wait
         self._round = 0
@@ -217,6 +220,8 @@ class AnchorWatch:
         return [compare(metric, some) for metric, some in (await self._results(self._score)).items()]
 
     async def _compare_next(self, results: _Results, score: Scorer) -> None:
+        if self._score_alone is not None:
+            results = await self._results(self._score_alone)
         others = await self._results(score)
         for metric, some in results.items():
             pairs = zip(some, others[metric], strict=True)

@@ -21,7 +21,8 @@ class ExactMatch(Judge):
     """Answers `claim_verdicts` with "supported" when every claim equals a whole sentence of a context.
 
     Case and punctuation are ignored. Part of a sentence is not enough, since "it is not true that" may precede it, and
-    a question supports nothing. Anything else raises JudgeError("unsure"): use it as the first tier of a cascade.
+    a question supports nothing. Anything else raises JudgeError("unsure"), and any other prompt "skipped": use it as
+    the first tier of a cascade.
     """
 
     @property
@@ -33,7 +34,9 @@ class ExactMatch(Judge):
         return "verbatim 1"
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
-        if prompt.task == TASK and (verdicts := _verdicts(prompt)):
+        if prompt.task != TASK:
+            raise JudgeError("skipped", "no claims to verify")
+        if verdicts := _verdicts(prompt):
             try:
                 return msgspec.convert({"verdicts": verdicts}, answer_type)
             except msgspec.ValidationError:

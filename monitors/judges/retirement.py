@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ FIELDS = ("shutdown_date", "retirement_date", "expiration_date", "deprecation_da
 """
 MAX_LIST_BYTES = 8 * 1024 * 1024
 TIMEOUT_S = 20.0
-_LATEST = 4_102_444_800.0  # 2100-01-01
+_LATEST = 253_402_300_800.0  # the end of the year 9999
+_FAR = 4_102_444_800.0  # 2100-01-01
+"""Dates from here on stand for "not planned", such as 9999-12-31."""
 _MILLISECONDS = 1e11
 """Numbers from here on are milliseconds: as seconds they would lie beyond the year 5000."""
 _EPOCH = re.compile(r"\d{9,13}(?:\.\d{1,9})?", re.ASCII)
@@ -34,9 +37,9 @@ Found: TypeAlias = Literal["announced", "none", "unlisted", "unreadable", "faile
 class Retirement:
     """What an endpoint says of one of its models. `at` is the shutdown in Unix seconds, if `found` is "announced".
 
-    "none": no date is announced. "unlisted": the list does not name the model (an alias, a deployment). "unreadable":
-    its only dates cannot be read. "failed": there is no list, or it cannot be read; `detail` says why. `unreadable` are
-    the fields whose date cannot be read, also where another one can.
+    "none": no date before the year 2100 is announced. "unlisted": the list does not name the model (an alias, a
+    deployment). "unreadable": its only dates cannot be read. "failed": there is no list, or it cannot be read; `detail`
+    says why. `unreadable` are the fields whose date cannot be read, also where another one can.
     """
 
     found: Found
@@ -70,13 +73,26 @@ async def read(base_url: str, api_key: str | None, model: str, *, timeout_s: flo
     if reply.status_code != httpx.codes.OK:
         return Retirement(found="failed", detail=f"HTTP {reply.status_code}")
     try:
-        models = msgspec.json.decode(reply.content, type=_Models).data
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Retirement(found="failed", detail="no list of models")
+        models = _entries(reply.content)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return Retirement(found="failed", detail="the reply is not a list of models in JSON")
     entry = next((one for one in models if one.get("id") == model), None)
     if entry is None:
         return Retirement(found="unlisted")
     return announced(entry)
+
+
+def _entries(body: bytes) -> list[dict[str, Any]]:
+    """Return the entries of a list of models. NaN and Infinity, which Python servers write, are read too.
+
+    Raises ValueError, RecursionError.
+    """
+    try:
+        return msgspec.json.decode(body, type=_Models).data
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(body), type=_Models).data
 
 
 def announced(entry: Mapping[str, Any]) -> Retirement:
@@ -93,6 +109,8 @@ def announced(entry: Mapping[str, Any]) -> Retirement:
         if given is None or given is False or given == "":
             continue
         if (at := moment(given)) is not None:
+            if at >= _FAR:
+                continue
             return Retirement(found="announced", at=at, unreadable=tuple(unreadable))
         unreadable.append(name)
     return Retirement(found="unreadable" if unreadable else "none", unreadable=tuple(unreadable))

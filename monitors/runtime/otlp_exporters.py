@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,15 +33,43 @@ def unless_refused(build: Callable[[], _T], warn: Callable[[str], object] = _log
     """Return what `build` makes of the SDK; None, with a warning, where the SDK refuses the environment.
 
     It reads many OTEL_* variables (sizes and delays of its buffers, limits of attributes), a platform may set them for
-    every container, and traffic does not depend on them. Raises ConfigError as `build` does.
+    every container, and traffic does not depend on them. What the SDK logs about them is passed to `warn`, once each.
+    Raises ConfigError as `build` does.
     """
     try:
-        return build()
+        with _sdk_messages(warn):
+            return build()
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001 - any of the variables may hold anything
         warn(f"nothing is exported over OpenTelemetry: the SDK does not accept an OTEL_* variable: {error}")
         return None
+
+
+class _Messages(logging.Handler):
+    """Keeps the distinct messages of a logger, without their tracebacks."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: dict[str, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found[record.getMessage()] = None
+
+
+@contextmanager
+def _sdk_messages(warn: Callable[[str], object]) -> Iterator[None]:
+    """Pass what the SDK logs within the block to `warn`: its own lines have no prefix, and come once per exporter."""
+    logger, kept = logging.getLogger("opentelemetry"), _Messages()
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(kept)
+    try:
+        yield
+    finally:
+        logger.removeHandler(kept)
+        logger.propagate = propagates
+        for message in kept.found:
+            warn(message)
 
 
 def scope_version() -> str:

@@ -64,7 +64,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "monitors.storage.engines.clickhouse:_LONGEST_LINGER_MS": "size of a batch",
     "monitors.storage.engines.circuit:_MAX_BACK_OFF_S": _RETRY,
     "monitors.exporters.outbox:LONGEST_S": _RETRY,
-    "monitors.judges.middleware.concurrency:LONGEST_PAUSE_S": _RETRY,
+    "monitors.judges.middleware.retry:LONGEST_RETRY_AFTER_S": _RETRY,
     "monitors.judges.middleware.retry:LONGEST_S": _RETRY,
     "monitors.metrics.lexical.matching:LONGEST_RUN": _FORMAT,
     "monitors.alerting.notifiers.email:MAX_SUBJECT": _MESSAGE,

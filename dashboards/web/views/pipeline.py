@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from litestar import get
@@ -19,8 +20,9 @@ from dashboards.web.funnel import funnel_of
 from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
+from monitors import config
 from monitors.analysis.gateway_counts import whole_buckets
-from monitors.evaluation.retirement_watch import AHEAD_DAYS, DAY_S
+from monitors.evaluation.retirement_watch import AHEAD_DAYS, days_left
 from monitors.storage.stores import OutcomeCount, Query
 
 MAX_METRICS = 100
@@ -70,10 +72,11 @@ def evaluations_of(stored: Iterable[OutcomeCount]) -> list[Evaluations]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retiring:
-    """A model whose endpoint shuts it down at `at`, Unix seconds; `near` from 30 days before."""
+    """A model whose endpoint shuts it down on `day`, in `days` calendar days (UTC); `near` from 30 days before."""
 
     model: str
-    at: float
+    day: str
+    days: int
     near: bool
 
 
@@ -95,7 +98,15 @@ def retiring_of(series: Series, now: float) -> tuple[Retiring, ...]:
     rows = [
         (value, labels["judge_model"]) for labels, value in series.rows("gaugeway_judge_shutdown_timestamp_seconds")
     ]
-    return tuple(Retiring(model=model, at=at, near=at - now <= AHEAD_DAYS * DAY_S) for at, model in sorted(rows))
+    return tuple(
+        Retiring(
+            model=model,
+            day=datetime.fromtimestamp(at, UTC).date().isoformat(),
+            days=(days := days_left(at, now)),
+            near=days <= AHEAD_DAYS,
+        )
+        for at, model in sorted(rows)
+    )
 
 
 def successor_of(series: Series) -> tuple[Successor, ...]:
@@ -123,12 +134,16 @@ class Judging:
     spent_bar: Markup | None
     factor: float | None
     blind: bool
+    others_blind: tuple[tuple[str, str], ...] = ()
+    """(role, model) of the other endpoints whose circuit is open."""
     retiring: tuple[Retiring, ...] = ()
     successor: tuple[Successor, ...] = ()
 
 
-def judging_of(series: Series, budget_usd: float | None) -> Judging:
+def judging_of(series: Series, settings: config.Judge) -> Judging:
     """Judge figures from this process's series."""
+    budget_usd = settings.budget_usd_per_day
+    blind = {labels["judge_model"] for labels, value in series.rows("gaugeway_judge_blind") if value > 0}
     looked = series.by("gaugeway_judge_cache_lookups_total", "result")
     lookups = sum(looked.values())
     spent = series.value("gaugeway_judge_budget_spent_usd") if budget_usd else None
@@ -146,10 +161,15 @@ def judging_of(series: Series, budget_usd: float | None) -> Judging:
         budget_usd=budget_usd,
         spent_bar=bar,
         factor=series.value("gaugeway_judge_budget_factor") if budget_usd else None,
-        blind=series.total("gaugeway_judge_blind") > 0,
+        blind=settings.model in blind,
+        others_blind=tuple((_role(settings, one), one) for one in sorted(blind - {settings.model})),
         retiring=retiring_of(series, time.time()),
         successor=successor_of(series),
     )
+
+
+def _role(settings: config.Judge, model: str) -> str:
+    return "small judge" if settings.small is not None and settings.small.model == model else "verifier"
 
 
 def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
@@ -200,7 +220,7 @@ def pipeline_handlers(site: Site) -> list[Any]:
             uncovered=series.total("gaugeway_uncovered_scores_total"),
             worker_errors=_largest(series.by("gaugeway_worker_errors_total", "operation")),
             judge=about["judge"],
-            judging=judging_of(series, site.config.judge.budget_usd_per_day),
+            judging=judging_of(series, site.config.judge),
         )
 
     return [pipeline]

@@ -158,6 +158,8 @@ def _no_drop(drop: Fall, words: Words) -> str:
     """Return why there is nothing to explain."""
     if drop.contrast is None:
         old, new = (_effective(len(side), one) for side, one in ((drop.before, drop.old), (drop.since, drop.new)))
+        if not drop.before and drop.since:
+            return f"No scores of {drop.metric} before the onset to compare with ({new} since)."
         return f"Too few scores of {drop.metric} to compare ({old} before, {new} since)."
     return f"{drop.metric} did not clearly change, {words.change(drop.metric, drop.old, drop.new)}."
 

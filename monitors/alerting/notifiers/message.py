@@ -278,17 +278,15 @@ def summary(alert: Alert) -> str:
     move = "changed"
     if alert.mean_before is not None and alert.mean_since is not None:
         move = "rose" if alert.mean_since > alert.mean_before else "fell"
-    interval = (
-        f"95 % interval {number(alert.ci[0])} to {number(alert.ci[1])}"
-        if alert.ci is not None
-        else "too few scores for an interval"
-    )
+    scores = f"{alert.finding.n} scores, too few for an interval"
+    if alert.ci is not None:
+        scores = f"95 % interval {number(alert.ci[0])} to {number(alert.ci[1])}, {alert.finding.n} scores"
+    change = f"{move} from {number(alert.mean_before)} to {number(alert.mean_since)} ({scores})"
+    if alert.mean_before is None and alert.mean_since is not None:
+        change = f"is {number(alert.mean_since)} ({scores}; none before)"
     known = f" ({strength_word(alert.cause_strength)} evidence)" if alert.cause_strength is not None else ""
     cause = "" if alert.likely_cause == "unknown" else f"; look at {alert.likely_cause.replace('_', ' ')} first{known}"
-    return (
-        f"{what} {move} from {number(alert.mean_before)} to {number(alert.mean_since)} ({interval}, "
-        f"{alert.finding.n} scores) since about {_clock(alert.finding.onset)}{cause}"
-    )
+    return f"{what} {change} since about {_clock(alert.finding.onset)}{cause}"
 
 
 def subject(metric: str) -> str:

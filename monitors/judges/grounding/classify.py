@@ -11,9 +11,19 @@ from monitors.judges.grounding.http import decoded, probability, same_count, tok
 from monitors.judges.grounding.pairs import digest
 
 SUPPORTED_LABELS = frozenset(
-    {"consistent", "entailment", "entailed", "supported", "support", "supports", "grounded", "factual", "label_1", "1"}
+    {
+        *("consistent", "entailment", "entailed", "supported", "support", "supports", "grounded", "factual", "yes"),
+        *("label_1", "1"),
+    }
 )
 """Names, in lower case, under which models give the probability that the claim is supported."""
+UNSUPPORTED_LABELS = frozenset(
+    {
+        *("hallucinated", "hallucination", "unsupported", "not_supported", "not supported", "inconsistent"),
+        *("not_entailment", "ungrounded", "not_grounded", "non_factual", "no"),
+    }
+)
+"""Names, in lower case, of the opposite: of two labels the other one then means supported."""
 _BINARY = 2
 _DOCUMENT, _CLAIM = "{document}", "{claim}"
 
@@ -30,7 +40,8 @@ class _Inputs(msgspec.Struct):
 class Predict:
     """`POST /predict` of text-embeddings-inference: pairs in, a list of labels with their scores for each.
 
-    `label` names the label that means supported; None: one of the usual names, or the only label of a model with one.
+    `label` names the label that means supported; None: one of the usual names, of two labels the one beside a usual
+    name for the opposite, or the only label of a model with one.
     Texts are not truncated: one that is too long is an error, and cut by the caller.
     """
 
@@ -61,6 +72,9 @@ class Predict:
             return named[0].score
         if self._label is None and len(row) == 1:
             return row[0].score
+        others = [one for one in row if one.label.lower() not in UNSUPPORTED_LABELS]
+        if self._label is None and not named and len(row) == _BINARY and len(others) == 1:
+            return others[0].score
         given = ", ".join(one.label[:40] for one in row[:8])
         raise ValueError(f"set judge.grounding.label: which of the labels {given or '(none)'} means supported?")
 

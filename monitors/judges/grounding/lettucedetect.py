@@ -15,7 +15,7 @@ from monitors.judges import Judge, JudgeError, Prompt
 from monitors.judges.grounding import Material, Span, Support, Verifier
 from monitors.judges.grounding.documents import Document
 from monitors.judges.grounding.http import decoded, probability
-from monitors.judges.grounding.pairs import HALVINGS, TASK, digest, fitting, together
+from monitors.judges.grounding.pairs import HALVINGS, TASK, digest, fitting, together, too_long
 
 MAX_SPANS = 1_000
 """Spans of one reply; a reply with more is unreadable."""
@@ -133,7 +133,7 @@ class SpanVerifier(Verifier):
         except JudgeError as error:
             halves = document.halves() if halvings and error.kind == "context_overflow" else None
             if halves is None:
-                raise
+                raise too_long(error) from None
             return _best([await self._supports(material, half, halvings - 1) for half in halves])
         return tuple(_supports(material.sentences, document, spans))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,17 +17,18 @@ from monitors.config import Price
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
 from monitors.judges.cost import FREE
 from monitors.judges.grounding.batching import PairSupports
-from monitors.judges.grounding.classify import SUPPORTED_LABELS
+from monitors.judges.grounding.classify import SUPPORTED_LABELS, UNSUPPORTED_LABELS
 from monitors.judges.grounding.lettucedetect import Spans, context_of
 from monitors.judges.grounding.pairs import digest
 
 T = TypeVar("T")
-_log = logging.getLogger("gaugeway.judge")
 MAX_LENGTH = 8_192
 """Tokens of one text or pair, whatever the model could read."""
 MAX_CONFIG_BYTES = 1024 * 1024
 _FILES = ("model.onnx", "tokenizer.json", "config.json")
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _TWO = 2
+_UNNAMED = (["label_0", "label_1"], ["0", "1"])
 _POSITIONS_BEFORE_THE_FIRST = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
 """Models whose `max_position_embeddings` counts positions that no token can have."""
 
@@ -68,36 +68,51 @@ def read_config(path: str) -> ModelConfig:
     folder = Path(path)
     missing = [name for name in _FILES if not (folder / name).is_file()]
     if missing:
-        raise ValueError(f"path: {path} holds no {', '.join(missing)}; nothing is fetched, export the model there")
+        advice = "nothing is downloaded: export the model to this directory"
+        raise ValueError(f"path: {path} contains no {', '.join(missing)}; {advice}")
     if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("tokenizers") is None:
         raise ValueError("kind: models on this machine need onnxruntime and tokenizers: pip install 'gaugeway[local]'")
     if (folder / "config.json").stat().st_size > MAX_CONFIG_BYTES:
         raise ValueError(f"path: {folder / 'config.json'}: is larger than 1 MiB")
     try:
         return msgspec.json.decode((folder / "config.json").read_bytes(), type=ModelConfig)
-    except (OSError, ValueError) as error:
+    except msgspec.ValidationError as error:
+        raise ValueError(f"path: {folder / 'config.json'}: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        why = "it ends too early" if "truncated" in str(error) else str(error)
+        raise ValueError(f"path: {folder / 'config.json'} is not valid JSON ({why})") from None
+    except (OSError, RecursionError) as error:
         raise ValueError(f"path: {folder / 'config.json'}: {error}") from None
 
 
 def supported_index(labels: Sequence[str], wanted: str | None, *, of_tokens: bool) -> int:
     """Return the index of the label that means supported. Raises ValueError.
 
-    Without a name: of pairs a usual name, else the second of two labels or the only one; of tokens the first of two.
+    Without a name: a usual name; of two labels the one beside a usual name for the opposite; of pairs the only label.
+    Unnamed labels of tokens are LettuceDetect's: LABEL_0 is supported.
 
     >>> supported_index(["contradiction", "neutral", "entailment"], None, of_tokens=False)
     2
+    >>> supported_index(["hallucinated", "supported"], None, of_tokens=True)
+    1
+    >>> supported_index(["LABEL_0", "LABEL_1"], None, of_tokens=True)
+    0
     """
     if wanted is not None:
         if wanted not in labels:
-            raise ValueError(f"label: the model has {', '.join(labels[:20]) or 'no labels'}")
+            raise ValueError(f"label: no label {wanted!r}; the model has {', '.join(labels[:20]) or 'no labels'}")
         return labels.index(wanted)
-    if of_tokens and len(labels) == _TWO:
+    names = [label.lower() for label in labels]
+    if of_tokens and names in _UNNAMED:
         return 0
-    named = [index for index, label in enumerate(labels) if label.lower() in SUPPORTED_LABELS]
-    if not of_tokens and len(named) == 1:
+    named = [index for index, name in enumerate(names) if name in SUPPORTED_LABELS]
+    if len(named) == 1:
         return named[0]
-    if not of_tokens and 1 <= len(labels) <= _TWO:
-        return len(labels) - 1
+    others = [index for index, name in enumerate(names) if name not in UNSUPPORTED_LABELS]
+    if not named and len(labels) == _TWO and len(others) == 1:
+        return others[0]
+    if not of_tokens and len(labels) == 1:
+        return 0
     raise ValueError(f"label: which of {', '.join(labels[:20]) or 'no labels'} means supported?")
 
 
@@ -123,7 +138,8 @@ class LocalModel(Judge):
 
     A classifier of pairs answers `PairSupports` to a JSON list of (document, claim), a classifier of tokens `Spans` to
     {"contexts", "question", "answer"}. Texts are not truncated: longer ones raise JudgeError("context_overflow"). The
-    model is loaded with the first call, and computes one batch at a time with `threads` threads. Raises ValueError.
+    model is loaded with the first call, once, and computes one batch at a time with `threads` threads. Raises
+    ValueError.
     """
 
     def __init__(
@@ -147,6 +163,7 @@ class LocalModel(Judge):
         self._observer = observer or Observer()
         self._turn = asyncio.Lock()
         self._loaded: tuple[Any, Any] | None = None
+        self._problem = ""
         size = (self._folder / _FILES[0]).stat().st_size
         self.version = digest("onnx 1", str(self._supported), str(size), *labels, *self._config.architectures)
 
@@ -212,42 +229,72 @@ class LocalModel(Judge):
             "token_type_ids": [one.type_ids for one in encodings],
         }
         wanted = {one.name for one in session.get_inputs()}
-        if not wanted <= columns.keys():
-            raise JudgeError("bad_request", f"the model wants the inputs {', '.join(sorted(wanted))}")
         try:
             fed = {name: np.array(rows, dtype=np.int64) for name, rows in columns.items() if name in wanted}
             logits = np.asarray(session.run(None, fed)[0], dtype=np.float64)
         except Exception as error:  # noqa: BLE001 - the runtime raises classes of its own for each kind of failure
             raise JudgeError("server_error", f"{type(error).__name__}: {error!s:.300}") from None
         rows = (len(pairs), longest, self._labels) if rank == 3 else (len(pairs), self._labels)  # noqa: PLR2004
-        if logits.shape != rows or not np.isfinite(logits).all():
-            raise JudgeError("unreadable", f"the model gave an array of shape {logits.shape} in place of {rows}")
+        if logits.ndim == len(rows) and logits.shape[:-1] == rows[:-1] and logits.shape != rows:
+            raise JudgeError("unreadable", _other_labels(logits.shape[-1], self._labels))
+        if logits.shape != rows:
+            raise JudgeError("unreadable", f"the model's first output has the shape {logits.shape} instead of {rows}")
+        if not np.isfinite(logits).all():
+            raise JudgeError("unreadable", "the model's logits are NaN or infinite; export it again, with float32")
         return logits, encodings
 
+    def load(self) -> None:
+        """Load the model now. Raises ValueError that begins with the key."""
+        try:
+            self._load()
+        except JudgeError as error:
+            raise ValueError(f"path: {self._folder}: {error.detail}") from None
+
     def _load(self) -> tuple[Any, Any]:
-        """Return tokenizer and session."""
-        if self._loaded is None:
+        """Return tokenizer and session; a model that cannot be loaded is not read again."""
+        if self._loaded is None and not self._problem:
             try:
-                self._loaded = self._opened()
-            except Exception as error:  # noqa: BLE001 - as above
-                _log.warning("judge.grounding.path: cannot load %s: %s", self._folder, type(error).__name__)
-                raise JudgeError("server_error", f"{type(error).__name__}: {error!s:.300}") from None
+                self._loaded = self._tokenizer(), self._session()
+            except ValueError as error:
+                self._problem = str(error)
+        if self._loaded is None:
+            raise JudgeError("bad_request", self._problem)
         return self._loaded
 
-    def _opened(self) -> tuple[Any, Any]:
-        from onnxruntime import InferenceSession, SessionOptions  # noqa: PLC0415 - an optional package, slow to load
-        from tokenizers import Tokenizer  # noqa: PLC0415 - the same
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer  # noqa: PLC0415 - an optional package, slow to load
 
-        tokenizer = Tokenizer.from_file(str(self._folder / "tokenizer.json"))
+        try:
+            tokenizer = Tokenizer.from_file(str(self._folder / "tokenizer.json"))
+        except Exception as error:  # noqa: BLE001 - it raises no class of its own
+            raise ValueError(f"tokenizer.json cannot be loaded; export the model again ({error!s:.200})") from None
         tokenizer.no_truncation()
         padding: Mapping[str, Any] = tokenizer.padding or {}
         known = {name: padding[name] for name in ("pad_id", "pad_type_id", "pad_token", "direction") if name in padding}
         tokenizer.enable_padding(**known)
+        return tokenizer
+
+    def _session(self) -> Any:
+        """Return the model, whose inputs are known and whose labels are those of config.json. Raises ValueError."""
+        from onnxruntime import InferenceSession, SessionOptions  # noqa: PLC0415 - as above
+
         options = SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
         path = str(self._folder / _FILES[0])
-        return tokenizer, InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        try:
+            session = InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # noqa: BLE001 - the runtime raises classes of its own for each kind of failure
+            advice = "it may be incomplete: export the model again"
+            raise ValueError(f"model.onnx cannot be loaded; {advice} ({error!s:.200})") from None
+        if unknown := sorted({one.name for one in session.get_inputs()} - set(_INPUTS)):
+            plural = "s" if len(unknown) > 1 else ""
+            known = "only input_ids, attention_mask and token_type_ids can be given"
+            raise ValueError(f"model.onnx needs the input{plural} {', '.join(unknown)}; {known}")
+        shape = session.get_outputs()[0].shape
+        if shape and isinstance(shape[-1], int) and shape[-1] != self._labels:
+            raise ValueError(_other_labels(shape[-1], self._labels))
+        return session
 
 
 def _chances(logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -258,6 +305,11 @@ def _chances(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     chances: NDArray[np.float64] = weights / weights.sum(axis=-1, keepdims=True)
     return chances
+
+
+def _other_labels(outputs: int, labels: int) -> str:
+    values = f"{outputs} value{'' if outputs == 1 else 's'}"
+    return f"model.onnx gives {values} per text and config.json names {labels} label{'' if labels == 1 else 's'}"
 
 
 def _count(encodings: Sequence[Any]) -> int:

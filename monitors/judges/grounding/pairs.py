@@ -112,7 +112,7 @@ class PairVerifier(Verifier):
         except JudgeError as error:
             halves = document.halves() if halvings and error.kind == "context_overflow" else None
             if halves is None:
-                raise
+                raise too_long(error) from None
             both = [await self._support(half, claim, halvings - 1) for half in halves]
             return max(both, key=lambda one: one.score)
         return Support(score=score, passages=document.indexes)
@@ -124,6 +124,13 @@ def fitting(material: Material, most: int) -> list[Document]:
     if len(read) > MAX_DOCUMENTS or len(read) * len(material.sentences) > MAX_CHECKS:
         raise TooLongError(f"{len(material.sentences)} sentences and {len(read)} documents are too many")
     return read
+
+
+def too_long(error: JudgeError) -> JudgeError:
+    """Return a failure as it is shown: one of a text that is too long, though cut, with the key to lower."""
+    if error.kind != "context_overflow":
+        return error
+    return JudgeError(error.kind, f"{error.detail}; lower judge.grounding.max_document_chars")
 
 
 def digest(*texts: str) -> str:

@@ -19,8 +19,8 @@ class GroundingTier(Judge):
     """Answers `claim_verdicts` with "supported" when the verifier supports every claim by at least `least`.
 
     Each claim is checked against each context alone, so that the verdict names the context. Whether a claim that is
-    not supported is contradicted or not mentioned, a verifier cannot tell: that, and any failure of the verifier, is
-    JudgeError("unsure"), so that the next tier is asked.
+    not supported is contradicted or not mentioned, a verifier cannot tell: that is JudgeError("unsure"), so that the
+    next tier is asked, as it is for other prompts ("skipped") and when the verifier fails ("verifier_failed").
     """
 
     def __init__(self, verifier: Verifier, *, least: float = 0.9) -> None:
@@ -41,11 +41,13 @@ class GroundingTier(Judge):
     async def ask_sure(self, prompt: Prompt, answer_type: type[T]) -> tuple[T, float | None]:
         claims, contexts = numbered(prompt, "claim"), numbered(prompt, "context")
         if prompt.task != TASK or not claims or not contexts:
-            raise JudgeError("unsure", "no claims to verify")
+            raise JudgeError("skipped", "no claims to verify")
         try:
             found = await together(self._best(claim, contexts) for claim in claims.values())
-        except (JudgeError, TooLongError) as error:
-            raise JudgeError("unsure", f"the verifier gave no answer: {error}") from None
+        except JudgeError as error:
+            raise JudgeError("verifier_failed", f"{error.kind}: {error}") from None
+        except TooLongError as error:
+            raise JudgeError("unsure", str(error)) from None
         least = min(support for support, _ in found)
         if least < self._least:
             raise JudgeError("unsure", f"a claim is supported by {least:.2f}")

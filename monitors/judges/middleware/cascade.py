@@ -15,7 +15,7 @@ from monitors.judges.middleware.cache import fingerprint
 
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["sure", "unsure", "failed"]
-PASSED_ON = frozenset({"unsure", "unreadable", "too_large", "refused", "context_overflow"})
+PASSED_ON = frozenset({"unsure", "verifier_failed", "unreadable", "too_large", "refused", "context_overflow"})
 """Failures that the next tier may not have. An unreachable judge is not among them: it must not raise the bill."""
 
 
@@ -57,7 +57,8 @@ class Cascade(Judge):
     A tier whose judge gives no probability (no log-probabilities) is called twice, and is sure if both answers have the
     same verdicts. A share `audit_rate` of the accepted answers is also sent to the last tier, only to measure
     agreement: audits change no score, and a failed audit has no effect. A hash of the prompt (`salt`) selects them, so
-    that the same prompt is always or never audited. `on_outcome` gets (tier, outcome), `on_agreement` (tier, whether
+    that the same prompt is always or never audited. A tier that never answers such prompts ("skipped") is not counted.
+    `on_outcome` gets (tier, outcome), `on_agreement` (tier, whether
     it was sure, agreement in [0, 1]).
     """
 
@@ -94,6 +95,9 @@ class Cascade(Judge):
             try:
                 answer, sure = await self._answer(tier, prompt, answer_type)
             except JudgeError as error:
+                if error.kind == "skipped":
+                    self.tallies[tier.name].asked -= 1
+                    continue
                 self._count(tier, "unsure" if error.kind == "unsure" else "failed")
                 if error.kind not in PASSED_ON:
                     raise
@@ -123,7 +127,7 @@ class Cascade(Judge):
             try:
                 found = await tier.judge.ask_scored(prompt, choices)
             except JudgeError as error:
-                if last or error.kind not in PASSED_ON:
+                if last or error.kind not in {*PASSED_ON, "skipped"}:
                     raise
                 continue
             if found is not None and (last or max(found.values()) >= tier.least):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -10,9 +11,9 @@ from typing import TypeVar
 
 from monitors.judges import Judge, JudgeError
 from monitors.judges.middleware.base import Wrapper
+from monitors.judges.middleware.retry import LONGEST_RETRY_AFTER_S
 
 T = TypeVar("T")
-LONGEST_PAUSE_S = 60.0
 _TOO_MUCH = frozenset({"rate_limited", "timeout"})
 
 
@@ -22,8 +23,10 @@ class AdaptiveConcurrency(Wrapper):
     Every answer adds 1/limit, so a round of answers adds one place. A 429, a timeout, or a server error with a
     Retry-After halves the limit; a call that began before the last cut does not cut again, for it met the same
     congestion. Without `cut_in_outage` a timeout cuts only after an answer: a server that answers nothing is down, not
-    congested, and fewer calls at a time would only open its circuit later. After a Retry-After no call starts until
-    then (60 s at most).
+    congested, and fewer calls at a time would only open its circuit later.
+
+    After a Retry-After no call starts until then. Without an answer in between, such pauses add up to at most
+    `longest_pause_s`: what asks for more fails at once, with an infinite `retry_after_s`, so that it is not repeated.
 
     Reference: D.-M. Chiu, R. Jain (1989), Analysis of the increase and decrease algorithms for congestion avoidance.
     """
@@ -33,12 +36,15 @@ class AdaptiveConcurrency(Wrapper):
         judge: Judge,
         *,
         most: int = 4,
+        longest_pause_s: float = LONGEST_RETRY_AFTER_S,
         cut_in_outage: bool = True,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(judge)
         self._most = most
+        self._longest_pause_s = longest_pause_s
+        self._paused_s = 0.0  # since the last answer
         self._cut_in_outage = cut_in_outage
         self._answered = cut_in_outage
         self._clock = clock
@@ -69,6 +75,7 @@ class AdaptiveConcurrency(Wrapper):
             raise
         else:
             self._answered = True
+            self._paused_s = 0.0
             self._places = min(float(self._most), self._places + 1.0 / self._places)
             return answer
         finally:
@@ -81,11 +88,19 @@ class AdaptiveConcurrency(Wrapper):
             return
         now = self._clock()
         if pause_s:
-            self._paused_until = max(self._paused_until, now + min(pause_s, LONGEST_PAUSE_S))
+            self._pause(error, now, pause_s)
         if started > self._cut_at and (self._answered or error.kind != "timeout"):
             self._answered = self._cut_in_outage
             self._places = max(1.0, self._places / 2.0)
             self._cut_at = now
+
+    def _pause(self, error: JudgeError, now: float, pause_s: float) -> None:
+        more_s = max(0.0, now + pause_s - max(now, self._paused_until))
+        if self._paused_s + more_s > self._longest_pause_s:
+            error.retry_after_s = math.inf
+        else:
+            self._paused_s += more_s
+            self._paused_until = max(self._paused_until, now + pause_s)
 
     async def _acquire(self) -> None:
         """Wait for a place, first come, first served; a pause may let a later caller pass."""

@@ -29,7 +29,10 @@ _ADVICE = {
     "server_error": "the endpoint failed; see its log or status page",
     "unreadable": "the model does not return the requested JSON; use another judge.model",
     "bad_request": "check judge.model, judge.base_url and judge.api_key",
+    "too_large": "the reply is larger than 16 MiB; check which server answers at judge.base_url",
 }
+_LOCAL = frozenset({"bad_request", "unreadable"})
+"""Failures of a model on this machine, whose words are our own and hold nothing captured."""
 _STATUS_ADVICE = {
     "401": "check judge.api_key",
     "403": "check judge.api_key and what it may use",
@@ -44,6 +47,13 @@ _READING_ADVICE = (
     ),
 )
 """Advice by the beginning of our own words about a reply that cannot be read."""
+_INPUT_TOO_LONG = ("413", "422")
+_FORMATS = {
+    "/predict": " (one list of labels per pair, scores from 0 to 1)",
+    "/classify": " (the probabilities of all classes per text)",
+    "/v1/lettucedetect/spans": " (places in the answer, scores from 0 to 1)",
+    "/v1/lettucedetect/token": " (the tokens of the answer, scores from 0 to 1)",
+}
 _BATCH = re.compile(r"batch.?size", re.IGNORECASE)
 _log = logging.getLogger("gaugeway")
 
@@ -114,12 +124,16 @@ class FailureLog(Wrapper):
         if self._recovered_at is None:
             self._recovered_at = self._clock()
         if self._failing:
-            _log.info("%s %s at %s recovered after %d failures", self._role, self.model, self._origin, self._failures)
+            count = f"{self._failures} failure{'' if self._failures == 1 else 's'}"
+            _log.info("%s %s at %s recovered after %s", self._role, self.model, self._origin, count)
+            self._uncounted = 0
         self._failing = False
         self._failures = 0
 
     def _advice(self, error: JudgeError) -> str:
-        return _advice(error, self._path).replace("judge.", f"{self._table}.")
+        if not self._path and error.kind in _LOCAL:
+            return error.detail
+        return _advice(error, self._path).replace("judge.", f"{self._table}.").replace("ROLE", self._role)
 
 
 def _kind(error: JudgeError) -> str:
@@ -135,20 +149,33 @@ def _reason(error: JudgeError) -> str:
 
 
 def _advice(error: JudgeError, path: str) -> str:
+    if not path:
+        return "the model could not compute this batch; the failed evaluation holds the runtime's message"
     status = _STATUS.search(error.detail)
-    if path != _CHAT and status and error.kind == "bad_request" and _BATCH.search(error.detail):
-        return "lower judge.batch_size"
+    if path != _CHAT and (own := _advice_on_pairs(error, status[1] if status else "")):
+        return own
     if status and status[1] in _STATUS_ADVICE:
         return _STATUS_ADVICE[status[1]].format(path=path)
     if error.kind == "unreadable":
         found = (advice for pattern, advice in _READING_ADVICE if pattern.match(error.detail))
         return next(found, _unreadable(path))
-    return _ADVICE.get(error.kind, "see the judge's log")
+    return _ADVICE.get(error.kind, "see the log of the ROLE's server")
+
+
+def _advice_on_pairs(error: JudgeError, status: str) -> str:
+    """Return what to do about a server of a verifier that is no chat model; "" where that is as for others."""
+    if error.kind == "too_large":
+        return f"{_ADVICE['too_large']}, or lower judge.batch_size"
+    if error.kind != "bad_request" or not status:
+        return ""
+    if _BATCH.search(error.detail):
+        return "lower judge.batch_size"
+    too_long = "the texts may be too long: lower judge.max_document_chars, or check judge.model"
+    return too_long if status in _INPUT_TOO_LONG else ""
 
 
 def _unreadable(path: str) -> str:
     if path == _CHAT:
         return _ADVICE["unreadable"]
-    if not path:
-        return "the model gives no probabilities of the labels in its config.json; check judge.path"
-    return f"the reply is not one of {path}; check judge.api and which server answers at judge.base_url"
+    shape = f"the format of {path}{_FORMATS.get(path, '')}"
+    return f"the reply does not have {shape}; check judge.api and which server answers at judge.base_url"

@@ -13,10 +13,13 @@ from monitors.judges.middleware.base import Wrapper
 T = TypeVar("T")
 TRANSIENT = frozenset({"rate_limited", "server_error", "connection", "timeout"})
 FIRST_S, LONGEST_S = 0.5, 30.0
+LONGEST_RETRY_AFTER_S = 60.0
 
 
 class Retrying(Wrapper):
     """Repeats a call at most `times`, after the server's Retry-After, or with exponential back-off and jitter.
+
+    A Retry-After of more than `longest_pause_s` is not waited for: the call fails.
 
     Place it outside `AdaptiveConcurrency`: a call must hold no place while it waits. `draw` gives numbers in [0, 1).
     """
@@ -26,11 +29,13 @@ class Retrying(Wrapper):
         judge: Judge,
         *,
         times: int = 3,
+        longest_pause_s: float = LONGEST_RETRY_AFTER_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(judge)
         self._times = times
+        self._longest_pause_s = longest_pause_s
         self._sleep = sleep
         self._draw = draw
 
@@ -42,7 +47,9 @@ class Retrying(Wrapper):
                 if error.kind not in TRANSIENT:
                     raise
                 pause_s = error.retry_after_s
+                if pause_s is not None and pause_s > self._longest_pause_s:
+                    raise
             if pause_s is None:
-                pause_s = FIRST_S * 2.0**repeated * (0.5 + self._draw() / 2.0)
-            await self._sleep(min(pause_s, LONGEST_S))
+                pause_s = min(LONGEST_S, FIRST_S * 2.0**repeated * (0.5 + self._draw() / 2.0))
+            await self._sleep(pause_s)
         return await call()

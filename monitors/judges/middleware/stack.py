@@ -14,7 +14,7 @@ from monitors.judges.middleware.base import Wrapper
 from monitors.judges.middleware.circuit_breaker import BreakerState, CircuitBreaker
 from monitors.judges.middleware.concurrency import AdaptiveConcurrency
 from monitors.judges.middleware.deadline import DeadlineJudge
-from monitors.judges.middleware.retry import Retrying
+from monitors.judges.middleware.retry import LONGEST_RETRY_AFTER_S, Retrying
 
 T = TypeVar("T")
 _BUSY = frozenset({"rate_limited"})
@@ -25,7 +25,8 @@ _BUSY = frozenset({"rate_limited"})
 class StackSettings:
     """The limits of one endpoint; see AdaptiveConcurrency, Retrying and CircuitBreaker.
 
-    With `count_requests` the circuit counts every request that fails, not only calls whose retries fail too.
+    With `count_requests` the circuit counts every request that fails, not only calls whose retries fail too. A server
+    that asks for a longer pause than `longest_pause_s` (Retry-After) fails the call at once.
     """
 
     concurrency: int = 4
@@ -34,6 +35,7 @@ class StackSettings:
     blind_s: float = 30.0
     most_blind_s: float = 600.0
     count_requests: bool = False
+    longest_pause_s: float = LONGEST_RETRY_AFTER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,17 +79,25 @@ def build_stack(
 
     def limited(inner: Judge) -> AdaptiveConcurrency:
         return AdaptiveConcurrency(
-            inner, most=settings.concurrency, cut_in_outage=not settings.count_requests, clock=clock, sleep=sleep
+            inner,
+            most=settings.concurrency,
+            longest_pause_s=settings.longest_pause_s,
+            cut_in_outage=not settings.count_requests,
+            clock=clock,
+            sleep=sleep,
         )
+
+    def repeated(inner: Judge) -> Retrying:
+        longest_s = settings.longest_pause_s
+        return Retrying(inner, times=settings.max_retries, longest_pause_s=longest_s, sleep=sleep, draw=draw)
 
     endpoint = DeadlineJudge(judge, observer=observer)
     if settings.count_requests:
         breaker = breaking(endpoint, _BUSY)
         adaptive = limited(breaker)
-        retrying = Retrying(adaptive, times=settings.max_retries, sleep=sleep, draw=draw)
-        return Stack(judge=_CountedAfterRetries(retrying, breaker), breaker=breaker, concurrency=adaptive)
+        return Stack(judge=_CountedAfterRetries(repeated(adaptive), breaker), breaker=breaker, concurrency=adaptive)
     adaptive = limited(endpoint)
-    breaker = breaking(Retrying(adaptive, times=settings.max_retries, sleep=sleep, draw=draw))
+    breaker = breaking(repeated(adaptive))
     return Stack(judge=breaker, breaker=breaker, concurrency=adaptive)
 
 

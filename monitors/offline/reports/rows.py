@@ -18,7 +18,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A cell that begins with one of these is a formula to a spreadsheet (OWASP: CSV injection)."""
 _SAMPLE = (
     *("id", "app", "model", "session", "conversation_id", "user_input", "response"),
-    *("retrieved_contexts", "reference", "tags", "duration_s"),
+    *("retrieved_contexts", "reference", "tags", "duration_s", "retrieval_s", "started_at", "turn", "hop"),
+    *("history", "tool_calls", "retrieved_context_ids", "reference_contexts", "reference_context_ids", "cluster"),
 )
 
 

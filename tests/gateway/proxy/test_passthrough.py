@@ -565,6 +565,19 @@ def test_our_key_is_cut_out_of_a_large_body_too():
     run(scenario, reply())
 
 
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
+def test_an_anthropic_message_that_was_cut_counts_as_truncated(reason):
+    cut = {"id": "m", "model": "c", "content": [{"type": "text", "text": "Two"}], "stop_reason": reason}
+
+    async def scenario(gateway, upstream):
+        body = b'{"model": "c", "max_tokens": 9, "messages": [{"role": "user", "content": "How many moons?"}]}'
+        await exchange(gateway.port, post(body, "/v1/messages"))
+        (one,) = await gateway.samples(1)
+        assert one.skip_reason == "truncated_response"
+
+    run(scenario, reply(json.dumps(cut).encode()))
+
+
 def test_anthropic_messages_pass_and_are_captured():
     events = [
         {"type": "message_start", "message": {"id": "msg_1", "model": "c", "usage": {"input_tokens": 7}}},

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -96,6 +97,8 @@ def test_a_wave_of_refusals_fires_with_words_that_say_so(tmp_path):
     assert shown.estimate == pytest.approx(alert.mean_since)
     assert shown.interval == pytest.approx(alert.ci)
     assert alert.mean_before < shown.baseline < alert.mean_since
+    noisy = replace(alert, finding=replace(alert.finding, baseline=0.95)).on_own_scale().finding.baseline
+    assert noisy == 0.05, "1 - 0.95 is 0.050000000000000044"
     assert labels_of(alert)["signal"] == labels_of(alert)["metric"] == "abstained"
     assert title([alert]) == "Firing: GaugewayQualityDrop (abstained)"
     assert summary(alert).startswith(

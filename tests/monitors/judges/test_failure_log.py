@@ -15,7 +15,9 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
 from monitors.judges.middleware.failure_log import MAX_KINDS, REPEAT_S, STEADY_S, FailureLog
 from monitors.judges.scripted import Scripted
+from tests.support.grounding import TRUE, Opened, run, sample, table
 from tests.support.llm_server import LLMServer, error
+from tests.support.verifier_server import refused
 
 PROMPT = Prompt(task="t", version="1", system="s", user="u")
 KEY = "sk-canary-4711"
@@ -133,3 +135,52 @@ def test_kinds_of_failures_without_end_are_not_all_logged(caplog):
 def test_a_sample_that_cannot_be_judged_is_no_failure_of_the_judge(caplog, kind):
     ask(FailureLog(Scripted(lambda _: JudgeError(kind)), origin="http://llm.example"), times=3)
     assert lines(caplog) == []
+
+
+def test_a_recovery_starts_the_counts_again_and_one_failure_is_singular(caplog):
+    caplog.set_level(logging.INFO, "gaugeway")
+    now = [0.0]
+    answers = [JudgeError("server_error")]
+    judge = FailureLog(Scripted(lambda _: answers[0]), origin="http://llm.example", clock=lambda: now[0])
+    for times in (7, 7, 1):
+        answers[0] = JudgeError("server_error")
+        ask(judge, times=times)
+        answers[0] = {}
+        ask(judge)
+        now[0] += STEADY_S
+    said = [one.getMessage() for one in lines(caplog)]
+    assert [one.rpartition("recovered after ")[2] for one in said[1::2]] == ["7 failures", "7 failures", "1 failure"]
+    assert not any("since the last line" in one for one in said)
+
+
+def test_a_circuit_that_opens_is_one_line(caplog):
+    with LLMServer(error(500, "broken")) as server:
+        settings = Judge(base_url=server.url, model="judge-1", max_retries=0, cache="off", blind_after=3)
+        ask(open_judge(settings, Instruments(CollectorRegistry(), version="0")).judge, times=9)
+    assert len(lines(caplog)) == 2
+    message = lines(caplog)[1].getMessage()
+    assert "circuit open after 3 failures in a row, the last server_error; it is tried again after 30 s" in message
+
+
+@pytest.mark.parametrize(
+    ("failure", "path", "advice"),
+    [
+        (JudgeError("too_large"), "/classify", "at judge.grounding.base_url, or lower judge.grounding.batch_size"),
+        (JudgeError("bad_request", "Error code: 422 - Tokenization error"), "/predict", "max_document_chars"),
+        (JudgeError("strange"), "/classify", "see the log of the verifier's server"),
+        (JudgeError("unreadable"), "/predict", "does not have the format of /predict (one list of labels per pair"),
+    ],
+)
+def test_the_advice_about_a_verifier_speaks_of_the_verifier(caplog, failure, path, advice):
+    judge = FailureLog(Scripted(lambda _: failure), origin="http://v", table="judge.grounding", path=path)
+    ask(judge)
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert advice in line
+    assert "judge's" not in line
+
+
+def test_a_text_that_stays_too_long_names_the_key_to_lower():
+    with LLMServer(refused(422, "inputs must have less than 512 tokens"), api_path="") as server:
+        (found,) = run(Opened(table("classify predict", server.url)), sample(TRUE))
+    assert found.outcome.error == "context_overflow"
+    assert found.outcome.detail.endswith("; lower judge.grounding.max_document_chars")

@@ -66,6 +66,10 @@ def test_the_date_is_read_under_the_names_that_providers_use(entry):
         (listing(shutdown_date=None), "m", "none"),
         (listing(shutdown_date=""), "m", "none"),
         (listing(deprecation=False), "m", "none"),
+        (listing(shutdown_date="9999-12-31"), "m", "none"),
+        (listing(shutdown_date="9999-12-31T23:59:59Z"), "m", "none"),
+        (listing(shutdown_date=253402214400000), "m", "none"),
+        (listing(shutdown_date=float("nan")), "m", "unreadable"),
         (listing(shutdown_date=SOON), "alias", "unlisted"),
         (listing(shutdown_date="next spring"), "m", "unreadable"),
         (listing(shutdown_date="9999-99-99"), "m", "unreadable"),
@@ -128,7 +132,10 @@ def test_it_is_read_daily_and_warned_of_thirty_days_ahead(caplog):
     assert value("shutdown_timestamp_seconds") == SOON_AT
     assert value("model_checks_total", result="announced") == 3
     assert [one.message for one in caplog.records] == [
-        "judge.model: its endpoint shuts down m in 17 days, on 2027-02-01: name its successor in judge.next_model"
+        (
+            "judge.model: its endpoint shuts down m in 17 days, on 2027-02-01: "
+            "compare a successor with `judge.next_model` before then"
+        )
     ] * 3
 
 
@@ -152,7 +159,7 @@ def test_a_date_that_has_passed_is_still_warned_of(caplog):
     with caplog.at_level(logging.WARNING, "gaugeway.judge"):
         watched([listing(shutdown_date="2027-01-01")], days=1, next_model="m2")
     assert [one.message for one in caplog.records] == [
-        "judge.model: its endpoint shut down m on 2027-01-01: see whether the anchors agree"
+        "judge.model: its endpoint shut down m on 2027-01-01: compare it with its successor m2 (judge.next_model)"
     ]
 
 
@@ -194,10 +201,10 @@ def test_a_date_that_cannot_be_read_is_logged_once_and_ends_no_warning(caplog):
     ("key", "advice"),
     [
         ("judge.next_model", "name another successor"),
-        ("judge.small.model", 'name another model there, and compare it in gaugeway_judge_agreement{tier="small"}'),
+        ("judge.small.model", 'choose another model and check its agreement in gaugeway_judge_agreement{tier="small"}'),
         (
             "judge.grounding.model",
-            "name another model there; its scores have another scale, and baselines are learned again",
+            "choose another model; its scores will be on another scale, so baselines are learned again",
         ),
     ],
 )
@@ -205,3 +212,22 @@ def test_days_are_those_of_the_calendar_and_the_advice_is_that_of_the_model(capl
     with caplog.at_level(logging.WARNING, "gaugeway.judge"):
         watched([listing(shutdown_date=SOON)], days=1, now=now, key=key)
     assert [one.message for one in caplog.records] == [f"{key}: its endpoint {when}: {advice}"]
+
+
+def test_a_number_that_json_does_not_know_spoils_no_other_model():
+    body = json.dumps({"data": [{"id": "other", "price": float("nan")}, {"id": "m", "shutdown_date": SOON}]})
+    found, _ = read(Reply(body=body.encode()))
+    assert (found.found, found.at) == ("announced", SOON_AT)
+
+
+def test_a_sentinel_hides_no_earlier_date():
+    found, _ = read(listing(shutdown_date="9999-12-31", deprecation_date=SOON))
+    assert found.at == SOON_AT
+
+
+def test_a_list_that_cannot_be_read_is_logged_once(caplog):
+    with caplog.at_level(logging.INFO, "gaugeway.judge"):
+        watched([Reply(body=b"<html>")], days=3)
+    assert [one.message for one in caplog.records] == [
+        "judge.model: the list of models of its endpoint cannot be read: the reply is not a list of models in JSON"
+    ]

@@ -9,14 +9,17 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors.config import Judge
+from monitors.app import assemble
+from monitors.config import Config, Judge
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import AnchorWatch, agreement, compare, read
 from monitors.metrics.registry import build
 from monitors.runtime.settings import ConfigError
 from monitors.scheduler import scorer_of
+from tests.support.grounding import TRUE, table
 from tests.support.llm_server import LLMServer, Reply, Request, error
+from tests.support.verifier_server import VerifierServer
 
 
 def lines(count):
@@ -58,7 +61,7 @@ def compared(server, count=20, **keys):
     async def main():
         now, following = (
             {one.metric.name: one.metric for one in build({}, judge, None).enabled}
-            for judge in (judging.judge, judging.next_judge)
+            for judge in (judging.judge, judging.successor.judge)
         )
         watch = AnchorWatch(
             judging.anchors,
@@ -72,7 +75,7 @@ def compared(server, count=20, **keys):
             await watch.run()
         finally:
             await judging.judge.aclose()
-            await judging.next_judge.aclose()
+            await judging.successor.judge.aclose()
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(main())
@@ -146,6 +149,54 @@ def test_only_scheduled_rounds_are_judged_twice():
     assert calls == ["now", "next", "now", "now", "next"], "the second round was woken by an alarm"
 
 
+def test_identical_models_agree_whatever_stands_before_the_present_one(tmp_path):
+    """The verifier is sure of what it supports, the judges find all of it contradicted: only models are compared."""
+
+    def contradicting(request: Request) -> Reply:
+        claim = {"claim": TRUE, "verdict": "contradicted", "contexts": [0], "quote": "", "relevance": "relevant"}
+        if "verdicts" in str(request.body["response_format"]):
+            return Reply(content={"verdicts": [{"id": 0, "verdict": "contradicted", "contexts": [0], "quote": ""}]})
+        return Reply(content={"noncommittal": False, "claims": [TRUE], "verdicts": [claim]})
+
+    path = tmp_path / "anchors.jsonl"
+    path.write_text(json.dumps({"response": TRUE, "retrieved_contexts": [TRUE], "expected": {"faithfulness": 0.0}}))
+    drifts, found = [], []
+
+    async def wait(waiting, _):
+        waiting.close()
+        raise asyncio.CancelledError
+
+    async def main(parts):
+        other = parts.judging.successor
+        metrics = {one.metric.name: one.metric for one in parts.catalogue.enabled}
+        watch = AnchorWatch(
+            parts.judging.anchors,
+            scorer_of(metrics),
+            on_drift=drifts.append,
+            score_next=scorer_of(other.metrics),
+            score_alone=scorer_of(other.present_metrics),
+            on_agreement=found.append,
+            wait=wait,
+        )
+        try:
+            await watch.run()
+        finally:
+            for one in parts.closing:
+                await one.aclose()
+
+    with LLMServer(contradicting) as server, VerifierServer() as verifier:
+        grounding = table("classify predict", verifier.url, model="nli")
+        judge = {"base_url": server.url, "model": "now", "next_model": "next", "anchors": str(path)}
+        config = Config(judge=Judge(**judge, mode="separate", grounding=grounding, cache="off"))
+        parts = assemble(config, tmp_path)
+        other = parts.judging.successor
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(main(parts))
+    assert drifts[0].shift == 1.0, "the system is watched: the verifier answers before the judge"
+    assert (found[0].ratio, found[0].shift, found[0].n) == (1.0, 0.0, 1)
+    assert (other.present_metrics["faithfulness"].judge, parts.judging.judge.model) == ("now", "nli>now")
+
+
 def test_an_anchor_that_one_of_them_did_not_score_counts_as_failed():
     anchors = read(lines(4))
     scores = [(1.0, 1.0), (1.0, None), (None, 1.0), (0.5, 0.9)]
@@ -194,5 +245,5 @@ def test_anchors_without_any_score_are_no_result(anchors, caplog):
     assert judging.evidence("faithfulness") is None
     assert [one.message for one in caplog.records] == [
         "none of the 20 anchors of faithfulness could be scored",
-        "judge.next_model next: none of the 20 anchors of faithfulness could be scored by both it and now",
+        "judge.next_model: none of the 20 anchors of faithfulness could be scored by both next and now",
     ]

@@ -290,6 +290,38 @@ def test_the_csv_has_the_score_the_outcome_and_the_reason_of_every_sample():
     assert table[3]["faithfulness.reason"] == 'timeout: a, "b"\nc'
 
 
+def test_the_csv_holds_every_field_of_the_sample_and_is_read_back(tmp_path):
+    given = {
+        "id": "1",
+        "user_input": "And then?",
+        "response": "It was sold.",
+        "retrieved_contexts": ["a", "b"],
+        "reference": "Sold.",
+        "reference_contexts": ["c"],
+        "tags": {"tenant": "x"},
+        "app": "shop",
+        "model": "m",
+        "started_at": 5.0,
+        "duration_s": 1.5,
+        "retrieval_s": 0.5,
+        "session": "s",
+        "conversation_id": "k",
+        "turn": 2,
+        "hop": 1,
+        "history": [{"role": "user", "content": "What?"}],
+        "tool_calls": [{"name": "find", "arguments": "{}"}],
+    }
+    (tmp_path / "in.jsonl").write_text(json.dumps(given))
+    (one,), _ = dataset.read(tmp_path / "in.jsonl")
+    run = Run(source="x", created_at=0.0, measures=(), rows=(Row(sample=one, evaluations={}),))
+    write(run, tmp_path / "out.csv")
+    (row,) = csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text(), newline=""))
+    assert {name for name in given if not row[name]} == set()
+    assert json.loads(row["tool_calls"])[0]["name"] == "find"
+    (again,), _ = dataset.read(tmp_path / "out.csv")
+    assert again == one
+
+
 def test_the_jsonl_is_a_data_set_with_scores(tmp_path):
     write(a_run("what = this?"), tmp_path / "rows.jsonl")
     records = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]

@@ -14,7 +14,7 @@ from dashboards.web.gateway_scrape import Series, ask_all, gateway_urls, series_
 from dashboards.web.views.pipeline import evaluations_of, judging_of, retiring_of, successor_of
 from gateway.demo.servers import free_ports
 from monitors.analysis.gateway_counts import GatewayCounts
-from monitors.config import Config, Judge, Monitors, Notifier, Store
+from monitors.config import Config, Judge, Monitors, Notifier, SmallJudge, Store
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import Agreement
 from monitors.records import Failed, Skipped
@@ -138,11 +138,39 @@ def test_the_judges_cost_budget_and_savings_are_added_up():
     instruments.looked_up("j", "miss", 0.0)
     instruments.judge_budget_spent.set(0.75)
     instruments.judge_budget_factor.set(0.4)
-    found = judging_of(series_of(instruments.registry.collect()), 1.5)
+    found = judging_of(series_of(instruments.registry.collect()), Judge(budget_usd_per_day=1.5))
     assert (found.requests, found.cost_usd, found.saved_usd, found.hit_ratio) == (2.0, 0.75, 0.1, 0.5)
     assert (found.spent_today_usd, found.factor, found.errors) == (0.75, 0.4, (("j timeout", 1.0),))
     assert "50 % of the day" in (found.spent_bar or "")
-    assert judging_of(Series(), None).spent_bar is None
+    assert judging_of(Series(), Judge()).spent_bar is None
+
+
+def test_an_open_circuit_names_whose_it_is():
+    instruments = Instruments(CollectorRegistry(), version="0")
+    settings = Judge(base_url="http://j/v1", model="judge-1", small=SmallJudge(base_url="http://s/v1", model="s"))
+    for model in ("judge-1", "nli-1", "s"):
+        instruments.judge_blind.labels(model).set(0)
+
+    def found():
+        judging = judging_of(series_of(instruments.registry.collect()), settings)
+        return judging.blind, judging.others_blind
+
+    assert found() == (False, ())
+    instruments.judge_blind.labels("nli-1").set(1)
+    assert found() == (False, (("verifier", "nli-1"),))
+    instruments.judge_blind.labels("s").set(1)
+    instruments.judge_blind.labels("judge-1").set(1)
+    assert found() == (True, (("verifier", "nli-1"), ("small judge", "s")))
+
+
+def test_the_page_names_a_verifier_whose_circuit_is_open_and_freezes_no_judged_metric(tmp_path):
+    async def scenario(w):
+        w.instruments.judge_blind.labels("nli-1").set(1)
+        return await w.page("/pipeline")
+
+    words = run(tmp_path, scenario).words
+    assert "The verifier nli-1 is failing; its circuit is open. No answer gets a score of grounding" in words
+    assert "fires or resolves" not in words
 
 
 def counted(outcome, n, reason="", metric="", app="shop"):
@@ -268,6 +296,8 @@ def test_a_judge_that_goes_away_is_named_with_how_its_successor_agrees():
         ("old-1", True),
         ("later", False),
     ]
+    days = [[one.days for one in retiring_of(series, now)] for now in (2_000_000_000.0 - 86_400.0, 2_000_100_000.0)]
+    assert [one[0] for one in days] == [1, -1], "calendar days, as in the log"
     (row,) = successor_of(series)
     assert (row.model, row.metric, row.ratio, row.low, row.high) == ("new-2", "faithfulness", 0.9, 0.74, 0.97)
     assert (row.anchors, row.shift) == (30.0, -0.02)

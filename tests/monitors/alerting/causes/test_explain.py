@@ -204,6 +204,8 @@ def test_no_drop_is_not_explained():
 def test_nothing_at_all_is_no_error():
     assert explain("faithfulness", [], []).cause == "unknown"
     assert "Too few scores" in explain("faithfulness", before(**OLD), since(9, faithfulness=0.1)).detail
+    nothing = explain("faithfulness", [], since(120, faithfulness=0.1)).detail
+    assert nothing == "No scores of faithfulness before the onset to compare with (120 since)."
 
 
 def squeezed(**means):

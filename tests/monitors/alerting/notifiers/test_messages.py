@@ -159,6 +159,10 @@ def test_the_summary_is_one_plain_sentence_with_its_numbers_and_interval():
         "faithfulness of app 'say \"hi\"' fell from 0.910 to 0.620 (95 % interval 0.550 to 0.690, 120 scores) "
         "since about 2025-10-09 08:54:00 UTC; look at retrieval first"
     )
+    first = replace(FIRING, mean_before=None, mean_since=1.0, ci=None)
+    assert " is 1.000 (120 scores, too few for an interval; none before) since about" in summary(first)
+    thin = replace(FIRING, ci=None)
+    assert "fell from 0.910 to 0.620 (120 scores, too few for an interval) since" in summary(thin)
     assert summary(RESOLVED) == (
         "faithfulness of app 'shop' recovered at 2025-10-09T09:55:00.000Z after a drop that began about "
         "2025-10-09T08:54:00.000Z"

@@ -324,3 +324,25 @@ def test_the_log_says_what_to_do_about_a_verifier_that_fails(caplog, name, reply
     (line,) = [one.message for one in caplog.records if " failed (" in one.message]
     assert line.startswith(f"verifier {opened.verifier.model} at {server.url} failed (")
     assert advice in line
+
+
+@pytest.mark.parametrize("retry_after", ["86400", "5"])
+@pytest.mark.parametrize("name", ["classify predict", "minicheck"])
+def test_a_verifier_that_is_always_busy_opens_its_circuit_and_holds_up_nobody(name, retry_after):
+    """Each answer fails at once instead of waiting for the Retry-After, which is longer than the time limit."""
+    busy = Reply(status=429, body=b'{"error": "busy"}', headers={"retry-after": retry_after})
+    with LLMServer(busy, api_path="/v1" if name == "minicheck" else "") as server:
+        url = server.url.removesuffix("/v1") if name == "minicheck" else server.url
+        opened = Opened(table(name, url, timeout_s=3.0, max_retries=1), blind_after=5)
+
+        async def main():
+            async with asyncio.timeout(30.0):  # 150 answers waited for hours
+                try:
+                    return await opened.scores(*(sample(id=str(one)) for one in range(150)))
+                finally:
+                    await opened.verifier.aclose()
+
+        found = asyncio.run(main())
+    assert {one.outcome.error for one in found} == {"rate_limited", "blind"}
+    assert opened.count("judge_blind", judge_model=opened.verifier.model) == 1.0
+    assert len(server.requests) < 30

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from monitors.config import Judge
+from monitors.app import check
+from monitors.config import Config, Judge
 from monitors.evaluation.verifiers import open_verifier
 from monitors.records import Failed, Score
 from monitors.runtime.settings import ConfigError
@@ -66,7 +67,9 @@ def test_the_usual_labels_are_known_and_others_are_named(tmp_path):
     (other,) = run(Opened(local(path, label="neutral")), sample(FALSE, passages=PASSAGES))
     assert other.outcome.value == pytest.approx(1 / (2 + math.exp(-5)), rel=1e-3)
     assert found.version != other.version
-    with pytest.raises(ConfigError, match=r"judge\.grounding\.label: the model has contradiction, neutral"):
+    with pytest.raises(
+        ConfigError, match=r"judge\.grounding\.label: no label 'fine'; the model has contradiction, neutral"
+    ):
         Opened(local(path, label="fine"))
     strange = onnx_model.build(tmp_path / "strange", {"1931": (1.0, 0.0, 0.0)}, labels=("a", "b", "c"))
     with pytest.raises(ConfigError, match=r"judge\.grounding\.label: which of a, b, c means supported"):
@@ -94,7 +97,7 @@ def test_a_document_that_is_too_long_is_cut_and_not_truncated(tmp_path, of_token
 
 
 def test_what_is_missing_is_named_before_anything_runs(tmp_path):
-    with pytest.raises(ConfigError, match=r"path: .* holds no model\.onnx, tokenizer\.json, config\.json"):
+    with pytest.raises(ConfigError, match=r"path: .* contains no model\.onnx, tokenizer\.json, config\.json"):
         Opened(local(str(tmp_path)))
     path = onnx_model.build(tmp_path / "m", WORDS)
     (Path(path) / "config.json").write_text("[]")
@@ -106,24 +109,87 @@ def test_what_is_missing_is_named_before_anything_runs(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
-def test_a_file_that_is_no_model_fails_its_scores_and_nothing_else(tmp_path, name):
+def test_a_file_that_is_no_model_fails_its_scores_and_nothing_else(tmp_path, name, caplog):
     path = onnx_model.build(tmp_path / "broken", WORDS)
-    (Path(path) / name).write_bytes(b"not a model")
-    opened = Opened(local(path, max_retries=0))
-    (found,) = run(opened, sample(passages=PASSAGES))
+    original = (Path(path) / name).read_bytes()
+    (Path(path) / name).write_bytes(original[: len(original) // 2])
+    with pytest.raises(ConfigError, match=rf"judge\.grounding\.path: .*{name} cannot be loaded; .*export the model"):
+        check(Config(judge=Judge(grounding=local(path))))
+    opened = Opened(local(path))
+
+    async def main():
+        (first,) = await opened.scores(sample(passages=PASSAGES))
+        (Path(path) / name).write_bytes(original)
+        (again,) = await opened.scores(sample(passages=PASSAGES, id="2"))
+        await opened.verifier.aclose()
+        return first, again
+
+    found, again = asyncio.run(main())
+    (line,) = [one.getMessage() for one in caplog.records if "failed" in one.getMessage()]
+    assert f"{name} cannot be loaded" in line
+    assert "base_url" not in line
+    assert again.outcome == found.outcome, "it is read once"
     assert isinstance(found.outcome, Failed)
-    assert found.outcome.error == "server_error"
+    assert found.outcome.error == "bad_request"
+    assert name in found.outcome.detail
 
 
 def test_a_model_that_answers_with_another_shape_or_with_nan_gives_no_score(tmp_path):
     path = onnx_model.build(tmp_path / "nan", {"1931": (float("nan"), 0.0)})
     (found,) = run(Opened(local(path, max_retries=0)), sample(FALSE, passages=PASSAGES))
     assert found.outcome.error == "unreadable"
+    assert "NaN or infinite" in found.outcome.detail
     (Path(path) / "config.json").write_text(
         json.dumps({"architectures": ["TinyForSequenceClassification"], "id2label": {"0": "no", "1": "x", "2": "yes"}})
     )
     (found,) = run(Opened(local(path, label="yes", max_retries=0)), sample(TRUE, passages=PASSAGES))
-    assert found.outcome.error == "unreadable"
+    assert found.outcome == Failed("bad_request", "model.onnx gives 2 values per text and config.json names 3 labels")
+    with pytest.raises(ConfigError, match="names 3 labels"):
+        check(Config(judge=Judge(grounding=local(path, label="yes"))))
+
+
+def test_an_input_that_cannot_be_given_is_named(tmp_path, caplog):
+    path = onnx_model.build(tmp_path / "positions", WORDS)
+    file = Path(path) / "model.onnx"
+    file.write_bytes(file.read_bytes().replace(b"attention_mask", b"position_scale"))
+    with pytest.raises(ConfigError, match=r"model\.onnx needs the input position_scale; only input_ids"):
+        check(Config(judge=Judge(grounding=local(path))))
+    (found,) = run(Opened(local(path)), sample(TRUE, passages=PASSAGES))
+    assert "position_scale" in found.outcome.detail
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert "model.onnx needs the input position_scale" in line
+
+
+@pytest.mark.parametrize("of_tokens", [False, True])
+@pytest.mark.parametrize(
+    ("labels", "supported"),
+    [
+        (("hallucinated", "supported"), 1),
+        (("supported", "hallucinated"), 0),
+        (("hallucinated", "fine"), 1),
+        (("fine", "Hallucinated"), 0),
+    ],
+)
+def test_a_usual_name_on_either_side_says_which_label_means_supported(tmp_path, of_tokens, labels, supported):
+    weights = [0.0, 0.0]
+    weights[supported] = -4.0
+    path = onnx_model.build(tmp_path / "m", {"1931": weights}, labels=labels, of_tokens=of_tokens, tokens=512)
+    (found,) = run(Opened(local(path)), sample(FALSE, passages=PASSAGES))
+    assert found.outcome.value == pytest.approx(1 / (1 + math.exp(4)), rel=1e-3)
+
+
+@pytest.mark.parametrize("of_tokens", [False, True])
+def test_of_two_unknown_labels_none_is_guessed(tmp_path, of_tokens):
+    path = onnx_model.build(tmp_path / "m", WORDS, labels=("foo", "bar"), of_tokens=of_tokens)
+    with pytest.raises(ConfigError, match=r"judge\.grounding\.label: which of foo, bar means supported\?"):
+        Opened(local(path))
+
+
+def test_a_config_that_ends_too_early_is_named(tmp_path):
+    path = onnx_model.build(tmp_path / "m", WORDS)
+    (Path(path) / "config.json").write_text('{"id2label": {')
+    with pytest.raises(ConfigError, match=r"config\.json is not valid JSON \(it ends too early\)"):
+        Opened(local(path))
 
 
 def test_nothing_is_loaded_before_the_first_answer(tmp_path):

@@ -16,7 +16,7 @@ from monitors.metrics.judged.claims import Separate
 from monitors.records import Context, Sample
 from tests.support.grounding import ALSO_TRUE, FALSE, TRUE, table
 from tests.support.llm_server import LLMServer, Reply, Request, error
-from tests.support.verifier_server import VerifierServer
+from tests.support.verifier_server import VerifierServer, refused
 
 PASSAGES = (TRUE, ALSO_TRUE)
 
@@ -77,7 +77,7 @@ def test_one_claim_that_it_does_not_support_sends_all_to_the_judge():
         score, asked, registry = judged([TRUE, FALSE], server.url)
     assert score.value == 0.0, "the judge's verdicts count"
     assert len(asked) == 1
-    assert (count(registry, "sure"), count(registry, "unsure")) == (0, 2), "claims are listed by the judge alone"
+    assert (count(registry, "sure"), count(registry, "unsure")) == (0, 1), "listing claims is no work for a verifier"
 
 
 def test_a_verifier_that_fails_passes_the_claims_on():
@@ -111,3 +111,12 @@ def test_accepted_answers_are_audited_by_the_judge():
     assert len(asked) == 1
     assert registry.get_sample_value("gaugeway_judge_agreement_count", labels) == 1.0
     assert registry.get_sample_value("gaugeway_judge_agreement_sum", labels) == 0.0
+
+
+def test_calls_that_it_could_not_settle_are_not_counted_and_an_outage_is_counted_as_failed():
+    down = refused(503, "down")
+    with LLMServer(down, api_path="") as server:
+        score, asked, registry = judged([TRUE, ALSO_TRUE], server.url)
+    assert score.value == 0.0, "the judge's verdicts count"
+    assert len(asked) == 1
+    assert {one: count(registry, one) for one in ("sure", "unsure", "failed")} == {"sure": 0, "unsure": 0, "failed": 1}

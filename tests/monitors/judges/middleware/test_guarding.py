@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import math
 import time
 
 import pytest
@@ -142,10 +144,11 @@ def test_after_retry_after_nobody_is_asked_until_then():
             await judge.ask(PROMPT, dict)
         assert await judge.ask(PROMPT, dict) == GOOD
         assert clock.now == 1007.0
-        with pytest.raises(JudgeError):
+        with pytest.raises(JudgeError) as caught:
             await judge.ask(PROMPT, dict)
+        assert caught.value.retry_after_s == math.inf
         await judge.ask(PROMPT, dict)
-        assert clock.now == 1067.0, "no server can stop us for longer than a minute"
+        assert clock.now == 1007.0, "a pause of more than a minute is not waited for"
 
     asyncio.run(run())
 
@@ -444,16 +447,50 @@ def test_in_an_outage_places_are_kept_and_once_it_answers_a_timeout_cuts_them():
     assert asyncio.run(main()) == [8, 8, 8, 4, 4]
 
 
+@pytest.mark.parametrize("verifies", [True, False])
+@pytest.mark.parametrize("retry_after_s", [5.0, 86_400.0])
+def test_a_server_that_only_asks_for_pauses_holds_no_call_longer_than_the_bound(verifies, retry_after_s):
+    """Pauses without an answer between them add up to at most the bound; the circuit then opens."""
+    clock, judge = Clock(), Failing("rate_limited", retry_after_s=retry_after_s)
+
+    async def main():
+        stack = counting(judge, clock, count_requests=verifies, longest_pause_s=12.0, max_retries=20)
+        kinds = []
+        for _ in range(6):
+            with pytest.raises(JudgeError) as caught:
+                await stack.judge.ask(PROMPT, dict)
+            kinds.append(caught.value.kind)
+        return kinds, stack.breaker.is_open
+
+    kinds, is_open = asyncio.run(main())
+    assert is_open
+    assert kinds == [*["rate_limited"] * 3, *["blind"] * 3]
+    assert clock.now - 1000.0 <= 12.0
+
+
+def test_pauses_with_answers_between_them_are_waited_for():
+    clock = Clock()
+    busy = JudgeError("rate_limited", retry_after_s=10.0)
+    judge = Faulty(*[copy.copy(one) for one in [busy, GOOD] * 4])
+
+    async def main():
+        stack = counting(judge, clock, longest_pause_s=12.0)
+        return [await stack.judge.ask(PROMPT, dict) for _ in range(4)]
+
+    assert asyncio.run(main()) == [GOOD] * 4
+    assert clock.now == 1040.0
+
+
 class Failing(Judge):
     """Fails every question with an error of `kind`; answers while it is None."""
 
     model = "failing"
 
-    def __init__(self, kind):
-        self.kind, self.asked = kind, 0
+    def __init__(self, kind, *, retry_after_s=None):
+        self.kind, self.asked, self.retry_after_s = kind, 0, retry_after_s
 
     async def ask(self, prompt, answer_type):
         self.asked += 1
         if self.kind is not None:
-            raise JudgeError(self.kind)
+            raise JudgeError(self.kind, retry_after_s=self.retry_after_s)
         return {}
