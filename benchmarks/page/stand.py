@@ -80,7 +80,7 @@ def fill(path: Path, exchanges: int, now: float, seed: int = 1) -> None:
     samples, evaluations = [], []
     for sample, found in day(exchanges, now, seed):
         payload = msgspec.json.encode(sample).decode()
-        samples.append((sample.id, sample.started_at, sample.app, sample.model, payload, *(None,) * 5))
+        samples.append((sample.id, sample.started_at, sample.app, sample.model, payload, *[None] * 5))
         evaluations += [rows.row(sample, one) for one in found]
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany(_ADD_SAMPLE, samples)

@@ -263,8 +263,8 @@ def _time_tick(frame: Frame, at: float) -> Markup:
     x, bottom = frame.x(at), frame.top + frame.height
     text = iso(at)
     label = text[5:10] if frame.until - frame.since > 4 * 86_400 or text[11:16] == "00:00" else text[11:16]
-    tick = Markup('<line class="axis" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="mid below">{}</text>')
-    return tick.format(x, bottom, x, bottom + 4, x, bottom + 8, label)
+    tick = Markup('<line class="axis" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="mid">{}</text>')
+    return tick.format(x, bottom, x, bottom + 4, x, bottom + 18, label)
 
 
 def _mark(frame: Frame, mark: Mark) -> Markup:
