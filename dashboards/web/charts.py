@@ -264,9 +264,7 @@ def _time_tick(frame: Frame, at: float) -> Markup:
     text = iso(at)
     label = text[5:10] if frame.until - frame.since > 4 * 86_400 or text[11:16] == "00:00" else text[11:16]
     line = Markup('<line class="axis" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(x, bottom, x, bottom + 4)
-    return line + Markup('<text x="{}" y="{}" class="mid below" data-at="{}">{}</text>').format(
-        x, bottom + 8, text, label
-    )
+    return line + Markup('<text x="{}" y="{}" class="mid" data-at="{}">{}</text>').format(x, bottom + 18, text, label)
 
 
 def _mark(frame: Frame, mark: Mark) -> Markup:

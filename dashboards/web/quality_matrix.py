@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from dashboards.web.charts import trend_line
 from dashboards.web.format import number
-from dashboards.web.traffic import AppTraffic
+from dashboards.web.gateway_traffic import AppTraffic
 from dashboards.web.trends import HOUR_S, HOURS, Key, dots_of, movement
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL

@@ -9,6 +9,7 @@ from typing import Any
 from litestar import get
 from litestar.response import Redirect, Template
 
+from dashboards.web.gateway_traffic import Traffic, TrafficReader
 from dashboards.web.quality_matrix import (
     AppRow,
     Cell,
@@ -22,7 +23,6 @@ from dashboards.web.quality_matrix import (
 )
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import address
-from dashboards.web.traffic import Traffic, TrafficReader
 from dashboards.web.trends import Key, Trends
 from dashboards.web.views.alerts import headline
 from dashboards.web.views.welcome import FirstScores

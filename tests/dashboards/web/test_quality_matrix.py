@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import replace
 
+from dashboards.web.gateway_traffic import AppTraffic
 from dashboards.web.quality_matrix import Watches, filtered, metrics_of, ordered, rows_of
-from dashboards.web.traffic import AppTraffic
 from dashboards.web.views.overview import MAX_APPS, headings, parse, recently_resolved
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.quality import Quality
@@ -128,3 +129,31 @@ def test_alerts_resolved_in_the_last_day_are_listed_latest_first(tmp_path):
     now = time.time()
     ended = [replace(alert, state="resolved", ended_at=now - hours * 3600.0) for hours in (5, 1, 30)]
     assert [round((now - one.ended_at) / 3600) for one in recently_resolved([alert, *ended], now)] == [1, 5]
+
+
+def test_with_three_scores_an_hour_there_is_a_mean_a_chart_and_the_window_is_named_and_exported(tmp_path):
+    async def scenario(w):
+        now = time.time()
+        for hour in range(24):
+            for minute in (10, 20, 30):
+                await w.add(0.9, at=now - 3600.0 * hour - 60.0 * minute, app="quiet")
+                await w.add(1.0, at=now - 3600.0 * hour - 60.0 * minute, app="quiet", metric="abstained")
+        await w.plane.estimate()
+        for _ in range(50):
+            page = await w.page("/")
+            if "still loading" not in page.words:
+                break
+            await asyncio.sleep(0.1)
+        metrics = (await w.client.get("/metrics")).text
+        return page, await w.page("/?by=model"), metrics
+
+    page, slices, metrics = run(tmp_path, scenario)
+    assert "n 18, 6 h" in page.words
+    assert "insufficient data" not in page.words
+    (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "trend"]
+    assert chart == "faithfulness of quiet, last 24 hours by 6 h: from 0.90 to 0.90"
+    assert re.search(r'gaugeway_quality_mean{app="quiet",metric="faithfulness"} 0\.(?:9|8999)', metrics)
+    assert 'gaugeway_quality_window_seconds{app="quiet",metric="faithfulness"} 21600.0' in metrics
+    assert 'gaugeway_signal_window_seconds{app="quiet",signal="abstained"} 21600.0' in metrics
+    assert "faithfulness quiet m-1 0.900" in slices.words
+    assert "72 1 d" in slices.words
