@@ -25,7 +25,7 @@ class Reference:
 
     >>> reference = Reference()
     >>> for value in range(SIZE):
-    ...     reference.add(float(value), at=0.0)
+    ...     _ = reference.add(float(value), at=0.0)
     >>> reference.rank(127.5), reference.rank(-1.0), reference.is_high(250.0), reference.is_high(10.0)
     (0.5, 0.0, True, False)
     """
