@@ -88,7 +88,7 @@ def test_keys_are_those_of_the_views_in_the_navigation():
 def test_the_bar_is_on_every_page_and_the_range_where_there_is_one(tmp_path):
     async def scenario(w):
         await w.drop()
-        return await w.page("/setup"), await w.page("/apps/shop?since=6h")
+        return await w.page("/settings"), await w.page("/apps/shop?since=6h")
 
     without, with_range = run(tmp_path, scenario)
     assert any(one.get("action") == "/find" for one in without.all("form"))

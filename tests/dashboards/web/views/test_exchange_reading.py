@@ -181,6 +181,11 @@ def test_durations_of_retriever_model_and_judge_are_drawn():
     assert chart_of([]) == ""
 
 
+def leads_to_exchange(link):
+    """Whether a link leads to an exchange, other than the page's link to itself."""
+    return link["href"].startswith("/exchanges/") and link.get("id") != "copy-link"
+
+
 def test_failures_with_like_questions_are_listed(tmp_path):
     async def scenario(w):
         questions = [f"How do I get a refund for order {n}?" for n in range(5)]
@@ -193,7 +198,7 @@ def test_failures_with_like_questions_are_listed(tmp_path):
         return await w.page("/exchanges/x"), await w.page("/exchanges/good")
 
     page, good = run(tmp_path, scenario)
-    links = {urlsplit(one["href"]).path for one in page.all("a") if one["href"].startswith("/exchanges/")}
+    links = {urlsplit(one["href"]).path for one in page.all("a") if leads_to_exchange(one)}
     assert links == {f"/exchanges/bad{n}" for n in range(5)}
     assert "Similar failures" in page.words
     assert "Similar failures" not in good.words
@@ -217,7 +222,7 @@ def test_a_conversation_is_shown_with_questions_and_answers(tmp_path):
     page = run(tmp_path, scenario)
     for n in range(3):
         assert f"Question {n}? Answer {n}." in page.words
-    links = [one["href"] for one in page.all("a") if one["href"].startswith("/exchanges/")]
+    links = [one["href"] for one in page.all("a") if leads_to_exchange(one)]
     assert links == ["/exchanges/t0", "/exchanges/t2"]
 
 
