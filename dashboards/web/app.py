@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.web.events import event_handlers
 from dashboards.web.find import find_handlers
-from dashboards.web.gateway_scrape import gateway_urls
 from dashboards.web.login import login_handlers, on_error, page_guard
+from dashboards.web.readings.gateway_scrape import gateway_urls
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
 from dashboards.web.templating import add_security_headers, asset_handler, assets
 from dashboards.web.templating import templates as page_templates

@@ -11,8 +11,8 @@ from litestar import get
 from litestar.params import FromQuery
 from litestar.response import Redirect
 
+from dashboards.web.incident.explore_search import Walk
 from dashboards.web.site import Site
-from dashboards.web.views.explore_search import Walk
 from monitors.records import Sample
 from monitors.storage.stores import SampleField, Store
 

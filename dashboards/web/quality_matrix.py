@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from dashboards.web.charts import trend_line
 from dashboards.web.format import number
-from dashboards.web.gateway_traffic import AppTraffic
-from dashboards.web.trends import HOUR_S, HOURS, Key, dots_of, movement
+from dashboards.web.readings.gateway_traffic import AppTraffic
+from dashboards.web.readings.trends import HOUR_S, HOURS, Key, dots_of, movement
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured

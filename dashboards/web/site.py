@@ -14,7 +14,7 @@ from litestar.exceptions import PermissionDeniedException
 from litestar.response import Template
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.gateway_scrape import ask_all, reading_of
+from dashboards.web.readings.gateway_scrape import ask_all, reading_of
 from dashboards.web.sessions import Sessions
 from dashboards.web.time_range import TimeRange
 from dashboards.web.toolbar import KEYS, toolbar

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dashboards.web.incident import links
-from dashboards.web.views.explore_search import search
+from dashboards.web.incident.explore_search import search
 from monitors.alerting.description import faults_of
 from monitors.analysis.incident_reading import incident_query, incident_span
 from monitors.records import Alert, Sample

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dashboards.web.format import MIN_N, iso
 from dashboards.web.incident.links import explore, fields_without, topic_words
-from dashboards.web.trends import estimated
+from dashboards.web.readings.trends import estimated
 from monitors.alerting.stream import usable
 from monitors.analysis.differences import Answer, Level, level
 from monitors.analysis.human_labels import Passings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dashboards.web.format import MIN_N
-from dashboards.web.trends import estimated, together
+from dashboards.web.readings.trends import estimated, together
 from monitors.analysis.differences import Level
 from monitors.analysis.incident_reading import incident_query, incident_span
 from monitors.records import Alert

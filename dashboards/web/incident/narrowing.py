@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dashboards.web.views.explore_search import Cursor, Found, search, together
+from dashboards.web.incident.explore_search import Cursor, Found, search, together
 from monitors.analysis.incident_reading import Namer, TopicReports, Topics, read_samples
 from monitors.storage.stores import Point, Query, Store
 

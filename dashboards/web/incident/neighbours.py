@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import parse_qsl
 
+from dashboards.web.incident.explore_search import BY_VALUE
 from dashboards.web.incident.links import exchange, explore, fields_without
-from dashboards.web.views.explore_search import BY_VALUE
 from monitors.records import Evaluation, Sample, Score
 from monitors.signals import SIGNALS
 from monitors.storage.stores import Point, Query, Store

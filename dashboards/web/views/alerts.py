@@ -20,8 +20,8 @@ from dashboards.web.incident.links import alert_fields, explore
 from dashboards.web.incident.operator import operator_of
 from dashboards.web.incident.suspects import answers_url, changes_of, chart_of, rows_of, suspects_of
 from dashboards.web.incident.timeline import timeline_of
+from dashboards.web.readings.trends import estimated
 from dashboards.web.site import Page, Site
-from dashboards.web.trends import estimated
 from dashboards.web.views.sources import source_link
 from monitors.alerting.notifiers.message import NAMES, labels_of, subject
 from monitors.alerting.repeat_policy import Progress

@@ -15,10 +15,10 @@ from litestar.params import FromPath, FromQuery
 from litestar.response import Redirect, Template
 from markupsafe import Markup
 
-from dashboards.web.app_traffic import TrafficReader
 from dashboards.web.charts import Dot, Line, Mark, bars, timeline
 from dashboards.web.format import duration, iso, number
 from dashboards.web.heat_map import HeatMapReader, drawn
+from dashboards.web.readings.app_traffic import TrafficReader
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, address, time_range
 from dashboards.web.toolbar import APP_PATH

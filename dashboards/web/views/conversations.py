@@ -13,11 +13,11 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Template
 
+from dashboards.web.incident.explore_search import Cursor, Found, search
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
 from dashboards.web.views.exchange import facts_of, line_of, steps_of
 from dashboards.web.views.explore import Selection, selection, shortened
-from dashboards.web.views.explore_search import Cursor, Found, search
 from monitors.records import Evaluation, Sample, Score
 from monitors.storage.stores import Store
 

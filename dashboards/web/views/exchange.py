@@ -15,13 +15,13 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect, Template
 
+from dashboards.web.incident.exchange_prompt import prompt_of
+from dashboards.web.incident.exchange_text import MOST, SHOWN, SIGNS, read
 from dashboards.web.incident.neighbours import list_fields, place_of
 from dashboards.web.incident.preview import summary_of
 from dashboards.web.incident.similar import similar_failures
 from dashboards.web.incident.waterfall import chart_of, spans_of
 from dashboards.web.site import Page, Site
-from dashboards.web.views.exchange_prompt import prompt_of
-from dashboards.web.views.exchange_text import MOST, SHOWN, SIGNS, read
 from dashboards.web.views.explore import selection
 from dashboards.web.views.sources import source_links
 from monitors.analysis.prompt_text import HASHED

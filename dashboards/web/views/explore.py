@@ -14,6 +14,7 @@ from litestar.exceptions import HTTPException
 from litestar.response import Stream, Template
 
 from dashboards.web.incident.chips import chips_of
+from dashboards.web.incident.explore_search import BY_VALUE, Cursor, Found, everything, search, together
 from dashboards.web.incident.filter_charts import distributions, over_time
 from dashboards.web.incident.groups import FIELDS as GROUPED_BY
 from dashboards.web.incident.groups import Grouping, Groups
@@ -23,7 +24,6 @@ from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
 from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, time_range
-from dashboards.web.views.explore_search import BY_VALUE, Cursor, Found, everything, search, together
 from monitors.alerting.versions import Version
 from monitors.analysis import captured
 from monitors.analysis.incident_reading import TopicReports

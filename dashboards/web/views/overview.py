@@ -9,7 +9,6 @@ from typing import Any
 from litestar import get
 from litestar.response import Redirect, Template
 
-from dashboards.web.gateway_traffic import Traffic, TrafficReader
 from dashboards.web.quality_matrix import (
     AppRow,
     Cell,
@@ -21,9 +20,10 @@ from dashboards.web.quality_matrix import (
     ordered,
     rows_of,
 )
+from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
+from dashboards.web.readings.trends import Key, Trends
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import address
-from dashboards.web.trends import Key, Trends
 from dashboards.web.views.alerts import headline
 from dashboards.web.views.welcome import FirstScores
 from monitors.analysis.capture_coverage import Captured

@@ -16,8 +16,8 @@ from litestar.response import Template
 from markupsafe import Markup
 
 from dashboards.web.charts import meter
-from dashboards.web.funnel import funnel_of
-from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
+from dashboards.web.readings.funnel import funnel_of
+from dashboards.web.readings.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
 from monitors import config

@@ -18,9 +18,9 @@ from litestar.response import Redirect, Template
 from markupsafe import Markup
 
 from dashboards.web.charts import meter
+from dashboards.web.incident.exchange_text import MOST, SHOWN
 from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange import is_hashed
-from dashboards.web.views.exchange_text import MOST, SHOWN
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, default_passing, label, labelled
 from monitors.analysis.review import Draw, ReviewDraws
 from monitors.records import Sample, Score, Supplement

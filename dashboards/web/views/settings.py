@@ -14,7 +14,7 @@ from litestar.response import Redirect, Template
 
 from dashboards.web.addresses import HOST, traffic_url
 from dashboards.web.config_rows import DEFAULT, rows_of
-from dashboards.web.gateway_scrape import ADMIN_PORT
+from dashboards.web.readings.gateway_scrape import ADMIN_PORT
 from dashboards.web.site import Page, Site
 from dashboards.web.ways_in import WAYS
 from monitors.alerting.notifier_tests import PAUSE_S, Tested, TooSoonError

@@ -11,7 +11,7 @@ from litestar import get
 from litestar.response import Template
 
 from dashboards.web.addresses import HOST, traffic_url, without_secrets
-from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
+from dashboards.web.readings.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import FIRST_SCORES, Page, Site
 from monitors.analysis.capture_coverage import Captured
 from monitors.evaluation.first_exchange import described

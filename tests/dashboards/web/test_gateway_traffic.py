@@ -8,7 +8,7 @@ import pytest
 from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.gateway_traffic import Totals, TrafficReader, quantile, traffic_between
+from dashboards.web.readings.gateway_traffic import Totals, TrafficReader, quantile, traffic_between
 from gateway.exchange import Recording
 from gateway.telemetry.metrics import Instruments
 from monitors.runtime.auth import metrics_handler

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from dashboards.web.app_traffic import mean, percentile, traffic_of
 from dashboards.web.heat_map import HeatMap, HeatMapReader, drawn
+from dashboards.web.readings.app_traffic import mean, percentile, traffic_of
 from monitors.records import Evaluation, Sample, Score, Usage
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.pages import EVIL, world

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from dashboards.web.incident.exchange_text import MARKED, SHOWN, find, patterns, read, segmented
 from dashboards.web.views.exchange import is_hashed, line_of, supplement_of
-from dashboards.web.views.exchange_text import MARKED, SHOWN, find, patterns, read, segmented
 from monitors.records import (
     CaptureInfo,
     Context,

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from dashboards.web.incident.explore_search import Cursor, Walk, cut, everything, search
 from dashboards.web.views.explore import selection, shortened
-from dashboards.web.views.explore_search import Cursor, Walk, cut, everything, search
 from monitors.offline.dataset import read
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.storage.stores import Point, Query

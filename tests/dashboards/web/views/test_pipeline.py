@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.addresses import traffic_url, without_secrets
-from dashboards.web.funnel import NOT_CAPTURED, funnel_of
-from dashboards.web.gateway_scrape import Series, ask_all, gateway_urls, series_of
+from dashboards.web.readings.funnel import NOT_CAPTURED, funnel_of
+from dashboards.web.readings.gateway_scrape import Series, ask_all, gateway_urls, series_of
 from dashboards.web.views.pipeline import evaluations_of, judging_of, retiring_of, successor_of
 from gateway.demo.servers import free_ports
 from monitors.analysis.gateway_counts import GatewayCounts

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dashboards.web.gateway_scrape import Answer, Series
+from dashboards.web.readings.gateway_scrape import Answer, Series
 from dashboards.web.views.welcome import judge_snippet, requests_of
 from monitors.config import Config, Judge
 from monitors.records import Context, Evaluation, Sample, Score

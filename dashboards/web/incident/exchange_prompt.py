@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from dashboards.web.views.exchange_text import MOST
+from dashboards.web.incident.exchange_text import MOST
 from monitors.analysis.prompt_text import Piece, found_by, pieces, unplaced
 from monitors.records import Sample
 

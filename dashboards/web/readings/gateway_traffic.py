@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dashboards.web.gateway_scrape import Series, ask_all
+from dashboards.web.readings.gateway_scrape import Series, ask_all
 from monitors.runtime.tasks import happens_within, spawn
 
 EVERY_S, WINDOW_S, IDLE_S = 15.0, 600.0, 900.0

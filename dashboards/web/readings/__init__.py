@@ -1,0 +1,1 @@
+"""What the views read in the background: traffic, trends, the gateways' counters."""
