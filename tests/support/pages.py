@@ -32,6 +32,8 @@ from tests.support.alerting import People
 from tests.support.running import serving
 
 EVIL = '<script>alert(1)</script><img src=x onerror="alert(2)">\'"&'
+SCRIPTS = ["/static/page.js", "/static/toolbar.js", "/static/charts.js"]
+"""The scripts of every page."""
 RULES = (Rule(metric="faithfulness", slo=0.85, name="answers"), Rule(metric="lexical_groundedness", baseline="auto"))
 ALERTS = Alerts(bucket_s=60.0, watermark_s=0.0, group_wait_s=0.0, rules=RULES, slices=("app", "model"))
 

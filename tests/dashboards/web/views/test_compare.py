@@ -12,7 +12,7 @@ from dashboards.web.views.compare import CompareForm, Comparisons, dots, parse_f
 from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Arm, Compared
 from monitors.storage.stores import Point
-from tests.support.pages import EVIL, world
+from tests.support.pages import EVIL, SCRIPTS, world
 
 
 def run(path, scenario, **options):
@@ -131,7 +131,7 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
     pages = run(tmp_path, scenario)
     assert "roll back" in pages[0].words
     for page in pages:
-        assert [one.get("src", "").split("?")[0] for one in page.all("script")] == ["/static/page.js"]
+        assert [one.get("src", "").split("?")[0] for one in page.all("script")] == SCRIPTS
         assert not page.all("img")
         assert not [one for _, one in page.elements if "onerror" in one]
 

@@ -23,7 +23,7 @@ from monitors.records import (
     ToolCall,
     Usage,
 )
-from tests.support.pages import EVIL, world
+from tests.support.pages import EVIL, SCRIPTS, world
 
 PASSAGES = (
     Context(
@@ -235,7 +235,7 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
         return await w.page("/exchanges/x")
 
     page = run(tmp_path, scenario)
-    assert [one.get("src", "").split("?")[0] for one in page.all("script")] == ["/static/page.js", "/static/reading.js"]
+    assert [one.get("src", "").split("?")[0] for one in page.all("script")] == [*SCRIPTS, "/static/reading.js"]
     assert not page.all("img")
     assert not [one for _, one in page.elements if "onerror" in one]
     assert not [one["href"] for one in page.all("a") if one["href"].startswith("javascript")]
