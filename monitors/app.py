@@ -137,10 +137,9 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         judge_setting="--judge MODEL or [judge]",
     )
     other = judging.successor if judging else None
-    if other is not None:
-        for model, metrics in ((other.judge, other.metrics), (other.present, other.present_metrics)):
-            made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier) if model else None
-            metrics.update({one.metric.name: one.metric for one in (made.enabled if made else ())})
+    for model, metrics in other.compared() if other else ():
+        made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier)
+        metrics.update({one.metric.name: one.metric for one in made.enabled})
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     salt = redaction_key(config.capture.salt, data_dir)
