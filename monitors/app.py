@@ -22,8 +22,8 @@ from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
 from monitors.alerting.rules import problems_of, rules_of
 from monitors.analysis.human_labels import passings
+from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
-from monitors.analysis.source_reading import SourceReports
 from monitors.api.alerts import alert_handlers
 from monitors.api.app import Insight, Pages, admin_app
 from monitors.api.compare import compare_handlers
@@ -36,15 +36,15 @@ from monitors.config import Config, Sampled, Shared
 from monitors.config_loading import join_problems, queue_url, store_url
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import is_judged
-from monitors.evaluation.models import JudgeSetup, open_embeddings, open_judge
+from monitors.evaluation.models import JudgeSetup, Successor, open_embeddings, open_judge
 from monitors.evaluation.prompt_marking import PromptMarking
-from monitors.exporters import Exporter
 from monitors.exporters.factory import open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
+from monitors.exporters.opening import open_exporters
 from monitors.exporters.passage_cache import PassageCacheCollector
-from monitors.exporters.prometheus import PrometheusExporter
 from monitors.judges.grounding import Verifier
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better, scores_conversations
+from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.registry import Catalogue, Draft, build, draft
 from monitors.processes.priority import lower_priority
@@ -52,7 +52,6 @@ from monitors.records import Supplement
 from monitors.redaction import Redactor
 from monitors.redaction.key import redaction_key
 from monitors.runtime import audit
-from monitors.runtime import otlp_exporters as telemetry
 from monitors.runtime.auth import behind
 from monitors.runtime.serving import Listener, serve
 from monitors.runtime.settings import ConfigError, Problems
@@ -141,15 +140,14 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         judge_setting="--judge MODEL or [judge]",
     )
     other = judging.successor if judging else None
-    if other is not None:
-        for model, metrics in ((other.judge, other.metrics), (other.present, other.present_metrics)):
-            made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier) if model else None
-            metrics.update({one.metric.name: one.metric for one in (made.enabled if made else ())})
+    for model, metrics in other.compared() if other else ():
+        made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier)
+        metrics.update({one.metric.name: one.metric for one in made.enabled})
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     salt = redaction_key(config.capture.salt, data_dir)
     redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), salt)
-    exporters = _exporters(config, catalogue, instruments)
+    exporters = open_exporters(config, catalogue, instruments)
     urls = store_url(config, data_dir), queue_url(config, data_dir)
     leader, ledger = stand(urls[0], store, tick_s(config), urls[1])
     engine = _engine(config, queue, store, catalogue, instruments, judging=judging, ledger=ledger)
@@ -236,6 +234,18 @@ async def run(
         await workers.aclose()
         await templates.aclose()
         audit.close_file(audit_log)
+
+
+def _build_successor(
+    config: Config, judging: JudgeSetup | None, embeddings: Embeddings | None, verifier: Verifier | None
+) -> Successor | None:
+    """Build the metrics with which the next judge is compared; None without one."""
+    other = judging.successor if judging else None
+    if other is not None:
+        for model, metrics in ((other.judge, other.metrics), (other.present, other.present_metrics)):
+            made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier) if model else None
+            metrics.update({one.metric.name: one.metric for one in (made.enabled if made else ())})
+    return other
 
 
 def _verifier(config: Shared, instruments: Instruments, answers: Path | None = None) -> Verifier | None:
@@ -334,7 +344,7 @@ def examine(config: Shared, problems: Problems) -> None:
     catalogue = build({}, None, None) if found is None else found.catalogue
     queue = problems.attempt(lambda: _queue(config, Path()), "queue")
     store = problems.attempt(lambda: _store(config, Path()), "store")
-    problems.attempt(lambda: _exporters(config, catalogue, instruments, problems.warnings.append), "telemetry")
+    problems.attempt(lambda: open_exporters(config, catalogue, instruments, problems.warnings.append), "telemetry")
     problems.attempt(lambda: open_sinks(config, instruments), "sinks")
     problems.extend(problems.attempt(lambda: _rule_problems(config, found), "alerts.rules") or ())
     problems.attempt(lambda: open_notifiers(config), "notifiers")
@@ -431,31 +441,6 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
 
     redact = redactor.redact_supplement if redactor else None
     return [receiver(queue.supply, counted=counted, counted_steps=counted_steps, redact=redact)]
-
-
-def _exporters(
-    config: Shared, catalogue: Catalogue, instruments: Instruments, warn: Callable[[str], object] = _log.warning
-) -> list[Exporter]:
-    passes = {one.metric.name: (one.threshold, lower_is_better(one.metric)) for one in catalogue.enabled}
-    exporters: list[Exporter] = [PrometheusExporter(instruments, passes)]
-    if (endpoint := config.telemetry.otlp_endpoint) is not None:
-        made = telemetry.unless_refused(lambda: _otel_exporter(config.telemetry, endpoint, passes), warn)
-        exporters += [] if made is None else [made]
-    return [*exporters, *open_sinks(config, instruments)]
-
-
-def _otel_exporter(
-    settings: configuration.Telemetry, endpoint: str, passes: Mapping[str, tuple[float, bool]]
-) -> Exporter:
-    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415 - only with telemetry on
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-
-    from monitors.exporters.otel import OTelExporter  # noqa: PLC0415
-
-    headers = settings.otlp_headers
-    spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
-    logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if settings.events else None
-    return OTelExporter(spans, logs, passes=passes, content=settings.content, service_name=settings.service_name)
 
 
 def _engine(

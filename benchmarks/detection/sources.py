@@ -20,7 +20,7 @@ from causes import wilson
 
 from monitors.alerting.causes import Observation, Passages, explain
 from monitors.alerting.causes.observations import ALPHA, compare
-from monitors.analysis.sources import RetrievedExchange, Scope, reported
+from monitors.analysis.retrieval.sources import RetrievedExchange, Scope, reported
 
 SEED, RUNS = 20260301, 200
 HOUR_S = 3600.0

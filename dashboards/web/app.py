@@ -33,8 +33,8 @@ from dashboards.web.views.topics import topic_handlers
 from dashboards.web.views.welcome import welcome_handlers
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
+from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
-from monitors.analysis.source_reading import SourceReports
 from monitors.api.app import Insight, Pages
 from monitors.config import Config
 from monitors.records import Supplement

@@ -24,8 +24,8 @@ from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.versions import Version
 from monitors.analysis.gateway_counts import GatewayCounts
+from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
-from monitors.analysis.source_reading import SourceReports
 from monitors.api.alerts import AlertDesk
 from monitors.api.app import Insight
 from monitors.config import Config

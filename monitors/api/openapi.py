@@ -22,10 +22,10 @@ from monitors.alerting.silences import Silence
 from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Compared
 from monitors.analysis.capture_coverage import Captured
-from monitors.analysis.coverage_gaps import GapReport
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
-from monitors.analysis.sources import SourceReport
+from monitors.analysis.retrieval.coverage_gaps import GapReport
+from monitors.analysis.retrieval.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
 from monitors.api.series import SeriesAnswer
 from monitors.records import Alert, Failed, Sample, Score, Skipped, Supplement

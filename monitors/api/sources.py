@@ -10,8 +10,8 @@ from litestar.exceptions import ClientException
 from litestar.params import FromQuery, QueryParameter
 
 from monitors.analysis.metric_names import UnknownMetricError
-from monitors.analysis.source_reading import DAY_S, SourceReports
-from monitors.analysis.sources import Source, SourceReport
+from monitors.analysis.retrieval.source_reading import DAY_S, SourceReports
+from monitors.analysis.retrieval.sources import Source, SourceReport
 
 Order: TypeAlias = Literal["named", "uses", "bad", "contradicted", "unused"]
 ORDERS: tuple[Order, ...] = ("named", "uses", "bad", "contradicted", "unused")

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 from monitors import config
@@ -27,7 +28,7 @@ class Guard:
     """What the log names, and where the calls of an endpoint are counted.
 
     `origin` is its address without secrets (see `origin_of`), `table` its table in the configuration, `path` that of
-    its API after the base URL, "" for a model on this machine.
+    its API after the base URL, "" for a model on this machine. `role` is "judge", "small" or "verifier".
     """
 
     origin: str
@@ -35,14 +36,15 @@ class Guard:
     instruments: Instruments
     observer: Billing
     path: str = "/chat/completions"
+    role: Literal["judge", "small", "verifier"] = "judge"
 
 
 def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
     """Return an endpoint in its stack; the series of its circuit begins."""
-    blind = guard.instruments.judge_blind.labels(endpoint.model)
+    blind = guard.instruments.judge_blind.labels(endpoint.model, guard.role)
     blind.set(0)
 
-    role = "verifier" if guard.table == "judge.grounding" else "judge"
+    role = "small judge" if guard.role == "small" else guard.role
 
     def on_change(state: BreakerState) -> None:
         blind.set(state.open)

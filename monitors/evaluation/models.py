@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -53,6 +54,11 @@ class Successor:
     metrics: dict[str, Metric] = field(default_factory=dict)
     present: Judge | None = None
     present_metrics: dict[str, Metric] = field(default_factory=dict)
+
+    def compared(self) -> list[tuple[Judge, dict[str, Metric]]]:
+        """Return the models that are compared, each with its metrics."""
+        both = ((self.judge, self.metrics), (self.present, self.present_metrics))
+        return [(judge, metrics) for judge, metrics in both if judge is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +235,8 @@ def _first_tiers(
         own = msgspec.structs.replace(
             settings, base_url=small.base_url, api_key=small.api_key, model=small.model, api_version=small.api_version
         )
-        tiers.append(Tier(name="small", judge=_endpoint_stack(own, instruments, observer).judge, least=small.least))
+        stack = _endpoint_stack(own, instruments, observer, role="small")
+        tiers.append(Tier(name="small", judge=stack.judge, least=small.least))
     return tiers
 
 
@@ -276,9 +283,17 @@ def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
     )
 
 
-def _endpoint_stack(settings: config.Judge, instruments: Instruments, observer: Billing) -> Stack:
+def _endpoint_stack(
+    settings: config.Judge, instruments: Instruments, observer: Billing, *, role: Literal["judge", "small"] = "judge"
+) -> Stack:
     limits = limits_of(settings, concurrency=settings.concurrency, max_retries=settings.max_retries)
-    guard = Guard(origin=origin_of(settings.base_url or ""), table="judge", instruments=instruments, observer=observer)
+    guard = Guard(
+        origin=origin_of(settings.base_url or ""),
+        table="judge",
+        instruments=instruments,
+        observer=observer,
+        role=role,
+    )
     return guarded(_endpoint(settings, observer), limits, guard)
 
 

@@ -147,7 +147,14 @@ class _Opening:
             verifier_timeout_s=self.table.timeout_s,
         )
         origin = self.table.path or origin_of(self.table.base_url or "")
-        guard = Guard(origin=origin, table=TABLE, instruments=self.instruments, observer=self._observer(), path=path)
+        guard = Guard(
+            origin=origin,
+            table=TABLE,
+            instruments=self.instruments,
+            observer=self._observer(),
+            path=path,
+            role="verifier",
+        )
         return guarded(endpoint, limits, guard).judge
 
     def _cached(self, judge: Judge) -> Judge:

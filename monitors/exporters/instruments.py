@@ -158,7 +158,9 @@ class Instruments(Observer):
         self._judge_unusable = counter(
             "judge_unusable", "Answers that could not be used, by reason.", ("judge_model", "reason")
         )
-        self.judge_blind = gauge("judge_blind", "1 while the circuit of the failing judge is open.", ("judge_model",))
+        self.judge_blind = gauge(
+            "judge_blind", "1 while the circuit of the failing judge is open.", ("judge_model", "role")
+        )
         self._judge_lookups = counter("judge_cache_lookups", "Cache lookups of judge calls.", ("judge_model", "result"))
         self._judge_saved = counter("judge_cache_saved_usd", "What cached answers would have cost.", ("judge_model",))
         self._judge_tier = counter("judge_tier", "Judge calls by tier and outcome.", ("tier", "outcome"))

@@ -9,9 +9,9 @@ from typing import IO
 import msgspec
 
 from monitors.analysis import captured
-from monitors.analysis.coverage_gaps import is_declined
 from monitors.analysis.human_labels import default_passing
-from monitors.analysis.source_reading import DEFAULT_METRICS
+from monitors.analysis.retrieval.coverage_gaps import is_declined
+from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS
 from monitors.records import Evaluation, Sample, Score
 from monitors.storage.stores import Store
 

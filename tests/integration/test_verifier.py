@@ -134,7 +134,7 @@ def test_every_answer_is_verified_and_an_outage_costs_only_scores(tmp_path):
             assert time.monotonic() - begin < 10.0
             failed = evaluations(running, late)
             assert {one["outcome"]["error"] for one in failed} <= {"server_error", "blind"}
-            assert value(running, 'gaugeway_judge_blind{judge_model="nli-1"}') == 1.0
+            assert value(running, 'gaugeway_judge_blind{judge_model="nli-1",role="verifier"}') == 1.0
             judged = httpx.get(f"{running.monitors}/api/exchanges/{late[-1]}").json()["evaluations"]
             assert next(one for one in judged if one["metric"] == "faithfulness")["outcome"]["kind"] == "score"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from dashboards.web.incident import links
 from dashboards.web.incident.explore_search import search
 from monitors.alerting.description import faults_of
-from monitors.analysis.incident_reading import incident_query, incident_span
+from monitors.analysis.incident.reading import incident_query, incident_span
 from monitors.records import Alert, Sample
 from monitors.storage.stores import Point, Query, Store
 

@@ -10,9 +10,9 @@ from dashboards.web.format import MIN_N, iso
 from dashboards.web.incident.links import explore, fields_without, topic_words
 from dashboards.web.readings.trends import estimated
 from monitors.alerting.stream import usable
-from monitors.analysis.differences import Answer, Level, level
 from monitors.analysis.human_labels import Passings
-from monitors.analysis.incident_reading import Namer, TopicReports, read_samples
+from monitors.analysis.incident.differences import Answer, Level, level
+from monitors.analysis.incident.reading import Namer, TopicReports, read_samples
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.storage.stores import Point, Query, Store
 

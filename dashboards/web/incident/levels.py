@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from dashboards.web.format import MIN_N
 from dashboards.web.readings.trends import estimated, together
-from monitors.analysis.differences import Level
-from monitors.analysis.incident_reading import incident_query, incident_span
+from monitors.analysis.incident.differences import Level
+from monitors.analysis.incident.reading import incident_query, incident_span
 from monitors.records import Alert
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.storage.stores import Query, Store

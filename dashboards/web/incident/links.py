@@ -9,7 +9,7 @@ from dashboards.web.format import iso
 from monitors.alerting.causes.topics import NAMELESS, UNLIKE
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
-from monitors.analysis.differences import Cutoff, Trait
+from monitors.analysis.incident.differences import Cutoff, Trait
 from monitors.records import Alert
 
 _UNNAMED = {UNLIKE: "other questions", NAMELESS: "questions without typical words"}

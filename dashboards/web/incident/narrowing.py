@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dashboards.web.incident.explore_search import Cursor, Found, search, together
-from monitors.analysis.incident_reading import Namer, TopicReports, Topics, read_samples
+from monitors.analysis.incident.reading import Namer, TopicReports, Topics, read_samples
 from monitors.storage.stores import Point, Query, Store
 
 MAX_POINTS = 2_000

@@ -10,8 +10,8 @@ from markupsafe import Markup
 from dashboards.web.charts import ticks
 from dashboards.web.format import number
 from dashboards.web.incident.links import alert_fields, bad_fields, explore, topic_words, trait_fields
-from monitors.analysis.differences import Change, Comparison, Difference, Level, Trait
-from monitors.analysis.incident_reading import IncidentReport
+from monitors.analysis.incident.differences import Change, Comparison, Difference, Level, Trait
+from monitors.analysis.incident.reading import IncidentReport
 from monitors.records import Alert
 
 ROWS, SUSPECTS = 30, 6

@@ -25,7 +25,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.sources import source_link
 from monitors.alerting.notifiers.message import NAMES, labels_of, subject
 from monitors.alerting.repeat_policy import Progress
-from monitors.analysis.incident_reading import IncidentReports, incident_query, incident_span
+from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
 from monitors.records import Alert
 from monitors.signals import SIGNALS
 from monitors.statistics.confidence_sequence import closed_window

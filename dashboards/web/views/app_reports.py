@@ -13,7 +13,7 @@ from litestar.response import Template
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, time_range
 from monitors.analysis.metric_names import UnknownMetricError
-from monitors.analysis.source_reading import DEFAULT_METRICS, SourceReports
+from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS, SourceReports
 from monitors.api.sources import ORDERS, Order
 
 BUDGET_S = 1.5

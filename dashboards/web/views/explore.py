@@ -26,7 +26,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, time_range
 from monitors.alerting.versions import Version
 from monitors.analysis import captured
-from monitors.analysis.incident_reading import TopicReports
+from monitors.analysis.incident.reading import TopicReports
 from monitors.passage_identity import id_or_source_of
 from monitors.signals import RISING, SIGNALS
 from monitors.storage.stores import Point, Query, Store

@@ -119,6 +119,9 @@ def successor_of(series: Series) -> tuple[Successor, ...]:
     return tuple(Successor(model=model, metric=metric, **numbers) for (model, metric), numbers in complete.items())
 
 
+_ROLES = {"small": "small judge"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
     """Judge requests, errors and cost (USD) since this process started; None where nothing was counted."""
@@ -140,10 +143,11 @@ class Judging:
     successor: tuple[Successor, ...] = ()
 
 
-def judging_of(series: Series, settings: config.Judge) -> Judging:
+def judging_of(series: Series, budget_usd: float | None) -> Judging:
     """Judge figures from this process's series."""
-    budget_usd = settings.budget_usd_per_day
-    blind = {labels["judge_model"] for labels, value in series.rows("gaugeway_judge_blind") if value > 0}
+    blind = sorted(
+        (labels["role"], labels["judge_model"]) for labels, value in series.rows("gaugeway_judge_blind") if value > 0
+    )
     looked = series.by("gaugeway_judge_cache_lookups_total", "result")
     lookups = sum(looked.values())
     spent = series.value("gaugeway_judge_budget_spent_usd") if budget_usd else None
@@ -161,15 +165,11 @@ def judging_of(series: Series, settings: config.Judge) -> Judging:
         budget_usd=budget_usd,
         spent_bar=bar,
         factor=series.value("gaugeway_judge_budget_factor") if budget_usd else None,
-        blind=settings.model in blind,
-        others_blind=tuple((_role(settings, one), one) for one in sorted(blind - {settings.model})),
+        blind=any(role == "judge" for role, _ in blind),
+        others_blind=tuple((_ROLES.get(role, role), model) for role, model in blind if role != "judge"),
         retiring=retiring_of(series, time.time()),
         successor=successor_of(series),
     )
-
-
-def _role(settings: config.Judge, model: str) -> str:
-    return "small judge" if settings.small is not None and settings.small.model == model else "verifier"
 
 
 def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
@@ -220,7 +220,7 @@ def pipeline_handlers(site: Site) -> list[Any]:
             uncovered=series.total("gaugeway_uncovered_scores_total"),
             worker_errors=_largest(series.by("gaugeway_worker_errors_total", "operation")),
             judge=about["judge"],
-            judging=judging_of(series, site.config.judge),
+            judging=judging_of(series, site.config.judge.budget_usd_per_day),
         )
 
     return [pipeline]

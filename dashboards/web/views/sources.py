@@ -15,8 +15,8 @@ from dashboards.web.charts import Dot, sparkline
 from dashboards.web.format import by_part, number
 from dashboards.web.site import Page, Site
 from dashboards.web.views.app_reports import Selection, report_view
-from monitors.analysis.source_reading import SourceReports
-from monitors.analysis.sources import Source, SourceReport
+from monitors.analysis.retrieval.source_reading import SourceReports
+from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.api.sources import Order, ordered
 from monitors.records import Sample
 

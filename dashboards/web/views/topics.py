@@ -12,7 +12,7 @@ from dashboards.web.charts import bars
 from dashboards.web.format import by_part
 from dashboards.web.site import Page, Site
 from dashboards.web.views.app_reports import Selection, report_view
-from monitors.analysis.coverage_gaps import OTHERS, GapReport, TopicGaps
+from monitors.analysis.retrieval.coverage_gaps import OTHERS, GapReport, TopicGaps
 
 GAP_WORDS = {"declined": "declined", "no_passages": "no passages", "low": "low score"}
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from monitors.alerting.causes.topics import NAMELESS, UNLIKE
-from monitors.analysis.coverage_gaps import gaps_of, is_declined
-from monitors.analysis.sources import RetrievedExchange, Scope
+from monitors.analysis.retrieval.coverage_gaps import gaps_of, is_declined
+from monitors.analysis.retrieval.sources import RetrievedExchange, Scope
 from monitors.records import Evaluation, Sample, Score, Skipped
 
 NOW = 1_760_000_000.0

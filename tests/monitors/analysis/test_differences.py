@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from monitors.analysis.differences import Answer, Cutoff, Trait, compared, cutoff_of, level
+from monitors.analysis.incident.differences import Answer, Cutoff, Trait, compared, cutoff_of, level
 
 RELEASE, SOURCE, MODEL = Trait("tag:release", "42"), Trait("source", "faq.md"), Trait("model", "m-1")
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from litestar import Litestar
 
-from monitors.analysis import source_reading
+from monitors.analysis.retrieval import source_reading
 from monitors.analysis.human_labels import Passing
-from monitors.analysis.source_reading import SourceReports
-from monitors.analysis.sources import MAX_SOURCES, RetrievedExchange, Scope, reported
+from monitors.analysis.retrieval.source_reading import SourceReports
+from monitors.analysis.retrieval.sources import MAX_SOURCES, RetrievedExchange, Scope, reported
 from monitors.api import openapi
 from monitors.api.sources import source_handlers
 from monitors.records import Context, Evaluation, Sample, Score, Skipped

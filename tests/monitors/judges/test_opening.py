@@ -71,7 +71,7 @@ def test_a_judge_that_only_fails_is_blind_and_says_since_when():
 
         assert asyncio.run(main()) == ["server_error"] * 3 + ["blind"] * 2
     assert judging.blind_since() is not None
-    assert registry.get_sample_value("gaugeway_judge_blind", {"judge_model": "m"}) == 1
+    assert registry.get_sample_value("gaugeway_judge_blind", {"judge_model": "m", "role": "judge"}) == 1
 
 
 def test_a_budget_that_is_spent_lowers_the_rate_but_never_to_nothing():

@@ -116,8 +116,8 @@ def test_a_successor_that_fails_blinds_nobody_and_counts_no_agreement(anchors):
     assert drift.n == 20
     assert (found.n, found.failed, found.low, found.high) == (0, 20, 0.0, 1.0)
     blind = instruments.registry.get_sample_value
-    assert blind("gaugeway_judge_blind", {"judge_model": "now"}) == 0
-    assert blind("gaugeway_judge_blind", {"judge_model": "next"}) is None
+    assert blind("gaugeway_judge_blind", {"judge_model": "now", "role": "judge"}) == 0
+    assert blind("gaugeway_judge_blind", {"judge_model": "next", "role": "judge"}) is None
     instruments.agreed_with_next("next", "faithfulness", found)
     labels = {"judge_model": "next", "metric": "faithfulness"}
     assert blind("gaugeway_judge_next_agreement_ratio", labels) is None

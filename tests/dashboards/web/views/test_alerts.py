@@ -12,7 +12,7 @@ from dashboards.web.views.alerts import chart, history, span
 from monitors.alerting.acknowledgements import UndeliveredNotification
 from monitors.alerting.notifiers.message import labels_of, strength
 from monitors.alerting.repeat_policy import Progress
-from monitors.analysis.incident_reading import incident_query
+from monitors.analysis.incident.reading import incident_query
 from tests.support.pages import ALERTS, EVIL, world
 from tests.support.receivers import alert as an_alert
 

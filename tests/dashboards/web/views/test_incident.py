@@ -17,7 +17,7 @@ from dashboards.web.views import alerts as alerts_view
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.silences import Matcher, Silence
-from monitors.analysis.incident_reading import incident_span
+from monitors.analysis.incident.reading import incident_span
 from monitors.config import Rule
 from tests.support.incidents import BAD, incident
 from tests.support.pages import ALERTS, EVIL, world

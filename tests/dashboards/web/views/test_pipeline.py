@@ -138,34 +138,34 @@ def test_the_judges_cost_budget_and_savings_are_added_up():
     instruments.looked_up("j", "miss", 0.0)
     instruments.judge_budget_spent.set(0.75)
     instruments.judge_budget_factor.set(0.4)
-    found = judging_of(series_of(instruments.registry.collect()), Judge(budget_usd_per_day=1.5))
+    found = judging_of(series_of(instruments.registry.collect()), 1.5)
     assert (found.requests, found.cost_usd, found.saved_usd, found.hit_ratio) == (2.0, 0.75, 0.1, 0.5)
     assert (found.spent_today_usd, found.factor, found.errors) == (0.75, 0.4, (("j timeout", 1.0),))
     assert "50 % of the day" in (found.spent_bar or "")
-    assert judging_of(Series(), Judge()).spent_bar is None
+    assert judging_of(Series(), None).spent_bar is None
 
 
 def test_an_open_circuit_names_whose_it_is():
     instruments = Instruments(CollectorRegistry(), version="0")
-    settings = Judge(base_url="http://j/v1", model="judge-1", small=SmallJudge(base_url="http://s/v1", model="s"))
-    for model in ("judge-1", "nli-1", "s"):
-        instruments.judge_blind.labels(model).set(0)
+    roles = {"judge-1": "judge", "nli-1": "verifier", "s": "small"}
+    for labels in roles.items():
+        instruments.judge_blind.labels(*labels).set(0)
 
     def found():
-        judging = judging_of(series_of(instruments.registry.collect()), settings)
+        judging = judging_of(series_of(instruments.registry.collect()), None)
         return judging.blind, judging.others_blind
 
     assert found() == (False, ())
-    instruments.judge_blind.labels("nli-1").set(1)
+    instruments.judge_blind.labels("nli-1", "verifier").set(1)
     assert found() == (False, (("verifier", "nli-1"),))
-    instruments.judge_blind.labels("s").set(1)
-    instruments.judge_blind.labels("judge-1").set(1)
-    assert found() == (True, (("verifier", "nli-1"), ("small judge", "s")))
+    instruments.judge_blind.labels("s", "small").set(1)
+    instruments.judge_blind.labels("judge-1", "judge").set(1)
+    assert found() == (True, (("small judge", "s"), ("verifier", "nli-1")))
 
 
 def test_the_page_names_a_verifier_whose_circuit_is_open_and_freezes_no_judged_metric(tmp_path):
     async def scenario(w):
-        w.instruments.judge_blind.labels("nli-1").set(1)
+        w.instruments.judge_blind.labels("nli-1", "verifier").set(1)
         return await w.page("/pipeline")
 
     words = run(tmp_path, scenario).words

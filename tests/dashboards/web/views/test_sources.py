@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from monitors.analysis import source_reading
+from monitors.analysis.retrieval import source_reading
 from monitors.records import Context, Evaluation, Sample, Score
 from tests.support.pages import EVIL, world
 

@@ -211,7 +211,7 @@ def test_in_an_outage_the_circuit_opens_and_closes_again(name):
         async def main():
             try:
                 failed = await opened.scores(*[sample(id=str(one)) for one in range(6)], at_once=False)
-                blind, asked = opened.count("judge_blind", judge_model=model), len(server.requests)
+                blind, asked = opened.count("judge_blind", judge_model=model, role="verifier"), len(server.requests)
                 down.clear()
                 for one in range(100):
                     await asyncio.sleep(0.1)
@@ -227,7 +227,7 @@ def test_in_an_outage_the_circuit_opens_and_closes_again(name):
     assert blind == 1
     assert asked <= 9, "three failures, then a probe from time to time: twelve pairs were not asked about"
     assert isinstance(last.outcome, Score)
-    assert opened.count("judge_blind", judge_model=model) == 0
+    assert opened.count("judge_blind", judge_model=model, role="verifier") == 0
 
 
 @pytest.mark.parametrize("name", ["minicheck", "lettucedetect spans"])
@@ -238,7 +238,7 @@ def test_a_server_that_never_answers_opens_the_circuit_within_its_retries(name, 
         opened = Opened(table(name, server.url, **limits), blind_after=10)
         found = run(opened, *[sample(f"{TRUE} {FALSE} {one}", id=str(one)) for one in range(60)])
         asked = len(server.requests)
-    assert opened.count("judge_blind", judge_model=opened.verifier.model) == 1
+    assert opened.count("judge_blind", judge_model=opened.verifier.model, role="verifier") == 1
     assert 10 <= asked < 40, "what waited for a place when the circuit opened was not sent"
     assert {one.outcome.error for one in found} == {"blind"}
 
@@ -344,5 +344,5 @@ def test_a_verifier_that_is_always_busy_opens_its_circuit_and_holds_up_nobody(na
 
         found = asyncio.run(main())
     assert {one.outcome.error for one in found} == {"rate_limited", "blind"}
-    assert opened.count("judge_blind", judge_model=opened.verifier.model) == 1.0
+    assert opened.count("judge_blind", judge_model=opened.verifier.model, role="verifier") == 1.0
     assert len(server.requests) < 30

@@ -1,6 +1,6 @@
 """What each source of an app's passages did for the answers: uses, citations, contradictions, and effect on scores.
 
-Pure: `reported` takes exchanges that were read, `monitors.analysis.source_reading` reads them.
+Pure: `reported` takes exchanges that were read, `monitors.analysis.retrieval.source_reading` reads them.
 """
 
 from __future__ import annotations

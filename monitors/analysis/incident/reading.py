@@ -13,9 +13,9 @@ from monitors.alerting.causes.topics import TopicModel, fit_topics
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.stream import usable
-from monitors.analysis.background import BackgroundResults
-from monitors.analysis.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
 from monitors.analysis.human_labels import Passings, default_passing
+from monitors.analysis.incident.background import BackgroundResults
+from monitors.analysis.incident.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
 from monitors.records import Alert, Sample
 from monitors.storage.stores import Point, Query, Store
 

@@ -1,6 +1,6 @@
 """What the bad answers since an onset have in common: models, prompts, tags, sources and topics the good ones lack.
 
-Pure: `compared` takes answers that were read, `monitors.analysis.incident_reading` reads them.
+Pure: `compared` takes answers that were read, `monitors.analysis.incident.reading` reads them.
 
 Each value of a field is tested on its own: under the null hypothesis, which answers have it has nothing to do with
 which are bad. The e-values are those of `monitors.statistics.attribution`, with badness 1 for a bad answer and 0 for a
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from monitors.analysis.sources import RetrievedExchange, Share, Whole, retrievals_of, share_of
+from monitors.analysis.retrieval.sources import RetrievedExchange, Share, Whole, retrievals_of, share_of
 from monitors.statistics.attribution import ALPHA, blamed, log_e_values
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from monitors.alerting.causes.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
-from monitors.analysis.coverage_gaps import GapReport, gaps_of, is_declined
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.metric_names import check_metric
-from monitors.analysis.sources import RetrievedExchange, Scope, SourceReport, reported
+from monitors.analysis.retrieval.coverage_gaps import GapReport, gaps_of, is_declined
+from monitors.analysis.retrieval.sources import RetrievedExchange, Scope, SourceReport, reported
 from monitors.passage_identity import passage_names
 from monitors.passage_verdicts import PassageVerdicts, passage_verdicts
 from monitors.records import Evaluation, Sample

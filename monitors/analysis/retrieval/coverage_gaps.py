@@ -1,6 +1,6 @@
 """Questions that the knowledge base cannot answer, by topic: declined, without passages, or with a low score.
 
-Pure: `gaps_of` takes exchanges that were read, `monitors.analysis.source_reading` reads them.
+Pure: `gaps_of` takes exchanges that were read, `monitors.analysis.retrieval.source_reading` reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from monitors.alerting.causes.topics import NAMELESS, UNLIKE
-from monitors.analysis.sources import TREND_PARTS, RetrievedExchange, Scope, Share, Whole, share_of
+from monitors.analysis.retrieval.sources import TREND_PARTS, RetrievedExchange, Scope, Share, Whole, share_of
 from monitors.records import Evaluation, Sample, Score, Skipped
 from monitors.signals.answers import declines
 

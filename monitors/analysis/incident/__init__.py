@@ -1,0 +1,1 @@
+"""What differs between the bad and the good answers of an incident."""
