@@ -140,6 +140,7 @@ def test_only_the_places_that_put_things_together_name_adapters():
         "message",
         "openai_client",
         "opening",
+        "ratings",
         "retirement",
         "rollup_windows",
         "schema",

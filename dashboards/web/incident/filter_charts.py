@@ -117,8 +117,8 @@ def filter_bars(bars: Sequence[Bar], title: str) -> Markup:
     for index, one in enumerate(bars):
         x = round(_LEFT + width * index, 1)
         if index % every == 0:
-            rare = "" if index % (3 * every) == 0 else ' class="minor"'
-            parts.append(Markup('<text x="{}" y="{}"{}>{}</text>').format(x, 190, Markup(rare), one.label))
+            kind = "minor" if index % (3 * every) else "major"  # narrow charts hide the minor ones
+            parts.append(Markup('<text x="{}" y="190" class="{}">{}</text>').format(x, kind, one.label))
         if one.n:
             parts.append(_bar(one, x, round(width - 2, 1), lambda n: round(_TALL * n / tallest, 1)))
     return Markup(

@@ -20,7 +20,6 @@ from dashboards.web.readings.funnel import funnel_of
 from dashboards.web.readings.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
-from monitors import config
 from monitors.analysis.gateway_counts import whole_buckets
 from monitors.evaluation.retirement_watch import AHEAD_DAYS, days_left
 from monitors.storage.stores import OutcomeCount, Query

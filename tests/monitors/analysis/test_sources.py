@@ -10,8 +10,8 @@ import httpx
 import pytest
 from litestar import Litestar
 
-from monitors.analysis.retrieval import source_reading
 from monitors.analysis.human_labels import Passing
+from monitors.analysis.retrieval import source_reading
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.retrieval.sources import MAX_SOURCES, RetrievedExchange, Scope, reported
 from monitors.api import openapi

@@ -14,7 +14,7 @@ from dashboards.web.readings.gateway_scrape import Series, ask_all, gateway_urls
 from dashboards.web.views.pipeline import evaluations_of, judging_of, retiring_of, successor_of
 from gateway.demo.servers import free_ports
 from monitors.analysis.gateway_counts import GatewayCounts
-from monitors.config import Config, Judge, Monitors, Notifier, SmallJudge, Store
+from monitors.config import Config, Judge, Monitors, Notifier, Store
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import Agreement
 from monitors.records import Failed, Skipped
