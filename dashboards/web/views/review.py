@@ -25,8 +25,7 @@ from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passi
 from monitors.analysis.review import Draw, ReviewDraws
 from monitors.records import Sample, Score, Supplement
 from monitors.signals import SIGNALS
-from monitors.storage.stores import LabelledScore, Query, ScoreSums
-from monitors.storage.stores.ratings import LABELS, WITHDRAWN
+from monitors.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
 
 NAME_COOKIE = "gaugeway_reviewer"
 NAME_S = 365 * 86_400

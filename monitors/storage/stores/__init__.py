@@ -23,6 +23,12 @@ BUILT_IN = {
 }
 
 
+LABELS = {"pass": 1.0, "fail": 0.0}
+"""Human labels as ratings."""
+WITHDRAWN = "withdrawn"
+"""In place of pass or fail: the person takes an earlier label of theirs back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One stored evaluation, flat. `value` is None unless `outcome` is "score"; `reason` is the skip or error word.

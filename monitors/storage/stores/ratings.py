@@ -9,13 +9,10 @@ from typing import Any
 import msgspec
 
 from monitors.records import Supplement
-from monitors.storage.stores import LabelledScore
+from monitors.storage.stores import LABELS, WITHDRAWN, LabelledScore
 
 CORRECT = "answer_correctness"
 """The metric that says how near an answer is to a reference."""
-LABELS = {"pass": 1.0, "fail": 0.0}
-WITHDRAWN = "withdrawn"
-"""In place of pass or fail: the person takes an earlier label of theirs back."""
 EARLY_S = 3600.0
 """How long before its exchange something may be said: under a key, or by a queue that is behind."""
 
