@@ -129,7 +129,7 @@ def _now() -> list[Built]:
             "Judge",
             "Circuit open: the judge keeps failing and is not called; no alert on judged metrics fires or resolves.",
             "none",
-            f"max({series('gaugeway_judge_blind')})",
+            f"max({series('gaugeway_judge_blind', role='~judge|small')})",
             [(None, GREEN), (1, RED)],
             names={"0": "OK", "1": "circuit open"},
         ),
