@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cachetools import TTLCache
+
 from dashboards.web.format import MIN_N, iso
 from dashboards.web.incident.links import explore, fields_without, topic_words
 from dashboards.web.readings.trends import estimated
@@ -14,7 +16,10 @@ from monitors.analysis.human_labels import Passings
 from monitors.analysis.incident.differences import Answer, Level, level
 from monitors.analysis.incident.reading import Namer, TopicReports, read_samples
 from monitors.statistics.confidence_sequence import closed_window
-from monitors.storage.stores import Point, Query, Store
+from monitors.storage.stores import Point, Query, Store, Summary
+
+MAX_REMEMBERED, FRESH_S = 32, 60.0
+"""Sums by prompt or model that are remembered, for a minute."""
 
 FIELDS = {"topic": "Topic", "source": "Source", "session": "Session", "prompt": "Prompt", "model": "Model"}
 MAX_GROUPS = 100
@@ -58,11 +63,16 @@ class Grouping:
         self._reports = reports
         self._names = names
         self._passing = passing
+        self._sums: TTLCache[tuple[str | None, str | None, float, float, str], Sequence[Summary]]
+        self._sums = TTLCache(MAX_REMEMBERED, FRESH_S)
 
     async def of_versions(self, query: Query, field: str, fields: Mapping[str, str]) -> Groups:
         """The groups by prompt or model from sums, for a selection by app, metric and time only."""
         rows, without = [], 0
-        for one in await self._store.summary(query, by=field):
+        key = (query.app, query.metric, round(query.since / FRESH_S), round(query.until / FRESH_S), field)
+        if (sums := self._sums.get(key)) is None:
+            sums = self._sums[key] = await self._store.summary(query, by=field)
+        for one in sums:
             found = estimated(one)
             if found is None:
                 continue

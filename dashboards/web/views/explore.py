@@ -45,7 +45,7 @@ COUNTED, CHARTS = 2000, 6
 BUDGET_S, SPREAD_S = 0.14, 0.06
 TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 """Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
-EMPTY_S = 0.8
+EMPTY_S = 0.1
 """A page without exchanges is searched on for so long, where there is more to search."""
 _QUESTION = 160
 _DAY_S = 86_400.0

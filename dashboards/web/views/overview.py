@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cachetools import TTLCache
 from litestar import get
 from litestar.response import Redirect, Template
 
@@ -37,6 +38,8 @@ MAX_APPS = 50
 MAX_METRICS, MAX_ALL_METRICS = 8, 40
 """Columns of metrics at first, and on request."""
 MAX_SLICES = 200
+MAX_BREAKDOWNS, BREAKDOWN_FRESH_S = 16, 15.0
+"""Breakdowns that are remembered, for 15 seconds."""
 MAX_FIELD = 200
 """Characters of a filter, a sort key or a dimension."""
 MAX_CAPTURE_NOTES = 5
@@ -211,6 +214,7 @@ def overview_handlers(site: Site) -> list[Any]:
     reader = TrafficReader(site.gateways, site.config.gateway.get("admin_token"), stopping=site.stopping)
     configured = [one for one in site.config.alerts.slices if one.startswith("tag:")]
     first_scores = FirstScores(site)
+    remembered: TTLCache[str, list[Quality]] = TTLCache(MAX_BREAKDOWNS, BREAKDOWN_FRESH_S)
 
     @get("/")
     async def overview(request: Page) -> Template | Redirect:
@@ -230,7 +234,9 @@ def overview_handlers(site: Site) -> list[Any]:
             now=now,
         )
         kinds = {one.kind for one in site.engine.versions.all() if one.kind.startswith("tag:")}
-        parts = await slices_of(site.insight.store, wanted.by, window_s, now) if wanted.by else []
+        parts = remembered.get(wanted.by, [])
+        if wanted.by and wanted.by not in remembered:
+            parts = remembered[wanted.by] = await slices_of(site.insight.store, wanted.by, window_s, now)
         return site.render(
             request,
             "overview.html",
