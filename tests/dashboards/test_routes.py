@@ -101,6 +101,14 @@ def test_a_blind_judge_silences_what_it_judges(told):
     assert told(BLIND, QUALITY, lexical, ranking, SLOW) == [BLIND, lexical, ranking]
 
 
+def test_a_verifier_that_fails_silences_its_own_metric_alone(told):
+    verifier = {**BLIND, "judge_model": "nli", "role": "verifier"}
+    grounding = {**QUALITY, "metric": "grounding"}
+    assert told(verifier, QUALITY, grounding) == [verifier, QUALITY]
+    judge = {**BLIND, "role": "judge"}
+    assert told(judge, QUALITY, grounding) == [judge, grounding]
+
+
 def test_without_it_they_are_told(told):
     assert told(QUALITY, {**SLOW, "app": "desk"}) == [QUALITY, {**SLOW, "app": "desk"}]
 
