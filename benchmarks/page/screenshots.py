@@ -32,6 +32,7 @@ def views(made: Any) -> dict[str, str]:
         "app": "/apps/support?since=24h&metric=faithfulness",
         "alerts": "/alerts",
         "alert": f"/alerts/{alert.fingerprint}",
+        "explore": "/explore?app=support&metric=faithfulness&order=lowest",
         "pipeline": "/pipeline",
         "settings": "/settings",
         "welcome": "/welcome",
