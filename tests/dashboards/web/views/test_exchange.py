@@ -104,7 +104,7 @@ def test_passages_scores_and_facts_are_there(tmp_path):
     for words in (
         "id h1 · source handbook · retrieval score 0.820",
         "0.333 1 of 3 claims is supported",
-        "some-judge 0.0031 USD 1 s",
+        "some-judge 0.0031 USD 1.2 s",
         "skipped no reference",
         "✗ failed timeout",
         "after 60 s",
