@@ -21,6 +21,8 @@ from monitors.storage.stores import Point
 MARGIN, ALPHA = 0.02, 0.01
 PAIRED_FROM = 0.8
 """Minimum share of the smaller side's scores with a partner for `pairing="auto"` to compare pairs."""
+APART = 0.5
+"""With a smaller overlap the versions served mostly at different times."""
 _SAME = 1e-9
 """Scores that differ by less are the same."""
 _SIDES: tuple[Side, Side] = ("champion", "challenger")
@@ -51,7 +53,8 @@ class Compared:
 
     `ci_low` to `ci_high` is its 95 % interval, valid however often it is looked at; None below an effective sample size
     of 10 on either side. Of the questions that both answered, `wins` have a better score of the challenger, `losses` a
-    worse one, `ties` the same; None where questions were not read. `pairs` counts questions answered by both, None for
+    worse one, `ties` the same; None where questions were not read. `overlap` is the share of the scores from the time
+    when both versions served, of the version with the smaller share; None without scores, or for periods. `pairs` counts questions answered by both, None for
     unpaired comparisons. `for_roll_back` and `for_ship` are log10 of evidence / threshold: a decision falls at 0.
     `left_out` scores have no partner, or a judge or metric version that the other side lacks.
     """
@@ -73,6 +76,7 @@ class Compared:
     wins: int | None = None
     losses: int | None = None
     ties: int | None = None
+    overlap: float | None = None
 
     def __str__(self) -> str:
         if self.decision != "not enough data" or self.more is None:
@@ -331,7 +335,34 @@ def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Com
         reason=reason,
         ci_low=low,
         ci_high=high,
+        overlap=overlap_of(one),
     )
+
+
+def overlap_of(one: Sides | Parts) -> float | None:
+    """Return the share of the scores from the time when both versions served, of the side with the smaller share.
+
+    Binned scores count by the bins of their time, an hour long. None without scores on a side.
+    """
+    if not (one.champion and one.challenger):
+        return None
+    if isinstance(one, Parts):
+        both = [[(part.since, part.until, part.n) for part in side] for side in (one.champion, one.challenger)]
+    else:
+        both = [[(each.started_at, each.started_at, 1) for each in side] for side in (one.champion, one.challenger)]
+    begin = max(min(since for since, _, _ in side) for side in both)
+    end = min(max(until for _, until, _ in side) for side in both)
+    shares = []
+    for side in both:
+        inside = sum(n for since, until, n in side if since >= begin and until <= end)
+        shares.append(inside / sum(n for _, _, n in side))
+    return min(shares)
+
+
+def served_apart(rows: Iterable[Compared]) -> float | None:
+    """Return the smallest overlap of the rows where it is below `APART`, else None."""
+    least = min((row.overlap for row in rows if row.overlap is not None), default=1.0)
+    return least if least < APART else None
 
 
 def _interval(a: Estimate | None, b: Estimate | None) -> tuple[float | None, float | None]:

@@ -40,9 +40,9 @@ class Similar:
 
 
 async def similar_failures(
-    store: Store, sample: Sample, evaluations: Sequence[Evaluation], passing: Passings
+    store: Store, sample: Sample, evaluations: Sequence[Evaluation], passing: Passings, *, metric: str = ""
 ) -> Similar | None:
-    """Find similar failures of the first metric that the exchange fails; None if it fails none."""
+    """Find similar failures of `metric`, or of the first metric that the exchange fails; None if it fails none."""
     failing = [
         one
         for one in evaluations
@@ -52,7 +52,7 @@ async def similar_failures(
     ]
     if not failing or not sample.question:
         return None
-    metric = failing[0].metric
+    metric = next((one.metric for one in failing if one.metric == metric), failing[0].metric)
     rule = passing(metric)
     query = Query(
         since=sample.started_at - WITHIN_S,

@@ -25,6 +25,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.sources import source_link
 from monitors.alerting.notifiers.message import NAMES, labels_of, subject
 from monitors.alerting.repeat_policy import Progress
+from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
 from monitors.records import Alert
 from monitors.signals import SIGNALS
@@ -162,6 +163,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
             "alert.html",
             title=headline(found),
             alert=found,
+            affected=[slice_words(one) for one in found.affected],
             watched=watched[0] if watched else None,
             baseline=watched[0].m0 if watched else None,
             **await _measured(site, reports, found, watched[0].m0 if watched else None),

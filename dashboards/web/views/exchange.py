@@ -227,7 +227,9 @@ async def _around(site: Site, request: Page, sample: Sample, evaluations: Sequen
         "list_text": request.query_params.get("list", "") if fields else "",
         "spans": spans,
         "waterfall": chart_of(spans),
-        "similar": await similar_failures(store, sample, evaluations, site.sources.passing),
+        "similar": await similar_failures(
+            store, sample, evaluations, site.sources.passing, metric=fields.get("metric", "")
+        ),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from monitors.alerting.causes import strength_word
+from monitors.alerting.slices import slice_words
 from monitors.records import JUDGE_BLIND, Alert, Finding
 from monitors.signals import SIGNALS
 
@@ -165,7 +166,7 @@ def facts(alert: Alert) -> list[tuple[str, str]]:
         ("Source", bounded(alert.cause_source or "")),
         ("Why", alert.cause_detail),
         ("Cause found first", first.replace("_", " ") if first != alert.likely_cause else ""),
-        ("Also fell", ", ".join(map(bounded, alert.affected))),
+        ("Also fell", ", ".join(bounded(slice_words(one)) for one in alert.affected)),
     ]
     return [(name, value) for name, value in rows if value]
 

@@ -10,6 +10,11 @@ other. The onset was chosen by the scores, not by these fields, so the test hold
 A release that all answers since the onset come from cannot differ between the bad and the good ones of that time. So
 values that became more frequent at the onset are found too, by the same test with the answers since the onset in the
 place of the bad ones. That a value grew does not say that it is to blame: its mean beside that of the others does.
+
+A question asked often is compared with itself, as it has its own difficulty and its own sources. Where each is always
+answered well or always badly since the onset, that leaves nothing to compare. If no value is named for that reason,
+values are compared across questions, without those that were mostly answered badly before the onset. A value named so
+may stand for its questions, and the bound alpha does not cover it.
 """
 
 from __future__ import annotations
@@ -17,14 +22,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from monitors.analysis.retrieval.sources import RetrievedExchange, Share, Whole, retrievals_of, share_of
-from monitors.statistics.attribution import ALPHA, blamed, log_e_values
-from monitors.statistics.clusters import groups_of
+from monitors.statistics.attribution import ALPHA, FREQUENT, blamed, log_e_values
+from monitors.statistics.clusters import QUESTION, groups_of
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
 from monitors.statistics.multiple_testing import affected
 from monitors.statistics.weighted_mean import hajek
@@ -128,7 +133,8 @@ class Comparison:
 
     `tested` values were compared. `everything` are the levels of all answers before and since, `others` those of the
     answers that have none of the differences. `changes` are the values that more answers have since the
-    onset, the largest growth first.
+    onset, the largest growth first. `across_questions`: the differences cannot be told apart from the questions they
+    come with.
     """
 
     cutoff: Cutoff
@@ -140,6 +146,7 @@ class Comparison:
     changes: tuple[Change, ...] = ()
     everything: tuple[Level | None, Level | None] = (None, None)
     others: tuple[Level | None, Level | None] = (None, None)
+    across_questions: bool = False
 
 
 @dataclass(slots=True)
@@ -172,6 +179,10 @@ def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
     """Compare the bad answers since an onset with the good ones; up to a second for 2,000 answers on each side."""
     bad = [cutoff.is_bad(one.score) for one in since]
     tested = _tested(since, bad, alpha)
+    across = _Tested()
+    if not tested.named and max(Counter(filter(None, map(_question_of, since))).values(), default=0) >= FREQUENT:
+        across = _tested(*_across_questions(since, before, cutoff), alpha)
+    tested = across if across.named else tested
     differences = tuple(_difference(one, tested, list(zip(since, bad, strict=True)), before) for one in tested.named)
     suspects = {one.trait for one in differences}
     return Comparison(
@@ -184,7 +195,32 @@ def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
         changes=_changes(since, before, cutoff, alpha),
         everything=(level(before), level(since)),
         others=(_without(before, suspects), _without(since, suspects)) if suspects else (None, None),
+        across_questions=bool(across.named),
     )
+
+
+def _across_questions(
+    since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff
+) -> tuple[Sequence[Answer], Sequence[bool]]:
+    """Return the answers without their questions, and which are bad.
+
+    Answers to questions that were mostly answered badly before the onset are left out: these did not get worse.
+    """
+    earlier: dict[str, list[bool]] = {}
+    for one in before:
+        if question := _question_of(one):
+            earlier.setdefault(question, []).append(cutoff.is_bad(one.score))
+    poor = {question for question, some in earlier.items() if 2 * sum(some) >= len(some)}
+    kept = [
+        replace(one, cluster=" ".join(name for name in (one.cluster or "").split() if not name.startswith(QUESTION)))
+        for one in since
+        if _question_of(one) not in poor
+    ]
+    return kept, [cutoff.is_bad(one.score) for one in kept]
+
+
+def _question_of(one: Answer) -> str:
+    return next((name for name in (one.cluster or "").split() if name.startswith(QUESTION)), "")
 
 
 def _tested(since: Sequence[Answer], bad: Sequence[bool], alpha: float) -> _Tested:

@@ -39,6 +39,7 @@ def test_the_value_that_bad_answers_share_is_named_and_what_only_goes_along_with
     by_trait = {one.trait: one for one in found.differences}
     assert found.differences[0].trait == SOURCE
     assert by_trait[SOURCE].alone
+    assert not found.across_questions
     assert by_trait[SOURCE].in_bad.ratio == 1.0
     assert by_trait[SOURCE].in_good.ratio == 0.0
     assert by_trait[SOURCE].n == by_trait[SOURCE].bad == found.bad
@@ -70,6 +71,41 @@ def test_of_many_values_that_mean_nothing_few_are_named():
         )
         wrong += bool(compared(some, [], Cutoff(value=0.5)).differences)
     assert wrong <= 4
+
+
+def few_questions(*, spoilt, poor_before=()):
+    """Answers to four recurring questions; since the onset those to `spoilt` got a new source and are bad."""
+    sides = []
+    for side in (0, 1):
+        some = []
+        for k in range(80):
+            topic = ("warranty", "shipping", "returns", "lamp")[k % 4]
+            new = side == 1 and topic in spoilt
+            traits = (MODEL, Trait("topic", topic), Trait("source", "old-wiki#3" if new else f"{topic}#1"))
+            score = 0.0 if new or topic in poor_before else 1.0
+            cluster = f"s:{side}-{k} q:{topic}"
+            some.append(
+                Answer(id=f"{side}-{k}", started_at=1.0 * k, rate=1.0, score=score, traits=traits, cluster=cluster)
+            )
+        sides.append(some)
+    return sides
+
+
+def test_a_source_that_comes_with_whole_questions_is_named_and_marked():
+    old, new = few_questions(spoilt=("warranty", "shipping"))
+    found = compared(new, old, Cutoff(value=0.5))
+    assert found.differences[0].trait == Trait("source", "old-wiki#3")
+    assert found.differences[0].alone
+    assert found.across_questions
+    assert {one.trait.value for one in found.differences[1:]} == {"warranty", "shipping"}
+    assert not any(one.alone for one in found.differences[1:])
+
+
+def test_a_source_of_questions_that_were_always_answered_badly_is_not_named():
+    old, new = few_questions(spoilt=("warranty", "shipping"), poor_before=("warranty", "shipping"))
+    found = compared(new, old, Cutoff(value=0.5))
+    assert found.differences == ()
+    assert not found.across_questions
 
 
 def test_metrics_whose_best_value_is_0_are_bad_when_high():

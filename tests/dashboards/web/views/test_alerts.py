@@ -60,6 +60,22 @@ def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_path):
     assert f"/alerts/{alert.fingerprint}" in [one.get("href") for one in listed.all("a")]
 
 
+def test_a_resolved_alert_says_when_it_recovered_and_which_slices_fell_too(tmp_path, monkeypatch):
+    alert = replace(an_alert("resolved"), affected=("model=_other", "model=m-2"))
+    alert = replace(alert, ended_at=alert.finding.onset + 496.0)
+
+    async def scenario(w):
+        monkeypatch.setattr(w.engine, "alerts", lambda: [alert])
+        first = await w.page(f"/alerts/{alert.fingerprint}")
+        monkeypatch.setattr(w.engine, "alerts", lambda: [replace(alert, unwatched=True)])
+        return first, await w.page(f"/alerts/{alert.fingerprint}")
+
+    page, unwatched = run(tmp_path, scenario)
+    assert "Recovered after 8 min 16 s" in page.words
+    assert "Also affected models with few scores, taken together, model=m-2" in page.words
+    assert "no longer watched after 8 min 16 s" in unwatched.words
+
+
 def test_an_alert_says_how_strong_the_evidence_for_its_cause_is_and_what_it_rests_on(tmp_path):
     async def scenario(w):
         now = time.time()

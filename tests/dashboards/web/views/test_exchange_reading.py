@@ -204,6 +204,25 @@ def test_failures_with_like_questions_are_listed(tmp_path):
     assert "Similar failures" not in good.words
 
 
+def test_similar_failures_are_of_the_metric_of_the_list_one_comes_from(tmp_path):
+    async def scenario(w):
+        for n, metric in enumerate(("faithfulness", "answer_relevancy") * 2):
+            await w.add(0.1, id=f"bad{n}", metric=metric, question=f"Refund for order {n}?")
+        sample = await w.add(0.1, id="x", question="A refund for my order?")
+        other = Evaluation(sample_id="x", metric="answer_relevancy", version="1", outcome=Score(0.2))
+        await w.store.add(sample, [other])
+        here = [address("x", metric=one) for one in ("faithfulness", "answer_relevancy")]
+        return [await w.page(one) for one in here]
+
+    for page, metric, ids in zip(
+        run(tmp_path, scenario), ("faithfulness", "answer_relevancy"), ("02", "13"), strict=True
+    ):
+        assert f"that fail {metric}, with similar questions." in page.words
+        assert "Similarity" in page.words
+        links = {urlsplit(one["href"]).path for one in page.all("a") if leads_to_exchange(one)}
+        assert {f"/exchanges/bad{n}" for n in ids} <= links
+
+
 def test_a_conversation_is_shown_with_questions_and_answers(tmp_path):
     async def scenario(w):
         now = time.time()

@@ -184,7 +184,7 @@ def test_a_drop_that_is_confined_to_nothing_says_so(tmp_path):
         alert = next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
         return await w.page(f"/alerts/{alert.fingerprint}")
 
-    assert "the drop is not confined to one" in run(tmp_path, scenario).words
+    assert "No single value stands out." in run(tmp_path, scenario).words
 
 
 def test_while_the_answers_are_compared_the_page_says_so(tmp_path, monkeypatch):
