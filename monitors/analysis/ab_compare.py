@@ -54,9 +54,10 @@ class Compared:
     `ci_low` to `ci_high` is its 95 % interval, valid however often it is looked at; None below an effective sample size
     of 10 on either side. Of the questions that both answered, `wins` have a better score of the challenger, `losses` a
     worse one, `ties` the same; None where questions were not read. `overlap` is the share of the scores from the time
-    when both versions served, of the version with the smaller share; None without scores, or for periods. `pairs` counts questions answered by both, None for
-    unpaired comparisons. `for_roll_back` and `for_ship` are log10 of evidence / threshold: a decision falls at 0.
-    `left_out` scores have no partner, or a judge or metric version that the other side lacks.
+    when both versions served, of the version with the smaller share (0 for periods); None without scores. `pairs`
+    counts questions answered by both, None for unpaired comparisons. `for_roll_back` and `for_ship` are log10 of
+    evidence / threshold: a decision falls at 0. `left_out` scores have no partner, or a judge or metric version that
+    the other side lacks.
     """
 
     app: str

@@ -25,6 +25,12 @@ SHIP, ROLL_BACK, NOT_ENOUGH = 0, 1, 3
 _COLOURS = {"ship": "green", "roll back": "red", "not enough data": "yellow"}
 _EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
 
+_APART = (
+    "Warning: the versions served mostly at different times ({:.0%} of the scores of one are from the time when both "
+    "served). Differences between the periods in which they served, such as an incident, count as differences of the "
+    "versions. Choose --since so that both serve."
+)
+
 
 @click.command()
 @click.option("--by", required=True, help="What identifies a version: model, prompt or tag:NAME; or period.")
@@ -94,6 +100,9 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
                 rows,
                 f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)",
             )
+            apart = ab_compare.served_apart(rows)
+            if apart is not None and wanted.periods is None:
+                click.echo(_APART.format(apart), err=True)
             click.echo(decision)
     sys.exit(_EXITS[decision])
 

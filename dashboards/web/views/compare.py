@@ -90,7 +90,10 @@ class CompareForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A comparison made at `at` (Unix seconds); `capped` if only part of the scores could be read."""
+    """A comparison made at `at` (Unix seconds); `capped` if only part of the scores could be read.
+
+    `apart` is the smallest overlap of the times in which the versions served, if that is little (`served_apart`).
+    """
 
     rows: Sequence[Row]
     axis: Markup
@@ -98,6 +101,7 @@ class Answer:
     verdict: Mapping[str, Any]
     capped: bool
     at: float
+    apart: float | None = None
 
 
 def parse_form(params: Mapping[str, str]) -> CompareForm:
@@ -334,6 +338,7 @@ class Comparisons:
             verdict=verdict(compared, decision, wanted.a, wanted.b, PERIOD_WORDS if periods else VERSION_WORDS),
             capped=partial_,
             at=now,
+            apart=None if periods else comparing.served_apart(compared),
         )
 
 

@@ -68,10 +68,14 @@ class Moved:
     main: bool = False
 
 
-def posterior(moved: Sequence[Moved], factors: Mapping[Hypothesis, float] | None = None) -> Mapping[Hypothesis, float]:
+def posterior(
+    moved: Sequence[Moved], factors: Mapping[Hypothesis, float] | None = None, *, one_source: bool = False
+) -> Mapping[Hypothesis, float]:
     """Return the posterior probability of each hypothesis; `factors` multiply the prior odds.
 
-    `moved` has at most one retrieval metric.
+    `moved` has at most one retrieval metric. `one_source`: only exchanges with one source fell. Its passage may be
+    wrong and partly relevant, which costs the whole answer, so half of the prior of "retrieval" lets the answers lose
+    anything.
 
     >>> falls = [
     ...     Moved(level=0.8, fall=0.25, se=0.02, retrieval=True, judged=True),
@@ -87,8 +91,9 @@ def posterior(moved: Sequence[Moved], factors: Mapping[Hypothesis, float] | None
     >>> max(posterior(less).values()) < 0.8
     True
     """
+    limits = (PASSED_ON, math.inf) if one_source else (PASSED_ON,)
     weight = {
-        "retrieval": _retrieval(moved),
+        "retrieval": sum(_retrieval(moved, one) for one in limits) / len(limits),
         "generation": _generation(moved),
         "questions": _questions(moved),
         "judge": _judge(moved, answers=False),
@@ -131,14 +136,14 @@ def _broken(part: Array) -> Array:
     return BROKEN * 2.0 * (1.0 - part) + (1.0 - BROKEN)
 
 
-def _retrieval(moved: Sequence[Moved]) -> float:
+def _retrieval(moved: Sequence[Moved], passed_on: float) -> float:
     lost = _GRID
     weight = _broken(lost)
     for one in moved:
         if one.retrieval:
             weight = weight * _at(one, lost * one.level)
         else:
-            weight = weight * _within(one, 0.0 * lost, np.minimum(1.0, PASSED_ON * lost) * one.level)
+            weight = weight * _within(one, 0.0 * lost, np.minimum(1.0, passed_on * lost) * one.level)
     return float(weight.mean())
 
 

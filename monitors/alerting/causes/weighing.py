@@ -19,7 +19,7 @@ _UNLIKELY = 0.05
 _LEAST_LEVEL, _LIKELY = 0.05, 0.1
 _NO_TOPIC = 1 / 3
 """Topics show two thirds of the changes of the questions (simulated), so that none moved leaves a third."""
-_SAID: Mapping[Hypothesis, str] = {
+_SAID: dict[Hypothesis, str] = {
     "retrieval": "retrieval",
     "generation": "generation",
     "questions": "harder questions",
@@ -54,13 +54,17 @@ def weighed(
     if when == "later":
         main, factors["retrieval"] = None, _UNLIKELY
     used = ([main] if main is not None else []) + [one for one in evidence.answers if one.contrast is not None]
-    odds = posterior([_moved(one, evidence.drop) for one in used], factors)
+    by_source = document is not None and name == "retrieval"
+    if by_source:  # what writes the answers is the same for all documents, and leaves the relevance alone
+        factors["generation"] = _UNLIKELY
+    odds = posterior([_moved(one, evidence.drop) for one in used], factors, one_source=by_source)
     metrics = ", ".join(one.metric for one in used)
     likely = odds[name] + (odds["judge and generation"] if name == "generation" else 0.0)
     if likely >= NAMED:
         return replace(found, strength=likely, evidence=(f"sizes of the falls of {metrics}", *rests))
     ranked = sorted(odds, key=lambda one: -odds[one])
-    some = [f"{_SAID[one]} ({percent(odds[one])})" for one in ranked if odds[one] >= _LIKELY][:3]
+    said = _SAID if document is None else _SAID | {"generation": "worse answers, with that source only"}
+    some = [f"{said[one]} ({percent(odds[one])})" for one in ranked if odds[one] >= _LIKELY][:3]
     what = words.whole(evidence.drop)
     if main is not None:
         what += f"; {main.metric}: {words.change(main.metric, main.old, main.new)}"

@@ -13,11 +13,12 @@ from click.testing import CliRunner
 from litestar import Litestar
 
 from gateway.cli.main import main
-from monitors.analysis.ab_compare import compare, decision, sides
+from monitors.analysis.ab_binned import Parts
+from monitors.analysis.ab_compare import compare, decision, overlap_of, served_apart, sides
 from monitors.api import compare as compare_api
 from monitors.api import openapi
 from monitors.api.compare import compare_handlers
-from monitors.storage.stores import Point
+from monitors.storage.stores import Point, ScoreHistogram
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.running import serving
 from tests.support.scored import One, fill
@@ -48,9 +49,31 @@ def test_a_clear_difference_is_decided_and_the_means_are_told(share, expected):
     rng = np.random.default_rng(1)
     row = decided(arm("a", passes(rng, 0.85, 800)), arm("b", passes(rng, share, 800)))
     assert row.decision == str(row) == expected
+    assert row.overlap == 1.0
+    assert served_apart([row]) is None
     assert row.difference == pytest.approx(share - 0.85, abs=0.06)
     assert row.challenger.ci_low < share < row.challenger.ci_high
     assert decision([row]) == expected
+
+
+@pytest.mark.parametrize(("begins", "overlap"), [(300, 0.25), (400, 0.0), (100, 0.75)])
+def test_versions_that_served_at_different_times_say_so(begins, overlap):
+    old, new = arm("a", [1.0] * 400), [point(f"b{at}", begins + 3 * at, 0.5) for at in range(100)]
+    row = decided(old, new)
+    assert row.overlap == pytest.approx(overlap, abs=0.01)
+    assert served_apart([row]) == (row.overlap if overlap < 0.5 else None)
+
+
+def test_counted_scores_say_how_far_they_overlap():
+    def bin_of(hour, n):
+        fields = {"app": "shop", "metric": "faithfulness", "slice": "m", "version": "1", "judge": None, "rate": 1.0}
+        return ScoreHistogram(
+            since=3600.0 * hour, until=3600.0 * (hour + 1), n=n, x=float(n), x2=float(n), bins=b"", **fields
+        )
+
+    old, new = [bin_of(hour, 10) for hour in range(10)], [bin_of(hour, 10) for hour in range(8, 12)]
+    one = Parts(app="shop", metric="faithfulness", champion=old, challenger=new)
+    assert overlap_of(one) == pytest.approx(0.2)
 
 
 def test_a_version_like_the_old_one_waits_and_says_for_how_long():
@@ -201,6 +224,15 @@ def test_the_command_decides_on_a_real_store(tmp_path, new, code, word):
     assert result.exit_code == code, result.output
     assert result.output.splitlines()[-1] == word
     assert "faithfulness" in result.output
+
+
+def test_the_command_warns_of_versions_that_served_at_different_times(tmp_path):
+    some = [One(f"old{n}", 1.0, 7200.0 + n, fields={"model": "old", "question": f"old{n}"}) for n in range(60)]
+    some += [One(f"new{n}", 0.0, 60.0 + n, fields={"model": "new", "question": f"new{n}"}) for n in range(60)]
+    fill(tmp_path / "store.db", some)
+    result = run(tmp_path)
+    assert "the versions served mostly at different times (0% of the scores" in result.stderr
+    assert json.loads(run(tmp_path, "--format", "json").stdout)["rows"][0]["overlap"] == 0.0
 
 
 def test_the_command_says_in_json_how_many_more_it_takes(tmp_path):

@@ -50,6 +50,8 @@ def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
     assert "✗ Roll back. new is worse than old by more than the margin: faithfulness of shop." in page.words
     assert "✗ roll back" in page.words
     assert "300" in page.words
+    assert "A and B served mostly at different times: only 0 % of the scores" in page.words
+    assert "differences between the periods in which they served count as differences of the versions" in page.words
     assert "A is old , B is new" in page.words.replace("old,", "old ,")
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert re.match(r"faithfulness of shop over time\. A \(old\) from 0\.(?:89|9)", chart)
@@ -274,6 +276,7 @@ def test_of_the_same_questions_it_says_how_many_got_a_better_answer(tmp_path):
 
     page = run(tmp_path, scenario)
     assert "B better 30, worse 10, same 20" in page.words
+    assert "different times" not in page.words
     assert "+0.100" in page.words
 
 
@@ -291,6 +294,8 @@ def test_two_periods_are_compared_whatever_the_version(tmp_path):
     found, overlapping, wrong, empty, begin = run(tmp_path, scenario)
     assert "✗ Worse. 1h..now is worse than 2h..1h by more than the margin: faithfulness of shop." in found.words
     assert "roll back" not in found.words
+    assert "different times" not in found.words
+    assert "in which they served" not in found.words
     assert "the two periods overlap" in overlapping.words
     assert "a period has the form SINCE..UNTIL, for example 14d..7d or 7d..now, not '2h'" in wrong.words
     assert "no scores for period 90d..80d" in empty.words

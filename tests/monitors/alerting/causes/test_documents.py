@@ -10,7 +10,9 @@ from monitors.alerting.causes import Observation, Passages, explain
 BEFORE, SINCE = 400, 300
 
 
-def traffic(*, bad_share=0.3, bad_mean=0.4, rest_mean=0.9, contradicted=0.6, others=0.05, named=True, n=SINCE):
+def traffic(
+    *, bad_share=0.3, bad_mean=0.4, rest_mean=0.9, contradicted=0.6, others=0.05, named=True, n=SINCE, relevance=0.8
+):
     """Exchanges before and since; since then some got the document "bad", with its own mean and contradictions."""
     rng = np.random.default_rng(5)
     sides, passages = ([], []), {}
@@ -21,7 +23,10 @@ def traffic(*, bad_share=0.3, bad_mean=0.4, rest_mean=0.9, contradicted=0.6, oth
             documents = {f"doc-{rng.integers(6)}", f"doc-{rng.integers(6)}"} | ({"bad"} if bad and named else set())
             flag = rng.random() < (contradicted if bad else others)
             passages[name] = Passages(documents=frozenset(documents), contradicted=bool(flag))
-            means = {"faithfulness": bad_mean if bad else rest_mean if side else 0.9, "context_relevancy": 0.8}
+            means = {
+                "faithfulness": bad_mean if bad else rest_mean if side else 0.9,
+                "context_relevancy": relevance if bad else 0.8,
+            }
             for metric, mean in means.items():
                 value = float(np.clip(rng.normal(mean, 0.1), 0.0, 1.0))
                 sides[side].append(
@@ -88,3 +93,21 @@ def test_contradictions_that_nobody_looked_for_name_no_document(flag):
     before, since, passages = traffic()
     unknown = {one: Passages(documents=seen.documents, contradicted=flag) for one, seen in passages.items()}
     assert explain("faithfulness", before, since, passages=unknown).slice == ""
+
+
+def test_a_new_source_whose_passages_are_also_less_relevant_is_the_retrieval():
+    """The answers lose all, the relevance a part: what writes the answers is the same for all sources."""
+    before, since, passages = traffic(bad_share=0.5, bad_mean=0.1, contradicted=0.05, relevance=0.45)
+    found = explain("faithfulness", before, since, passages=passages)
+    assert (found.cause, found.source) == ("retrieval", "bad")
+    assert found.strength >= 0.6
+    assert "low scores with the source bad" in found.evidence
+
+
+@pytest.mark.parametrize("relevance", [0.64, 0.76])
+def test_a_new_source_with_harder_questions_is_not_the_retrieval(relevance):
+    before, since, passages = traffic(bad_mean=0.7, contradicted=0.05, relevance=relevance)
+    found = explain("faithfulness", before, since, passages=passages)
+    assert found.cause == "unknown"
+    assert found.source == "bad"
+    assert "fit generation" not in found.detail
