@@ -94,12 +94,12 @@ def ask(running, until=None):
 
 
 def delivery_is_saved(running):
-    """Whether the delivery of the alert is stored: a crash before that sends it once more, as documented."""
+    """Whether alert and delivery are stored: a crash before that sends it once more, as documented."""
     with contextlib.closing(sqlite3.connect(running.data / "store.db")) as connection:
-        rows = connection.execute("SELECT value FROM states WHERE name = 'alerts/told'").fetchall()
-    return any(
-        alert["told"] == "firing" for (value,) in rows for told in json.loads(value).values() for alert in told.values()
-    )
+        states = dict(connection.execute("SELECT name, value FROM states WHERE name LIKE 'alerts/%'").fetchall())
+    told = json.loads(states.get("alerts/told", b"{}"))
+    saved = {name for notifier in told.values() for name, progress in notifier.items() if progress["told"] == "firing"}
+    return any(name.encode() in states.get("alerts/cases", b"") for name in saved)
 
 
 def restarted(running):

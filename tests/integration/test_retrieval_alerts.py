@@ -215,6 +215,8 @@ def test_the_one_bad_source_of_three_hundred_is_named_as_the_cause(tmp_path):
         assert named["annotations"]["likely_cause"] == "retrieval"
         assert MISLEADING in named["annotations"]["cause_detail"]
         assert named["labels"]["metric"] == "lexical_groundedness"
-        sources = running.get("/api/sources?app=shop&metric=lexical_groundedness&limit=2000")
+        address = "/api/sources?app=shop&metric=lexical_groundedness&limit=2000"
+        running.until(lambda: running.get(address)["pending"] == 0, 60, what="every exchange is read")
+        sources = running.get(address)
         assert sources["total_sources"] > 290
         assert [one["name"] for one in sources["sources"] if one["named"]] == [MISLEADING]

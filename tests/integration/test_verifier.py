@@ -126,7 +126,7 @@ def test_every_answer_is_verified_and_an_outage_costs_only_scores(tmp_path):
             assert [one["outcome"]["value"] for one in scores] == pytest.approx([0.97, 0.505] * 5)
             assert {one["judge"] for one in scores} == {"nli-1"}
             bad = httpx.get(f"{running.monitors}/exchanges/{ids[1]}?claims=grounding").text
-            assert f'<mark class="claim not_mentioned" id="said-2">{FALSE}</mark>' in bad
+            assert f'<mark class="claim not_mentioned" id="said-2" data-claims="2">{FALSE}</mark>' in bad
 
             verifier.down.set()
             begin = time.monotonic()

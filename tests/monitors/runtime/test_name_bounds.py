@@ -8,9 +8,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from dashboards.web.views.overview import MAX_ROWS, rows_of
 from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
-from monitors.analysis.quality import Quality, largest
+from monitors.analysis.quality import largest
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
@@ -209,11 +208,3 @@ def test_of_many_streams_those_with_the_most_scores_are_kept():
     kept = largest([*(summary(f"a{number}", 1) for number in range(100)), summary("real", 50)], 10)
     assert len(kept) == 10
     assert kept[0].app == "real"
-
-
-def test_the_table_is_bounded_and_keeps_what_has_scores():
-    hours = {(f"a{number}", "m"): [(0.0, summary(f"a{number}", 1))] for number in range(3 * MAX_ROWS)}
-    real = Quality(app="real", metric="m", n=100, n_eff=100.0, coverage_ratio=1.0)
-    rows = rows_of([real], [], hours, lower_is_better=(), now=3600.0)
-    assert len(rows) == MAX_ROWS
-    assert "real" in {row.quality.app for row in rows}

@@ -302,8 +302,12 @@ def row(*labels):
     ("name", "reply", "advice"),
     [
         ("classify predict", row("A", "B"), "set judge.grounding.label to the label that means supported"),
-        ("classify predict", Reply(body=b"[]"), "the reply is not one of /predict; check judge.grounding.api"),
-        ("classify predict", Reply(body=b'[[{"label": "1", "score": NaN}]]'), "the reply is not one of /predict"),
+        ("classify predict", Reply(body=b"[]"), "the reply does not have the format of /predict"),
+        (
+            "classify predict",
+            Reply(body=b'[[{"label": "1", "score": NaN}]]'),
+            "the reply does not have the format of /predict",
+        ),
         ("classify predict", refused(404, "gone"), "judge.grounding.base_url ends before /predict"),
         (
             "classify predict",
