@@ -41,7 +41,7 @@ def test_the_text_of_every_chart_is_legible_on_every_screen(tmp_path):
                 tab.look(width, "light")
                 tab.open(f"{base}{path}")
                 if path == APP:
-                    until(tab, "document.querySelector('svg.histogram text')")
+                    until(tab, "!!document.querySelector('svg.histogram text')")
                 tab.run("document.querySelectorAll('details').forEach(one => { one.open = true })")
                 found[path.split("?")[0].split("/")[1], width] = tab.run(SIZES)
         assert not tab.complaints
