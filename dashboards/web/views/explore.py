@@ -126,7 +126,7 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         problems.append("choose a metric to sort by score: scores of different metrics are not comparable")
         order = "newest"
     since, until = moment("since", SINCE), moment("until", "0s")
-    if not problems and since >= until:
+    if not problems and given["until"] and since >= until:
         problems.append("since: must be before until")
     query = Query(
         since=since,
