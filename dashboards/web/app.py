@@ -61,6 +61,17 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
 )
 
 
+def answering_head(handlers: Sequence[Any]) -> list[Any]:
+    """Let every view that renders a page answer HEAD as well: uptime checks use it. The server drops the body.
+
+    Event streams and exports keep GET only: they would do all of their work for nothing.
+    """
+    for one in handlers:
+        if "GET" in one.http_methods and "Template" in str(one.fn.__annotations__.get("return", "")):
+            one.http_methods.add("HEAD")
+    return list(handlers)
+
+
 def page_handlers(site: Site) -> list[Any]:
     """All handlers of the page; only the login and the static files are open to everyone."""
     answer_error = on_error(site)
@@ -69,10 +80,10 @@ def page_handlers(site: Site) -> list[Any]:
         return answer_error(request, HTTPException(status_code=503, detail=str(error)))
 
     shown: dict[str, Any] = {"exception_handlers": {HTTPException: answer_error, NotLeaderError: closed}}
-    views = [handler for view in VIEWS for handler in view(site)]
+    views = answering_head([handler for view in VIEWS for handler in view(site)])
     return [
         asset_handler(assets()),
-        Router("/", route_handlers=login_handlers(site), request_max_body_size=MAX_FORM_BYTES, **shown),
+        Router("/", route_handlers=answering_head(login_handlers(site)), request_max_body_size=MAX_FORM_BYTES, **shown),
         Router("/", route_handlers=views, guards=[page_guard(site)], request_max_body_size=MAX_FORM_BYTES, **shown),
     ]
 

@@ -143,10 +143,13 @@ def timeline(
     return _svg("chart", (1010, 236), title, desc, parts)
 
 
-def bars(counts: Sequence[int], *, title: str, desc: str = "", edges: Sequence[str] = ()) -> Markup:
+def bars(
+    counts: Sequence[int], *, title: str, desc: str = "", edges: Sequence[str] = (), times: Sequence[str] = ()
+) -> Markup:
     """Histogram; each bar has its range and count as a tooltip.
 
     `edges` name the bounds of the bins, one more than there are bins; five of them are written below the axis.
+    `times` are the same bounds as ISO times, where they are times: the browser shows them in local time if asked.
     """
     tallest, width = max([1, *counts]), 332.0 / max(1, len(counts))
     named = list(edges) if len(edges) == len(counts) + 1 else []
@@ -164,8 +167,9 @@ def bars(counts: Sequence[int], *, title: str, desc: str = "", edges: Sequence[s
     every = max(1, math.ceil(len(counts) / 4))
     for index in range(0, len(named), every):
         side = "start" if index == 0 else "end" if index == len(counts) else "mid"
-        text = Markup('<text x="{}" y="111" class="{}">{}</text>')
-        parts.append(text.format(round(4 + width * index, 1), side, named[index]))
+        at = Markup(' data-at="{}"').format(times[index]) if times else ""
+        text = Markup('<text x="{}" y="111" class="{}"{}>{}</text>')
+        parts.append(text.format(round(4 + width * index, 1), side, at, named[index]))
     return _svg("histogram", (340, 116 if named else 100), title, desc, parts)
 
 

@@ -147,9 +147,16 @@ def when(at: float | None, now: float) -> Markup:
     """A `<time>` element: UTC and the time relative to `now`."""
     if at is None:
         return escape(UNKNOWN)
-    text = iso(at)
-    shown = text.replace("T", " ").replace("Z", " UTC")
-    return Markup('<time datetime="{}">{}</time> <span class="quiet ago">({})</span>').format(text, shown, ago(at, now))
+    return Markup('{} <span class="quiet ago">({})</span>').format(_time(at), ago(at, now))
+
+
+def at(moment: float) -> Markup:
+    """A `<time>` element in UTC, for a time inside a sentence.
+
+    >>> str(at(1_760_000_000.5))
+    '<time datetime="2025-10-09T08:53:20Z">2025-10-09 08:53:20 UTC</time>'
+    """
+    return _time(moment)
 
 
 def listed(words: Sequence[str]) -> str:
@@ -182,3 +189,9 @@ def by_part(counts: Sequence[int], noun: str) -> str:
 
 def _ordinal(n: int) -> str:
     return _ORDINALS[n - 1] if n <= len(_ORDINALS) else f"{n}th"
+
+
+def _time(at: float) -> Markup:
+    text = iso(at)
+    shown = text.replace("T", " ").replace("Z", " UTC")
+    return Markup('<time datetime="{}">{}</time>').format(text, shown)

@@ -49,6 +49,7 @@ FILTERS = {
     "usd": words.usd,
     "duration": words.duration,
     "iso": words.iso,
+    "at": words.at,
     "listed": words.listed,
     "strength": strength,
 }

@@ -39,11 +39,13 @@ class Message:
 class Prompt:
     """A stored prompt.
 
+    `explicit`: question and passages were sent with the request.
     `elsewhere`: numbers of passages that no message contains verbatim. `replaced`: contexts were sent separately.
     `lost`: the prompt contained passages that are not stored.
     """
 
     found_by: str
+    explicit: bool
     messages: tuple[Message, ...]
     size: int
     elsewhere: tuple[int, ...] = ()
@@ -66,6 +68,7 @@ def prompt_of(sample: Sample, *, everything: bool = False) -> Prompt | None:
     replaced = capture.source != sample.context_source
     return Prompt(
         found_by=found_by(capture),
+        explicit=capture.source == "explicit",
         messages=tuple(_messages(parts, everything=everything)),
         size=sum(one.size for one in parts),
         elsewhere=() if replaced else tuple(unplaced(capture.parts, len(sample.contexts))),

@@ -21,13 +21,17 @@ _LABELS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A bar: `n` scores, `low` of which fail their metric's threshold; `url` is the selection narrowed to them."""
+    """A bar: `n` scores, `low` of which fail their metric's threshold; `url` is the selection narrowed to them.
+
+    `at`: when it begins (ISO time), "" for a bar that is not about a time.
+    """
 
     label: str
     words: str
     n: int
     low: int
     url: str
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,7 @@ def over_time(
                 n=len(part),
                 low=sum(not passing(one.metric).passes(one.value or 0.0) for one in part),
                 url=explore(fields_without(fields, "after") | {"since": begin, "until": end}),
+                at=begin,
             )
         )
     mean = sum(one.value or 0.0 for one in scored) / len(scored)
@@ -118,7 +123,8 @@ def filter_bars(bars: Sequence[Bar], title: str) -> Markup:
         x = round(_LEFT + width * index, 1)
         if index % every == 0:
             kind = "minor" if index % (3 * every) else "major"  # narrow charts hide the minor ones
-            parts.append(Markup('<text x="{}" y="190" class="{}">{}</text>').format(x, kind, one.label))
+            at = Markup(' data-at="{}"').format(one.at) if one.at else ""  # the browser shows local times where asked
+            parts.append(Markup('<text x="{}" y="190" class="{}"{}>{}</text>').format(x, kind, at, one.label))
         if one.n:
             parts.append(_bar(one, x, round(width - 2, 1), lambda n: round(_TALL * n / tallest, 1)))
     return Markup(

@@ -53,12 +53,13 @@ class AppTraffic:
 class Traffic:
     """Traffic by app over `window_s` seconds; `window_s` None means since the gateways started.
 
-    `gateways` of them were read, 0 if none answered.
+    `gateways` of them were read, 0 if none answered; `read` is False until the first reading has ended.
     """
 
     apps: Mapping[str, AppTraffic]
     window_s: float | None = None
     gateways: int = 0
+    read: bool = True
 
 
 Snapshot = tuple[float, Mapping[str, Mapping[str, Totals]]]
@@ -157,7 +158,7 @@ class TrafficReader:
         if self._urls and not self._snapshots:
             await happens_within(self._first, timeout_s)
         if not self._snapshots:
-            return Traffic(apps={})
+            return Traffic(apps={}, read=not self._urls or self._first.is_set())
         return traffic_between(self._snapshots[0], self._snapshots[-1])
 
     async def read(self) -> None:

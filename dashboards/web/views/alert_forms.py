@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
 from litestar import get, post
@@ -14,14 +13,12 @@ from litestar.response import Redirect, Template
 
 from dashboards.web.incident.operator import operator_cookie
 from dashboards.web.site import Page, Site
-from dashboards.web.views.alerts import SILENCE_FOR, found_alert, headline
+from dashboards.web.views.alerts import SILENCE_FOR, found_alert, headline, slo_of
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.message import NAMES, labels_of
-from monitors.alerting.rule_watch import name_of
 from monitors.alerting.silences import Matcher, Silence
 from monitors.api.alerts import address_of
-from monitors.config import Rule
 from monitors.records import Alert
 from monitors.runtime import audit
 
@@ -92,16 +89,21 @@ def _ack_handlers(site: Site) -> list[Any]:
     return [acknowledge, unacknowledge]
 
 
-def slo_of(name: str, rules: Sequence[Rule]) -> float | None:
-    """The SLO of a rule by its name; None for a learned baseline."""
-    named = (one for one in rules if name in (name_of(one, lower_is_better=lower) for lower in (False, True)))
-    return next((one.slo for one in named), None)
+def _refuse_slo(site: Site, alert: Alert) -> None:
+    """Raise HTTPException (409) for a rule that compares with an SLO: there is no baseline to reset."""
+    slo = slo_of(alert.rule, site.config.alerts.rules or ())
+    if slo is not None:
+        raise HTTPException(
+            status_code=409,
+            detail=f"rule {alert.rule} compares with an SLO of {slo:g} and learns no baseline: change slo in the rule",
+        )
 
 
 def _rebaseline_handlers(site: Site) -> list[Any]:
     @get("/alerts/{fingerprint:str}/rebaseline", sync_to_thread=False)
     def confirm(request: Page, fingerprint: FromPath[str]) -> Template:
         alert = found_alert(site, fingerprint)
+        _refuse_slo(site, alert)
         streams = [one for one in site.engine.streams() if (one.rule, one.app) == (alert.rule, alert.app)]
         if not streams:
             raise NotFoundException(f"rule {alert.rule} has no baseline for {alert.app}")
@@ -113,13 +115,13 @@ def _rebaseline_handlers(site: Site) -> list[Any]:
             words=headline(alert),
             streams=streams[:STREAMS],
             more=len(streams[STREAMS:]),
-            slo=slo_of(alert.rule, site.config.alerts.rules or ()),
         )
 
     @post("/alerts/{fingerprint:str}/rebaseline", status_code=303)
     async def rebaseline(request: Page, fingerprint: FromPath[str]) -> Redirect:
         await site.form(request)
         alert = found_alert(site, fingerprint)
+        _refuse_slo(site, alert)
         try:
             site.engine.rebaseline(alert.rule, alert.app)
         except KeyError as error:

@@ -25,8 +25,10 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.sources import source_link
 from monitors.alerting.notifiers.message import NAMES, labels_of, subject
 from monitors.alerting.repeat_policy import Progress
+from monitors.alerting.rule_watch import name_of
 from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
+from monitors.config import Rule
 from monitors.records import Alert
 from monitors.signals import SIGNALS
 from monitors.statistics.confidence_sequence import closed_window
@@ -158,6 +160,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
         desk = site.engine.acknowledgements
         streams = [one for one in site.engine.streams() if one.rule == found.rule]
         watched = [one for one in streams if one.app == found.app and one.slice == found.slice]
+        slo = slo_of(found.rule, site.config.alerts.rules or ())
         return site.render(
             request,
             "alert.html",
@@ -171,7 +174,8 @@ def alert_view_handlers(site: Site) -> list[Any]:
             operator=operator_of(request),
             ack=desk.acks().get(fingerprint),
             durations=SILENCE_FOR,
-            can_rebaseline=bool(streams),
+            slo=slo,
+            can_rebaseline=bool(streams) and slo is None,
             same=[
                 one
                 for one in site.engine.alerts()
@@ -235,6 +239,12 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
             undelivered=letters,
         ),
     }
+
+
+def slo_of(name: str, rules: Sequence[Rule]) -> float | None:
+    """The SLO of a rule by its name; None for a learned baseline."""
+    named = (one for one in rules if name in (name_of(one, lower_is_better=lower) for lower in (False, True)))
+    return next((one.slo for one in named), None)
 
 
 def found_alert(site: Site, fingerprint: str) -> Alert:

@@ -27,6 +27,7 @@ from monitors.alerting.rule_watch import ALL
 from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.series import Series, SeriesGroup, SeriesQuery, chosen_step
 from monitors.signals import SIGNALS
+from monitors.storage.stores import Query
 
 MAX_NAME = 300
 MAX_CHARTS = 24
@@ -38,7 +39,8 @@ MAX_TABLE_ROWS = 48
 READING_S = 0.09
 """How long a view waits for the store; the browser asks again for what is incomplete."""
 HEIGHT = 190
-MANY_DAYS_S = 4 * 86_400.0
+DAY_S = 86_400.0
+MANY_DAYS_S = 4 * DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,18 @@ def known_metrics(site: Site, app: str, enabled: Sequence[str]) -> list[str]:
     found = {one.metric for one in site.insight.quality() if one.app == app and not one.slice}
     found |= {one.metric for one in site.engine.streams() if one.app == app}
     return sorted(found or set(enabled), key=lambda name: (name in SIGNALS, name))
+
+
+async def is_known(site: Site, app: str, metrics: Sequence[str]) -> bool:
+    """Return whether an app has recent scores or answers, a rule's stream, or a stored evaluation of the metrics."""
+    if any(name == app for name, _ in site.apps()) or any(one.app == app for one in site.engine.streams()):
+        return True
+    now = site.clock()
+    for metric in metrics:
+        found = await site.insight.store.series(Query(since=0.0, until=now + DAY_S, app=app, metric=metric, limit=1))
+        if found:
+            return True
+    return False
 
 
 def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Site, *, lower: bool) -> Markup:
@@ -168,6 +182,7 @@ def volume(asked: AppRequest, group: SeriesGroup | None) -> Markup:
         title=f"Scores of {asked.metric} by {duration(query.step_s)}",
         desc=f"{group.n} in all, at most {max(counts.values(), default=0)}",
         edges=words,
+        times=bounds,
     )
 
 
@@ -191,16 +206,20 @@ def app_handlers(site: Site) -> list[Any]:
         metrics = known_metrics(site, name, [one["name"] for one in about["metrics"]])
         lower = await site.lower_is_better()
         chosen = params.get("metric", "").strip()[:MAX_NAME]
+        firing = [one for one in site.engine.alerts() if one.app in (name, ALL) and one.state == "firing"]
+        usual = next((one.metric for one in firing if one.metric in metrics), metrics[0] if metrics else "")
         metrics = list(dict.fromkeys([*metrics, chosen] if chosen else metrics))
         asked = AppRequest(
             app=name,
             range=time_range(params, site.clock()),
-            metric=chosen or (metrics[0] if metrics else ""),
+            metric=chosen or usual,
             by=dimension(params.get("by", "")),
         )
         charts, more = await asyncio.gather(
             metric_charts(site, asked, metrics[:MAX_CHARTS], lower), details(site, asked, traffic, heat)
         )
+        if all(one.complete and one.group is None for one in charts) and not await is_known(site, name, metrics):
+            raise HTTPException(status_code=404, detail="no app of this name has scores")
         return site.render(
             request,
             "app.html",
@@ -210,9 +229,7 @@ def app_handlers(site: Site) -> list[Any]:
             charts=charts,
             more_charts=max(0, len(metrics) - MAX_CHARTS),
             metrics=metrics,
-            alerts=[
-                (one, headline(one)) for one in site.engine.alerts() if one.app in (name, ALL) and one.state == "firing"
-            ],
+            alerts=[(one, headline(one)) for one in firing],
             dimensions=dimensions(site, name, asked.by),
             height=HEIGHT,
             rows=MAX_TABLE_ROWS,

@@ -42,6 +42,8 @@ SINCE, MAX_FIELD = "24h", 300
 ROWS, POINTS = 50, 150
 """Exchanges per page if a metric is selected; otherwise evaluations per page."""
 COUNTED, CHARTS = 2000, 6
+MAX_SUGGESTED = 200
+"""Known values suggested for a field of the form."""
 BUDGET_S, SPREAD_S = 0.14, 0.06
 TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 """Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
@@ -123,9 +125,12 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
     if order in BY_VALUE and not given["metric"]:
         problems.append("choose a metric to sort by score: scores of different metrics are not comparable")
         order = "newest"
+    since, until = moment("since", SINCE), moment("until", "0s")
+    if not problems and given["until"] and since >= until:
+        problems.append("since: must be before until")
     query = Query(
-        since=moment("since", SINCE),
-        until=moment("until", "0s"),
+        since=since,
+        until=until,
         app=given["app"] or None,
         metric=given["metric"] or None,
         without=() if given["metric"] else tuple(SIGNALS),
@@ -153,7 +158,7 @@ def choices(versions: Iterable[Version], apps: Iterable[str], metrics: Iterable[
             known["tag"].add(f"{one.kind.removeprefix('tag:')}={one.value}")
         elif one.kind in known:
             known[one.kind].add(one.value)
-    return {name: sorted(values)[:200] for name, values in known.items()}
+    return {name: sorted(values) for name, values in known.items()}
 
 
 def shortened(text: str | None, most: int = _QUESTION) -> str:
@@ -333,6 +338,7 @@ def explore_handlers(site: Site) -> list[Any]:
                 _named(about) | {one.metric for one in site.insight.quality()},
             ),
             lower=RISING | {one["name"] for one in about["metrics"] if one["lower_is_better"]},
+            suggested=MAX_SUGGESTED,
             orders=ORDERS,
             outcomes=OUTCOMES,
         )

@@ -258,6 +258,7 @@ def _view(site: Site, reviews: Reviews) -> Any:
             "review.html",
             title="Review",
             choice=choice,
+            apps_known=len({one.app for one in site.insight.quality() if one.metric not in SIGNALS}),
             known=list(dict.fromkeys([*known, (choice.app, choice.metric)])),
             by=by,
             sample=sample,

@@ -58,12 +58,19 @@ def receivers_of(config: Config, routes: Mapping[str, Route], results: Mapping[s
             Receiver(
                 name=name,
                 kind=kinds.get(name, "log"),
-                takes=f"severities {', '.join(route.severities)}; apps {', '.join(route.apps)}",
+                takes=f"{_taken('severities', route.severities)}, {_taken('apps', route.apps)}",
                 tested=tested,
                 reason=explained(tested.error) if tested is not None and tested.error else "",
             )
         )
     return found
+
+
+def _taken(what: str, patterns: tuple[str, ...]) -> str:
+    """Say which severities or apps a notifier gets."""
+    if "*" in patterns:
+        return f"all {what}"
+    return f"{what} {', '.join(patterns)}" if patterns else f"no {what}"
 
 
 def rules_of(config: Config) -> list[tuple[str, str]]:

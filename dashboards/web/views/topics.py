@@ -23,7 +23,7 @@ def chart_of(one: TopicGaps) -> Markup:
         return Markup("")
     counts = [part.gaps for part in one.trend]
     about = "in no topic" if one.topic == OTHERS else f"about {one.topic}"
-    return bars(counts, title=f"Unanswered questions {about}", desc=f"{by_part(counts, 'question')}.")
+    return bars(counts, title=f"Questions without a good answer {about}", desc=f"{by_part(counts, 'question')}.")
 
 
 def rows_of(report: GapReport, _: Selection) -> list[tuple[TopicGaps, Markup]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,11 @@ from dashboards.web.readings.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import FIRST_SCORES, Page, Site
 from monitors.analysis.capture_coverage import Captured
 from monitors.evaluation.first_exchange import described
+from monitors.judges.middleware.failure_log import advice_on
 from monitors.runtime.config_sources import OPTION
 from monitors.runtime.endpoints import needs_key
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Point, Query
+from monitors.storage.stores import OutcomeCount, Point, Query
 
 MAX_APPS = 5
 """Apps without passages that are listed, those with the most answers."""
@@ -26,6 +28,7 @@ PROVIDER, KEY_VARIABLE, MODEL = "https://api.openai.com/v1", "OPENAI_API_KEY", "
 _LEAST_PAUSE_S = 1.0
 _DAY_S = 86_400.0
 _ERROR_CLASSES = ("4xx", "5xx", "none")
+_NUMBERS = ("One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
 
 class FirstScores:
@@ -137,6 +140,59 @@ def judging_of(series: Series, model: str) -> Judging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unjudged:
+    """`failed` of `answers` could not be judged, most often for `reason`; `advice` says what to do, "" if unknown."""
+
+    failed: int
+    answers: int
+    reason: str
+    advice: str
+
+
+def unjudged_of(counts: Sequence[OutcomeCount]) -> Unjudged | None:
+    """Return the metric with the most failed evaluations; None without one. Skipped answers do not count.
+
+    >>> some = [OutcomeCount(app="a", metric="faithfulness", outcome="failed", reason="unreadable", n=2)]
+    >>> unjudged_of(some).failed, unjudged_of(some).answers, unjudged_of(some).reason
+    (2, 2, 'unreadable')
+    """
+    tried: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    reasons: Counter[tuple[str, str]] = Counter()
+    for one in counts:
+        if one.metric and one.outcome in ("score", "failed"):
+            tried[one.metric] += one.n
+            if one.outcome == "failed":
+                failed[one.metric] += one.n
+                reasons[one.metric, one.reason] += one.n
+    if not failed:
+        return None
+    metric = max(failed, key=lambda name: failed[name])
+    reason = max((key for key in reasons if key[0] == metric), key=lambda key: reasons[key])[1]
+    return Unjudged(
+        failed=failed[metric],
+        answers=tried[metric],
+        reason=reason.replace("_", " "),
+        advice=advice_on(reason),
+    )
+
+
+def rates_in_words(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many answers the judged metrics take, and when to expect the first score; "" without a metric.
+
+    >>> rates_in_words([{"rate": 0.1}, {"rate": 0.1}])
+    'Two metrics are judged on 10 % of answers, so expect the first score after about 10.'
+    """
+    if not metrics:
+        return ""
+    n, rates = len(metrics), sorted(one["rate"] for one in metrics)
+    said = _NUMBERS[n - 1] if n <= len(_NUMBERS) else str(n)
+    shares = list(dict.fromkeys(f"{100.0 * rate:.3g}" for rate in (rates[0], rates[-1])))
+    begin = f"{said} metric{' is' if n == 1 else 's are'} judged on {' to '.join(shares)} % of answers"
+    return begin + (f", so expect the first score after about {round(1.0 / rates[-1])}." if rates[-1] > 0.0 else ".")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSnippet:
     """What a judge needs: the provider's address, and the variable with its key, "" where none is needed.
 
@@ -171,6 +227,12 @@ async def first_judged(site: Site, metrics: Sequence[Mapping[str, Any]]) -> Poin
     return None
 
 
+async def failures(site: Site) -> Unjudged | None:
+    """Return what became of the answers of the last day that were to be judged; None unless some failed."""
+    now = site.clock()
+    return unjudged_of(await site.insight.store.outcomes(Query(since=max(0.0, now - _DAY_S), until=now + 1.0)))
+
+
 async def latest_exchange(site: Site) -> tuple[str, str] | None:
     """Return the id of the latest stored exchange, and in words what was found in it."""
     for point in await site.insight.store.series(_recent(site, limit=1)):
@@ -202,6 +264,7 @@ def welcome_handlers(site: Site) -> list[Any]:
         requests, passages = requests_of(answers), passages_of(site.insight.captured())
         judged = await first_judged(site, about["metrics"]) if about["judge"] else None
         count, latest = await scores.count(), await latest_exchange(site)
+        unjudged = await failures(site) if about["judge"] and judged is None else None
         seen = requests.exchanges > requests.rejected or latest is not None
         return site.render(
             request,
@@ -214,7 +277,8 @@ def welcome_handlers(site: Site) -> list[Any]:
             judge=judging_of(await own(site.registry), about["judge"]["model"]) if about["judge"] else None,
             snippet_of=judge_snippet(config.upstreams, site.origins),
             judged=judged,
-            metrics=[one for one in about["metrics"] if one["rate"] < 1.0],
+            unjudged=unjudged,
+            rates=rates_in_words([one for one in about["metrics"] if one["rate"] < 1.0]),
             scores=count,
             enough=FIRST_SCORES,
             latest=latest,

@@ -58,6 +58,15 @@ _BATCH = re.compile(r"batch.?size", re.IGNORECASE)
 _log = logging.getLogger("gaugeway")
 
 
+def advice_on(kind: str) -> str:
+    """Return what to do about a kind of failure of a chat model; "" for a kind without advice.
+
+    >>> advice_on("unreadable")
+    'the model does not return the requested JSON; use another judge.model'
+    """
+    return _ADVICE.get(kind, "")
+
+
 class FailureLog(Wrapper):
     """Forwards every call, and logs failures of the endpoint at `origin`, each kind at most every `REPEAT_S`.
 

@@ -10,6 +10,7 @@ from monitors.records import Context, Evaluation, Sample, Score
 from tests.dashboards.web.test_browser import browse, fired, until
 
 WIDTHS = (390, 1024, 1440)
+COMPARED, APP = "/compare?by=model&a=old&b=new", "/apps/shop?since=6h&metric=faithfulness"
 LONG = "x" * 30_000
 SIZES = """
 [...document.querySelectorAll("main svg text")].filter(one => one.getClientRects().length).map(one =>
@@ -17,7 +18,8 @@ SIZES = """
 """
 WIDE = """
 [document.documentElement.scrollWidth - innerWidth,
- Math.max(...[...document.querySelectorAll("main *")].map(one => one.scrollWidth))]
+ Math.max(...[...document.querySelectorAll("main *")].map(one => one.scrollWidth)),
+ document.documentElement.scrollHeight]
 """
 
 
@@ -35,19 +37,22 @@ def test_the_text_of_every_chart_is_legible_on_every_screen(tmp_path):
     def visit(tab, base, alert, soon, w):
         found = {}
         for width in WIDTHS:
-            for path in ("/", "/explore?since=7d", f"/alerts/{alert.fingerprint}", "/compare?by=model&a=old&b=new"):
+            for path in ("/", "/explore?since=7d", f"/alerts/{alert.fingerprint}", COMPARED, APP):
                 tab.look(width, "light")
                 tab.open(f"{base}{path}")
+                if path == APP:
+                    until(tab, "!!document.querySelector('svg.histogram text')")
                 tab.run("document.querySelectorAll('details').forEach(one => { one.open = true })")
                 found[path.split("?")[0].split("/")[1], width] = tab.run(SIZES)
         assert not tab.complaints
         return found
 
     found = browse(tmp_path, compared, visit)
-    for view in ("explore", "alerts", "compare"):
+    for view in ("explore", "alerts", "compare", "apps"):
         assert all(found[view, width] for width in WIDTHS), f"{view} has no chart"
     small = {(*key, text): size for key, sizes in found.items() for size, text in sizes if size < 11.0}
     assert not small
+    assert all(size < 20.0 for width in WIDTHS for size, _ in found["apps", width])
 
 
 def test_a_long_word_widens_no_page(tmp_path):
@@ -85,15 +90,17 @@ def test_a_long_word_widens_no_page(tmp_path):
             found[path] = tab.run(WIDE)
         return found
 
-    for path, (beyond, widest) in browse(tmp_path, prepare, visit).items():
+    for path, (beyond, widest, tall) in browse(tmp_path, prepare, visit).items():
         assert beyond <= 0, path
         assert widest < 4000, path
+        assert path != "/exchanges/long" or tall < 9000, tall
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
 def test_a_baseline_is_reset_only_after_a_page_that_says_what_is_lost(tmp_path, confirmed):
     def visit(tab, base, alert, soon, w):
         told = []
+        w.learns()
         w.engine.rebaseline = lambda *what: told.append(what)
         tab.open(f"{base}/alerts/{alert.fingerprint}")
         tab.run("document.querySelector('a[href$=rebaseline]').click()")

@@ -149,8 +149,30 @@ def test_a_slices_silence_is_only_about_the_slice():
     assert not silence_of(whole, now=0.0, seconds=60.0, by="Sam", comment="").mutes(labels_of(part), 1.0)
 
 
+def test_a_rule_with_an_slo_shows_it_and_has_no_baseline_to_reset(tmp_path):
+    async def scenario(w):
+        where = f"/alerts/{(await fired(w)).fingerprint}"
+        page, asked = await w.page(where), await w.page(f"{where}/rebaseline", 409)
+        key = page.form(f"{where}/silence")["csrf"]
+        sent = await w.post(f"{where}/rebaseline", {"csrf": key}, 409)
+        w.learns()
+        return page, asked, sent.text, await w.page(where)
+
+    page, asked, sent, learned = run(tmp_path, scenario)
+    assert "SLO 0.850" in page.words
+    assert "dashed line: SLO" in page.words
+    assert "Baseline" not in page.words
+    assert "Reset baseline" not in page.words
+    assert "compares with an SLO of 0.85 and learns no baseline" in asked.words
+    assert "learns no baseline" in sent
+    assert "Baseline 0.850" in learned.words
+    assert "dashed line: baseline" in learned.words
+    assert "Reset baseline" in learned.words
+
+
 def test_a_rule_learns_afresh(tmp_path):
     async def scenario(w):
+        w.learns()
         where = f"/alerts/{(await fired(w)).fingerprint}"
         told, real = [], w.engine.rebaseline
         w.engine.rebaseline = lambda *what: told.append((*what, real(*what)))
@@ -250,6 +272,7 @@ def test_where_another_process_leads_every_form_says_so(tmp_path):
         alert = next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
         path = f"/alerts/{alert.fingerprint}"
         fields = (await w.page(path)).form(f"{path}/acknowledge")
+        w.learns()
         await w.engine.follow()
         own = {"accept": "text/html", "origin": str(w.client.base_url)}
         for action in ("acknowledge", "silence", "rebaseline"):

@@ -70,13 +70,43 @@ def test_the_slices_lead_to_their_exchanges(tmp_path):
     assert "by model" in unknown.words
 
 
-def test_an_app_that_nobody_knows_says_so_and_shows_no_number(tmp_path):
+def test_an_app_that_nobody_knows_is_not_found(tmp_path):
     async def scenario(w):
-        return await complete(w, "/apps/nobody?metric=faithfulness")
+        await w.add(0.9, app="older", at=NOW - 40 * 24 * HOUR)
+        await w.look()
+        for _ in range(100):
+            answer = await w.client.get("/apps/nobody", headers={"accept": "text/html"})
+            if answer.status_code == 404:
+                break
+            await asyncio.sleep(0.05)
+        return answer, await complete(w, "/apps/older?since=1h&metric=faithfulness")
 
-    page = run(tmp_path, scenario)
-    assert "No scores in this range." in page.words
-    assert "0.000" not in page.words
+    answer, older = run(tmp_path, scenario)
+    assert answer.status_code == 404
+    assert "no app of this name has scores" in answer.text
+    assert "No scores in this range." in older.words
+    assert "0.000" not in older.words
+
+
+def test_the_scores_of_the_firing_metric_are_shown_first(tmp_path):
+    async def scenario(w):
+        await w.add(0.9, metric="answer_relevancy")
+        await w.drop()
+        return await complete(w, "/apps/shop?since=6h"), await complete(
+            w, "/apps/shop?since=6h&metric=answer_relevancy"
+        )
+
+    usual, chosen = run(tmp_path, scenario)
+    assert "Scores of faithfulness" in usual.words
+    assert "faithfulness by model" in usual.words
+    assert "Scores of answer_relevancy" in chosen.words
+    times = [
+        one["data-at"]
+        for one in usual.all("text")
+        if one.get("class") in ("start", "mid", "end")
+        if one.get("y") == "111"
+    ]
+    assert len(times) >= 4
 
 
 def test_names_from_clients_are_text(tmp_path):

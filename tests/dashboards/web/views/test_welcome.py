@@ -9,7 +9,7 @@ import pytest
 from dashboards.web.readings.gateway_scrape import Answer, Series
 from dashboards.web.views.welcome import judge_snippet, requests_of
 from monitors.config import Config, Judge
-from monitors.records import Context, Evaluation, Sample, Score
+from monitors.records import Context, Evaluation, Failed, Sample, Score
 from tests.support.pages import EVIL, world
 
 JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))
@@ -137,7 +137,22 @@ def test_a_judge_that_fails_is_named_with_its_error(tmp_path):
 def test_a_judge_that_has_not_been_asked_says_how_many_answers_it_takes(tmp_path):
     page = run(tmp_path, lambda w: w.page("/welcome"), config=JUDGE)
     assert "Judge configured; waiting for an answer to judge" in page.words
-    assert "on average 10 answers bring the first one" in page.words
+    assert "metrics are judged on 10 % of answers, so expect the first score after about 10." in page.words
+    assert "To judge every answer, set rate = 1.0 under each metric in gaugeway.toml." in page.words
+
+
+def test_a_judge_whose_answers_cannot_be_read_is_not_called_healthy(tmp_path):
+    async def scenario(w):
+        for _ in range(2):
+            await w.add(Failed("unreadable"))
+            w.instruments.judged("judge-1", 0.1, 10, 1, 0.0)
+            w.instruments.failed("judge-1", "unreadable")
+        return await w.page("/welcome")
+
+    page = run(tmp_path, scenario, config=JUDGE)
+    assert "2 of 2 answers could not be judged (unreadable): the model does not return" in page.words
+    assert "use another judge.model" in page.words
+    assert "waiting for the first score" not in page.words
 
 
 @pytest.mark.parametrize(

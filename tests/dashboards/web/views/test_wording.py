@@ -1,0 +1,130 @@
+"""What the views say of their bounds, periods, missing values and times."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from dashboards.web.charts import bars
+from dashboards.web.readings.gateway_traffic import TrafficReader
+from dashboards.web.views.settings import receivers_of
+from monitors.alerting.notifiers import Route
+from monitors.config import Config, Notifier
+from monitors.records import CaptureInfo, Context, Evaluation, Sample, Score
+from tests.support.pages import world
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def test_explore_refuses_a_period_that_ends_before_it_begins_and_says_how_many_it_shows(tmp_path):
+    async def scenario(w):
+        for _ in range(60):
+            await w.add(0.9)
+        await w.look()
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        return (
+            await w.page(f"/explore?since={day}T17:00:00Z&until={day}T16:00:00Z", 400),
+            await w.page("/explore?metric=faithfulness"),
+            await w.page("/explore?metric=faithfulness&order=lowest"),
+            await w.page("/explore?metric=faithfulness&least=0.95"),
+        )
+
+    refused, newest, lowest, none = run(tmp_path, scenario)
+    assert "since: must be before until" in refused.words
+    assert "The newest 50 exchanges" in newest.words
+    assert "50 exchanges, lowest score first, of more" in lowest.words
+    assert "No stored exchange" in none.words
+    assert [one for one in newest.all("text") if "data-at" in one]
+
+
+def test_head_of_a_view_is_answered_like_get_without_a_body(tmp_path):
+    async def scenario(w):
+        await w.add(0.9)
+        await w.look()
+        paths = ("/", "/alerts", "/explore", "/pipeline", "/welcome", "/exchanges/x1", "/apps/shop")
+        answers = {path: await w.client.head(path, headers={"accept": "text/html"}) for path in paths}
+        away = await w.client.head("/exchanges/none", headers={"accept": "text/html"})
+        stream = await w.client.head("/events")
+        return answers, away.status_code, stream.status_code
+
+    answers, away, stream = run(tmp_path, scenario)
+    assert {path: one.status_code for path, one in answers.items()} == dict.fromkeys(answers, 200)
+    assert all(not one.content and one.headers["content-type"].startswith("text/html") for one in answers.values())
+    assert away == 404
+    assert stream in (404, 405)
+
+
+def test_a_period_that_ends_later_ends_now_and_long_lists_say_so(tmp_path):
+    async def scenario(w):
+        await w.drop(good=60, bad=0)
+        for index in range(205):
+            await w.add(0.9, app=f"app-{index}", at=time.time() - 1200.0)
+        await w.look()
+        return await w.page("/pipeline"), await w.page("/explore"), await w.page("/review"), await w.page("/")
+
+    pipeline, explore, review, overview = run(tmp_path, scenario)
+    begin = next(index for index, (_, one) in enumerate(pipeline.elements) if one.get("class") == "funnel")
+    times = [one["datetime"] for tag, one in pipeline.elements[:begin] if tag == "time"]
+    assert len(times) == 2
+    assert times[-1] <= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    assert "200 of 206 apps" in pipeline.words
+    assert "Exchanges from" in pipeline.words
+    assert "Interval shown from 10 labels" in review.words
+    assert "no gateway answered" in overview.words
+    assert any(one.get("title") == "app-1" for one in overview.all("a"))
+    assert "The list has 200 of 206." in explore.words
+
+
+def test_before_the_first_reading_no_gateway_is_blamed():
+    async def main():
+        reader = TrafficReader(["http://127.0.0.1:1"], None, stopping=asyncio.Event())
+        first = await reader.latest(timeout_s=0.0)
+        await reader.read()
+        return first.read, (await reader.latest(timeout_s=0.0)).gateways
+
+    assert asyncio.run(main()) == (False, 0)
+
+
+def test_an_exchange_with_sent_passages_says_so_and_long_texts_scroll_in_their_box(tmp_path):
+    async def scenario(w):
+        sample = Sample(
+            id="long",
+            started_at=time.time() - 60.0,
+            app="shop",
+            question="x" * 30_000,
+            contexts=(Context(text="word " * 2_000), Context(text="short")),
+            context_source="explicit",
+            response="Two years.",
+            capture=CaptureInfo(source="explicit", marker="explicit", confidence=1.0),
+        )
+        await w.store.add(
+            sample, [Evaluation(sample_id="long", metric="faithfulness", version="1", outcome=Score(0.1))]
+        )
+        return await w.page("/exchanges/long")
+
+    page = run(tmp_path, scenario)
+    assert "Question and passages were sent with the request." in page.words
+    assert "found by explicit (" not in page.words
+    folded = {one["aria-label"]: one for one in page.all("div") if "folded" in one.get("class", "")}
+    assert {"Text of the question", "Text of passage 1"} <= folded.keys()
+    assert "Text of passage 2" not in folded
+    assert all(one["tabindex"] == "0" and one["role"] == "region" for one in folded.values())
+
+
+def test_patterns_for_everything_are_words():
+    config = Config(notifiers=(Notifier(kind="log", name="all"), Notifier(kind="log", name="some")))
+    routes = {"all": Route(severities=("*",), apps=("*",)), "some": Route(severities=("page",), apps=("a", "b"))}
+    found = receivers_of(config, routes, {})
+    assert [one.takes for one in found] == ["all severities, all apps", "severities page, apps a, b"]
+
+
+def test_edges_that_are_times_can_be_shown_in_local_time():
+    drawn = bars([1, 2], title="t", edges=("16:00", "17:00", "18:00"), times=("a", "b", "c"))
+    assert 'data-at="a">16:00' in drawn
+    assert "data-at" not in bars([1, 2], title="t", edges=("0", "1", "2"))
