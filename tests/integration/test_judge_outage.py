@@ -94,12 +94,12 @@ def ask(running, until=None):
 
 
 def delivery_is_saved(running):
-    """Whether alert and delivery are stored: a crash before that sends it once more, as documented."""
+    """Whether the alert and its delivery to the webhook are stored: a crash before that resends it, as documented."""
     with contextlib.closing(sqlite3.connect(running.data / "store.db")) as connection:
         states = dict(connection.execute("SELECT name, value FROM states WHERE name LIKE 'alerts/%'").fetchall())
-    told = json.loads(states.get("alerts/told", b"{}"))
-    saved = {name for notifier in told.values() for name, progress in notifier.items() if progress["told"] == "firing"}
-    return any(name.encode() in states.get("alerts/cases", b"") for name in saved)
+    progress = json.loads(states.get("alerts/told", b"{}")).get("webhook-0", {})
+    saved = {fingerprint for fingerprint, one in progress.items() if one["told"] == "firing"}
+    return any(fingerprint.encode() in states.get("alerts/cases", b"") for fingerprint in saved)
 
 
 def restarted(running):
