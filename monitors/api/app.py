@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Protocol
 
 from litestar import Request, Response, Router, get
+from litestar.config.compression import CompressionConfig
 from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, FromQuery, QueryParameter
@@ -26,6 +27,9 @@ from monitors.signals import SIGNALS
 from monitors.storage.stores import Query, StateStore, Store
 
 DAY_S = 86_400.0
+_COMPRESSION = CompressionConfig(backend="gzip", minimum_size=1024, gzip_compress_level=5, exclude=["^/events$"])
+"""Events are sent one by one, so they are left as they are. The page's cookies are SameSite=Strict: no other site can
+have a response compressed that holds both its own text and a visitor's form key."""
 
 
 class Insight(Protocol):
@@ -102,6 +106,7 @@ def admin_app(
             *([Router("/", route_handlers=pages.handlers, guards=here)] if pages is not None else []),
         ],
         template_config=pages.templates if pages is not None else None,
+        compression_config=_COMPRESSION,
         before_send=[pages.before_send] if pages is not None else [],
         exception_handlers={
             NotLeaderError: _not_here,

@@ -307,3 +307,20 @@ def test_a_session_of_another_token_or_with_another_end_is_none():
     assert not ours.valid(f"{name}.{int(ends) + 1}.{signature}", 1.0)
     for bad in ("", ".", "..", "a.b.c", "é", session + "0"):
         assert not ours.valid(bad, 1.0)
+
+
+def test_pages_are_compressed_for_clients_that_accept_it_and_events_are_not(tmp_path):
+    async def scenario(w):
+        plain = await w.client.get("/explore", headers={"accept-encoding": "identity"})
+        packed = await w.client.get("/explore", headers={"accept-encoding": "gzip"})
+        async with w.client.stream("GET", "/events", headers={"accept-encoding": "gzip"}) as events:
+            return plain, packed, dict(events.headers)
+
+    plain, packed, events = run(tmp_path, scenario)
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "Accept-Encoding" in packed.headers["vary"]
+    assert int(packed.headers["content-length"]) < len(plain.content) / 3
+    assert "content-encoding" not in events
+    for header in ("content-security-policy", "cache-control", "x-content-type-options"):
+        assert packed.headers[header] == plain.headers[header]
