@@ -36,7 +36,7 @@ from benchmarks.millions.stand import Feed, Monitors, firing, monitors
 from tests.support.postgres import own_server
 
 RESULTS = Path(__file__).parent / "results"
-PROMISE_MS, PER_S, WINDOW_S = 300.0, 20.0, 3600.0
+PROMISE_MS, PROMISE_KB, PER_S, WINDOW_S = 300.0, 250.0, 20.0, 3600.0
 COMMANDS = {
     "gaugeway labels (30 days)": ["labels"],
     "gaugeway compare (1 day, an app's metric)": [
@@ -47,11 +47,15 @@ COMMANDS = {
 
 
 class Asked(NamedTuple):
-    """Milliseconds by name, those on a processor too, and what was searched in part only."""
+    """By name: milliseconds, those on a processor, what was searched in part only, and KB sent.
+
+    The KB of a page include its scripts and style sheets, which a browser fetches once.
+    """
 
     took: dict[str, list[float]]
     worked: dict[str, list[float]]
     partly: set[str]
+    sent: dict[str, float]
 
 
 @contextlib.contextmanager
@@ -78,14 +82,29 @@ def filled(engine: str, count: int, directory: Path, ready: str) -> Iterator[tup
         server.destroy()
 
 
-def ask(client: httpx.Client, path: str) -> tuple[float, str]:
-    """Milliseconds and the answer."""
+def ask(client: httpx.Client, path: str) -> tuple[float, httpx.Response]:
+    """Milliseconds and the answer, compressed on the way."""
     begin = time.perf_counter()
     answer = client.get(path, headers={"accept": "text/html"} if "/api/" not in path else {})
     took = 1000 * (time.perf_counter() - begin)
     if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
         raise SystemExit(f"{path}: {answer.status_code} {answer.text[:500]}")
-    return took, answer.text
+    return took, answer
+
+
+class Sizes:
+    """KB on the wire, compressed: a response and the static files it links."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+        self._static: dict[str, int] = {}
+
+    def of(self, answer: httpx.Response) -> float:
+        """KB of a response with its static files."""
+        linked = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', answer.text)) if "<html" in answer.text else set()
+        for path in linked - self._static.keys():
+            self._static[path] = self._client.get(path).num_bytes_downloaded
+        return (answer.num_bytes_downloaded + sum(self._static[path] for path in linked)) / 1000
 
 
 def on_cpu(pid: int) -> float:
@@ -116,22 +135,25 @@ def rounds(running: Monitors, count: int, only: str, minutes: float) -> Asked:
     took["/events (first byte)"] = []
     partly: set[str] = set()
     worked: dict[str, list[float]] = {}
+    sent: dict[str, float] = {}
     with httpx.Client(base_url=running.monitors, timeout=120) as client:
+        sizes = Sizes(client)
         for number in range(count):
             for name, path in asked.items():
                 # what is compared is remembered for a minute: each time another margin, so that nothing is
                 varied = path + f"&delta={0.02 + number / 10_000:.4f}" if "compare?" in path else path
                 if time.monotonic() > deadline:
-                    return Asked({name: values for name, values in took.items() if values}, worked, partly)
+                    return Asked({name: values for name, values in took.items() if values}, worked, partly, sent)
                 before = on_cpu(running.pid)
-                milliseconds, text = ask(client, varied)
+                milliseconds, answer = ask(client, varied)
                 worked.setdefault(name, []).append(on_cpu(running.pid) - before)
                 print(f"{milliseconds:8.0f} ms  {name}", file=sys.stderr, flush=True)
                 took[name].append(milliseconds)
-                if "Looked through" in text:
+                sent[name] = max(sent.get(name, 0.0), sizes.of(answer))
+                if "Looked through" in answer.text:
                     partly.add(name)
             took["/events (first byte)"].append(first_event(running))
-    return Asked(took, worked, partly)
+    return Asked(took, worked, partly, sent)
 
 
 def commands(running: Monitors, directory: Path) -> dict[str, float]:
@@ -156,14 +178,17 @@ def percentile(values: list[float], share: float) -> float:
 
 def table(found: Asked) -> list[str]:
     """Markdown, the slowest marked."""
-    lines = ["| asked | median ms | p99 ms | of it at work, ms | |", "|---|---:|---:|---:|---|"]
+    lines = ["| asked | median ms | p99 ms | of it at work, ms | KB sent | |", "|---|---:|---:|---:|---:|---|"]
     for name, values in found.took.items():
         middle, worst = statistics.median(values), percentile(values, 0.99)
         work = f"{statistics.median(found.worked[name]):.0f}" if name in found.worked else ""
         notes = ["says how far back it looked"] if name in found.partly else []
         notes += ["**median over the promise**"] if middle > PROMISE_MS else []
         notes += ["p99 over the promise"] if middle <= PROMISE_MS < worst else []
-        lines.append(f"| {name} | {middle:.0f} | {worst:.0f} | {work} | {'; '.join(notes)} |")
+        size = found.sent.get(name)
+        notes += ["**size over the promise**"] if size is not None and size > PROMISE_KB else []
+        kilobytes = "" if size is None else f"{size:.0f}"
+        lines.append(f"| {name} | {middle:.0f} | {worst:.0f} | {work} | {kilobytes} | {'; '.join(notes)} |")
     return lines
 
 
@@ -204,7 +229,8 @@ def main() -> None:
         f"{queued['ready'] + queued['leased']} waited at the end). {platform.machine()}, Python",
         f"{platform.python_version()}, SQLite {sqlite3.sqlite_version}, two cores that other work shares: load",
         f'{os.getloadavg()[1]:.0f} over five minutes at the end. "At work" is the',
-        "median of the time that the monitors' threads had a processor meanwhile, their other work included.",
+        "median of the time that the monitors' threads had a processor meanwhile, their other work included. KB are",
+        "compressed; those of a page include its scripts and styles, which a browser keeps.",
         "",
         *table(found),
         *(["", "| command | s |", "|---|---:|"] if by_hand else []),

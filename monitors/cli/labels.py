@@ -102,7 +102,11 @@ def _show(console: Console, rows: Sequence[Labelled]) -> None:
         lines = [
             ("scores", f"{row.scores:,}", ""),
             ("labels", f"{row.labels:,}", ""),
-            (f"labels needed for -+ {row.half_width:g}", "-" if row.needed is None else f"{row.needed:,}", ""),
+            (
+                f"labels needed for a half-width of {row.half_width:g}",
+                "-" if row.needed is None else f"{row.needed:,}",
+                "",
+            ),
             ("judge's mean", f"{row.raw:.3f}", ""),
             ("corrected", *corrected),
             ("kappa", *_interval(row.kappa)),

@@ -24,3 +24,5 @@ class PassageCacheCollector(Collector):
         lookups.add_metric(("miss",), self._cache.misses)
         yield lookups
         yield GaugeMetricFamily("gaugeway_passage_cache_tokens", "Tokens of the parsed passages.", self._cache.tokens)
+        size = "Estimated memory of the parsed passages, in bytes."
+        yield GaugeMetricFamily("gaugeway_passage_cache_bytes", size, self._cache.bytes)

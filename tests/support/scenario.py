@@ -60,7 +60,9 @@ class Ask:
 
 
 class Script:
-    """Model and judge, an ASGI app: `/app` answers, `/judge` judges. What it may do wrong can be changed at any time.
+    """Model and judge, an ASGI app: `/app` answers, `/judge` judges; neither lists its models.
+
+    What it may do wrong can be changed at any time.
 
     `means` are the expected faithfulness by app, and by topic for topics that differ. A strict judge calls the share
     `strict` of what is fine not fine. `failing` is the status it answers instead, after `delay_s`.
@@ -83,7 +85,7 @@ class Script:
                 break
         body = json.loads(raw or b"{}")
         judging = scope["path"].startswith("/judge")
-        status = self.failing if judging and self.failing else 200
+        status = 404 if scope["method"] == "GET" else self.failing if judging and self.failing else 200
         await asyncio.sleep(self.delay_s if judging else 0.0)
         said = {"error": {"message": "out", "type": "server_error", "param": None, "code": None}}
         if status == 200:

@@ -12,8 +12,10 @@ from monitors.metrics.lexical.idf import Weights
 from monitors.metrics.lexical.sentences import Allowance, sentences
 from monitors.metrics.lexical.vocabulary import MAX_WORDS, Ids, Vocabulary
 
-MAX_TOKENS = 2_000_000
-"""Tokens of the passages that are kept, with 12 bytes each."""
+MAX_BYTES = 32 * 1024 * 1024
+"""Memory of the passages that are kept, as `size_of` estimates it."""
+_PASSAGE_BYTES, _NUMBER_BYTES = 1_200, 90
+"""What a passage takes besides its arrays, and each of its numbers; measured with the process's resident memory."""
 
 
 @dataclass(slots=True)
@@ -53,22 +55,33 @@ def read_passage(text: str, vocabulary: Vocabulary, allowance: Allowance) -> Pas
     )
 
 
+def size_of(passage: Passage) -> int:
+    """Estimate the memory of a parsed passage, in bytes: about 13 for each word, and 1,200 for each passage."""
+    arrays = passage.words.nbytes + passage.stems.nbytes + passage.rows.nbytes
+    return _PASSAGE_BYTES + arrays + _NUMBER_BYTES * len(passage.numbers)
+
+
 class PassageCache:
     """Parsed passages by the hash of their text; the least recently used go first. Not safe for several threads."""
 
-    def __init__(self, weights: Weights, max_tokens: int = MAX_TOKENS, max_words: int = MAX_WORDS) -> None:
+    def __init__(self, weights: Weights, max_bytes: int = MAX_BYTES, max_words: int = MAX_WORDS) -> None:
         self._weights = weights
         self.vocabulary = Vocabulary(weights)
         self.hits = 0
         self.misses = 0
-        self._max_tokens, self._max_words = max_tokens, max_words
+        self._max_bytes, self._max_words = max_bytes, max_words
         self._passages: OrderedDict[bytes, Passage] = OrderedDict()
-        self._tokens = 0
+        self._tokens = self._bytes = 0
 
     @property
     def tokens(self) -> int:
         """Tokens held."""
         return self._tokens
+
+    @property
+    def bytes(self) -> int:
+        """Estimated memory of the passages held."""
+        return self._bytes
 
     def __len__(self) -> int:
         return len(self._passages)
@@ -81,10 +94,11 @@ class PassageCache:
         if len(self.vocabulary) > self._max_words:
             self.vocabulary = Vocabulary(self._weights)
             self._passages.clear()
-            self._tokens = 0
-        while self._tokens > self._max_tokens:
+            self._tokens = self._bytes = 0
+        while self._bytes > self._max_bytes:
             _, oldest = self._passages.popitem(last=False)
             self._tokens -= len(oldest.words)
+            self._bytes -= size_of(oldest)
 
     def get(self, text: str, allowance: Allowance) -> Passage:
         """Return the parsed passage.
@@ -100,6 +114,7 @@ class PassageCache:
         self.misses += 1
         parsed = self._passages[key] = read_passage(text, self.vocabulary, allowance)
         self._tokens += len(parsed.words)
+        self._bytes += size_of(parsed)
         return parsed
 
 

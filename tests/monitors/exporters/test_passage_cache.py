@@ -23,3 +23,4 @@ def test_hits_misses_and_size_are_read_when_asked_for():
     assert registry.get_sample_value("gaugeway_passage_lookups_total", {"result": "hit"}) == 2
     assert registry.get_sample_value("gaugeway_passage_lookups_total", {"result": "miss"}) == 1
     assert registry.get_sample_value("gaugeway_passage_cache_tokens") == 5
+    assert registry.get_sample_value("gaugeway_passage_cache_bytes") == metric.passages.bytes > 5

@@ -315,16 +315,18 @@ def test_a_passage_that_was_seen_scores_the_same():
     assert asyncio.run(LexicalGroundedness().score(sample)) == first
 
 
-def test_the_passages_used_last_are_kept():
-    kept = PassageCache(shipped(), max_tokens=1_000)
-    texts = [words(150, seed) for seed in range(40)]
-    for text in [*texts, texts[-1]]:
-        kept.trim()
-        assert kept.tokens <= 1_000
-        kept.get(text, tokens.Allowance())
-    assert kept.hits == 1, "the last one is still there"
-    kept.get(texts[0], tokens.Allowance())
-    assert kept.hits == 1, "the first one is not"
+def test_the_passages_used_last_are_kept_within_the_memory_whatever_their_length():
+    for length in (5, 150):
+        kept = PassageCache(shipped(), max_bytes=20_000)
+        texts = [f"{words(length, seed)} {seed}" for seed in range(40)]
+        for text in [*texts, texts[-1]]:
+            kept.trim()
+            assert kept.bytes <= 20_000
+            kept.get(text, tokens.Allowance())
+        assert kept.hits == 1, "the last one is still there"
+        assert 1_200 * len(kept) < kept.bytes < 25_000
+        kept.get(texts[0], tokens.Allowance())
+        assert kept.hits == 1, "the first one is not"
 
 
 def test_a_full_vocabulary_starts_again():
