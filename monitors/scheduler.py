@@ -215,7 +215,7 @@ class Scheduler:
             spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
             spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(30.0, self._signals.tick, self._failed("signals")), name="signals"),
-            spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
+            spawn(_every(10.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
         ]
         if self._budget_sync is not None:
             self._tasks.append(spawn(_every(10.0, self._spend, self._failed("spending")), name="spending"))

@@ -15,7 +15,7 @@ from monitors.app import assemble
 from monitors.processes.priority import lower_priority
 from monitors.processes.worker_metrics import CountsOnly, WorkerMetrics, inherited
 from monitors.runtime import serving
-from monitors.scoring_workers import GAUGES, LENGTH_BYTES, NICENESS, Setup
+from monitors.scoring_workers import GAUGES, LENGTH_BYTES, Setup
 
 
 async def score(setup: Setup, reports: socket.socket) -> None:
@@ -28,8 +28,8 @@ async def score(setup: Setup, reports: socket.socket) -> None:
     metrics = WorkerMetrics(reports, CountsOnly(parts.instruments.registry, GAUGES), GAUGES)
     await metrics.start()
     parts.scheduler.start_scoring()
-    if setup.supervised:
-        lower_priority(NICENESS, own_session=True)
+    if setup.niceness is not None:
+        lower_priority(setup.niceness - os.nice(0), own_session=True)
     try:
         await stopping.wait()
     finally:

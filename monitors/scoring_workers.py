@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,12 +32,12 @@ GAUGES: Mapping[str, Mode] = {
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What a worker reads first. With `supervised` it gives way to a gateway on the same machine."""
+    """What a worker reads first. `niceness` is its own, 0 to 19, to give way to a gateway on the same machine."""
 
     config: Config
     data_dir: str
     log_format: str
-    supervised: bool
+    niceness: int | None
 
 
 class ScoringWorkers:
@@ -49,11 +50,12 @@ class ScoringWorkers:
 
     def __init__(self, config: Config, data_dir: Path, *, supervised: bool, log_format: str) -> None:
         self._total = WorkersTotal()
+        niceness = os.nice(0) + NICENESS if supervised else None  # now: this process lowers its own priority later
         self._processes = [
             ChildProcess(
                 "monitors.scoring_process",
                 total=self._total,
-                setup=framed(Setup(_numbered(config, number), str(data_dir.absolute()), log_format, supervised)),
+                setup=framed(Setup(_numbered(config, number), str(data_dir.absolute()), log_format, niceness)),
             )
             for number in range(2, config.monitors.workers + 1)
         ]

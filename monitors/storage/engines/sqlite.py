@@ -29,6 +29,8 @@ _GATHER_S = 0.005
 """How long a transaction waits until as many works as shared the last one are there: each transaction costs more than
 a work does.
 """
+_LOG_BYTES = 8 * 1024 * 1024
+"""The write-ahead log is cut to this size after a long read let it grow; otherwise the file would stay that large."""
 _HEADER_BYTES, _MAGIC = 100, b"SQLite format 3\0"
 """How a database begins: https://www.sqlite.org/fileformat2.html#the_database_header"""
 _VERSION, _APPLICATION_ID = slice(60, 64), slice(68, 72)
@@ -277,6 +279,7 @@ class Database:
         try:
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES:d}")
             if self._cache_kib is not None:
                 connection.execute(f"PRAGMA cache_size = -{self._cache_kib:d}")
             self._migrate(connection)
