@@ -25,7 +25,7 @@ MONTH = "(?:" + "|".join(sorted(MONTHS, key=len, reverse=True)) + r")(?![^\W_])"
 _WORDS = [names.split()[0] for names in _NAMES]
 
 _ISO = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?!\d)")
-_SLASHED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?![\d.])")
+_SLASHED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?!\d|\.\d)")
 _DAY_FIRST = re.compile(
     rf"(\d{{1,2}})(?:st|nd|rd|th|er|[ºª.])?\s+(?:of\s+|de\s+)?({MONTH})\.?(?:,?\s+(?:del?\s+)?(\d{{4}})(?!\d))?",
     re.IGNORECASE,

@@ -240,6 +240,11 @@ def _named(name: Name, rows: _Rows, source: Source) -> bool:
     windows = [rows.windows(source.vocabulary.stem_id(word)) for word in dict.fromkeys(name.words)]
     if all(windows):
         return bool(set.intersection(*windows))
-    if len(name.words) > 1 or not name.text.isupper() or len(name.text) < _ABBREVIATION:
+    if len(name.words) > 1 or not _is_abbreviation(name.text):
         return False
     return any(name.words[0] in passage.initials(text) for _, text, passage in source.contexts)
+
+
+def _is_abbreviation(text: str) -> bool:
+    """Whether most letters are capitals, the last one among them: "ECB", "BoE"."""
+    return len(text) >= _ABBREVIATION and text[-1].isupper() and 2 * sum(map(str.isupper, text)) > len(text)

@@ -32,11 +32,14 @@ class Word(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A name as written; the words that must be found for it, folded; its initials, for an abbreviation to fit."""
+    """A name as written; the words that must be found for it, folded; its initials, for an abbreviation to fit.
+
+    `initials` are without and with words such as "of": "be" and "boe" of "Bank of England".
+    """
 
     text: str
     words: tuple[str, ...]
-    initials: str
+    initials: frozenset[str]
 
 
 def find(text: str, words: Sequence[Word], language: Language) -> tuple[Name, ...]:
@@ -50,13 +53,15 @@ def find(text: str, words: Sequence[Word], language: Language) -> tuple[Name, ..
         opens = not before or before.endswith(_CLAUSE_BEGINS)
         if (opens or before.endswith(".")) and run[0].folded in language.openers:
             run, opens = run[1:], False
-        run = [word for word in run if _capital(word)]
+        between, run = run, [word for word in run if _capital(word)]
         asked = run[1:] if opens else run
         if not asked or (language.nouns_capitalised and not _name_among_nouns(words, first, len(asked))):
             continue
         shown = text[run[0].start : run[-1].end]
         shown = re.sub("['\u2019]s?$", "", shown)
-        found.append(Name(shown, tuple(word.folded for word in asked), "".join(word.folded[0] for word in run)))
+        every = between[between.index(run[0]) :]
+        initials = frozenset("".join(word.folded[0] for word in some) for some in (run, every))
+        found.append(Name(shown, tuple(word.folded for word in asked), initials))
     return tuple(found)
 
 

@@ -25,6 +25,8 @@ _PER_CENT = re.compile(r" (?:per|pour|por) ?(?:cent|ciento)\b", re.IGNORECASE)
 _RANGE = re.compile(r" ?(?:[-\u2013\u2014~]|to|bis|\u00e0|a|and|und|et|y|or|oder|ou|o) ?", re.IGNORECASE)
 _SCALE_CHARACTERS = frozenset(word for word in SCALES if len(word) == 1 and not word.isascii())
 _SUFFIXES = 2
+_DEGREES = ("celsius", "fahrenheit")
+"""What "degrees" may be of."""
 _REMEMBERED = 1_024
 
 
@@ -150,7 +152,7 @@ def _longer(number: Quantity, following: re.Match[str]) -> Quantity:
         return number._replace(end=end, readings=millions if number.unit else millions | number.readings)
     if word in SCALES and not number.scale and (len(word) > 1 or attached or number.unit):
         return number._replace(end=end, scale=SCALES[word])
-    if word in UNITS and not number.unit:
+    if word in UNITS and (not number.unit or (UNITS[number.unit][0] == "degree" and UNITS[word][0] in _DEGREES)):
         return number._replace(end=end, unit=word)
     return number
 

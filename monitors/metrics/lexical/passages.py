@@ -35,7 +35,7 @@ class Passage:
     def initials(self, text: str) -> frozenset[str]:
         """The initials of the names in the passage, whose text is `text`; read when first asked for."""
         if self._initials is None:
-            self._initials = frozenset(name.initials for one in sentences(text) for name in one.names)
+            self._initials = frozenset().union(*(name.initials for one in sentences(text) for name in one.names))
         return self._initials
 
 

@@ -374,8 +374,11 @@ class _Reading:
         return self._quantity(quantity(self._text, match, unit))
 
     def _quantity(self, number: Quantity) -> int:
-        if self._found and isinstance(first := self._found[-1], Quantity):
-            self._found[-1], number = first.in_range_with(self._text, number)
+        # The other number of a range stands before it, or before one word: "3-4 million", "3 and 4 million".
+        for place in range(-1, -1 - min(2, len(self._found)), -1):
+            if isinstance(first := self._found[place], Quantity):
+                self._found[place], number = first.in_range_with(self._text, number)
+                break
         self._found.append(number)
         self._tens = False
         return number.end

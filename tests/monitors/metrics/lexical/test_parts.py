@@ -51,6 +51,11 @@ def compared(said, given):
         ("3 to 4 billion", "3-4 billion"),
         ("3 billion", "3\u20134 billion"),
         ("$3\u20134bn", "between 3 billion and 4 billion dollars"),
+        ("between 3 and 4 million", "between 3 million and 4 million"),
+        ("3 million and 4 million", "3 and 4 million"),
+        ("3 to 4 million", "3 million to 4 million"),
+        ("20 \u00b0C", "20 degrees Celsius"),
+        ("68 degrees Fahrenheit", "68 \u00b0F"),
         ("10 kg", "10 to 12 kg"),
         ("21", "twenty-one"),
         ("3,000", "three thousand"),
@@ -72,6 +77,8 @@ def test_the_same_number_in_another_form_is_supported(said, given):
     ("said", "given"),
     [
         ("12 %", "12 kg"),
+        ("20 degrees Celsius", "20 \u00b0F"),
+        ("3 million", "3 men and 4 million"),
         ("5 days", "5 weeks"),
         ("\u20ac79", "$79"),
         ("1.5 km", "1.5 m"),
@@ -263,3 +270,20 @@ def test_no_date_is_missed_by_the_quick_look(text):
     ):
         every = [dates.date_at(text, at) for at in range(len(text)) if text[at].isdecimal()]
     assert [dates.date_at(text, at) for at in range(len(text)) if text[at].isdecimal()] == every
+
+
+@pytest.mark.parametrize("date", ["06.05.2024", "6/5/2024", "2024-05-06", "6. Mai 2024", "6 May 2024"])
+def test_a_date_ends_with_its_sentence(date):
+    assert compared("It began on 6 May 2024.", f"It began on {date}.").numbers == ()
+    assert compared(f"It began on {date}.", "It began on 6 May 2024.").numbers == ()
+    assert compared(f"It began on {date}.", "It began on 7 May 2024.").numbers != ()
+
+
+def test_an_address_is_no_date():
+    assert compared("It is at 10.4.20.7 now.", "It is at 10.4.20.8 now.").numbers == ("10.4.20.7",)
+
+
+@pytest.mark.parametrize("said", ["BoE", "BOE", "BE"])
+def test_an_abbreviation_stands_for_a_name_with_or_without_its_small_words(said):
+    assert compared(f"Then the {said} agreed.", "Then the Bank of England agreed.").names == ()
+    assert compared(f"Then the {said} agreed.", "Then the Bank of Ghent agreed.").names == (said,)
