@@ -349,8 +349,7 @@ def _saving() -> list[Built]:
         ),
         lines(
             "Budget: rate factor",
-            "Factor by which the budget reduces the rates of judged metrics; 1: not reduced. 0 without spending: no"
-            " budget is configured.",
+            "Factor by which the budget reduces the rates of judged metrics; 1: not reduced, or no budget is configured.",
             "percentunit",
             Query(series("gaugeway_judge_budget_factor"), "{{instance}}"),
             width=THIRD,

@@ -177,6 +177,7 @@ class Instruments(Observer):
         self._evaluation_tokens = counter("evaluation_tokens", "Tokens of judging.", ("app", "metric", "type"))
         self._evaluation_cost = counter("evaluation_cost_usd", "What judging cost.", ("app", "metric"))
         self.judge_budget_factor = gauge("judge_budget_factor", "Budget multiplier of the rates of judged metrics.")
+        self.judge_budget_factor.set(1.0)
         self.judge_pace_factor = gauge("judge_pace_factor", "Multiplier of judged rates for a slow judge.")
         self.judge_pace_factor.set(1.0)
         self.judge_budget_spent = gauge("judge_budget_spent_usd", "Spent today, by this process.")
