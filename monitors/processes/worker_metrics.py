@@ -26,7 +26,8 @@ MAX_REPORT_BYTES = 256 * 1024 * 1024
 REPORT_S = 1.0
 """How often a worker reports on its own: a killed worker loses at most the counts of this time."""
 REPORT_SHARE = 0.01
-"""Share of a worker's time that these reports take at most."""
+"""Share of a processor that these reports take; more only where they would otherwise be rarer than `RAREST_REPORT_S`."""
+RAREST_REPORT_S = 10.0
 POLL_S = 2.0
 """How long a scrape waits for a worker before its last report is used."""
 _LENGTH_BYTES = 4
@@ -137,14 +138,17 @@ class WorkerMetrics:
         while not await happens_within(self._closing, wait_s):
             if self._writer is None or self._writer.is_closing():
                 return
-            wait_s = max(REPORT_S, await self._report(None) / REPORT_SHARE)
+            wait_s = min(max(REPORT_S, await self._report(None) / REPORT_SHARE), RAREST_REPORT_S)
 
     async def _report(self, poll: int | None) -> float:
-        """Send the values of this process; return how many seconds it took to gather them."""
-        start = time.perf_counter()
+        """Send the values of this process; return the CPU seconds that gathering them took."""
+
+        def gather() -> tuple[bytes, float]:
+            start = time.thread_time()  # not by the clock: on a busy machine the reports would become rare
+            return _framed(Report(families_of(self._registry, self._modes), poll)), time.thread_time() - start
+
         # In a thread: thousands of series must not hold up the event loop.
-        report = await asyncio.to_thread(lambda: _framed(Report(families_of(self._registry, self._modes), poll)))
-        took_s = time.perf_counter() - start
+        report, took_s = await asyncio.to_thread(gather)
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(report)
         return took_s

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.telemetry.metrics import Instruments
-from monitors.processes.worker_metrics import WorkerMetrics, WorkersTotal
+from monitors.processes.worker_metrics import WorkerMetrics, WorkersTotal, families_of
 from monitors.runtime.tasks import spawn
 from monitors.storage.queues.memory import MemoryQueue
 
@@ -97,6 +98,21 @@ async def test_a_worker_that_does_not_answer_counts_with_its_last_report(monkeyp
         monkeypatch.setattr(other.metrics, "_report", silent)
         other.instruments.reloaded("applied")
         assert await one.value("gaugeway_config_reloads_total", result="applied") == 1
+
+
+async def test_reports_stay_frequent_on_a_machine_that_is_too_busy_to_gather_them_soon(monkeypatch):
+    gathered = []
+
+    def slowly(registry, modes):
+        gathered.append(registry)
+        time.sleep(0.5)  # without using the processor
+        return families_of(registry, modes)
+
+    monkeypatch.setattr("monitors.processes.worker_metrics.REPORT_S", 0.01)
+    monkeypatch.setattr("monitors.processes.worker_metrics.families_of", slowly)
+    async with workers(1), asyncio.timeout(20):
+        while len(gathered) < 3:
+            await asyncio.sleep(0.01)
 
 
 async def test_many_scrapes_at_once_are_all_answered():
