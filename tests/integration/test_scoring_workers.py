@@ -11,7 +11,9 @@ import pytest
 
 from gateway.demo.servers import in_thread
 from monitors.analysis.capture_coverage import PREFIX
+from monitors.scoring_workers import NICENESS
 from tests.support.fleet import CONFIG, Fleet, evaluated, states, wait_until
+from tests.support.product import product
 from tests.support.scenario import Script
 from tests.support.traffic import Sent, request_of, send
 
@@ -80,6 +82,22 @@ def test_a_killed_worker_loses_no_sample_and_is_started_again(run):
     assert len({trace for trace, *_ in rows}) == COUNT
     assert len(rows) == len(set(rows))
     wait_until(lambda: processes(pid) and processes(pid) != [first], 20)
+
+
+def test_beside_a_gateway_all_processes_that_score_have_one_priority(tmp_path):
+    text = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n[monitors]\nworkers = 2\n'
+    with product(tmp_path, text) as running:
+        first, usual = running.pid_of("monitors"), os.nice(0)
+        running.until(lambda: bool(processes(first)), 20, what="the second process runs")
+
+        def priorities():
+            return {os.getpriority(os.PRIO_PROCESS, one) - usual for one in (first, *processes(first))}
+
+        running.until(lambda: priorities() == {NICENESS}, 20, what="both have given way")
+        (second,) = processes(first)
+        os.kill(second, signal.SIGKILL)
+        running.until(lambda: processes(first) not in ([], [second]), 20, what="it is started again")
+        running.until(lambda: priorities() == {NICENESS}, 20, what="the new one has given way as far")
 
 
 def test_workers_end_with_their_monitors_even_if_these_are_killed(run):
