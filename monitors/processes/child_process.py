@@ -98,8 +98,7 @@ class ChildProcess:
         )
         if metrics is not None:
             metrics.close()  # the worker's copy alone keeps the socket open
-        if self._setup and self._process.stdin is not None:
-            self._process.stdin.write(self._setup)
+        self._write(self._setup)
         if self._stopping.is_set():
             self.signal(signal.SIGTERM)
         return await self._process.wait()
@@ -116,8 +115,13 @@ class ChildProcess:
 
     def write_line(self, line: str) -> None:
         """Write a line to the standard input of the process, if it is running."""
-        if self._process is not None and self._process.returncode is None and self._process.stdin is not None:
-            self._process.stdin.write(line.encode() + b"\n")
+        self._write(line.encode() + b"\n")
+
+    def _write(self, data: bytes) -> None:
+        """Write to the standard input of the process; nothing once it has ended, which may be at once."""
+        pipe = self._process.stdin if self._process is not None and self._process.returncode is None else None
+        if data and pipe is not None and not pipe.is_closing():  # closed: it ended, and its exit code is not there yet
+            pipe.write(data)
 
     def signal(self, number: signal.Signals) -> None:
         """Send the process a signal, if it is running."""

@@ -26,7 +26,7 @@ MAX_REPORT_BYTES = 256 * 1024 * 1024
 REPORT_S = 1.0
 """How often a worker reports on its own: a killed worker loses at most the counts of this time."""
 REPORT_SHARE = 0.01
-"""Share of a processor that these reports take; more only where they would otherwise be rarer than `RAREST_REPORT_S`."""
+"""Share of a processor that these reports take at most, as long as one is sent every `RAREST_REPORT_S`."""
 RAREST_REPORT_S = 10.0
 POLL_S = 2.0
 """How long a scrape waits for a worker before its last report is used."""

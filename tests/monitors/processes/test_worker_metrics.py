@@ -101,18 +101,19 @@ async def test_a_worker_that_does_not_answer_counts_with_its_last_report(monkeyp
 
 
 async def test_reports_stay_frequent_on_a_machine_that_is_too_busy_to_gather_them_soon(monkeypatch):
-    gathered = []
+    loop, enough, gathered = asyncio.get_running_loop(), asyncio.Event(), []
 
     def slowly(registry, modes):
         gathered.append(registry)
+        if len(gathered) == 3:
+            loop.call_soon_threadsafe(enough.set)
         time.sleep(0.5)  # without using the processor
         return families_of(registry, modes)
 
     monkeypatch.setattr("monitors.processes.worker_metrics.REPORT_S", 0.01)
     monkeypatch.setattr("monitors.processes.worker_metrics.families_of", slowly)
     async with workers(1), asyncio.timeout(20):
-        while len(gathered) < 3:
-            await asyncio.sleep(0.01)
+        await enough.wait()
 
 
 async def test_many_scrapes_at_once_are_all_answered():
