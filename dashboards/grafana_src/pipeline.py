@@ -349,7 +349,7 @@ def _saving() -> list[Built]:
         ),
         lines(
             "Budget: rate factor",
-            "Factor by which the budget reduces the rates of judged metrics; 1: not reduced, or no budget is configured.",
+            "Factor by which the budget reduces the rates of judged metrics; 1: not reduced, or no budget is set.",
             "percentunit",
             Query(series("gaugeway_judge_budget_factor"), "{{instance}}"),
             width=THIRD,

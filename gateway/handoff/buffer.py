@@ -29,6 +29,8 @@ class BufferSettings(NamedTuple):
     max_items: int = 10_000
     max_bytes: int = 256 * 1024 * 1024
     batch: int = 100
+    batch_bytes: int = 1024 * 1024
+    """Of the recordings a batch of samples is from: by so much a queue may exceed `queue.max_bytes`."""
     interval_s: float = 0.05
     """How long recordings gather before a batch of them is selected."""
     depth_interval_s: float = EVERY_S
@@ -68,6 +70,7 @@ class CaptureBuffer:
             self._capacity,
             Backoff(_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S, random.random),
             batch=settings.batch,
+            batch_bytes=settings.batch_bytes,
             gather_s=settings.interval_s,
         )
         self._tasks: list[asyncio.Task[None]] = []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import mktime_tz, parsedate_tz
+from itertools import islice
 from typing import Generic, TypeVar
 
 from monitors.runtime.tasks import happens_within, spawn
@@ -130,18 +132,27 @@ class Sink(ABC, Generic[T]):
 class RetryBuffer(Generic[T]):
     """Holds items until the sink accepts them: bounded in items and bytes, in order, in batches of at most `batch`.
 
-    A batch with a refused item is sent again one item at a time, so that only that item is dropped. After any other
-    failure the batch is repeated after a delay. Before a batch that is not full, the buffer waits `gather_s` for more.
+    A batch has at most `batch_bytes`, unless it is one item. A batch with a refused item is sent again one item at a
+    time, so that only that item is dropped. After any other failure the batch is repeated after a delay. Before a batch
+    that is not full, the buffer waits `gather_s` for more.
     """
 
     def __init__(
-        self, name: str, sink: Sink[T], capacity: Capacity, backoff: Backoff, *, batch: int, gather_s: float = 0.0
+        self,
+        name: str,
+        sink: Sink[T],
+        capacity: Capacity,
+        backoff: Backoff,
+        *,
+        batch: int,
+        batch_bytes: float = math.inf,
+        gather_s: float = 0.0,
     ) -> None:
         self._name = name
         self._sink = sink
         self._capacity = capacity
         self._backoff = backoff
-        self._batch = batch
+        self._batch, self._batch_bytes = batch, batch_bytes
         self._gather_s = gather_s
         self._items: deque[tuple[T, int]] = deque()
         self._wake, self._closing = asyncio.Event(), asyncio.Event()
@@ -188,13 +199,22 @@ class RetryBuffer(Generic[T]):
                 continue
             if len(self._items) < self._batch and self._gather_s:
                 await happens_within(self._closing, self._gather_s)
-            count = min(self._batch, len(self._items))
+            count = self._next_batch()
             try:
                 await self._send_first(count)
                 self._backoff.reset()
             except Exception as error:  # noqa: BLE001 - any failure is counted by the sink, and the batch is repeated
                 self._sink.failed(count, error)
                 await self._pause(self._backoff.failed())
+
+    def _next_batch(self) -> int:
+        """Return how many items the next batch has."""
+        size = 0
+        for count, (_, one) in enumerate(islice(self._items, self._batch)):
+            size += one
+            if size > self._batch_bytes and count:
+                return count
+        return min(self._batch, len(self._items))
 
     async def _send_first(self, count: int) -> None:
         """Send the first items; raises what the sink raises, unless it refuses an item."""

@@ -54,6 +54,18 @@ def test_items_arrive_in_order_and_in_batches():
     asyncio.run(scenario())
 
 
+def test_a_batch_is_bounded_in_bytes_and_a_large_item_goes_alone():
+    async def scenario():
+        receiver = Receiver()
+        one = buffer(receiver, batch=4, batch_bytes=10)
+        assert all(one.offer(size, size) for size in (4, 4, 4, 30, 1, 1, 1, 1, 1))
+        one.start()
+        assert await one.aclose(5.0) == 0
+        assert receiver.batches == [[4, 4], [4], [30], [1, 1, 1, 1], [1]]
+
+    asyncio.run(scenario())
+
+
 def test_beyond_the_items_or_the_bytes_nothing_is_taken_and_room_is_freed():
     async def scenario():
         for capacity in (Capacity(2, 100), Capacity(100, 2)):
