@@ -14,21 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.core import ParameterSource
 
-from dashboards.cli import dashboards
 from gateway import config as configuration
-from gateway.cli.init import init
-from gateway.cli.inspect import inspect
-from gateway.cli.keys import keys
-from gateway.cli.templates import templates
-from monitors.cli.compare import compare
 from monitors.cli.config_option import data_dir_problem
-from monitors.cli.evaluate import compare_runs, evaluate, export, replay
-from monitors.cli.forget import forget
-from monitors.cli.import_evals import import_
-from monitors.cli.labels import labels
+from monitors.cli.lazy_group import LazyGroup
 from monitors.cli.main import fail, log_config, monitors, plane_options
-from monitors.cli.migrate import migrate, move
-from monitors.cli.simulate import simulate
 from monitors.config_loading import address_warnings
 from monitors.processes.data_directory import DirectoryInUseError, hold
 from monitors.runtime import audit, descriptors
@@ -41,10 +30,29 @@ if TYPE_CHECKING:
 
 MIN_DEMO_S = 45
 """A shorter demo cannot collect the scores of a good index and then show the alert."""
+COMMANDS = {
+    "compare": "monitors.cli.compare",
+    "compare-runs": "monitors.cli.evaluate",
+    "dashboards": "dashboards.cli",
+    "evaluate": "monitors.cli.evaluate",
+    "export": "monitors.cli.evaluate",
+    "forget": "monitors.cli.forget",
+    "import": "monitors.cli.import_evals",
+    "init": "gateway.cli.init",
+    "inspect": "gateway.cli.inspect",
+    "keys": "gateway.cli.keys",
+    "labels": "monitors.cli.labels",
+    "migrate": "monitors.cli.migrate",
+    "move": "monitors.cli.migrate",
+    "replay": "monitors.cli.evaluate",
+    "simulate": "monitors.cli.simulate",
+    "templates": "gateway.cli.templates",
+}
+"""The modules of the commands that serve no traffic."""
 _log = logging.getLogger("gaugeway")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("gaugeway"), prog_name="gaugeway")
 @click.pass_context
 def main(context: click.Context) -> None:
@@ -218,25 +226,6 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 
 main.add_command(monitors)
-main.add_command(keys)
-main.add_command(templates)
-for _command in (
-    init,
-    inspect,
-    evaluate,
-    compare_runs,
-    replay,
-    export,
-    compare,
-    labels,
-    simulate,
-    dashboards,
-    migrate,
-    move,
-    forget,
-    import_,
-):
-    main.add_command(_command)
 
 if __name__ == "__main__":
     main(prog_name="gaugeway")

@@ -8,7 +8,6 @@ import click
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.cli import main as cli
 from gateway.config import Config
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.reload import EFFECTS
@@ -18,6 +17,7 @@ from monitors.config import Rule
 from monitors.exporters import BUILT_IN as SINKS
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
 from monitors.metrics.registry import BUILT_IN as METRICS
+from tests.support.commands import commands
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -83,7 +83,7 @@ def test_every_metric_has_its_page(name):
 
 def test_every_command_and_flag_is_documented():
     text = (REFERENCE / "cli.md").read_text()
-    for name, command in cli.main.commands.items():
+    for name, command in commands().items():
         assert f"`gaugeway {name}`" in text, name
         for option in command.params:
             if isinstance(option, click.Argument):

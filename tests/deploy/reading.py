@@ -10,10 +10,10 @@ from typing import Any
 import click
 import yaml
 
-from gateway.cli import main as cli
 from gateway.config import Config, load
 from monitors import app
 from monitors.config_loading import load as load_monitors
+from tests.support.commands import commands
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -56,13 +56,13 @@ def read_by_both_planes(path: Path) -> Config:
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
     """What a command line gives its command; nothing is run. Raises click.ClickException for what is not there."""
-    command = cli.main.commands[arguments[0]]
+    command = commands()[arguments[0]]
     return command.make_context(arguments[0], list(arguments[1:])).params
 
 
 def environment_variables() -> set[str]:
     """The variables that `serve`, `gateway` and `monitors` read."""
-    options = [option for name in PLANES for option in cli.main.commands[name].params]
+    options = [option for name in PLANES for option in commands()[name].params]
     return {option.envvar for option in options if isinstance(option, click.Option) and isinstance(option.envvar, str)}
 
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main as cli
+from gateway.cli.keys import keys
 from gateway.config import load
 from monitors import config_loading as monitors_config
 from monitors.cli.config_option import data_dir_problem
@@ -21,6 +22,7 @@ from monitors.runtime.plugins import EXTRAS
 from monitors.runtime.settings import ConfigError, child_environment
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
+from tests.support.commands import commands
 
 pytestmark = pytest.mark.full
 
@@ -614,7 +616,7 @@ def test_every_extra_of_the_distribution_is_known():
 
 COMMANDS = [
     (name, option)
-    for name, command in [*cli.main.commands.items(), *cli.keys.commands.items()]
+    for name, command in [*commands().items(), *keys.commands.items()]
     for option in command.params
     if option.name == "config"
 ]
