@@ -26,7 +26,7 @@ _MISSING = {
     "Scores": _NO_SCORES,
     "Verdicts": _NO_SCORES,
     "Judging cost of this app": "No cost: set judge.price_in and judge.price_out",
-    "Retrieval time": "No data: send the retriever's spans (monitors.otlp_receiver)",
+    "Retrieval time": "Not measured: send the retriever's spans (monitors.otlp_receiver)",
     "Generation time": "No requests of this app: send requests with its name",
     "Contexts and capture": "No captured exchanges of this app: is capture.rate above 0?",
 }
