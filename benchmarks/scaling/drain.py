@@ -6,11 +6,11 @@
 Samples are made by the gateway's capture from recordings with four passages, 8 KB in all, from a pool of 200 and an
 answer of 300 words (those of benchmarks/capture/sample_cost.py), and wait in a SQLite queue; then `python -m monitors`
 starts. `--kilobytes` (1, 8 or a multiple of 8) is the size of the passages, `--apps` among how many apps the exchanges
-are spread, `--workers` how many processes score, `--engine` where queue and store
-are: `sqlite`, `postgres` (one database) or `redis` (the queue; the store in PostgreSQL), whose servers this starts and
-whose CPU is not counted. Printed are exchanges a second and milliseconds of CPU per exchange, all threads of the
-monitors, between a tenth and nine tenths of them. `--judged`
-adds four judged metrics, fused, with a judge that takes no time. `--before` is another
+are spread, `--workers` how many processes score, `--engine` where queue and store are: `sqlite`, `postgres` (one
+database), `redis` (the queue; the store in PostgreSQL) or `clickhouse` (the store; the queue in Redis; needs
+benchmarks/clickhouse/installs.py), whose servers this starts and whose CPU is not counted. Printed are exchanges a
+second and milliseconds of CPU per exchange, all threads of the monitors, between a tenth and nine tenths of them.
+`--judged` adds four judged metrics, fused, with a judge that takes no time. `--before` is another
 checkout of the project, run in the same way, interleaved. With `--signals` each is run without signals, too: the
 difference is what they cost. `--profile` writes the profile of one run to a file.
 """
@@ -33,6 +33,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 TREE = Path(sys.argv[sys.argv.index("--tree") + 1]) if "--tree" in sys.argv else ROOT
@@ -139,18 +140,23 @@ def engines(name: str, directory: Path) -> Iterator[tuple[str, str]]:
     if name == "sqlite":
         yield f"sqlite:///{directory}/queue.db", f"sqlite:///{directory}/store.db"
         return
-    from tests.support.postgres import own_server  # noqa: PLC0415 - only where a server is wanted
+    from tests.support.clickhouse import ClickHouse  # noqa: PLC0415 - only where a server is wanted
+    from tests.support.postgres import own_server  # noqa: PLC0415
     from tests.support.redis import own_redis  # noqa: PLC0415
 
-    server = own_server()
-    store = server.database()
-    queue = own_redis() if name == "redis" else None
-    try:
-        yield (store if queue is None else queue.url()), store
-    finally:
-        server.destroy()
-        if queue is not None:
-            queue.destroy()
+    with contextlib.ExitStack() as stack:
+        if name == "clickhouse":
+            server: Any = ClickHouse()
+            server.start()
+        else:
+            server = own_server()
+        stack.callback(server.destroy)
+        queue = store = server.database()
+        if name != "postgres":
+            redis = own_redis()
+            stack.callback(redis.destroy)
+            queue = redis.url()
+        yield queue, store
 
 
 @contextlib.contextmanager
@@ -216,7 +222,7 @@ def main() -> None:
     parser.add_argument("--kilobytes", type=int, default=USUAL_KB)
     parser.add_argument("--apps", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--engine", choices=("sqlite", "postgres", "redis"), default="sqlite")
+    parser.add_argument("--engine", choices=("sqlite", "postgres", "redis", "clickhouse"), default="sqlite")
     parser.add_argument("--signals", action="store_true", help="run without signals, too")
     parser.add_argument("--without-signals", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--profile", help="file for the profile of one run of this tree")
