@@ -19,6 +19,7 @@ from monitors.offline.dataset_fields import (
     LISTS,
     NUMBERS,
     OBJECTS,
+    SELECTIONS,
     TABLES,
     TRUTHS,
     DataError,
@@ -29,7 +30,7 @@ from monitors.records import Sample
 
 MAX_PROBLEMS = 50
 _CELL_LIMIT = min(sys.maxsize, 2**31 - 1)
-_STRUCTURED = LISTS | TABLES | OBJECTS
+_STRUCTURED = LISTS | TABLES | OBJECTS | SELECTIONS
 _NUMBERS = NUMBERS | dict.fromkeys(COUNTS, "counted from 1")
 
 Numbered: TypeAlias = Iterator[tuple[int, Any]]

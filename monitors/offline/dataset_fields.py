@@ -34,11 +34,13 @@ ALIASES = {
     "history": (),
     "tool_calls": (),
     "cluster": (),
+    "only_metrics": (),
 }
 """The fields of a record, each with its names in other tools."""
 
 LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})
 TABLES = frozenset({"tags"})
+SELECTIONS = frozenset({"only_metrics"})
 OBJECTS = frozenset({conversation_fields.MESSAGES, conversation_fields.CALLS})
 TRUTHS = "ground_truths"
 """The name of `reference` in old versions of ragas, where it is a list of texts."""
@@ -229,6 +231,9 @@ def _problems(name: str, value: Any) -> Iterator[str]:
     """Yield the problems of a value."""
     if name in LISTS:
         yield from _list_problems(name, value)
+    elif name in SELECTIONS:
+        if not _is_list_of_texts(value):
+            yield f"expected a list of names of metrics, got {_kind(value)}"
     elif name in TABLES:
         if not isinstance(value, Mapping) and not _is_list_of_texts(value):
             yield f"expected an object or a list of texts, got {_kind(value)}"
@@ -317,6 +322,7 @@ def _sample(name: str, found: Mapping[str, Any]) -> Sample:
         tags=_tags(found.get("tags", {})),
         reference_contexts=tuple(found.get("reference_contexts", ())),
         reference_context_ids=tuple(str(one) for one in found.get("reference_context_ids", ())),
+        only_metrics=tuple(found["only_metrics"]) if "only_metrics" in found else None,
     )
     return conversation_fields.in_conversation(sample, found)
 
