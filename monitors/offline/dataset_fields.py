@@ -49,6 +49,9 @@ NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more", "re
 _OF_CONVERSATIONS = conversation_fields.NAMES | COUNTS | OBJECTS
 _IGNORED = frozenset({"capture", "scores"})
 _SHOWN = 10
+_EXPECTED = dict.fromkeys(TABLES, "an object or a list of texts") | dict.fromkeys(
+    SELECTIONS, "a list of names of metrics"
+)
 _CONTENT = ("user_input", "response", *sorted(LISTS))
 _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}
 
@@ -231,12 +234,9 @@ def _problems(name: str, value: Any) -> Iterator[str]:
     """Yield the problems of a value."""
     if name in LISTS:
         yield from _list_problems(name, value)
-    elif name in SELECTIONS:
-        if not _is_list_of_texts(value):
-            yield f"expected a list of names of metrics, got {_kind(value)}"
-    elif name in TABLES:
-        if not isinstance(value, Mapping) and not _is_list_of_texts(value):
-            yield f"expected an object or a list of texts, got {_kind(value)}"
+    elif name in _EXPECTED:
+        if not _is_list_of_texts(value) and not (name in TABLES and isinstance(value, Mapping)):
+            yield f"expected {_EXPECTED[name]}, got {_kind(value)}"
     elif name in NUMBERS:
         if not _is_number(value):
             yield f"expected a number ({NUMBERS[name]}), got {_kind(value)}"

@@ -164,7 +164,7 @@ def _unmapped(base: str) -> str | None:
 
 
 def _rubric(one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool) -> str | None:
-    """Add the metric of a rubric that is the same in every case, and return its name; else keep it as the case's own."""
+    """Add the metric of a rubric that is the same in every case and return its name; else keep it in the case."""
     type_ = _kind(one)
     part = _part_of(fields)
     text = _shared_text(_text_of(one.get("value")), case, part)

@@ -324,7 +324,8 @@ tests:
 
 def test_a_test_without_an_imported_assertion_is_scored_by_none_and_that_is_noted(import_):
     made = import_(
-        "tests: [{vars: {question: A?}, assert: [{type: answer-relevance}]}, {vars: {question: B?}}, {vars: {question: C?}}]"
+        "tests: [{vars: {question: A?}, assert: [{type: answer-relevance}]},"
+        " {vars: {question: B?}}, {vars: {question: C?}}]"
     )
     assert [one["only_metrics"] for one in made.records] == [["answer_relevancy"], [], []]
     assert made.notes["a record has no assertion that is imported: no metric scores it"] == 2
