@@ -97,8 +97,8 @@ def init(
         )
     if judge is None and asks:
         question = "Model that judges the answers" + ("" if judge_url else " (empty: none)")
-        more = {} if judge_url else {"default": "", "show_default": False}
-        judge = click.prompt(question, value_proc=_model_of_answer, **more)
+        default = None if judge_url else ""
+        judge = click.prompt(question, default=default, show_default=False, value_proc=_model_of_answer)
     if judge_url is not None and not judge:
         raise click.UsageError("--judge-url is the address of a judge: it needs --judge MODEL")
     if judge and slo is not None and rate == 0.0:

@@ -42,6 +42,7 @@ LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_contex
 TABLES = frozenset({"tags"})
 SELECTIONS = frozenset({"only_metrics"})
 OBJECTS = frozenset({conversation_fields.MESSAGES, conversation_fields.CALLS})
+REFERENCE = "reference"
 TRUTHS = "ground_truths"
 """The name of `reference` in old versions of ragas, where it is a list of texts."""
 COUNTS = conversation_fields.COUNTS
@@ -144,7 +145,7 @@ class Reader:
                 if key not in _IGNORED:
                     self.unknown[key] = self.unknown.get(key, 0) + 1
             elif not _absent(value):
-                whole = _one_reference(_whole(value)) if key == TRUTHS and name == "reference" else _whole(value)
+                whole = _one_reference(_whole(value)) if name == REFERENCE else _whole(value)
                 if whole is None:
                     continue
                 if name not in found or (key in self._back and given[name] not in self._back):
@@ -238,15 +239,21 @@ def _problems(name: str, value: Any) -> Iterator[str]:
         if not _is_list_of_texts(value) and not (name in TABLES and isinstance(value, Mapping)):
             yield f"expected {_EXPECTED[name]}, got {_kind(value)}"
     elif name in NUMBERS:
-        if not _is_number(value):
-            yield f"expected a number ({NUMBERS[name]}), got {_kind(value)}"
-        elif name != "started_at" and not 0.0 <= value < math.inf:
-            yield f"expected a number ({NUMBERS[name]}), got {value}"
+        yield from _number_problems(name, value)
     elif name == "id":
         if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
             yield f"expected a name or a number, got {_kind(value)}"
+    elif name == REFERENCE and isinstance(value, (list, tuple)):
+        yield from (f"[{index}] {problem}" for index, one in enumerate(value) if (problem := _text_problem(name, one)))
     elif not isinstance(value, str):
         yield f"expected a text, got {_kind(value)}"
+
+
+def _number_problems(name: str, value: Any) -> Iterator[str]:
+    if not _is_number(value):
+        yield f"expected a number ({NUMBERS[name]}), got {_kind(value)}"
+    elif name != "started_at" and not 0.0 <= value < math.inf:
+        yield f"expected a number ({NUMBERS[name]}), got {value}"
 
 
 def _list_problems(name: str, value: Any) -> Iterator[str]:

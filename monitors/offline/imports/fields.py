@@ -99,7 +99,9 @@ class Fields:
                 if isinstance(value, (str, int, float)) and len(short) <= _LONGEST_TAG:
                     tags[key] = short
                 else:
-                    out.miss(f"field {key!r}", "is no field of a data set, and no short text for a tag; see --map")
+                    out.miss(
+                        f"field {key!r}", "is not a data set field and too long or nested for a tag; map it with --map"
+                    )
             elif ours == "user_input":
                 record |= asked(value)
             else:

@@ -87,8 +87,15 @@ def test_it_overwrites_nothing_unasked(tmp_path):
         (["--upstream", "https://a.example/v1", "--judge", "", "--judge-url", "https://b.example/v1"], "--judge-url"),
         (["--upstream", "https://a.example/v1", "--judge-url", "https://b.example/v1"], "--judge-url"),
         (
-            ["--upstream", "https://a.example/v1", "--judge", "m", "--judge-url", "https://b.example/v1/chat/completions"],
-            "'--judge-url'",
+            [
+                "--upstream",
+                "https://a.example/v1",
+                "--judge",
+                "m",
+                "--judge-url",
+                "https://b.example/v1/chat/completions",
+            ],
+            "--judge-url: ends in",
         ),
         (["--upstream", "https://a.example/v1", "--judge", "m", "--rate", "0", "--slo", "0.9"], "--slo"),
     ],
