@@ -138,6 +138,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         steps_dir=steps,
         verifier=verifier,
         judge_setting="--judge MODEL or [judge]",
+        others=("signals",) if enabled_signals(config.signals.off) else (),
     )
     other = judging.successor if judging else None
     for model, metrics in other.compared() if other else ():

@@ -124,9 +124,11 @@ class Reader:
             for theirs, ours in self._back.items()
             if self._having.get(theirs, 0) < self._read
         ]
+        scores = _score_columns(self.unknown)
         return partly + [
             f"field {name!r} ({count} {'record' if count == 1 else 'records'}) is not used{_meant(name)}"
             for name, count in self.unknown.items()
+            if name not in scores
         ]
 
     def missing_names(self, option: str) -> list[str]:
@@ -170,6 +172,12 @@ class Reader:
     def _take(self, name: str) -> str:
         self._ids.add(name)
         return name
+
+
+def _score_columns(names: Collection[str]) -> set[str]:
+    """Return the names that `gaugeway evaluate` gives to the columns of a metric in a CSV."""
+    metrics = {name for name in names if f"{name}.outcome" in names and f"{name}.reason" in names}
+    return {f"{name}{suffix}" for name in metrics for suffix in ("", ".outcome", ".reason")}
 
 
 def as_mapping(record: Any) -> Mapping[str, Any]:

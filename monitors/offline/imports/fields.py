@@ -14,7 +14,16 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "id": ("id",),
     "user_input": ("user_input", "question", "query", "input", "prompt", "user_query", "user_question", "message"),
     "response": ("response", "answer", "output", "output_text", "completion", "actual_output", "model_output"),
-    "retrieved_contexts": ("retrieved_contexts", "contexts", "context", "retrieval_context", "documents", "passages"),
+    "retrieved_contexts": (
+        "retrieved_contexts",
+        "contexts",
+        "context",
+        "retrieval_context",
+        "documents",
+        "passages",
+        "docs",
+        "ctx",
+    ),
     "reference": (
         *("reference", "reference_answer", "ground_truth", "ground_truths", "expected_output", "expected", "ideal"),
         *("expected_answer", "correct_answer", "correct_label"),

@@ -181,7 +181,7 @@ def _output_item(value: Mapping[str, Any], where: Place, found: _Found, out: Imp
     if inner := item.pop("item", None) if isinstance(item.get("item"), Mapping) else None:
         item = {**inner, **{key: one for key, one in item.items() if key != "sample"}}
     if not sampled.get("response") and isinstance(sample, Mapping) and sample.get("error"):
-        out.note("an output item has no output but an error")
+        out.note("an output item has no output, only an error")
     else:
         _say_unread(sample, sampled, out)
     tags = {key: str(value[key]) for key in ("run_id", "status") if value.get(key)}

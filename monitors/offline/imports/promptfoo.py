@@ -93,6 +93,7 @@ def _cases(path: Path, out: Imported) -> list[Case]:
 def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> list[Case]:
     config = Config(Document(document.path, {}), out)
     cases = []
+    failed = empty = 0
     for index, one in enumerate(document.objects(results, *keys)):
         test = table(one.get("testCase"))
         given = one.get("vars", test.get("vars"))
@@ -100,7 +101,8 @@ def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> 
             raise document.problem(f"expected an object, got {kind(given)}", *keys, index, "vars")
         record = _answer(one)
         if "response" not in record:
-            out.note("a result has no output but an error" if one.get("error") else "a result has no output")
+            failed += bool(one.get("error"))
+            empty += not one.get("error")
         prompt = one.get("prompt")
         raw = prompt.get("raw") if isinstance(prompt, dict) else prompt
         cases.append(
@@ -112,6 +114,9 @@ def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> 
                 prompt=raw if isinstance(raw, str) else "",
             )
         )
+    for number, rest in ((failed, "no output, only an error"), (empty, "no output")):
+        if number:
+            out.note(f"{number:,} {'result has' if number == 1 else 'results have'} {rest}")
     return cases
 
 

@@ -591,3 +591,10 @@ def test_a_record_that_names_its_metrics_is_scored_by_no_other(tmp_path):
         assert Run.load(f"{rows}.json").summary[0].n == 2
     write(tmp_path / "bad.jsonl", {**text, "only_metrics": "faithfulness"})
     assert "bad.jsonl:1: only_metrics: expected a list of names of metrics, got a text" in evaluate("bad.jsonl").output
+
+
+def test_its_own_csv_is_read_back_without_a_note_on_its_columns(tmp_path):
+    write(tmp_path / "d.jsonl", {"response": "Two years.", "retrieved_contexts": ["Two years."], "Reson": "x"})
+    assert evaluate("d.jsonl", "--output", "rows.csv").exit_code == 0
+    again = evaluate("rows.csv")
+    assert (again.exit_code, "is not used" in again.output) == (0, False), again.output

@@ -187,7 +187,7 @@ def test_output_items_have_question_history_response_reference_and_scores(import
     assert record["history"] == [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi!"}]
     assert (record["response"], record["reference"], record["model"]) == ("Two years.", "Two years.", "gpt-5-mini")
     assert record["tags"] == {"topic": "returns", "run_id": "evalrun_1", "status": "pass", "openai.Match": "1.0"}
-    assert "an output item has no output but an error" in made.notes
+    assert "an output item has no output, only an error" in made.notes
     assert made.unmapped == {("a record", "has no question, no response and no contexts"): 1}
 
 

@@ -152,7 +152,7 @@ def test_results_without_output_keep_their_question_and_are_noted(import_):
     made = import_({"results": [failed, structured]}, "r.json")
     assert "response" not in made.records[0]
     assert made.records[1]["response"] == '{"a": 1}'
-    assert made.notes == {"a result has no output but an error": 1}
+    assert made.notes == {"1 result has no output, only an error": 1}
 
 
 def test_rubrics_of_single_tests_are_their_references(import_):
@@ -284,8 +284,8 @@ tests:
         ("exec:./make_tests", "is code, and no code is run"),
         ("https://example.com/tests.csv", "is not a local file, and nothing is downloaded"),
         ("file://tests.xlsx", "is in a file of another kind than .yaml, .yml, .json, .jsonl, .csv"),
-        ("file://none.csv", "is missing, or not in the folder of the configuration"),
-        ("file://../none.csv", "is missing, or not in the folder of the configuration"),
+        ("file://none.csv", "does not exist or is outside the configuration's folder"),
+        ("file://../none.csv", "does not exist or is outside the configuration's folder"),
     ],
 )
 def test_tests_that_are_not_read_are_named_with_the_reason(import_, folder, name, why):
