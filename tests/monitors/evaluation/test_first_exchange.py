@@ -52,6 +52,19 @@ def test_passages_sent_with_the_request_are_not_found():
     assert "2 passages sent with the request" in said
 
 
+class Asked(SQLiteStore):
+    """A store that says when it was asked for points."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.asked = asyncio.Event()
+
+    async def series(self, query):
+        found = await super().series(query)
+        self.asked.set()
+        return found
+
+
 async def watched(store, **options):
     await asyncio.wait_for(log_first(store, "http://127.0.0.1:9465", retention_days=30, every_s=0.001, **options), 30)
 
@@ -59,11 +72,10 @@ async def watched(store, **options):
 @in_a_loop
 async def test_the_first_exchange_of_a_store_is_logged_once_without_content(caplog, tmp_path):
     caplog.set_level(logging.INFO, "gaugeway")
-    store = SQLiteStore(tmp_path / "store.db")
+    store = Asked(tmp_path / "store.db")
     try:
         watch = asyncio.ensure_future(watched(store))
-        await asyncio.sleep(0.05)
-        assert not watch.done()
+        await store.asked.wait()
         now = time.time()
         await store.add(sample(id="late", started_at=now - 1.0), evaluations("late", lexical=Score(1.0, "", ())))
         await watch
