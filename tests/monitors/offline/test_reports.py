@@ -382,3 +382,6 @@ def test_one_is_singular():
         assert "1 evaluation reused" in text
         assert "1 samples" not in text
     assert str(run) == "1 sample"
+    page = run.to_html()
+    assert "1 sample ·" in page
+    assert "1 evaluation known" in page
