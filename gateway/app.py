@@ -361,7 +361,6 @@ async def run(
     if reload is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload, reload)
     targets = ", ".join(one.base_url for one in config.upstreams)
-    _log.info("gateway: http://%s:%d/v1 -> %s", settings.host, settings.port, targets)
     shared = settings.workers > 1
     listeners = [
         Listener(gateway, settings.host, settings.port, shared, gateway.protocol, gateway.connection_closed),
@@ -375,6 +374,7 @@ async def run(
             on_stop=gateway.readiness.drain,
             supervised=supervised,
             on_line=lambda line: _obey(gateway, line),
+            on_listening=lambda: _log.info("gateway: http://%s:%d/v1 -> %s", settings.host, settings.port, targets),
         )
     finally:
         await gateway.aclose()

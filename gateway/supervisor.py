@@ -12,12 +12,13 @@ from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.config import Config
+from gateway.config import Config, listeners
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.snapshot import Snapshot
 from monitors.processes.child_process import ChildProcess
 from monitors.processes.worker_metrics import WorkersTotal
 from monitors.runtime import audit
+from monitors.runtime.endpoints import wait_until_free
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
 
@@ -66,11 +67,13 @@ class Supervisor:
         return self._snapshot.path if self._snapshot is not None else None
 
     async def run(self) -> int:
-        """Run until SIGTERM or SIGINT; return the exit code.
+        """Run until SIGTERM or SIGINT; return the exit code. Raises OSError, before a start, if an address is in use.
 
         The gateways stop first, so that what they still capture reaches the queue; the traffic does not depend on the
         monitors.
         """
+        planes = ("gateway.", "monitors.") if self._monitors else ("gateway.",)
+        await wait_until_free((host, port) for key, host, port in listeners(self._accepted) if key.startswith(planes))
         stop, reload = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

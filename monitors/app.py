@@ -129,15 +129,16 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     answers = data_dir / "judge-answers.db" if config.capture.content else None
     verifier, embeddings = _verifier(config, instruments, answers), open_embeddings(config, instruments)
     judging = open_judge(config.judge, instruments, answers=answers, verifier=verifier)
-    judge, steps = judging.judge if judging else None, data_dir / "geval"
+    judge = judging.judge if judging else None
     catalogue = build(
         config.metrics,
         judge,
         embeddings,
         config.judge.mode,
-        steps_dir=steps,
+        steps_dir=data_dir / "geval",
         verifier=verifier,
         judge_setting="--judge MODEL or [judge]",
+        others=("signals",) if enabled_signals(config.signals.off) else (),
     )
     other = judging.successor if judging else None
     for model, metrics in other.compared() if other else ():
@@ -174,10 +175,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         engine=engine,
         redactor=redactor,
         sources=SourceReports(
-            store,
-            salt=salt,
-            passing=passings(catalogue),
-            enabled=[one.metric.name for one in catalogue.enabled],
+            store, salt=salt, passing=passings(catalogue), enabled=[one.metric.name for one in catalogue.enabled]
         ),
         scheduler=scheduler,
         closing=[one for one in opened if one is not None],

@@ -174,7 +174,8 @@ class Sample:
     sample is joined to its conversation. `sampled_whole`: the exchange was chosen with all others of its session.
     `duration_s` is how long the model's answer took, `retrieval_s` the retriever's spans of the exchange, what overlaps
     counted once; None where it is unknown.
-    `tool_checks` are None without tools.
+    `tool_checks` are None without tools. `only_metrics` are the names of the metrics that score a record of a data set;
+    None: all.
 
     A sample with a `transcript` stands for a whole conversation that has ended: `transcript` holds its messages, the
     oldest first, and the sample has no question, response or contexts of its own.
@@ -215,6 +216,7 @@ class Sample:
     sampled_whole: bool = False
     retrieval_s: float | None = None
     tool_checks: ToolChecks | None = None
+    only_metrics: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator
-from monitors.evaluation.first_exchange import FirstExchange
+from monitors.evaluation.first_exchange import log_first
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
@@ -73,12 +73,10 @@ class WorkerCounts(WorkerObserver):
         instruments: Instruments,
         engine: AlertEngine,
         capture: CaptureCoverage,
-        first: FirstExchange | None = None,
     ) -> None:
         self._instruments = instruments
         self._engine = engine
         self._capture = capture
-        self._first = first
 
     def failed(self, operation: str) -> None:
         self._instruments.worker_errors.labels(operation).inc()
@@ -93,8 +91,6 @@ class WorkerCounts(WorkerObserver):
             )
 
     def scored(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
-        if self._first is not None:
-            self._first.scored(sample, evaluations)
         for evaluation in evaluations:
             if isinstance(evaluation.outcome, Score) and self._engine.late(sample, evaluation.metric):
                 self._instruments.late_scores.inc()
@@ -152,7 +148,7 @@ class Scheduler:
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
         self._signals = Signals(enabled_signals(config.signals.off), state_store, replica)
-        observer = WorkerCounts(instruments, engine, self._capture, FirstExchange(page_url(config)))
+        observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
             queue,
             store,
@@ -189,6 +185,7 @@ class Scheduler:
             spawn(_every(2.0, self._estimate_when_due, self._failed("estimates")), name="estimates"),
             spawn(_every(300.0, self._label, self._failed("labels")), name="labels"),
             spawn(while_leading(self._leader, self._retain, name="retention"), name="retention leader"),
+            spawn(while_leading(self._leader, self._log_first, name="first exchange"), name="first exchange leader"),
             *(
                 [spawn(while_leading(self._leader, self._anchors.run, name="anchors"), name="anchors leader")]
                 if self._anchors
@@ -207,6 +204,10 @@ class Scheduler:
                 else []
             ),
         ]
+
+    async def _log_first(self) -> None:
+        days = self._config.capture.retention_days
+        await log_first(self.store, page_url(self._config), retention_days=days)
 
     def start_scoring(self) -> None:
         """Start only the worker and what it needs, in a process that helps one that does the rest."""

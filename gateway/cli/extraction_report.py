@@ -299,7 +299,8 @@ def _facts(inspection: Inspection) -> Table:
     facts.add_row("app", _safe(inspection.app))
     facts.add_row("question", _safe(inspection.question or "not found"))
     marker = f" ({inspection.marker})" if inspection.marker else ""
-    facts.add_row("contexts", _safe(f"{len(inspection.contexts)}, found by {inspection.source}{marker}"))
+    found = "sent with the request" if inspection.source == "explicit" else f"found by {inspection.source}{marker}"
+    facts.add_row("contexts", _safe(f"{len(inspection.contexts)}, {found}"))
     if inspection.confidence is not None:
         facts.add_row("confidence", f"{inspection.confidence:.2f}")
     if inspection.reason:

@@ -24,15 +24,24 @@ SLACK_VARIABLE = "SLACK_WEBHOOK"
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What the file is written from. Keys are named by the environment variable that holds them."""
+    """What the file is written from. Keys are named by the environment variable that holds them.
+
+    Without `key_variable` the judge's key is in `KEY_VARIABLE` if its address needs one.
+    """
 
     upstream: str
     judge: str | None = None
     judge_url: str | None = None
-    key_variable: str = KEY_VARIABLE
+    key_variable: str | None = None
     rate: float = 0.2
     slo: float | None = None
     slack: bool = False
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable with the judge's key; None if it needs none."""
+        needed = _has_key(self.judge_url or self.upstream)
+        return self.key_variable or (KEY_VARIABLE if needed else None)
 
 
 def _number(context: click.Context, parameter: click.Parameter, given: float | None) -> float | None:  # noqa: ARG001 - click's
@@ -45,7 +54,7 @@ def _number(context: click.Context, parameter: click.Parameter, given: float | N
 @click.option("--upstream", help="Base URL of the provider, as configured in a client.")
 @click.option("--judge", help="Model that judges the answers; '' for none.")
 @click.option("--judge-url", help="Base URL of the judge. [that of --upstream]")
-@click.option("--key-variable", default=KEY_VARIABLE, show_default=True, help="Variable with the judge's API key.")
+@click.option("--key-variable", help=f"Variable with the judge's API key. [{KEY_VARIABLE}]")
 @click.option(
     "--rate",
     type=click.FloatRange(0.0, 1.0),
@@ -68,7 +77,7 @@ def init(
     upstream: str | None,
     judge: str | None,
     judge_url: str | None,
-    key_variable: str,
+    key_variable: str | None,
     rate: float,
     slo: float | None,
     slack: bool | None,
@@ -77,7 +86,8 @@ def init(
 ) -> None:
     """Write a commented gaugeway.toml. Asks for what the options do not say, on a terminal."""
     if output.exists() and not force:
-        raise click.ClickException(f"{output} exists; --force overwrites it")
+        raise click.BadParameter(f"{output} exists; --force overwrites it", param_hint="--output")
+    _check_options(upstream, judge, judge_url, key_variable)
     asks = _is_terminal()
     if upstream is None:
         if not asks:
@@ -86,16 +96,15 @@ def init(
             "Base URL of your provider", default="https://api.openai.com/v1", value_proc=_url_of_answer
         )
     if judge is None and asks:
-        judge = click.prompt(
-            "Model that judges the answers (empty: none)", default="", show_default=False, value_proc=_model_of_answer
-        )
+        question = "Model that judges the answers" + ("" if judge_url else " (empty: none)")
+        default = None if judge_url else ""
+        judge = click.prompt(question, default=default, show_default=False, value_proc=_model_of_answer)
+    if judge_url is not None and not judge:
+        raise click.UsageError("--judge-url is the address of a judge: it needs --judge MODEL")
+    if judge and slo is not None and rate == 0.0:
+        raise click.UsageError("--slo needs scores, and with --rate 0 no answer is judged")
     if slack is None:
         slack = asks and click.confirm("Notify Slack?", default=False)
-    if _VARIABLE.fullmatch(key_variable) is None:
-        raise click.BadParameter("expected the name of an environment variable", param_hint="--key-variable")
-    for option, url in (("--upstream", upstream), ("--judge-url", judge_url)):
-        if url is not None and (problem := base_url_problem(url)) is not None:
-            raise click.BadParameter(problem, param_hint=option)
     answers = Answers(
         upstream=upstream,
         judge=judge or None,
@@ -109,39 +118,91 @@ def init(
     click.echo(f"{output} written. Next:\n\n{_next(answers, output)}")
 
 
+def _check_options(upstream: str | None, judge: str | None, judge_url: str | None, key_variable: str | None) -> None:
+    """Raise BadParameter for the first option that cannot be used, before anything is asked."""
+    checks = (
+        ("--upstream", upstream, _url_problem),
+        ("--judge", judge, _model_problem),
+        ("--judge-url", judge_url, _judge_url_problem),
+        ("--key-variable", key_variable, _variable_problem),
+    )
+    for option, value, check in checks:
+        if value is not None and (problem := check(value)) is not None:
+            raise click.BadParameter(problem, param_hint=option)
+
+
 def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
 def _url_of_answer(said: str) -> str:
-    if (problem := base_url_problem(said)) is not None:
+    if (problem := _url_problem(said)) is not None:
         raise click.UsageError(problem)  # click asks again
     return said
 
 
 def _model_of_answer(said: str) -> str:
-    if "://" in said:
-        raise click.UsageError("expected the name of a model; its address is --judge-url")
+    if (problem := _model_problem(said)) is not None:
+        raise click.UsageError(problem)
     return said.strip()
 
 
-def _write(answers: Answers, output: Path) -> None:
-    """Write the file, unless `check` would find a mistake in it."""
-    text = written(answers)
+def _url_problem(url: str) -> str | None:
+    """Say why `url` cannot be the upstream's; everything that `gaugeway check` finds."""
+    return base_url_problem(url) or _written_problem(url) or _found(Answers(upstream=url))
+
+
+def _judge_url_problem(url: str) -> str | None:
+    other = "https://api.openai.com/v1"
+    answers = Answers(upstream=other, judge="model", judge_url=url)
+    return base_url_problem(url) or _written_problem(url) or _found(answers)
+
+
+def _model_problem(name: str) -> str | None:
+    if "://" in name:
+        return "expected the name of a model; its address is --judge-url"
+    if not name.strip().isprintable():
+        return "expected the name of a model, on one line"
+    return _written_problem(name)
+
+
+def _variable_problem(name: str) -> str | None:
+    return None if _VARIABLE.fullmatch(name) else "expected the name of an environment variable"
+
+
+def _written_problem(text: str) -> str | None:
+    """Say why a text would not be read from the file as it is."""
+    return "must not have '${': the file would read it as a variable" if "${" in text else None
+
+
+def _found(answers: Answers) -> str | None:
+    """Return what `check` finds wrong with the file, without the keys of the addresses."""
+    problems = _problems(written(answers))
+    return "; ".join(line.partition("base_url: ")[2] or line for line in dict.fromkeys(problems)) or None
+
+
+def _problems(text: str) -> list[str]:
+    """Return what `check` finds wrong with a file, other than variables that are not set here."""
     with tempfile.TemporaryDirectory() as directory:
         trial = Path(directory) / DEFAULT
         trial.write_text(text, "utf-8")
         try:
             _, found = configuration.examine(trial)
         except ConfigError as error:
-            raise click.ClickException("; ".join(error.problems)) from error
-    if mistakes := [line for line in found.lines if "environment variable" not in line]:
-        raise click.ClickException("; ".join(mistakes))
+            return list(error.problems)
+    return [line for line in found.lines if "environment variable" not in line]
+
+
+def _write(answers: Answers, output: Path) -> None:
+    """Write the file, unless `check` would find a mistake in it."""
+    text = written(answers)
+    if mistakes := _problems(text):
+        raise click.UsageError("; ".join(mistakes))
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, "utf-8")
     except OSError as error:
-        raise click.ClickException(f"{output}: {error.strerror}") from error
+        raise click.BadParameter(f"{output}: {error.strerror}", param_hint="--output") from error
 
 
 def written(answers: Answers) -> str:
@@ -168,12 +229,14 @@ def written(answers: Answers) -> str:
 def _judge(answers: Answers) -> str:
     if answers.judge is None:
         return (
-            "# Without a judge only lexical_groundedness is computed, on every captured answer.\n"
-            f'# [judge]\n# base_url = {_quoted(answers.upstream)}\n# api_key = "${{{answers.key_variable}}}"\n'
+            "# Without a judge only lexical_groundedness and signals are computed, on every captured answer.\n"
+            f"# [judge]\n# base_url = {_quoted(answers.upstream)}\n"
+            f'# api_key = "${{{answers.key_variable or KEY_VARIABLE}}}"\n'
             '# model = "..."'
         )
     url = answers.judge_url or answers.upstream
-    key = f'api_key = "${{{answers.key_variable}}}"' if _has_key(url) else "# api_key: this endpoint needs none"
+    name = answers.variable
+    key = "# api_key: this endpoint needs none" if name is None else f'api_key = "${{{name}}}"'
     return (
         "[judge]\n# The model that scores the answers. Not Gaugeway's own address: its calls would be judged too.\n"
         f"base_url = {_quoted(url)}\n{key}\nmodel = {_quoted(answers.judge)}\n"
@@ -223,12 +286,12 @@ def _has_key(url: str) -> bool:
 
 
 def _next(answers: Answers, output: Path) -> str:
-    variables = [answers.key_variable] if answers.judge and _has_key(answers.judge_url or answers.upstream) else []
+    variables = [answers.variable] if answers.judge and answers.variable else []
     variables += [SLACK_VARIABLE] if answers.slack else []
     config = "" if output == DEFAULT else f" --config {output}"
     lines = [f"  export {name}=..." for name in variables]
     if answers.slo is not None:
-        lines.insert(0, f"  # only {_watched(answers)} is watched by alerts: the file says how to watch more")
+        lines.insert(0, f"  # only {_watched(answers)} is watched by alerts: see the comments in the file to add more")
     return "\n".join(
         [
             *lines,

@@ -19,7 +19,7 @@ from monitors.cli.config_option import data_dir_problem
 from monitors.cli.lazy_group import LazyGroup
 from monitors.cli.main import fail, log_config, monitors, plane_options
 from monitors.config_loading import address_warnings
-from monitors.processes.data_directory import DirectoryInUseError, hold
+from monitors.processes.data_directory import hold
 from monitors.runtime import audit, descriptors
 from monitors.runtime.endpoints import port_problems
 from monitors.runtime.logs import configure_logs
@@ -187,7 +187,7 @@ def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
         with hold(options["data_dir"], "gateway"):
             audit.open_if_possible(options["data_dir"])
             sys.exit(asyncio.run(supervisor.run()))
-    except DirectoryInUseError as error:
+    except OSError as error:  # the directory or an address is in use
         fail(error)
 
 

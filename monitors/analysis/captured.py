@@ -108,6 +108,7 @@ def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str
         "history": [{"role": one.role, "content": one.text} for one in sample.history] or None,
         "tool_calls": [_call(one) for one in sample.calls] or None,
         "cluster": sample.cluster,
+        "only_metrics": None if sample.only_metrics is None else list(sample.only_metrics),
         "capture": None if sample.capture is None else asdict(sample.capture),
         "scores": {name: _record(one) for name, one in evaluations.items()} or None,
     }

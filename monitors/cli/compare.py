@@ -141,22 +141,11 @@ def _pairing(text: str) -> str:
 def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
     from rich.markup import escape  # noqa: PLC0415 - only where something is shown
 
-    table = store_options.table(title, "app, metric")
-    for name in ("", "scores", "mean", "95 % interval", "B - A"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict")
-    for row in rows:
-        scores = [f"{row.pairs:,} pairs"] if row.pairs is not None else [f"{arm.n:,}" for arm in _arms(row)]
-        table.add_row(
-            escape(f"{row.app}\n{row.metric}"),
-            "A\nB",
-            "\n".join(scores),
-            "\n".join("-" if arm.mean is None else f"{arm.mean:.3f}" for arm in _arms(row)),
-            "\n".join(map(_interval, _arms(row))),
-            "-" if row.difference is None else f"{row.difference:+.3f}",
-            f"[{_COLOURS[row.decision]}]{row.decision}[/]",
-        )
-    console.print(table)
+    from monitors.offline.reports import named_table  # noqa: PLC0415
+
+    headers = ("app, metric", "", "scores", "mean", "95 % interval", "verdict")
+    shown = [(f"{row.app} {row.metric}", _lines(row)) for row in rows]
+    named_table.show(console, title, headers, shown, left=("", "verdict"))
     alike = any(arm.clusters is not None for row in rows for arm in _arms(row))
     for row in rows:
         notes = [f"needs about {row.more:,} more"] if row.decision == "not enough data" and row.more else []
@@ -166,6 +155,22 @@ def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
         if notes:
             said = f"[dim]{escape(row.app)} {escape(row.metric)}: {escape('; '.join(notes))}[/dim]"
             console.print(said, soft_wrap=True)
+
+
+def _lines(row: Compared) -> list[tuple[str, ...]]:
+    """Return a line for A, one for B, and one for their difference, with the verdict."""
+    from monitors.offline.reports import signed  # noqa: PLC0415 - as above
+
+    lines: list[tuple[str, ...]] = [
+        (name, f"{arm.n:,}", "-" if arm.mean is None else f"{arm.mean:.3f}", _interval(arm), "")
+        for name, arm in zip("AB", _arms(row), strict=True)
+    ]
+    interval = "-"
+    if row.ci_low is not None and row.ci_high is not None:
+        interval = f"{signed(row.ci_low)} to {signed(row.ci_high)}"
+    pairs = "" if row.pairs is None else f"{row.pairs:,} pairs"
+    difference = "-" if row.difference is None else signed(row.difference)
+    return [*lines, ("B - A", pairs, difference, interval, f"[{_COLOURS[row.decision]}]{row.decision}[/]")]
 
 
 def _arms(row: Compared) -> tuple[Arm, Arm]:

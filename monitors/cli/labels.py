@@ -90,10 +90,9 @@ async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int |
 def _show(console: Console, rows: Sequence[Labelled]) -> None:
     from rich.markup import escape  # noqa: PLC0415 - only where something is shown
 
-    table = store_options.table("the judge and people's labels", "app, metric")
-    table.add_column("")
-    for name in ("value", "95 % interval"):
-        table.add_column(name, justify="right", no_wrap=True)
+    from monitors.offline.reports import named_table  # noqa: PLC0415
+
+    shown = []
     for row in rows:
         about = "" if row.source == "rating" else " (references)"
         corrected = ("-", "-")
@@ -113,10 +112,9 @@ def _show(console: Console, rows: Sequence[Labelled]) -> None:
             ("sensitivity", *_interval(row.sensitivity)),
             ("specificity", *_interval(row.specificity)),
         ]
-        table.add_row(
-            escape(f"{row.app}\n{row.metric}{about}"), *("\n".join(column) for column in zip(*lines, strict=True))
-        )
-    console.print(table)
+        shown.append((f"{row.app} {row.metric}{about}", lines))
+    headers = ("app, metric", "", "value", "95 % interval")
+    named_table.show(console, "the judge and people's labels", headers, shown, left=("",))
     for row in rows:
         for note in row.notes:
             console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape(note)}[/dim]", soft_wrap=True)

@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Sequence
 
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.signals import SIGNALS
+from monitors.storage.stores import Point, Query, Store
 
 _log = logging.getLogger("gaugeway")
-_HINT = "see 'Tell Gaugeway the contexts' in the documentation"
+_HINT = "see docs/how-to/tell-gaugeway-the-contexts.md"
+_DAY_S = 86_400.0
+_SENT = "explicit"
 
 
-class FirstExchange:
-    """Logs the first exchange that it sees, once; `page_url` is the address of the operator's page."""
+async def log_first(store: Store, page_url: str, *, retention_days: float, every_s: float = 1.0) -> None:
+    """Log the first exchange of a store that has none yet, and return; at once if it has one.
 
-    def __init__(self, page_url: str) -> None:
-        self._page_url = page_url
-        self._logged = False
+    To be run by the leader alone. `page_url` is the address of the operator's page.
+    """
+    was_empty = False
+    while True:
+        try:
+            point = await _oldest(store, retention_days)
+            if point is not None and not was_empty:
+                return
+            found = None if point is None else await store.sample(point.sample_id)
+        except Exception as error:  # noqa: BLE001 - any store error; tried again
+            _log.debug("cannot look for the first exchange: %s: %s", type(error).__name__, error)
+        else:
+            was_empty = True
+            if found is not None:
+                sample, evaluations = found
+                said = described(sample, [one for one in evaluations if one.metric not in SIGNALS])
+                _log.info("first exchange: %s; %s/exchanges/%s", said, page_url, sample.id)
+                return
+        await asyncio.sleep(every_s)
 
-    def scored(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
-        """Log the exchange if it is the first."""
-        if not self._logged and evaluations:
-            self._logged = True
-            _log.info("first exchange: %s; %s/exchanges/%s", described(sample, evaluations), self._page_url, sample.id)
+
+async def _oldest(store: Store, retention_days: float) -> Point | None:
+    """Return the oldest point of a metric."""
+    now = time.time()
+    since = max(0.0, now - retention_days * _DAY_S)
+    points = await store.series(Query(since=since, until=now + _DAY_S, without=tuple(SIGNALS), limit=1))
+    return points[0] if points else None
 
 
 def described(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
@@ -32,7 +56,8 @@ def described(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
     """
     count = len(sample.contexts)
     if count:
-        found = f"{count} passage{'s' if count > 1 else ''} found by '{sample.context_source}'"
+        how = "sent with the request" if sample.context_source == _SENT else f"found by '{sample.context_source}'"
+        found = f"{count} passage{'s' if count > 1 else ''} {how}"
     else:
         found = f"no passages found ({_HINT})"
     question = "question found" if sample.question else "no question found"

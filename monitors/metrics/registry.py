@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -83,16 +83,24 @@ def build(
     steps_dir: Path | None = None,
     verifier: Verifier | None = None,
     judge_setting: str = "[judge]",
+    others: Sequence[str] = (),
 ) -> Catalogue:
     """Build the metrics. Raises ConfigError with every problem found.
 
     A metric's constructor is given what it names: `judge`, `verdicts` and `outcomes` (shared between metrics),
     `embeddings`, `verifier`. Its other parameters are its options. `steps_dir` keeps the steps a judge wrote for
-    `geval:` metrics; without it every process has them written again. `judge_setting` is where a judge is configured,
-    for the note that there is none.
+    `geval:` metrics; without it every process has them written again. The note that there is no judge says where one is
+    configured, `judge_setting`, and what runs: the metrics and `others`.
     """
     found = draft(
-        settings, judge, embeddings, mode, steps_dir=steps_dir, verifier=verifier, judge_setting=judge_setting
+        settings,
+        judge,
+        embeddings,
+        mode,
+        steps_dir=steps_dir,
+        verifier=verifier,
+        judge_setting=judge_setting,
+        others=others,
     )
     if problems := [*found.names, *found.problems]:
         raise ConfigError(problems)
@@ -108,12 +116,13 @@ def draft(
     steps_dir: Path | None = None,
     verifier: Verifier | None = None,
     judge_setting: str = "[judge]",
+    others: Sequence[str] = (),
 ) -> Draft:
     """Like `build`, but return the problems together with the metrics that can be built."""
     builder = _Builder(judge, embeddings, mode, {"steps_dir": steps_dir, "verifier": verifier})
     for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
         builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
-    return builder.draft(judge_setting)
+    return builder.draft(judge_setting, others)
 
 
 class _Builder:
@@ -207,13 +216,14 @@ class _Builder:
         self._notes.append(f"{name} {why}: it does not run")
         self._idle.append((needed, f"metrics.{name}: {why}: it does not run"))
 
-    def draft(self, judge_setting: str) -> Draft:
+    def draft(self, judge_setting: str, others: Sequence[str]) -> Draft:
         """Return what was collected."""
         if self._given["judge"] is None:
-            *others, last = [one.metric.name for one in self._enabled] or ["no metric"]
-            running = f"only {', '.join(others)} and {last} run" if others else f"only {last} runs"
-            if not self._enabled:
-                running = "no metric runs"
+            names = [one.metric.name for one in self._enabled]
+            *first, last = [*(names or ["no metric"]), *others]
+            running = f"only {', '.join(first)} and {last} run" if first else f"only {last} runs"
+            if not names:
+                running = f"no metric runs, only {' and '.join(others)}" if others else "no metric runs"
             self._notes.insert(0, f"no judge configured ({judge_setting}): {running}")
         return Draft(
             catalogue=Catalogue(enabled=tuple(self._enabled), notes=tuple(self._notes)),

@@ -13,12 +13,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from monitors.offline import json_errors
 from monitors.offline.dataset_fields import (
     ALIASES,
     COUNTS,
     LISTS,
     NUMBERS,
     OBJECTS,
+    REFERENCE,
+    SELECTIONS,
     TABLES,
     TRUTHS,
     DataError,
@@ -29,7 +32,7 @@ from monitors.records import Sample
 
 MAX_PROBLEMS = 50
 _CELL_LIMIT = min(sys.maxsize, 2**31 - 1)
-_STRUCTURED = LISTS | TABLES | OBJECTS
+_STRUCTURED = LISTS | TABLES | OBJECTS | SELECTIONS
 _NUMBERS = NUMBERS | dict.fromkeys(COUNTS, "counted from 1")
 
 Numbered: TypeAlias = Iterator[tuple[int, Any]]
@@ -53,8 +56,8 @@ def read(
         return collect(records, where=f"{path}:", limit=limit, renamed=renamed, option="--map")
     except OSError as error:
         raise DataError([f"{path}: {error.strerror or error}"]) from error
-    except UnicodeDecodeError as error:
-        raise DataError([f"{path}: not UTF-8: {error}"]) from error
+    except UnicodeDecodeError as error:  # of a CSV, which is read in pieces
+        raise DataError([_not_utf8(path)]) from error
 
 
 def collect(
@@ -101,20 +104,19 @@ def _jsonl(path: Path) -> Numbered:
         for number, line in enumerate(lines, 1):
             text = line.removeprefix(b"\xef\xbb\xbf").strip()
             if text:
-                yield number, _parsed(text)
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return DataError([f"not JSON: {error}"])
+                try:
+                    yield number, msgspec.json.decode(text)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    yield number, DataError([json_errors.problem(text, error)[1]])
 
 
 def _json(path: Path) -> Numbered:
-    parsed = _parsed(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-    if isinstance(parsed, DataError):
-        raise DataError([f"{path}: {parsed.problems[0]}; for one object per line use the suffix .jsonl"])
+    content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        parsed = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        line, why = json_errors.problem(content, error)
+        raise DataError([f"{path}:{line}: {why}; for one object per line use the suffix .jsonl"]) from error
     if not isinstance(parsed, list):
         raise DataError([f"{path}: expected a list of objects"])
     yield from enumerate(parsed, 1)
@@ -137,6 +139,15 @@ def _csv(path: Path, renamed: Mapping[str, str]) -> Numbered:
             yield rows.line_num, _cells(row, fields)
 
 
+def _not_utf8(path: Path) -> str:
+    try:
+        (content := path.read_bytes()).decode()
+    except UnicodeDecodeError as error:
+        line, why = json_errors.problem(content, error)
+        return f"{path}:{line}: {why}"
+    return f"{path}: not UTF-8"
+
+
 def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
     record: dict[str, Any] = {}
     problems: list[str] = []
@@ -145,8 +156,8 @@ def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
             problems.append(f"more cells than columns: {len(cell)} too many")
         elif cell is None:
             problems.append(f"{name}: this line has too few cells")
-        elif cell and name == TRUTHS:
-            record[name] = _structure(cell) or cell
+        elif cell and fields[name] == REFERENCE:
+            record[name] = _reference(name, cell)
         elif cell and fields[name] in _STRUCTURED:
             value = _structure(cell)
             if value is None:
@@ -160,6 +171,13 @@ def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
         elif cell or fields[name] in ALIASES:
             record[name] = cell or None
     return DataError(problems) if problems else record
+
+
+def _reference(name: str, cell: str) -> Any:
+    """Return the list of texts that a cell holds, else its text."""
+    value = _structure(cell)
+    is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return value if is_list or (value is not None and name == TRUTHS) else cell
 
 
 def _structure(cell: str) -> Any:

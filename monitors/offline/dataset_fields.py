@@ -34,12 +34,15 @@ ALIASES = {
     "history": (),
     "tool_calls": (),
     "cluster": (),
+    "only_metrics": (),
 }
 """The fields of a record, each with its names in other tools."""
 
 LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})
 TABLES = frozenset({"tags"})
+SELECTIONS = frozenset({"only_metrics"})
 OBJECTS = frozenset({conversation_fields.MESSAGES, conversation_fields.CALLS})
+REFERENCE = "reference"
 TRUTHS = "ground_truths"
 """The name of `reference` in old versions of ragas, where it is a list of texts."""
 COUNTS = conversation_fields.COUNTS
@@ -47,6 +50,9 @@ NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more", "re
 _OF_CONVERSATIONS = conversation_fields.NAMES | COUNTS | OBJECTS
 _IGNORED = frozenset({"capture", "scores"})
 _SHOWN = 10
+_EXPECTED = dict.fromkeys(TABLES, "an object or a list of texts") | dict.fromkeys(
+    SELECTIONS, "a list of names of metrics"
+)
 _CONTENT = ("user_input", "response", *sorted(LISTS))
 _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}
 
@@ -118,9 +124,11 @@ class Reader:
             for theirs, ours in self._back.items()
             if self._having.get(theirs, 0) < self._read
         ]
+        scores = _score_columns(self.unknown)
         return partly + [
             f"field {name!r} ({count} {'record' if count == 1 else 'records'}) is not used{_meant(name)}"
             for name, count in self.unknown.items()
+            if name not in scores
         ]
 
     def missing_names(self, option: str) -> list[str]:
@@ -139,7 +147,7 @@ class Reader:
                 if key not in _IGNORED:
                     self.unknown[key] = self.unknown.get(key, 0) + 1
             elif not _absent(value):
-                whole = _one_reference(_whole(value)) if key == TRUTHS and name == "reference" else _whole(value)
+                whole = _one_reference(_whole(value)) if name == REFERENCE else _whole(value)
                 if whole is None:
                     continue
                 if name not in found or (key in self._back and given[name] not in self._back):
@@ -164,6 +172,12 @@ class Reader:
     def _take(self, name: str) -> str:
         self._ids.add(name)
         return name
+
+
+def _score_columns(names: Collection[str]) -> set[str]:
+    """Return the names that `gaugeway evaluate` gives to the columns of a metric in a CSV."""
+    metrics = {name for name in names if f"{name}.outcome" in names and f"{name}.reason" in names}
+    return {f"{name}{suffix}" for name in metrics for suffix in ("", ".outcome", ".reason")}
 
 
 def as_mapping(record: Any) -> Mapping[str, Any]:
@@ -229,19 +243,25 @@ def _problems(name: str, value: Any) -> Iterator[str]:
     """Yield the problems of a value."""
     if name in LISTS:
         yield from _list_problems(name, value)
-    elif name in TABLES:
-        if not isinstance(value, Mapping) and not _is_list_of_texts(value):
-            yield f"expected an object or a list of texts, got {_kind(value)}"
+    elif name in _EXPECTED:
+        if not _is_list_of_texts(value) and not (name in TABLES and isinstance(value, Mapping)):
+            yield f"expected {_EXPECTED[name]}, got {_kind(value)}"
     elif name in NUMBERS:
-        if not _is_number(value):
-            yield f"expected a number ({NUMBERS[name]}), got {_kind(value)}"
-        elif name != "started_at" and not 0.0 <= value < math.inf:
-            yield f"expected a number ({NUMBERS[name]}), got {value}"
+        yield from _number_problems(name, value)
     elif name == "id":
         if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
             yield f"expected a name or a number, got {_kind(value)}"
+    elif name == REFERENCE and isinstance(value, (list, tuple)):
+        yield from (f"[{index}] {problem}" for index, one in enumerate(value) if (problem := _text_problem(name, one)))
     elif not isinstance(value, str):
         yield f"expected a text, got {_kind(value)}"
+
+
+def _number_problems(name: str, value: Any) -> Iterator[str]:
+    if not _is_number(value):
+        yield f"expected a number ({NUMBERS[name]}), got {_kind(value)}"
+    elif name != "started_at" and not 0.0 <= value < math.inf:
+        yield f"expected a number ({NUMBERS[name]}), got {value}"
 
 
 def _list_problems(name: str, value: Any) -> Iterator[str]:
@@ -317,6 +337,7 @@ def _sample(name: str, found: Mapping[str, Any]) -> Sample:
         tags=_tags(found.get("tags", {})),
         reference_contexts=tuple(found.get("reference_contexts", ())),
         reference_context_ids=tuple(str(one) for one in found.get("reference_context_ids", ())),
+        only_metrics=tuple(found["only_metrics"]) if "only_metrics" in found else None,
     )
     return conversation_fields.in_conversation(sample, found)
 

@@ -136,7 +136,7 @@ async def evaluate_samples(
                 seconds=max(0.0, time.time() - started),
                 paid_usd=progress.usd,
                 reused=progress.reused,
-                notes=(*notes, *more, *_not_computed(samples, plan)),
+                notes=(*notes, *more, *_not_computed(samples, plan), *_not_known(samples, plan)),
             )
     finally:
         if cache is not None:
@@ -150,6 +150,13 @@ def _not_computed(samples: Sequence[Sample], plan: Plan) -> list[str]:
         return []
     verb = "is about whole conversations" if len(names) == 1 else "are about whole conversations"
     return [f"{', '.join(names)} {verb}: computed on live traffic only, so every record is skipped (no_transcript)"]
+
+
+def _not_known(samples: Sequence[Sample], plan: Plan) -> list[str]:
+    """Say which metrics records name as theirs and nothing computes: a misspelt name scores nothing."""
+    named = dict.fromkeys(name for one in samples for name in one.only_metrics or ())
+    missing = [name for name in named if name not in {one.metric.name for one in plan.metrics}]
+    return [f"only_metrics of some records names {', '.join(missing)}, not computed in this run"] if missing else []
 
 
 def _run_in_own_loop(evaluation: Coroutine[Any, Any, Run]) -> Run:

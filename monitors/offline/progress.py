@@ -5,15 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
 
 from monitors.offline.comparison import Comparison
-from monitors.offline.reports import abstained_line, clusters_line, effective, latency_lines
+from monitors.offline.reports import (
+    abstained_line,
+    clusters_line,
+    counted,
+    effective,
+    latency_lines,
+    named_table,
+    signed,
+)
 from monitors.offline.results import Run
 from monitors.offline.run import Progress
 from monitors.offline.thresholds import Floor
@@ -50,27 +56,26 @@ def progress(console: Console) -> Iterator[Callable[[Progress], None]]:
 
 def show_run(console: Console, run: Run) -> None:
     """Print a table of all metrics."""
-    alike = ("n_eff", "design\neffect") if run.clustered else ()
-    table = _table(run.source, "metric", "n", *alike, "mean", "95 % interval", "USD")
+    alike = ("n_eff", "design effect") if run.clustered else ()
+    rows = []
     for one in run.summary:
         mark = " (0 is best)" if run.measure(one.metric).lower_is_better else ""
-        table.add_row(
-            escape(one.metric) + mark,
+        cells = (
             str(one.n),
             *(effective(one) if alike else ()),
             _number(one.mean),
             f"{_number(one.low)} to {_number(one.high)}" if one.n else "-",
             f"{one.usd:.4f}",
         )
-    console.print(table)
+        rows.append((one.metric + mark, [cells]))
+    named_table.show(console, run.source, ("metric", "n", *alike, "mean", "95 % interval", "USD"), rows)
     for one in run.summary:
         if one.skipped:
             console.print(f"{escape(one.metric)}: skipped {_counts(one.skipped)}", soft_wrap=True)
         if one.failed:
             console.print(f"[red]{escape(one.metric)}: failed {_counts(one.failed)}[/red]", soft_wrap=True)
-    again = f", {run.reused} evaluations reused from earlier runs" if run.reused else ""
-    samples = "1 sample" if len(run.rows) == 1 else f"{len(run.rows)} samples"
-    console.print(f"{samples} in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
+    again = f", {counted(run.reused, 'evaluation')} reused from earlier runs" if run.reused else ""
+    console.print(f"{counted(len(run.rows), 'sample')} in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
     if run.clustered:
         console.print(clusters_line(run))
     if run.abstained:
@@ -92,33 +97,25 @@ def show_comparison(
     console: Console, comparisons: Sequence[Comparison], against: str, unpaired: tuple[int, int] = (0, 0)
 ) -> None:
     """Print a table of a comparison."""
-    numbers = ("pairs", "before", "after", "change", "95 % interval")
-    table = _table(f"Compared with {against}", "metric", *numbers, "verdict")
-    for one in comparisons:
-        words = f"[{_COLOURS[one.verdict]}]{one.verdict}[/]"
-        table.add_row(
-            escape(one.metric),
-            str(one.pairs),
-            *(_number(one.old_mean), _number(one.new_mean)),
-            *((f"{one.difference:+.3f}", f"{one.low:+.3f} to {one.high:+.3f}") if one.pairs else ("-", "-")),
-            words,
-        )
-    console.print(table)
+    headers = ("metric", "pairs", "before", "after", "change", "95 % interval", "verdict")
+    rows = [(one.metric, [_compared(one)]) for one in comparisons]
+    named_table.show(console, f"Compared with {against}", headers, rows, left=("verdict",))
     for one in (one for one in comparisons if one.more):
         console.print(f"{escape(one.metric)}: needs about {one.more} more samples", soft_wrap=True)
     for one in (one for one in comparisons if one.reason):
         console.print(f"[dim]{escape(one.metric)}: {escape(one.reason)}[/dim]", soft_wrap=True)
     if any(unpaired):
-        console.print(f"[dim]{unpaired[0]} samples are only in the old run, {unpaired[1]} only in the new one[/dim]")
+        old = counted(unpaired[0], "sample")
+        verb = "is" if unpaired[0] == 1 else "are"
+        console.print(f"[dim]{old} {verb} only in the old run, {unpaired[1]} only in the new one[/dim]")
 
 
-def _table(title: str, *names: str) -> Table:
-    """Return a table for 80 columns: the name of a metric is wrapped, numbers never are."""
-    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(names[0], overflow="fold")
-    for name in names[1:]:
-        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
-    return table
+def _compared(one: Comparison) -> tuple[str, ...]:
+    change = ("-", "-")
+    if one.difference is not None and one.low is not None and one.high is not None:
+        change = (signed(one.difference), f"{signed(one.low)} to {signed(one.high)}")
+    means = _number(one.old_mean), _number(one.new_mean)
+    return str(one.pairs), *means, *change, f"[{_COLOURS[one.verdict]}]{one.verdict}[/]"
 
 
 def _number(value: float | None) -> str:

@@ -238,7 +238,8 @@ class Run:
         return render(suffix, self)
 
     def __str__(self) -> str:
-        return "\n".join([f"{len(self.rows)} samples", *(_line(one) for one in self.summary)])
+        samples = "1 sample" if len(self.rows) == 1 else f"{len(self.rows)} samples"
+        return "\n".join([samples, *(_line(one) for one in self.summary)])
 
 
 def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:

@@ -15,10 +15,11 @@ from monitors.metrics.registry import Enabled
 from monitors.offline.dataset_fields import content_key
 from monitors.offline.results import Measure, Row
 from monitors.offline.results_cache import Key, ResultsCache
-from monitors.records import Evaluation, Failed, Sample
+from monitors.records import Evaluation, Failed, Sample, Skipped
 
 T = TypeVar("T")
 CONCURRENCY = 8
+NOT_SELECTED = "not_selected"
 
 
 @dataclass(slots=True)
@@ -108,8 +109,9 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], con
 async def _row(sample: Sample, plan: Plan, cache: ResultsCache | None, progress: Progress) -> Row:
     content = content_key(sample)
     known: Mapping[Key, Evaluation] = await cache.get(content, sample.id) if cache else {}
-    keys = {one.metric.name: plan.key(one.metric) for one in plan.metrics}
-    missing = [one.metric for one in plan.metrics if keys[one.metric.name] not in known]
+    chosen = [one.metric for one in plan.metrics if _selected(one.metric, sample)]
+    keys = {metric.name: plan.key(metric) for metric in chosen}
+    missing = [metric for metric in chosen if keys[metric.name] not in known]
     found = await asyncio.gather(*(evaluated(metric, sample, plan.timeout_s) for metric in missing))
     fresh = {one.metric: one for one in found}
     if cache:
@@ -118,7 +120,23 @@ async def _row(sample: Sample, plan: Plan, cache: ResultsCache | None, progress:
     progress.failed += sum(isinstance(one.outcome, Failed) for one in fresh.values())
     progress.usd += sum(one.cost_usd for one in fresh.values())
     evaluations = {name: fresh[name] if name in fresh else known[key] for name, key in keys.items()}
-    return Row(sample=sample, evaluations=evaluations)
+    others = {
+        one.metric.name: _not_selected(one.metric, sample) for one in plan.metrics if one.metric.name not in evaluations
+    }
+    return Row(
+        sample=sample, evaluations={one.metric.name: (evaluations | others)[one.metric.name] for one in plan.metrics}
+    )
+
+
+def _selected(metric: Metric, sample: Sample) -> bool:
+    return sample.only_metrics is None or metric.name in sample.only_metrics
+
+
+def _not_selected(metric: Metric, sample: Sample) -> Evaluation:
+    """Return the outcome of a metric that the record does not name."""
+    return Evaluation(
+        sample_id=sample.id, metric=metric.name, version=str(metric.version), outcome=Skipped(NOT_SELECTED)
+    )
 
 
 async def evaluated(metric: Metric, sample: Sample, timeout_s: float) -> Evaluation:

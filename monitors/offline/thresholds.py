@@ -71,5 +71,9 @@ def _judged(run: Run, metric: str, limit: float, max_failed: float) -> Floor:
     reason = f"the {side} 95 % bound is {bound:.3f}" + ("" if met else f", {relation} {limit:g}")
     unsure = summary.mean <= limit if lower else summary.mean >= limit
     if not met and unsure:
-        reason += f" (the mean, {summary.mean:.3f}, is not; {summary.n} scores are too few to be sure)"
+        reason += f" (the mean, {summary.mean:.3f}, reaches it; {_few(summary.n)} to be sure)"
     return Floor(metric=metric, limit=limit, bound=bound, met=met, reason=reason)
+
+
+def _few(n: int) -> str:
+    return "1 score is too few" if n == 1 else f"{n} scores are too few"

@@ -1,10 +1,13 @@
-"""Offline checks of the addresses in a configuration."""
+"""Checks of the addresses in a configuration, without connecting to anything."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import re
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -34,6 +37,8 @@ _KEYED = (
 )
 """Providers that answer 401 to every request without a key."""
 IPV6 = 6
+BIND_WAIT_S, BIND_EVERY_S = 3.0, 0.1
+"""How long, and how often, binding is tried: the process before may be about to release the address."""
 _LABEL = r"(?!-)[A-Za-z0-9_\-\u0080-\U0010ffff]{1,63}(?<!-)"
 """Underscores are in no host name of the standards, but in those of Docker's networks."""
 _HOST_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?")
@@ -149,6 +154,37 @@ def port_problems(listeners: Iterable[tuple[str, str, int]]) -> Iterator[str]:
         if other is not None:
             yield f"{key}: port {port} is already used by {other[0]}"
         known.append((key, host, port))
+
+
+async def wait_until_free(addresses: Iterable[tuple[str, int]]) -> None:
+    """Wait until a server could listen on each address. Raises OSError if one is in use for `BIND_WAIT_S`, or invalid.
+
+    Nothing listens meanwhile, so no connection is accepted.
+    """
+    for host, port in addresses:
+        await _wait_until_free(host, port)
+
+
+async def _wait_until_free(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    deadline = time.monotonic() + BIND_WAIT_S
+    while True:
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers: closed connections linger
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((host, port))
+                return
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise cannot_listen(host, port, error) from error
+        await asyncio.sleep(BIND_EVERY_S)
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> OSError:
+    """Return the error of a server that cannot listen on its address."""
+    return OSError(f"cannot listen on {host}:{port}: {error.strerror or error}")
 
 
 def _overlap(host: str, other: str) -> bool:

@@ -21,12 +21,12 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from monitors.runtime import descriptors
+from monitors.runtime.endpoints import BIND_EVERY_S, BIND_WAIT_S, cannot_listen
 from monitors.runtime.logs import configure_logs
 
 _log = logging.getLogger("gaugeway")
 KEEP_ALIVE_S = 120
 BACKLOG = 2048
-BIND_WAIT_S, _BIND_EVERY_S = 3.0, 0.1
 """How long an address may still be taken: by gateways whose supervisor was killed, until they notice."""
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_HEAD_BYTES = 512 * 1024
@@ -362,6 +362,7 @@ async def serve(
     on_stop: Callable[[], None] | None = None,
     supervised: bool = False,
     on_line: Callable[[str], None] = lambda _: None,
+    on_listening: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then stop accepting, and give requests in progress up to `drain_s` seconds.
 
@@ -369,10 +370,12 @@ async def serve(
     what they show can be read to the end.
     `on_stop` is called as soon as the signal arrives. With `supervised`, the end of standard input is a signal too: it
     means that the supervising process was killed. Then all listeners stop accepting at once, as its successor needs
-    their addresses. `on_line` is called with each line of standard input. Raises OSError when an address cannot be
+    their addresses. `on_line` is called with each line of standard input,
+    `on_listening` once all addresses are bound. Raises OSError when an address cannot be
     bound within `BIND_WAIT_S`.
     """
     sockets = [await _bind(listener) for listener in listeners]
+    on_listening()
     first, other = descriptors.shares(descriptors.limit())
     shares = [first, *[other] * (len(listeners) - 1)]
     servers = [
@@ -456,8 +459,8 @@ async def _bind(listener: Listener) -> socket.socket:
             )
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                raise OSError(f"cannot listen on {listener.host}:{listener.port}: {error.strerror}") from error
-        await asyncio.sleep(_BIND_EVERY_S)
+                raise cannot_listen(listener.host, listener.port, error) from error
+        await asyncio.sleep(BIND_EVERY_S)
 
 
 def _config(listener: Listener, drain_s: float) -> uvicorn.Config:

@@ -331,4 +331,8 @@ def test_a_port_in_use_is_named_and_ends_with_2(tmp_path):
                 timeout=30,
             )
             assert done.returncode == 2
-            assert f"cannot listen on 127.0.0.1:{taken.getsockname()[1]}" in done.stderr
+            assert done.stderr.splitlines()[-1].startswith(
+                f"gaugeway: cannot listen on 127.0.0.1:{taken.getsockname()[1]}: "
+            )
+            assert "/v1 -> " not in done.stderr, "a gateway that cannot listen does not say that it does"
+            assert "monitors" not in done.stderr

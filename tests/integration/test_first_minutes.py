@@ -49,7 +49,8 @@ def test_one_command_gives_judged_scores(tmp_path):
             process.send_signal(signal.SIGTERM)
             process.wait(30)
     said = (tmp_path / "log").read_text()
-    assert said.count("first exchange: app default, model handbook-1, question found, 1 passage found by") == 1, said
+    found = "first exchange: app default, model handbook-1, question found, 1 passage sent with the request"
+    assert said.count(found) == 1, said
     assert KEY not in said
     assert "no judge configured" not in said
 

@@ -278,6 +278,7 @@ def welcome_handlers(site: Site) -> list[Any]:
             snippet_of=judge_snippet(config.upstreams, site.origins),
             judged=judged,
             unjudged=unjudged,
+            has_file=any(source != OPTION for source in site.origins.values()),
             rates=rates_in_words([one for one in about["metrics"] if one["rate"] < 1.0]),
             scores=count,
             enough=FIRST_SCORES,

@@ -75,7 +75,8 @@ def scored(text: str, params: list[Part], low: float, high: float, threshold: fl
     Raises NotMappedError for a range that is none.
     """
     if not low < high:
-        raise NotMappedError(f"its range from {low:g} to {high:g} is none")
+        how = "equals" if low == high else "is above"
+        raise NotMappedError(f"its range {low:g} to {high:g} is empty: the minimum {how} the maximum")
     table: dict[str, Any] = {"criteria": text, "params": list(params)}
     if low >= 0 and low == int(low) and high == int(high) and 1 < high - low < _MOST_SCORES:
         table["scale"] = [int(low), int(high)]

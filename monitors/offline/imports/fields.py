@@ -14,7 +14,16 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "id": ("id",),
     "user_input": ("user_input", "question", "query", "input", "prompt", "user_query", "user_question", "message"),
     "response": ("response", "answer", "output", "output_text", "completion", "actual_output", "model_output"),
-    "retrieved_contexts": ("retrieved_contexts", "contexts", "context", "retrieval_context", "documents", "passages"),
+    "retrieved_contexts": (
+        "retrieved_contexts",
+        "contexts",
+        "context",
+        "retrieval_context",
+        "documents",
+        "passages",
+        "docs",
+        "ctx",
+    ),
     "reference": (
         *("reference", "reference_answer", "ground_truth", "ground_truths", "expected_output", "expected", "ideal"),
         *("expected_answer", "correct_answer", "correct_label"),
@@ -99,7 +108,9 @@ class Fields:
                 if isinstance(value, (str, int, float)) and len(short) <= _LONGEST_TAG:
                     tags[key] = short
                 else:
-                    out.miss(f"field {key!r}", "is no field of a data set, and no short text for a tag; see --map")
+                    out.miss(
+                        f"field {key!r}", "is not a data set field and too long or nested for a tag; map it with --map"
+                    )
             elif ours == "user_input":
                 record |= asked(value)
             else:

@@ -41,6 +41,7 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
             if path.suffix.lower() in (".yaml", ".yml"):
                 found.items += evals_registry.load(document, out)
             else:
+                _say_more_pages(document, out)
                 for value, keys in _objects(document):
                     _add(value, (document, keys), found, out)
     check_rows(paths[0], len(found.items))
@@ -64,6 +65,12 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
             }
         )
     return out
+
+
+def _say_more_pages(document: Document, out: Imported) -> None:
+    """Count a page of the API that is not the last."""
+    if isinstance(document.value, dict) and document.value.get("has_more") is True:
+        out.miss(f"the pages after {document.path.name}", "the page says has_more: save the others too (after=last_id)")
 
 
 def _objects(document: Document) -> Iterator[tuple[dict[str, Any], tuple[str | int, ...]]]:
@@ -174,7 +181,7 @@ def _output_item(value: Mapping[str, Any], where: Place, found: _Found, out: Imp
     if inner := item.pop("item", None) if isinstance(item.get("item"), Mapping) else None:
         item = {**inner, **{key: one for key, one in item.items() if key != "sample"}}
     if not sampled.get("response") and isinstance(sample, Mapping) and sample.get("error"):
-        out.note("an output item has no output but an error")
+        out.note("an output item has no output, only an error")
     else:
         _say_unread(sample, sampled, out)
     tags = {key: str(value[key]) for key in ("run_id", "status") if value.get(key)}

@@ -50,9 +50,12 @@ def add(
     """Add a grader to the metrics, or count it as not mapped. Raises DataError for one that is malformed."""
     document, keys = where
     type_ = grader.get("type")
-    if type_ not in KINDS:
-        raise document.problem(f"expected one of {', '.join(KINDS)}, got {type_!r}", *keys, "type")
+    if not isinstance(type_, str):
+        raise document.problem(f"expected a text, got {kind(type_)}", *keys, "type")
     name = grader.get("name")
+    if type_ not in KINDS:
+        out.miss(f"{type_} {name!r}", f"is no type of grader that is known: {_CUSTOM}")
+        return
     if not isinstance(name, str):
         raise document.problem(f"expected a text, got {kind(name)}", *keys, "name")
     if type_ == "multi":
@@ -93,7 +96,7 @@ def _multi(
 
 
 def _string_check(grader: Mapping[str, Any], _: Fields, __: Imported) -> None:
-    raise NotMappedError(f"compares texts ({grader['operation']}), and no metric does: {_CUSTOM}")
+    raise NotMappedError(f"compares text ({grader['operation']}); no built-in metric does this: {_CUSTOM}")
 
 
 def _python(_: Mapping[str, Any], __: Fields, ___: Imported) -> None:
@@ -103,7 +106,7 @@ def _python(_: Mapping[str, Any], __: Fields, ___: Imported) -> None:
 def _text_similarity(grader: Mapping[str, Any], fields: Fields, out: Imported) -> None:
     how = grader["evaluation_metric"]
     if how != "cosine":
-        raise NotMappedError(f"measures {how}, and no metric does: {_CUSTOM}, or use answer_correctness")
+        raise NotMappedError(f"measures {how}; no built-in metric does this: {_CUSTOM}, or use answer_correctness")
     part = part_of(fields)
     for name, wanted in (("input", "response"), ("reference", "reference")):
         match = _ONE.fullmatch(grader[name])
@@ -127,6 +130,8 @@ def _label_model(grader: Mapping[str, Any], fields: Fields, _: Imported) -> dict
     text, params = criteria.criterion(_prompt(grader["input"]), part_of(fields))
     passing = {str(one) for one in grader["passing_labels"]}
     scores = {str(one): float(str(one) in passing) for one in grader["labels"]}
+    if not any(scores.values()):
+        raise NotMappedError("it has no passing label")
     return criteria.chosen(text, params, scores) | {"threshold": 0.5}
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monitors.offline.dataset_fields import DataError
 from monitors.offline.imports import promptfoo_assertions, sources
 from monitors.offline.imports.fields import Fields, asked
-from monitors.offline.imports.promptfoo_assertions import Case
+from monitors.offline.imports.promptfoo_assertions import RUBRIC, Case, requirements
 from monitors.offline.imports.promptfoo_config import LONGEST_TAG, Config, Keys, table, tags_of, tests_in
 from monitors.offline.imports.result import Imported, as_text
 from monitors.offline.imports.sources import Document, kind
@@ -32,11 +32,40 @@ def load(path: Path, mapped: Mapping[str, str]) -> Imported:
             case.record |= asked(_messages(case.prompt))
             out.note("no variable is the question: the prompt is; --map user_input=NAME names one")
     promptfoo_assertions.add(cases, fields, out)
-    for case in cases:
-        out.record({**case.record, "tags": case.tags})
+    _add_records(cases, out)
     if cases and not any(case.record.get("response") for case in cases):
         out.note("there are no answers: import the results of `promptfoo eval -o results.json`, or add `response`")
     return out
+
+
+def _add_records(cases: Sequence[Case], out: Imported) -> None:
+    """Add the records of the cases, each with the names of the metrics that score it, unless all score all.
+
+    A record has one reference: rubrics of a test that has another reference are a record of their own.
+    """
+    apart = [case for case in cases if case.rubrics and case.record.get("reference") not in (None, "")]
+    selective = bool(apart) or any(set(case.metrics) != set(out.metrics) for case in cases)
+    for case in cases:
+        metrics = [name for name in out.metrics if name in case.metrics]
+        record = {**case.record, "tags": case.tags}
+        if case in apart:
+            out.record(record, [name for name in metrics if name != RUBRIC])
+            out.record(_of_rubric(case, record), [RUBRIC])
+            out.note("a test with a reference and a rubric of its own is two records")
+            continue
+        if case.rubrics:
+            record["reference"] = requirements(case)
+        if selective and not metrics:
+            out.note("a record has no assertion that is imported: no metric scores it")
+        out.record(record, metrics if selective else None)
+    if selective and out.metrics:
+        out.note("tests differ in their assertions: a record is scored only by the metrics in its `only_metrics`")
+
+
+def _of_rubric(case: Case, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record that is judged by the case's own rubrics; its duration is counted once, in the other."""
+    name = {"id": f"{record['id']}-rubric"} if record.get("id") else {}
+    return {**record, **name, "reference": requirements(case), "duration_s": None}
 
 
 def _cases(path: Path, out: Imported) -> list[Case]:
@@ -64,6 +93,7 @@ def _cases(path: Path, out: Imported) -> list[Case]:
 def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> list[Case]:
     config = Config(Document(document.path, {}), out)
     cases = []
+    failed = empty = 0
     for index, one in enumerate(document.objects(results, *keys)):
         test = table(one.get("testCase"))
         given = one.get("vars", test.get("vars"))
@@ -71,7 +101,8 @@ def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> 
             raise document.problem(f"expected an object, got {kind(given)}", *keys, index, "vars")
         record = _answer(one)
         if "response" not in record:
-            out.note("a result has no output but an error" if one.get("error") else "a result has no output")
+            failed += bool(one.get("error"))
+            empty += not one.get("error")
         prompt = one.get("prompt")
         raw = prompt.get("raw") if isinstance(prompt, dict) else prompt
         cases.append(
@@ -83,6 +114,9 @@ def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> 
                 prompt=raw if isinstance(raw, str) else "",
             )
         )
+    for number, rest in ((failed, "no output, only an error"), (empty, "no output")):
+        if number:
+            out.note(f"{number:,} {'result has' if number == 1 else 'results have'} {rest}")
     return cases
 
 

@@ -6,7 +6,7 @@ Types: https://www.promptfoo.dev/docs/configuration/expected-outputs/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,12 @@ _OF_CALLS = {
     "conversation-relevance": "is about whole conversations, computed on live traffic only",
 }
 _REQUIREMENTS = "rubric"
+RUBRIC = f"geval:{_REQUIREMENTS}"
+"""The metric of rubrics that differ between tests."""
+_MEETS_REQUIREMENTS = {
+    "criteria": "<response> meets every requirement in <reference>.",
+    "params": ["question", "reference", "response"],
+}
 _TEMPLATE = re.compile(r"\{\{-?\s*([\w.]+)\s*-?\}\}")
 
 
@@ -50,7 +56,8 @@ _TEMPLATE = re.compile(r"\{\{-?\s*([\w.]+)\s*-?\}\}")
 class Case:
     """One test with its variables and assertions, and the answer if the file has results.
 
-    `facts` says that the reference is made of facts, each from an assertion, which more can be added to.
+    `facts` says that the reference is made of facts, each from an assertion, which more can be added to. `rubrics` are
+    those that other tests do not have, `metrics` the names of the metrics that the assertions became.
     """
 
     vars: dict[str, Any]
@@ -59,24 +66,37 @@ class Case:
     tags: dict[str, str] = field(default_factory=dict)
     prompt: str = ""
     facts: bool = False
+    rubrics: list[str] = field(default_factory=list)
+    metrics: list[str] = field(default_factory=list)
 
 
 def add(cases: Sequence[Case], fields: Fields, out: Imported) -> None:
-    """Add the metrics that the assertions of all cases map to, and put references and rubrics into the records."""
-    counts: dict[str, int] = {}
+    """Add the metrics that the assertions of all cases map to, and put references and rubrics into the cases.
+
+    Afterwards `metrics` of a case names those of its own assertions.
+    """
     flat = [[one for given in case.asserts for one in _flattened(given, out)] for case in cases]
-    for some in flat:
-        for key in {_key(one) for one in some}:
+    counts: dict[str, int] = {}
+    for case, some in zip(cases, flat, strict=True):
+        for key in {_shared_key(one, case, fields) for one in some}:
             counts[key] = counts.get(key, 0) + 1
     for case, some in zip(cases, flat, strict=True):
-        rubrics: list[str] = []
-        for one in sorted(some, key=lambda one: _kind(one) in _RUBRICS):  # references first: a rubric gives way to them
+        for one in some:
+            everywhere = counts[_shared_key(one, case, fields)] == len(cases)
             try:
-                _add(one, case, fields, out, everywhere=counts[_key(one)] == len(cases), rubrics=rubrics)
+                _add(one, case, fields, out, everywhere=everywhere)
             except NotMappedError as reason:
                 out.miss(f"assertion {one.get('type')}", str(reason))
-        if rubrics:
-            _requirements(case, rubrics, out)
+        if case.rubrics:
+            case.metrics.append(out.criterion(_REQUIREMENTS, dict(_MEETS_REQUIREMENTS)))
+            out.note(
+                "a rubric that is not the same in every test is the record's reference, and geval:rubric judges by it"
+            )
+
+
+def requirements(case: Case) -> str:
+    """Return the case's own rubrics as one text."""
+    return "\n".join(f"- {one}" for one in case.rubrics) if len(case.rubrics) > 1 else "".join(case.rubrics)
 
 
 def render(text: str, values: Mapping[str, Any]) -> str:
@@ -93,9 +113,7 @@ def _flattened(one: dict[str, Any], out: Imported) -> list[dict[str, Any]]:
     return [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
 
 
-def _add(
-    one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool, rubrics: list[str]
-) -> None:
+def _add(one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool) -> None:
     """Map one assertion of one case. Raises NotMappedError."""
     type_ = _kind(one)
     base = type_.removeprefix("not-")
@@ -110,24 +128,26 @@ def _add(
     if one.get("rubricPrompt"):
         out.note("rubricPrompt: G-Eval has its own prompt; only the criterion is imported")
     if base in _RUBRICS:
-        _rubric(one, case, fields, out, everywhere=everywhere, rubrics=rubrics)
+        name = _rubric(one, case, fields, out, everywhere=everywhere)
     elif base != type_:
         raise NotMappedError("is negated")
     else:
-        _metric(base, one, case, out)
+        name = _metric(base, one, case, out)
+    if name is not None:
+        case.metrics.append(name)
 
 
-def _metric(base: str, one: Mapping[str, Any], case: Case, out: Imported) -> None:
+def _metric(base: str, one: Mapping[str, Any], case: Case, out: Imported) -> str:
     """Add the metric that a type stands for, and its value to the reference. Raises NotMappedError."""
     if base in _FACTS:
         _fact(case, one.get("value"), out)
     if base in _WITH_REFERENCE:
         _reference(case, one.get("value"), required=True)
     if base == "factuality":
-        out.criterion("factuality", criteria.factuality())
-    else:
-        threshold = one.get("threshold")
-        out.built_in(_METRICS[base], None if threshold is None else _share(threshold))
+        return out.criterion("factuality", criteria.factuality())
+    threshold = one.get("threshold")
+    out.built_in(_METRICS[base], None if threshold is None else _share(threshold))
+    return _METRICS[base]
 
 
 def _unmapped(base: str) -> str | None:
@@ -135,7 +155,7 @@ def _unmapped(base: str) -> str | None:
     if base in _RUBRICS or base in _METRICS or base == "factuality":
         return None
     if base in _TEXTS:
-        return f"compares or parses texts, and no metric does: {_CUSTOM}"
+        return f"compares or parses text; no built-in metric does this: {_CUSTOM}"
     if base in _CODE:
         return f"is code: {_CUSTOM}"
     if base in _OWN_MODELS:
@@ -143,22 +163,17 @@ def _unmapped(base: str) -> str | None:
     return _OF_CALLS.get(base, f"has no counterpart: {_CUSTOM}")
 
 
-def _rubric(
-    one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool, rubrics: list[str]
-) -> None:
-    """Add the metric of a rubric that is the same in every case, or keep a case's own in `rubrics`."""
+def _rubric(one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool) -> str | None:
+    """Add the metric of a rubric that is the same in every case and return its name; else keep it in the case."""
     type_ = _kind(one)
-    text = _text_of(one.get("value"))
+    part = _part_of(fields)
+    text = _shared_text(_text_of(one.get("value")), case, part)
     negated = type_.startswith("not-")
-
-    def part(name: str) -> Part | None:
-        return "response" if name == "output" else fields.part(name)
-
     if not everywhere or any(part(name) is None for name in criteria.templates(text)):
         if negated:
             raise NotMappedError("is negated, and not the same in every test")
-        rubrics.append(_filled(text, case))
-        return
+        case.rubrics.append(_filled(_text_of(one.get("value")), case))
+        return None
     made, params = criteria.criterion(text, part)
     if not criteria.templates(text):
         params = ["question", "response"]
@@ -171,23 +186,24 @@ def _rubric(
         table["lower_is_better"] = True
     if one.get("threshold") is not None:
         table["threshold"] = _share(one["threshold"])
-    out.criterion(str(one.get("metric") or type_), table)
+    return out.criterion(str(one.get("metric") or type_), table)
 
 
-def _requirements(case: Case, rubrics: Sequence[str], out: Imported) -> None:
-    if case.record.get("reference") not in (None, ""):
-        for _ in rubrics:
-            out.miss("assertion llm-rubric", "is not the same in every test, and its test has a reference already")
-        return
-    case.record["reference"] = "\n".join(f"- {one}" for one in rubrics) if len(rubrics) > 1 else rubrics[0]
-    out.criterion(
-        _REQUIREMENTS,
-        {
-            "criteria": "<response> meets every requirement in <reference>.",
-            "params": ["question", "reference", "response"],
-        },
-    )
-    out.note("a rubric that is not the same in every test is the record's reference, and geval:rubric judges by it")
+def _part_of(fields: Fields) -> Callable[[str], Part | None]:
+    """Return a function that says what a judge is shown for a variable of a rubric."""
+    return lambda name: "response" if name == "output" else fields.part(name)
+
+
+def _shared_text(text: str, case: Case, part: Callable[[str], Part | None]) -> str:
+    """Fill in the variables that a judge is not shown, so that rubrics which then are alike are one criterion."""
+    return render(text, {key: value for key, value in case.vars.items() if part(key) is None})
+
+
+def _shared_key(one: Mapping[str, Any], case: Case, fields: Fields) -> str:
+    """Return what is the same for assertions that judge alike in different tests."""
+    if _kind(one).removeprefix("not-") not in _RUBRICS or one.get("value") in (None, ""):
+        return repr(one)
+    return repr({**one, "value": _shared_text(_text_of(one["value"]), case, _part_of(fields))})
 
 
 def _reference(case: Case, value: Any, *, required: bool) -> None:
@@ -245,7 +261,3 @@ def _share(threshold: Any) -> float:
 
 def _kind(one: Mapping[str, Any]) -> str:
     return str(one.get("type", ""))
-
-
-def _key(one: Mapping[str, Any]) -> str:
-    return repr(one)

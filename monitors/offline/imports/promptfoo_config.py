@@ -21,7 +21,7 @@ _FILE = "file://"
 _TEST_FILES = (".yaml", ".yml", ".json", ".jsonl", ".csv")
 _PLAIN_FILES = (".txt", ".md")
 _TEXT_FILES = (*_PLAIN_FILES, ".yaml", ".yml", ".json")
-_ELSEWHERE = "is missing, or not in the folder of the configuration"
+_ELSEWHERE = "does not exist or is outside the configuration's folder"
 _CODE = re.compile(r"\A(?:python|exec|ruby|golang):|\.(?:py|rb|go|sh|[cm]?[jt]sx?)(?::\w+)?\Z")
 _EXPECTED = re.compile(r"(?s)((?:not-)?[a-z][a-z-]*)(?:\((\d+(?:\.\d+)?)\))?(?::(.*))?")
 _SHORT = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
@@ -33,7 +33,7 @@ _KNOWN = re.compile(
 )
 _NOT_USED = {
     "scenarios": "scenarios are not expanded; write them as tests",
-    "redteam": "red-team plugins make attacks; no metric does",
+    "redteam": "red-team plugins make attacks; no built-in metric does this",
     "extensions": "hooks are code",
     "nunjucksFilters": "filters are code",
 }

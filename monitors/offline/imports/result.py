@@ -38,9 +38,14 @@ class Imported:
         """Count something that is imported differently."""
         self.notes[text] = self.notes.get(text, 0) + 1
 
-    def record(self, found: Mapping[str, Any]) -> None:
-        """Add a record without its empty fields; one without any text is counted as not imported."""
+    def record(self, found: Mapping[str, Any], metrics: list[str] | None = None) -> None:
+        """Add a record without its empty fields, which only `metrics` score (None: all).
+
+        One without any text is counted as not imported.
+        """
         record = {name: value for name, value in found.items() if value not in _EMPTY}
+        if metrics is not None:
+            record["only_metrics"] = metrics
         if any(record.get(name) for name in ("user_input", "response", "retrieved_contexts")):
             self.records.append(record)
         else:

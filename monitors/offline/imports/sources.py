@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from monitors.offline import json_errors
 from monitors.offline.dataset_fields import DataError
 
 MAX_FILE_BYTES = 256 * 1024**2
@@ -118,18 +119,21 @@ def _jsonl(path: Path) -> Iterator[Document]:
         check_rows(path, seen := seen + 1)
         try:
             value = msgspec.json.decode(content)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise DataError([f"{path}:{number}: not JSON: {error}"]) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DataError([f"{path}:{number}: {json_errors.problem(content, error)[1]}"]) from error
         if not isinstance(value, dict):
             raise DataError([f"{path}:{number}: expected an object, got {kind(value)}"])
         yield Document(path, value, line=number)
 
 
 def _json(path: Path) -> Iterator[Document]:
+    content = _bytes(path).removeprefix(_BOM)
     try:
-        yield Document(path, msgspec.json.decode(_bytes(path).removeprefix(_BOM)))
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise DataError([f"{path}: not JSON: {error}; one object per line needs the suffix .jsonl"]) from error
+        value = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        line, why = json_errors.problem(content, error)
+        raise DataError([f"{path}:{line}: {why}; one object per line needs the suffix .jsonl"]) from error
+    yield Document(path, value)
 
 
 def _yaml(path: Path) -> Iterator[Document]:

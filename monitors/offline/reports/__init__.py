@@ -29,6 +29,25 @@ class Extras:
 NONE = Extras()
 
 
+def signed(value: float) -> str:
+    """Return a difference with its sign; one that rounds to 0 has none.
+
+    >>> signed(0.25), signed(-0.0004), signed(0.0)
+    ('+0.250', '0.000', '0.000')
+    """
+    text = f"{value:+.3f}"
+    return text[1:] if float(text) == 0.0 else text
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "sample"), counted(1200, "sample")
+    ('1 sample', '1,200 samples')
+    """
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
 def effective(one: MetricSummary) -> tuple[str, str]:
     """Return the effective sample size and the design effect as a report shows them."""
     effect = "-" if one.design_effect is None else f"{one.design_effect:.2f}"

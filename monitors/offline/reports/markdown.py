@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from monitors.offline.comparison import Comparison
-from monitors.offline.reports import NONE, Extras, abstained_line, clusters_line, effective, latency_lines
+from monitors.offline.reports import (
+    NONE,
+    Extras,
+    abstained_line,
+    clusters_line,
+    counted,
+    effective,
+    latency_lines,
+    signed,
+)
 from monitors.offline.results import MetricSummary, Run
 
 WORST = 3
@@ -18,8 +27,8 @@ def render(run: Run, extras: Extras = NONE) -> str:
     """Return the report."""
     blocks = [
         f"## Evaluation of {text(run.source)}",
-        f"{len(run.rows)} samples, {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid"
-        + (f", {run.reused} evaluations reused from earlier runs" if run.reused else "")
+        f"{counted(len(run.rows), 'sample')}, {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid"
+        + (f", {counted(run.reused, 'evaluation')} reused from earlier runs" if run.reused else "")
         + ".",
         table(
             ["metric", "n", *(_ALIKE if run.clustered else ()), "mean", "95 % interval", "skipped", "failed", "USD"],
@@ -82,7 +91,7 @@ def _number(value: float | None) -> str:
 def _change(one: Comparison) -> list[str]:
     if one.difference is None or one.low is None or one.high is None:
         return ["-", "-"]
-    return [f"{one.difference:+.3f}", f"{one.low:+.3f} to {one.high:+.3f}"]
+    return [signed(one.difference), f"{signed(one.low)} to {signed(one.high)}"]
 
 
 def _floors(extras: Extras) -> list[str]:

@@ -20,6 +20,7 @@ _SAMPLE = (
     *("id", "app", "model", "session", "conversation_id", "user_input", "response"),
     *("retrieved_contexts", "reference", "tags", "duration_s", "retrieval_s", "started_at", "turn", "hop"),
     *("history", "tool_calls", "retrieved_context_ids", "reference_contexts", "reference_context_ids", "cluster"),
+    "only_metrics",
 )
 
 

@@ -71,6 +71,7 @@ def test_what_the_client_says_itself_is_found_first():
     found = seen(chat("Hi", gaugeway={"contexts": ["mine"], "app": "shop", "capture": False}))
     assert (found.app, found.source, [context.text for context in found.contexts]) == ("shop", "explicit", ["mine"])
     assert found.tried == (Tried("explicit", 1),)
+    assert "1, sent with the request" in shown(found)
     assert any("turned capture off" in warning for warning in found.warnings)
 
 

@@ -65,7 +65,7 @@ def test_it_overwrites_nothing_unasked(tmp_path):
     file = tmp_path / "g.toml"
     file.write_text("# mine", "utf-8")
     done = run("--upstream", "https://api.openai.com/v1", "--output", file)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "--force" in done.output
     assert file.read_text("utf-8") == "# mine"
     assert run("--upstream", "https://api.openai.com/v1", "--output", file, "--force").exit_code == 0
@@ -80,6 +80,24 @@ def test_it_overwrites_nothing_unasked(tmp_path):
         (["--upstream", "https://a.example/v1", "--key-variable", "sk-1"], "--key-variable"),
         (["--upstream", "https://a.example/v1", "--slo", "nan"], "--slo"),
         (["--upstream", "https://a.example/v1", "--rate", "nan"], "--rate"),
+        (["--upstream", "https://a.example/v1", "--judge", "https://b.example/v1"], "--judge"),
+        (["--upstream", "https://a.example/v1", "--judge", "a${HOME}"], "--judge"),
+        (["--upstream", "https://a.example/v1", "--judge", "a\nb"], "--judge"),
+        (["--upstream", "https://a.example/${HOME}"], "--upstream"),
+        (["--upstream", "https://a.example/v1", "--judge", "", "--judge-url", "https://b.example/v1"], "--judge-url"),
+        (["--upstream", "https://a.example/v1", "--judge-url", "https://b.example/v1"], "--judge-url"),
+        (
+            [
+                "--upstream",
+                "https://a.example/v1",
+                "--judge",
+                "m",
+                "--judge-url",
+                "https://b.example/v1/chat/completions",
+            ],
+            "--judge-url: ends in",
+        ),
+        (["--upstream", "https://a.example/v1", "--judge", "m", "--rate", "0", "--slo", "0.9"], "--slo"),
     ],
 )
 def test_a_mistake_names_its_option_and_writes_nothing(tmp_path, options, said):
@@ -90,12 +108,14 @@ def test_a_mistake_names_its_option_and_writes_nothing(tmp_path, options, said):
     assert not file.exists()
 
 
-@pytest.mark.parametrize("url", ["https://u:secret@a.example/v1", "https://a.example/v1?x=1"])
+@pytest.mark.parametrize(
+    "url", ["https://u:secret@a.example/v1", "https://a.example/v1?x=1", "http://127.0.0.1:8080/v1"]
+)
 def test_what_check_refuses_is_not_written(tmp_path, url):
     file = tmp_path / "g.toml"
     done = run("--upstream", url, "--output", file)
-    assert done.exit_code in (1, 2)
-    assert "upstream" in done.output
+    assert done.exit_code == 2
+    assert "--upstream" in done.output
     assert "Next" not in done.output
     assert not file.exists()
 
@@ -113,3 +133,42 @@ def test_a_wrong_answer_is_asked_for_again(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert tomllib.loads(file.read_text("utf-8"))["judge"]["model"] == "m"
     assert "not set" not in done.output
+
+
+def test_a_key_variable_that_is_given_is_used_whatever_the_address(tmp_path):
+    file = tmp_path / "g.toml"
+    judge = ("--judge", "m", "--judge-url", "http://10.0.0.5:8000/v1")
+    done = run("--upstream", "https://a.example/v1", *judge, "--key-variable", "MYKEY", "--output", file)
+    assert done.exit_code == 0, done.output
+    assert tomllib.loads(file.read_text("utf-8"))["judge"]["api_key"] == "${MYKEY}"
+    assert "export MYKEY=..." in done.output
+    assert run("--upstream", "https://a.example/v1", *judge, "--output", file, "--force").exit_code == 0
+    assert "# api_key: this endpoint needs none" in file.read_text("utf-8")
+
+
+def test_without_a_judge_a_rate_of_0_may_have_an_slo(tmp_path):
+    file = tmp_path / "g.toml"
+    assert run("--upstream", "https://a.example/v1", "--rate", "0", "--slo", "0.9", "--output", file).exit_code == 0
+    assert load(file).alerts.rules[0].metric == "lexical_groundedness"
+
+
+@pytest.mark.parametrize("url", ["https://u:secret@a.example/v1", "http://127.0.0.1:8080/v1"])
+def test_an_address_that_check_refuses_is_asked_for_again_at_once(tmp_path, monkeypatch, url):
+    monkeypatch.setattr("gateway.cli.init._is_terminal", lambda: True)
+    file = tmp_path / "g.toml"
+    done = run("--output", file, said=f"{url}\nhttps://api.openai.com/v1\nm\nn\n")
+    assert done.exit_code == 0, done.output
+    again, _, rest = done.output.partition("Model that judges")
+    assert again.count("Base URL of your provider") == 2
+    assert "Error: " in again
+    assert "base_url:" not in again
+    assert "Error" not in rest
+
+
+def test_a_judges_address_asks_until_there_is_a_model(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.cli.init._is_terminal", lambda: True)
+    file = tmp_path / "g.toml"
+    given = ("--upstream", "https://a.example/v1", "--judge-url", "https://b.example/v1", "--no-slack")
+    done = run(*given, "--output", file, said="\nm\n")
+    assert done.exit_code == 0, done.output
+    assert tomllib.loads(file.read_text("utf-8"))["judge"]["model"] == "m"

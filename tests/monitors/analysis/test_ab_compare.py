@@ -261,6 +261,8 @@ def test_the_command_shows_sessions_where_there_are_any(tmp_path):
     assert max(len(line) for line in shown.splitlines() if "sessions" not in line) <= 80
     assert "…" not in shown
     assert re.search(r"n_eff \d+, \d+; design effect \d\.\d\d, \d\.\d\d", shown)
+    assert "shop faithfulness" in shown.splitlines()
+    assert re.search(r"B - A +[+-]0\.\d{3} +[+-]0\.\d{3} to [+-]?0\.\d{3} +not enough data", shown), shown
     assert re.search(r"A +60 +[01]\.\d{3} +[01]\.\d{3} to [01]\.\d{3}", shown), shown
     plain = run(tmp_path / "plain").output
     assert "n_eff" not in plain

@@ -568,3 +568,33 @@ def test_a_mapping_that_cannot_be_used_is_an_error(tmp_path, mapped, said):
     data = write(tmp_path / "data.jsonl", {"query": "How long?"})
     result = evaluate(data, "--judge", "none", "--map", mapped)
     assert (result.exit_code, said in result.output) == (2, True), result.output
+
+
+def test_a_record_that_names_its_metrics_is_scored_by_no_other(tmp_path):
+    text = {"response": "Two years.", "retrieved_contexts": ["Two years."]}
+    write(
+        tmp_path / "d.jsonl",
+        {"id": "all", **text},
+        {"id": "named", **text, "only_metrics": ["lexical_groundedness"]},
+        {"id": "other", **text, "only_metrics": ["geval:tone"]},
+        {"id": "none", **text, "only_metrics": []},
+    )
+    result = evaluate("d.jsonl", "--output", "run.json", "--output", "rows.jsonl", "--output", "rows.csv")
+    assert result.exit_code == 0, result.output
+    run = Run.load("run.json")
+    assert [row.score("lexical_groundedness") for row in run.rows] == [1.0, 1.0, None, None]
+    (summary,) = run.summary
+    assert (summary.n, dict(summary.skipped)) == (2, {"not_selected": 2})
+    assert run.notes[-1] == "only_metrics of some records names geval:tone, not computed in this run"
+    for rows in ("rows.jsonl", "rows.csv"):
+        assert evaluate(rows, "--output", f"{rows}.json").exit_code == 0
+        assert Run.load(f"{rows}.json").summary[0].n == 2
+    write(tmp_path / "bad.jsonl", {**text, "only_metrics": "faithfulness"})
+    assert "bad.jsonl:1: only_metrics: expected a list of names of metrics, got a text" in evaluate("bad.jsonl").output
+
+
+def test_its_own_csv_is_read_back_without_a_note_on_its_columns(tmp_path):
+    write(tmp_path / "d.jsonl", {"response": "Two years.", "retrieved_contexts": ["Two years."], "Reson": "x"})
+    assert evaluate("d.jsonl", "--output", "rows.csv").exit_code == 0
+    again = evaluate("rows.csv")
+    assert (again.exit_code, "is not used" in again.output) == (0, False), again.output

@@ -1,18 +1,36 @@
 """The first scored exchange leaves one line in the log, which says what was captured and why a score is missing."""
 
+import asyncio
+import functools
 import logging
+import time
 
-from monitors.evaluation.first_exchange import FirstExchange, described
+from monitors.evaluation.first_exchange import described, log_first
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
+from monitors.storage.stores.sqlite.store import SQLiteStore
+
+
+def in_a_loop(test):
+    @functools.wraps(test)
+    def run(*arguments, **fixtures):
+        asyncio.run(test(*arguments, **fixtures))
+
+    return run
 
 
 def sample(**changes):
-    given = {"question": "how?", "contexts": (Context(text="a"), Context(text="b")), "context_source": "templates"}
-    return Sample(id="ab", started_at=1.0, app="shop", model="m", response="secret answer", **(given | changes))
+    given = {
+        "id": "ab",
+        "started_at": 1.0,
+        "question": "how?",
+        "contexts": (Context(text="a"), Context(text="b")),
+        "context_source": "templates",
+    }
+    return Sample(app="shop", model="m", response="secret answer", **(given | changes))
 
 
-def evaluations(**outcomes):
-    return [Evaluation(sample_id="ab", metric=name, version="1", outcome=outcome) for name, outcome in outcomes.items()]
+def evaluations(of="ab", **outcomes):
+    return [Evaluation(sample_id=of, metric=name, version="1", outcome=outcome) for name, outcome in outcomes.items()]
 
 
 def test_it_says_what_was_found_and_scored():
@@ -25,16 +43,64 @@ def test_it_says_what_was_found_and_scored():
 
 def test_without_passages_it_says_what_to_do():
     said = described(sample(contexts=(), context_source="none", question=None), evaluations(f=Failed("timeout", "x")))
-    assert "no question found, no passages found (see 'Tell Gaugeway the contexts'" in said
+    assert "no question found, no passages found (see docs/how-to/tell-gaugeway-the-contexts.md)" in said
     assert said.endswith("no score: f (failed: timeout)")
 
 
-def test_it_is_logged_once_without_content(caplog):
+def test_passages_sent_with_the_request_are_not_found():
+    said = described(sample(context_source="explicit"), evaluations(lexical=Score(0.8, "", ())))
+    assert "2 passages sent with the request" in said
+
+
+class Asked(SQLiteStore):
+    """A store that says when it was asked for points."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.asked = asyncio.Event()
+
+    async def series(self, query):
+        found = await super().series(query)
+        self.asked.set()
+        return found
+
+
+async def watched(store, **options):
+    await asyncio.wait_for(log_first(store, "http://127.0.0.1:9465", retention_days=30, every_s=0.001, **options), 30)
+
+
+@in_a_loop
+async def test_the_first_exchange_of_a_store_is_logged_once_without_content(caplog, tmp_path):
     caplog.set_level(logging.INFO, "gaugeway")
-    first = FirstExchange("http://127.0.0.1:9465")
-    first.scored(sample(), [])
-    for _ in range(3):
-        first.scored(sample(), evaluations(lexical=Score(1.0, "", ())))
+    store = Asked(tmp_path / "store.db")
+    try:
+        watch = asyncio.ensure_future(watched(store))
+        await store.asked.wait()
+        now = time.time()
+        await store.add(sample(id="late", started_at=now - 1.0), evaluations("late", lexical=Score(1.0, "", ())))
+        await watch
+        await store.add(sample(id="next", started_at=now), evaluations("next", lexical=Score(1.0, "", ())))
+        await watched(store)  # after a restart
+    finally:
+        await store.aclose()
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith("http://127.0.0.1:9465/exchanges/ab")
+    assert caplog.messages[0].endswith("http://127.0.0.1:9465/exchanges/late")
     assert "secret" not in caplog.text
+
+
+@in_a_loop
+async def test_a_store_that_fails_is_asked_again(caplog, tmp_path):
+    caplog.set_level(logging.INFO, "gaugeway")
+    (tmp_path / "store.db").mkdir()  # cannot be opened as a database
+    store = SQLiteStore(tmp_path / "store.db")
+    watch = asyncio.ensure_future(watched(store))
+    try:
+        await asyncio.sleep(0.1)
+        assert not watch.done(), "an error would end it"
+        (tmp_path / "store.db").rmdir()
+        await store.add(sample(started_at=time.time()), evaluations(lexical=Score(1.0, "", ())))
+        await watch
+    finally:
+        watch.cancel()
+        await store.aclose()
+    assert len(caplog.messages) <= 1, "it may have been too late to see that the store was empty"

@@ -263,3 +263,13 @@ def test_every_metric_has_its_page(name):
     for part in ("## Formula", "## When it misleads", "## Cost", "## Options", "## Outcomes"):
         assert part in page, part
     assert f"({name}.md)" in (PAGES / "README.md").read_text()
+
+
+def test_the_note_on_a_missing_judge_names_what_else_is_computed():
+    assert build({}, None, None, others=("signals",)).notes == (
+        "no judge configured ([judge]): only lexical_groundedness and signals run",
+    )
+    off = {"lexical_groundedness": Metric(enabled=False)}
+    assert build(off, None, None, others=("signals",)).notes == (
+        "no judge configured ([judge]): no metric runs, only signals",
+    )

@@ -147,3 +147,41 @@ def test_a_csv_with_mapped_columns(tmp_path):
     assert notes == []
     assert (first.question, [one.text for one in first.contexts], first.duration_s) == ("Who?", ["Ann did it."], 1.5)
     assert (first.reference, second.reference) == ("Ann\nAnn Lee", "plain")
+
+
+@pytest.mark.parametrize("name", ["reference", "ground_truth", "ground_truths", "gt"])
+def test_a_list_of_references_is_joined_under_any_name_in_any_format(tmp_path, name):
+    renamed = {"reference": "gt"} if name == "gt" else None
+    (tmp_path / "d.csv").write_text(f'question,answer,{name}\nQ,A,"[""24 months"",""two years""]"\n')
+    (tmp_path / "d.jsonl").write_text(json.dumps({"question": "Q", "answer": "A", name: ["24 months", "two years"]}))
+    for file in ("d.csv", "d.jsonl"):
+        (sample,), _ = reading.read(tmp_path / file, renamed=renamed)
+        assert sample.reference == "24 months\ntwo years"
+
+
+def test_only_a_list_of_texts_in_a_cell_is_a_list_of_references(tmp_path):
+    (tmp_path / "d.csv").write_text('question,answer,reference\nQ,A,"[1, 2]"\nR,A,[see] below\n')
+    samples, _ = reading.read(tmp_path / "d.csv")
+    assert [one.reference for one in samples] == ["[1, 2]", "[see] below"]
+
+
+def test_an_item_of_a_list_of_references_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "d.jsonl").write_text(json.dumps({"question": "Q", "answer": "A", "ground_truths": ["x", None]}))
+    with pytest.raises(DataError) as caught:
+        reading.read(tmp_path / "d.jsonl")
+    assert caught.value.problems == [f"{tmp_path / 'd.jsonl'}:1: ground_truths: [1] expected a text, got null"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.jsonl", b'{"answer": "x"}\n{"answer": "M\xfcller"}\n', ":2: not UTF-8: invalid start byte 0xfc"),
+        ("a.json", b'[\n{"answer": "M\xfcller"}]', ":2: not UTF-8: invalid start byte 0xfc"),
+        ("a.csv", b"answer\nx\nM\xfcller\n", ":3: not UTF-8: invalid start byte 0xfc"),
+        ("a.jsonl", b'{"answer": "x"}\n{"n": NaN}\n', ":2: not JSON: NaN is no JSON number, write null"),
+        ("a.json", b'[{"answer": "x"},\n{"n": Infinity}]', ":2: not JSON: Infinity is no JSON number, write null"),
+    ],
+)
+def test_what_is_not_utf_8_or_json_is_named_with_its_line(tmp_path, name, content, problem):
+    (tmp_path / name).write_bytes(content)
+    assert problems(tmp_path / name)[0].startswith(f"{tmp_path / name}{problem}")

@@ -204,7 +204,7 @@ def test_ground_truths_of_old_ragas_are_the_reference(given, reference):
 
 
 def test_ground_truths_hold_texts_only():
-    assert problems({"question": "Who?", "ground_truths": [1]}) == ["ground_truths: expected a text, got a list"]
+    assert problems({"question": "Who?", "ground_truths": [1]}) == ["ground_truths: [0] expected a text, got a number"]
     assert problems({"question": "Who?", "ground_truths": ["A"], "reference": "B"}) == [
         "reference: conflicts with ground_truths, another name of the same field"
     ]

@@ -353,9 +353,35 @@ def test_the_tables_of_the_terminal_fit_80_columns(clustered):
     text = console.file.getvalue()
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "…" not in text
-    shown = "".join(line[:25].strip() for line in text.splitlines())
-    assert shown.count(name[:20]) == 2
+    assert [line for line in text.splitlines() if line.startswith(name) and ":" not in line[6:]] == [
+        f"{name} (0 is best)",
+        name,
+    ]
     assert "-0.100 to +0.300" in text
     assert "mrr: skipped 8 no_ids" in text
     assert "needs about 9 more" in text
     assert ("n_eff" in text) == clustered
+
+
+def test_a_metric_stands_beside_its_numbers_where_both_fit_and_zero_has_no_sign():
+    one = Comparison(metric="mrr", pairs=9, old_mean=0.5, new_mean=0.5, difference=-0.0001, low=-0.0004, high=0.1)
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    progress.show_comparison(console, [one], "old.json", (1, 0))
+    text = console.file.getvalue()
+    assert "mrr         9   0.500  0.500   0.000  0.000 to +0.100  cannot tell" in text
+    assert "1 sample is only in the old run, 0 only in the new one" in text
+
+
+def test_one_is_singular():
+    rows = (Row(sample=Sample(id="1", started_at=0.0), evaluations={}),)
+    run = Run(source="x", created_at=0.0, measures=(), rows=rows, reused=1)
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    progress.show_run(console, run)
+    for text in (console.file.getvalue(), run.to_markdown()):
+        assert "1 sample" in text
+        assert "1 evaluation reused" in text
+        assert "1 samples" not in text
+    assert str(run) == "1 sample"
+    page = run.to_html()
+    assert "1 sample ·" in page
+    assert "1 evaluation known" in page

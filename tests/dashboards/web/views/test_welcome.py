@@ -10,6 +10,7 @@ from dashboards.web.readings.gateway_scrape import Answer, Series
 from dashboards.web.views.welcome import judge_snippet, requests_of
 from monitors.config import Config, Judge
 from monitors.records import Context, Evaluation, Failed, Sample, Score
+from monitors.runtime.config_sources import OPTION
 from tests.support.pages import EVIL, world
 
 JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))
@@ -135,7 +136,11 @@ def test_a_judge_that_fails_is_named_with_its_error(tmp_path):
 
 
 def test_a_judge_that_has_not_been_asked_says_how_many_answers_it_takes(tmp_path):
-    page = run(tmp_path, lambda w: w.page("/welcome"), config=JUDGE)
+    async def scenario(w):
+        w.site.origins = {"judge.model": "file"}
+        return await w.page("/welcome")
+
+    page = run(tmp_path, scenario, config=JUDGE)
     assert "Judge configured; waiting for an answer to judge" in page.words
     assert "metrics are judged on 10 % of answers, so expect the first score after about 10." in page.words
     assert "To judge every answer, set rate = 1.0 under each metric in gaugeway.toml." in page.words
@@ -181,3 +186,16 @@ def test_requests_of_all_gateways_are_added_up(series, exchanges, failed):
 def test_a_judge_on_this_machine_needs_no_key_and_no_secret_of_the_upstream_is_shown():
     assert judge_snippet([{"base_url": "http://127.0.0.1:11434/v1"}], {}).variable == ""
     assert judge_snippet([{"base_url": "https://me:secret@llm.example/v1"}], {}).base_url == "https://llm.example/v1"
+
+
+def test_without_a_file_it_says_how_to_write_one(tmp_path):
+    async def scenario(w):
+        w.site.origins = {"judge.model": OPTION}
+        w.answered(1, app="shop")
+        return await w.page("/welcome")
+
+    page = run(tmp_path, scenario, config=JUDGE)
+    words = "To judge every answer, run gaugeway init --rate 1.0, which writes a gaugeway.toml, and restart."
+    assert words in page.words
+    assert "No passages found in the only answer of app shop." in page.words
+    assert "the Overview becomes the front page" in page.words

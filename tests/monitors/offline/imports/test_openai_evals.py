@@ -138,7 +138,7 @@ def test_what_does_not_map_is_named_with_the_reason(import_):
     )
     assert made.metrics == {}
     why = reasons(made)
-    assert "compares texts (eq)" in why["string_check 'Match'"]
+    assert "compares text (eq)" in why["string_check 'Match'"]
     assert "runs Python code" in why["python 'Code'"]
     assert "measures bleu" in why["text_similarity 'Similar'"]
     assert "input_image" in why["score_model 'Seen'"]
@@ -187,7 +187,7 @@ def test_output_items_have_question_history_response_reference_and_scores(import
     assert record["history"] == [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi!"}]
     assert (record["response"], record["reference"], record["model"]) == ("Two years.", "Two years.", "gpt-5-mini")
     assert record["tags"] == {"topic": "returns", "run_id": "evalrun_1", "status": "pass", "openai.Match": "1.0"}
-    assert "an output item has no output but an error" in made.notes
+    assert "an output item has no output, only an error" in made.notes
     assert made.unmapped == {("a record", "has no question, no response and no contexts"): 1}
 
 
@@ -233,7 +233,7 @@ def test_contexts_are_lists_of_texts_and_long_values_are_no_tags(import_):
     [
         ({"x": 1}, "a.json: expected an eval (testing_criteria), a run"),
         ({"item": 3}, "a.json: item: expected an object, got a number"),
-        (an_eval({"type": "magic", "name": "x"}), "a.json: testing_criteria[0].type: expected one of string_check,"),
+        (an_eval({"type": 3, "name": "x"}), "a.json: testing_criteria[0].type: expected a text, got a number"),
         (an_eval({**SCORE, "input": 3}), "a.json: testing_criteria[0]: not a score_model grader: "),
         (an_eval({"type": "label_model", "name": "x"}), "not a label_model grader: input is missing"),
         (an_eval({**SCORE, "range": [1]}), "not a score_model grader: "),
@@ -423,3 +423,44 @@ def test_items_in_a_csv(tmp_path):
     (tmp_path / "items.csv").write_text('question,answer,area\n"Who, then?",Ann,people\n')
     made = load([tmp_path / "items.csv"], {})
     assert made.records == [{"user_input": "Who, then?", "response": "Ann", "tags": {"area": "people"}}]
+
+
+def test_a_grader_of_an_unknown_type_is_named_and_the_others_are_imported(import_):
+    made = import_(an_eval(SCORE, {"type": "endpoint", "name": "Ours", "url": "https://a.example"}))
+    assert list(made.metrics) == ["geval:Close_to_the_reference"]
+    assert made.unmapped == {("endpoint 'Ours'", reasons(made)["endpoint 'Ours'"]): 1}
+    assert "is no type of grader that is known" in reasons(made)["endpoint 'Ours'"]
+
+
+def test_a_page_that_is_not_the_last_says_that_others_are_missing(import_):
+    page = {"object": "list", "data": [{"item": {"question": "a"}}], "has_more": True, "last_id": "x"}
+    assert "has_more" in reasons(import_(page))["the pages after a.json"]
+    assert import_({**page, "has_more": False}).unmapped == {}
+
+
+@pytest.mark.parametrize(
+    ("grader", "why"),
+    [
+        ({**LABEL, "passing_labels": []}, "it has no passing label"),
+        ({**SCORE, "range": [0.5, 0.1]}, "its range 0.5 to 0.1 is empty: the minimum is above the maximum"),
+        ({**SCORE, "range": [0.5, 0.5]}, "its range 0.5 to 0.5 is empty: the minimum equals the maximum"),
+    ],
+)
+def test_a_grader_that_cannot_pass_says_why(import_, grader, why):
+    assert list(reasons(import_(an_eval(grader))).values()) == [why]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.jsonl", b'{"item": {}}\n{"item": {"q": "M\xfcller"}}\n', ":2: not UTF-8: invalid start byte 0xfc"),
+        ("a.json", b'{"item":\n {"q": "M\xfcller"}}\n', ":2: not UTF-8: invalid start byte 0xfc"),
+        ("a.jsonl", b'{"item": {}}\n{"item": {"n": NaN}}\n', ":2: not JSON: NaN is no JSON number, write null"),
+        ("a.json", b'[{"item": {}},\n\n{"item": {"n": -Infinity}}]\n', ":3: not JSON: -Infinity is no JSON number"),
+    ],
+)
+def test_what_is_not_utf_8_or_json_is_named_with_its_line(tmp_path, name, content, problem):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        load([tmp_path / name], {})
+    assert caught.value.problems[0].startswith(f"{tmp_path / name}{problem}")

@@ -152,7 +152,7 @@ def test_results_without_output_keep_their_question_and_are_noted(import_):
     made = import_({"results": [failed, structured]}, "r.json")
     assert "response" not in made.records[0]
     assert made.records[1]["response"] == '{"a": 1}'
-    assert made.notes == {"a result has no output but an error": 1}
+    assert made.notes == {"1 result has no output, only an error": 1}
 
 
 def test_rubrics_of_single_tests_are_their_references(import_):
@@ -170,13 +170,15 @@ tests:
 """,
         mapped={"user_input": "q"},
     )
-    assert made.records[0]["reference"] == "- names Who?\n- - is short\n- is kind"
-    assert made.records[1]["reference"] == "It."
+    assert [(one["user_input"], one["reference"], one["only_metrics"]) for one in made.records] == [
+        ("Who?", "- names Who?\n- - is short\n- is kind", ["geval:rubric"]),
+        ("What?", "It.", ["answer_similarity"]),
+        ("What?", "says what", ["geval:rubric"]),
+    ]
     assert set(made.metrics) == {"geval:rubric", "answer_similarity"}
     assert made.metrics["geval:rubric"]["criteria"] == "<response> meets every requirement in <reference>."
-    assert made.unmapped == {
-        ("assertion llm-rubric", "is not the same in every test, and its test has a reference already"): 1
-    }
+    assert made.unmapped == {}
+    assert made.notes["a test with a reference and a rubric of its own is two records"] == 1
 
 
 def test_tests_in_files(import_, folder):
@@ -282,11 +284,70 @@ tests:
         ("exec:./make_tests", "is code, and no code is run"),
         ("https://example.com/tests.csv", "is not a local file, and nothing is downloaded"),
         ("file://tests.xlsx", "is in a file of another kind than .yaml, .yml, .json, .jsonl, .csv"),
-        ("file://none.csv", "is missing, or not in the folder of the configuration"),
-        ("file://../none.csv", "is missing, or not in the folder of the configuration"),
+        ("file://none.csv", "does not exist or is outside the configuration's folder"),
+        ("file://../none.csv", "does not exist or is outside the configuration's folder"),
     ],
 )
 def test_tests_that_are_not_read_are_named_with_the_reason(import_, folder, name, why):
     for file in ("gen.py", "gen.mjs", "make_tests", "tests.xlsx"):
         (folder / file).write_text("x")
     assert reasons(import_(f"prompts: [x]\ntests: '{name}'\n")) == {f"tests in {name}": why}
+
+
+def test_a_record_is_scored_only_by_the_metrics_of_its_own_assertions(import_):
+    made = import_(
+        """
+defaultTest:
+  vars: {product: Orla}
+  assert: [{type: llm-rubric, value: 'is polite & mentions {{product}}'}]
+tests:
+  - vars: {question: How long?, ground_truth: 24 months}
+    assert: [{type: factuality, value: '{{ground_truth}}'}]
+  - vars: {question: Who pays?}
+    assert: [{type: equals, value: The customer.}]
+  - vars: {question: Who sends?}
+    assert: [{type: llm-rubric, value: names the sender}]
+"""
+    )
+    assert made.metrics["geval:llm-rubric"] == {
+        "criteria": "is polite & mentions Orla",
+        "params": ["question", "response"],
+    }
+    assert [(one["user_input"], one.get("reference"), one["only_metrics"]) for one in made.records] == [
+        ("How long?", "24 months", ["geval:llm-rubric", "geval:factuality"]),
+        ("Who pays?", "The customer.", ["geval:llm-rubric"]),
+        ("Who sends?", "names the sender", ["geval:llm-rubric", "geval:rubric"]),
+    ]
+    assert set(made.unmapped) == {("assertion equals", reasons(made)["assertion equals"])}
+    assert any("only_metrics" in note for note in made.notes)
+
+
+def test_a_test_without_an_imported_assertion_is_scored_by_none_and_that_is_noted(import_):
+    made = import_(
+        "tests: [{vars: {question: A?}, assert: [{type: answer-relevance}]},"
+        " {vars: {question: B?}}, {vars: {question: C?}}]"
+    )
+    assert [one["only_metrics"] for one in made.records] == [["answer_relevancy"], [], []]
+    assert made.notes["a record has no assertion that is imported: no metric scores it"] == 2
+
+
+def test_records_with_the_same_assertions_name_no_metrics(import_):
+    made = import_(
+        "defaultTest: {assert: [{type: answer-relevance}]}\ntests: [{vars: {question: A?}}, {vars: {question: B?}}]"
+    )
+    assert all("only_metrics" not in one for one in made.records)
+
+
+def test_the_rubric_of_a_record_with_an_id_has_an_id_of_its_own_and_no_second_duration(import_):
+    test = {
+        "vars": {"id": "7", "question": "Q?", "reference": "R"},
+        "assert": [{"type": "llm-rubric", "value": "is {{x}}"}],
+    }
+    test["vars"]["x"] = "kind"
+    other = {"vars": {"id": "8", "question": "Q2?", "x": "short"}, "assert": test["assert"]}
+    made = import_({"results": [{**RESULT, "testCase": one, "vars": one["vars"]} for one in (test, other)]}, "r.json")
+    assert [(one["id"], one["reference"], one.get("duration_s"), one["only_metrics"]) for one in made.records] == [
+        ("7", "R", 1.5, []),
+        ("7-rubric", "is kind", None, ["geval:rubric"]),
+        ("8", "is short", 1.5, ["geval:rubric"]),
+    ]
