@@ -73,6 +73,8 @@ class Acknowledgements:
         self._acks: dict[str, Ack] = {}
         self._undelivered: dict[str, UndeliveredNotification] = {}
         self.history = AlertHistory()
+        self.changes = 0
+        """Acts since the start of this process: a page that shows them is current while this stays the same."""
 
     def restore(self, states: Mapping[str, bytes]) -> None:
         """Load the saved state and accept changes."""
@@ -166,10 +168,10 @@ class Acknowledgements:
         return True
 
     def _note_silence(self, silence: Silence, event: Event) -> None:
-        """Add what was done about a silence to the history of the open alerts that it matches."""
-        for alert in self._unresolved():
-            if silence.matches(labels_of(alert)):
-                self.history.record(alert.fingerprint, event)
+        """Note what was done about a silence in the history of the open alerts that it matches, and of those it had."""
+        matching = {one.fingerprint for one in self._unresolved() if silence.matches(labels_of(one))}
+        for fingerprint in matching | self.history.silenced_by(silence.id):
+            self.history.record(fingerprint, event)
 
     async def acknowledge(self, fingerprint: str, ack: Ack) -> bool:
         """Acknowledge a firing alert; return False when none fires under that fingerprint."""
@@ -214,6 +216,7 @@ class Acknowledgements:
         """Apply a change and save the whole state, so that concurrent saves may finish in any order."""
         self._must_be_open()
         change()
+        self.changes += 1
         await self._state_store.save(self.states())
 
     def _must_be_open(self) -> None:

@@ -31,7 +31,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened with an alert at Unix time `at`.
 
     Of a delivery (`delivered`, `failed`, `given_up`, `not_sent`): the `notifier`, what was sent (`task`), and the means
-    in the message on the metric's own scale. Repeats and failed attempts in a row are one event, whose first of `times`
+    in the message, the interval `ci` and the number of scores `n`, on the metric's own scale. Repeats and failed attempts in a row are one event, whose first of `times`
     was at `first`. Of a silence: its id and the time `until` which it lasts.
     """
 
@@ -48,6 +48,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: float | None = None
     mean_before: float | None = None
     mean_since: float | None = None
+    ci: tuple[float, float] | None = None
     n: int = 0
 
     @classmethod
@@ -61,6 +62,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             error=error[:MAX_TEXT],
             mean_before=alert.mean_before,
             mean_since=alert.mean_since,
+            ci=alert.ci,
             n=alert.finding.n,
         )
 
@@ -81,6 +83,10 @@ class AlertHistory:
     def of(self, fingerprint: str) -> Sequence[Event]:
         """Return the events of an alert."""
         return tuple(self._events.get(fingerprint, ()))
+
+    def silenced_by(self, silence_id: str) -> frozenset[str]:
+        """Return the alerts that were silenced by a silence."""
+        return frozenset(key for key, events in self._events.items() if any(one.silence == silence_id for one in events))
 
     def acknowledged_by(self, fingerprint: str) -> str:
         """Return who acknowledged an alert last; "" if no one did, or it was undone."""
