@@ -31,8 +31,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened with an alert at Unix time `at`.
 
     Of a delivery (`delivered`, `failed`, `given_up`, `not_sent`): the `notifier`, what was sent (`task`), and the means
-    in the message, the interval `ci` and the number of scores `n`, on the metric's own scale. Repeats and failed attempts in a row are one event, whose first of `times`
-    was at `first`. Of a silence: its id and the time `until` which it lasts.
+    in the message, the interval `ci` and the number of scores `n`, on the metric's own scale. Repeats, and failed
+    attempts in a row, are one event, whose first of `times` was at `first`. Of a silence: its id and the time `until`
+    which it lasts.
     """
 
     at: float
@@ -86,7 +87,9 @@ class AlertHistory:
 
     def silenced_by(self, silence_id: str) -> frozenset[str]:
         """Return the alerts that were silenced by a silence."""
-        return frozenset(key for key, events in self._events.items() if any(one.silence == silence_id for one in events))
+        return frozenset(
+            key for key, events in self._events.items() if any(one.silence == silence_id for one in events)
+        )
 
     def acknowledged_by(self, fingerprint: str) -> str:
         """Return who acknowledged an alert last; "" if no one did, or it was undone."""

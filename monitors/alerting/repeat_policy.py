@@ -21,11 +21,11 @@ the notifier takes no resolved alerts, or because the alert had ended before the
 class Progress:
     """The state of one alert's delivery to one notifier, as stored.
 
-    `told` is the alert state that was settled at Unix time `at`, `outcome` how: only "delivered" means that the receiver
-    took it (None in states of older releases, which did not keep it). `reached_at` is when the alert was last delivered
-    as firing, None if never. `held` is the task a silence holds back. A `failing` task had `attempts` since `since` and
-    is not retried before `not_before`. `acknowledged`: the acknowledgement was settled; `acknowledgement_given_up` says
-    that it was not delivered.
+    `told` is the alert state that was settled at Unix time `at`, `outcome` how: only "delivered" means that the
+    receiver took it. None is of older releases, which did not keep it. `reached_at` is when the alert was last
+    delivered as firing, None if never. `held` is the task a silence holds back. A `failing` task had `attempts` since
+    `since` and is not retried before `not_before`. `acknowledged`: the acknowledgement was settled;
+    `acknowledgement_given_up` says that it was not delivered.
     """
 
     told: AlertState | None = None

@@ -45,12 +45,13 @@ def unreached(progress: Mapping[str, Progress]) -> str:
 
 
 def sent_means(history: Sequence[Event]) -> tuple[Event | None, Event | None]:
-    """The first message about the drop that was delivered, and the latest one if that is another."""
+    """The first message about the drop that was delivered, and the latest one if it has other numbers."""
     sent = [one for one in history if (one.kind, one.task) == ("delivered", "firing") and one.mean_since is not None]
     if not sent:
         return None, None
     first, latest = min(sent, key=lambda one: one.first or one.at), max(sent, key=lambda one: one.at)
-    return first, None if latest is first else latest
+    same = (latest.mean_before, latest.mean_since, latest.n) == (first.mean_before, first.mean_since, first.n)
+    return first, None if same else latest
 
 
 def _is_used(one: Progress) -> bool:
@@ -82,10 +83,10 @@ def _settled(one: Progress, now: float) -> Markup:
     return words + _reached(one) if one.told == "resolved" and one.never_reached else words
 
 
-def _acknowledgement(one: Progress) -> Markup:
+def _acknowledgement(one: Progress) -> str:
     if not one.acknowledged:
-        return Markup("")
-    return Markup(", acknowledgement given up" if one.acknowledgement_given_up else ", acknowledgement too")
+        return ""
+    return ", acknowledgement given up" if one.acknowledgement_given_up else ", acknowledgement too"
 
 
 def _reached(one: Progress) -> Markup:

@@ -47,9 +47,7 @@ def timeline_of(
     found += [
         Entry(
             at=one.at,
-            words=Markup("notification to {} given up after {}").format(
-                one.notifier, counted(one.attempts, "attempt")
-            ),
+            words=Markup("notification to {} given up after {}").format(one.notifier, counted(one.attempts, "attempt")),
             trouble=True,
         )
         for one in undelivered
@@ -128,7 +126,7 @@ def _of_delivery(one: Event, progress: Progress | None) -> Entry:
     if one.kind == "not_sent":
         words = Markup("{} not sent to {}: “firing” was never delivered").format(what, one.notifier)
         return Entry(at=one.at, words=words, trouble=True)
-    attempts = Markup(counted(one.times, "attempt"))
+    attempts = escape(counted(one.times, "attempt"))
     if one.times > 1 and one.first is not None:
         attempts += Markup(" since {}").format(at(one.first))
     if one.kind == "given_up":

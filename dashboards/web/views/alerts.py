@@ -226,10 +226,12 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
     letters = [one for one in await desk.undelivered() if one.alert.fingerprint == alert.fingerprint]
     history = desk.history.of(alert.fingerprint)
     first_sent, last_sent = sent_means(history)
+    deliveries = None if progress is None else notified(progress, now)
     return {
         "silences": [one for one in about if one.mutes(labels, now)],
-        "notified": None if progress is None else notified(progress, now),
+        "notified": deliveries,
         "unreached": unreached(progress or {}),
+        "failing": any(one.trouble for one in deliveries or ()),
         "first_sent": first_sent,
         "last_sent": last_sent,
         "letters": letters,

@@ -288,9 +288,7 @@ def test_names_in_the_timeline_are_text():
         Event(at=alert.since, kind="unsilenced", by=EVIL, silence="1"),
         Event.of_delivery("failed", alert.since, notifier=EVIL, task="firing", alert=alert, error=EVIL),
     ]
-    found = timeline_of(
-        alert, now=alert.since, progress={}, history=events, ack=None, silences=[], undelivered=[]
-    )
+    found = timeline_of(alert, now=alert.since, progress={}, history=events, ack=None, silences=[], undelivered=[])
     assert len([one for one in found if "&lt;script&gt;" in one.words]) == 5
     assert not [one for one in found if "<script" in one.words or "<img" in one.words]
 
