@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 from dashboards.web.charts import Dot
+from dashboards.web.events import digests
 from dashboards.web.incident.notifications import notified, unreached
 from dashboards.web.views.alert_forms import silence_of
 from dashboards.web.views.alerts import chart, span
@@ -305,8 +306,11 @@ def test_after_the_end_the_page_still_says_who_acknowledged_and_what_was_never_s
         w.site.delivery_progress = w.engine.delivery_progress
         alert = await fired(w)
         where = f"/alerts/{alert.fingerprint}"
+        seen = [digests(w.site)["alerts"]]
         await w.send(where, f"{where}/acknowledge", by="O'Brien", comment="mine")
+        seen.append(digests(w.site)["alerts"])
         await w.send(where, f"{where}/silence", seconds="3600", by="Kim")
+        seen.append(digests(w.site)["alerts"])
         open_page = await w.page("/")
         case = w.engine._cases.by_fingerprint[alert.fingerprint]  # noqa: SLF001 - as if it had recovered
         case.alert = replace(case.alert, state="resolved", ended_at=time.time())
@@ -314,11 +318,13 @@ def test_after_the_end_the_page_still_says_who_acknowledged_and_what_was_never_s
         (silence,) = await w.engine.acknowledgements.silences()
         await w.send("/alerts", f"/silences/{silence.id}/remove")
         await w.look()
-        return open_page, await w.page(where), await w.page("/alerts"), await w.page("/")
+        return seen, open_page, await w.page(where), await w.page("/alerts"), await w.page("/")
 
-    open_page, page, listed, overview = run(tmp_path, scenario)
+    (first, second, third), open_page, page, listed, overview = run(tmp_path, scenario)
     assert "Acknowledged by O'Brien." in open_page.words
+    assert re.search(r"fell from 0\.\d{3} to 0\.\d{3} since 20", open_page.words)
     assert "Silenced by Kim until" in open_page.words
+    assert first != second != third, "open pages follow both acts"
     assert "“firing” never reached 1 of 3 notifiers: deaf." in page.words
     assert "deaf: “resolved” not sent: “firing” was never delivered (1 failed attempt)" in page.words
     assert "terse: “resolved” not sent: this notifier takes no resolved alerts" in page.words
