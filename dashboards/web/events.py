@@ -33,8 +33,9 @@ def digests(site: Site) -> dict[str, str]:
     means = [(one.app, one.metric, one.n, one.mean) for one in site.insight.quality()]
     captured = [(one.app, one.answers, one.captured) for one in site.insight.captured()]
     depth = [site.registry.get_sample_value(name) for name in ("gaugeway_queue_depth", "gaugeway_queue_dead_letters")]
-    acks = sorted(site.engine.acknowledgements.acks())
-    shown = {"overview": (means, captured), "alerts": (alerts, watched, acks), "queue": depth}
+    desk = site.engine.acknowledgements
+    acts = (sorted(desk.acks()), desk.changes)
+    shown = {"overview": (means, captured), "alerts": (alerts, watched, acts), "queue": depth}
     return {name: blake2b(repr(value).encode(), digest_size=8).hexdigest() for name, value in shown.items()}
 
 

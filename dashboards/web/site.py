@@ -19,9 +19,11 @@ from dashboards.web.sessions import Sessions
 from dashboards.web.time_range import TimeRange
 from dashboards.web.toolbar import KEYS, toolbar
 from monitors.alerting.acknowledgements import Ack
+from monitors.alerting.alert_history import AlertHistory
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.repeat_policy import Progress
+from monitors.alerting.silences import Silence
 from monitors.alerting.versions import Version
 from monitors.analysis.gateway_counts import GatewayCounts
 from monitors.analysis.retrieval.source_reading import SourceReports
@@ -70,7 +72,16 @@ Page = Request[Any, Any, Any]
 
 
 class Desk(AlertDesk, Protocol):
-    """Acknowledgements, silences and undelivered notifications, as far as the page uses them."""
+    """Acknowledgements, silences and undelivered notifications, as far as the page uses them.
+
+    `history` has the acts and deliveries of each alert; `changes` grows with every act.
+    """
+
+    history: AlertHistory
+    changes: int
+
+    def silence_of(self, alert: Alert) -> Silence | None:
+        """The active silence that matches the alert and ends last."""
 
     def acks(self) -> Mapping[str, Ack]:
         """The acknowledgements by fingerprint."""

@@ -1,22 +1,24 @@
-"""Acknowledgements, silences and undelivered notifications, kept in the state store."""
+"""Acknowledgements, silences, undelivered notifications and the history of alerts, kept in the state store."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import msgspec
 
+from monitors.alerting.alert_history import MAX_TEXT, AlertHistory, Event
 from monitors.alerting.notifiers.message import labels_of
 from monitors.alerting.silences import Silence
 from monitors.records import Alert
 from monitors.storage.stores import StateStore
 
 SILENCES, ACKS, UNDELIVERED = "alerts/silences", "alerts/acks", "alerts/dead-letters"
+HISTORY = "alerts/history"
 MAX_UNDELIVERED, MAX_SILENCES = 100, 500
 KEPT_S = 7 * 86_400.0
-"""How long an expired silence is still listed."""
+"""How long a silence is still listed after its end."""
 
 
 class NotLeaderError(Exception):
@@ -48,7 +50,8 @@ class UndeliveredNotification:
 class Acknowledgements:
     """Silences, acknowledgements and undelivered notifications. Changes take effect at once and are then saved.
 
-    `firing` returns the alert that fires under a fingerprint; `resend` delivers an undelivered notification, or raises.
+    `firing` returns the alert that fires under a fingerprint, `unresolved` the alerts that have not ended; `resend`
+    delivers an undelivered notification, or raises. `history` has what was done about each alert and sent about it.
     """
 
     def __init__(
@@ -57,16 +60,21 @@ class Acknowledgements:
         clock: Callable[[], float],
         *,
         firing: Callable[[str], Alert | None],
+        unresolved: Callable[[], Iterable[Alert]],
         resend: Callable[[UndeliveredNotification], Awaitable[None]],
     ) -> None:
         self._state_store = state_store
         self._clock = clock
         self._firing = firing
+        self._unresolved = unresolved
         self._resend = resend
         self._open = False
         self._silences: dict[str, Silence] = {}
         self._acks: dict[str, Ack] = {}
         self._undelivered: dict[str, UndeliveredNotification] = {}
+        self.history = AlertHistory()
+        self.changes = 0
+        """Acts since the start of this process: a page that shows them is current while this stays the same."""
 
     def restore(self, states: Mapping[str, bytes]) -> None:
         """Load the saved state and accept changes."""
@@ -75,6 +83,7 @@ class Acknowledgements:
         self._silences = {one.id: one for one in silences}
         self._undelivered = {one.id: one for one in undelivered}
         self._acks = msgspec.json.decode(states.get(ACKS, b"{}"), type=dict[str, Ack])
+        self.history.load(states.get(HISTORY, b"{}"))
         self._open = True
 
     def close(self) -> None:
@@ -87,6 +96,7 @@ class Acknowledgements:
             SILENCES: msgspec.json.encode(list(self._silences.values())),
             ACKS: msgspec.json.encode(self._acks),
             UNDELIVERED: msgspec.json.encode(list(self._undelivered.values())),
+            HISTORY: self.history.dump(),
         }
 
     def muted(self, alert: Alert) -> bool:
@@ -102,8 +112,15 @@ class Acknowledgements:
         """Return the acknowledgements by fingerprint."""
         return self._acks
 
-    def forget(self) -> None:
-        """Drop acknowledgements of alerts that no longer fire, and silences that expired a week ago."""
+    def silence_of(self, alert: Alert) -> Silence | None:
+        """Return the active silence that matches the alert and ends last; None without one."""
+        labels, now = labels_of(alert), self._clock()
+        matching = (one for one in self._silences.values() if one.mutes(labels, now))
+        return max(matching, key=lambda one: one.ends, default=None)
+
+    def forget(self, known: Collection[str]) -> None:
+        """Drop acknowledgements of alerts that no longer fire, the history of those not known, and old silences."""
+        self.history.forget(known)
         long_ago = self._clock() - KEPT_S
         self._acks = {key: ack for key, ack in self._acks.items() if self._firing(key) is not None}
         self._silences = {key: one for key, one in self._silences.items() if one.ends > long_ago}
@@ -120,29 +137,65 @@ class Acknowledgements:
 
     async def silence(self, silence: Silence) -> None:
         """Add a silence. Raises ValueError when there are too many."""
-        if len(self._silences) >= MAX_SILENCES:
+        now = self._clock()
+        if sum(one.state(now) != "expired" for one in self._silences.values()) >= MAX_SILENCES:
             raise ValueError(f"there are {MAX_SILENCES} silences already")
-        await self._change(lambda: self._silences.update({silence.id: silence}))
 
-    async def unsilence(self, silence_id: str) -> bool:
-        """Remove a silence; return False for an unknown id."""
-        if silence_id not in self._silences:
+        def add() -> None:
+            self._silences[silence.id] = silence
+            for key in sorted(self._silences, key=lambda one: self._silences[one].ends)[:-MAX_SILENCES]:
+                del self._silences[key]
+            at = max(now, silence.starts)
+            comment = silence.comment[:MAX_TEXT]
+            self._note_silence(
+                silence,
+                Event(at=at, kind="silenced", by=silence.by, comment=comment, silence=silence.id, until=silence.ends),
+            )
+
+        await self._change(add)
+
+    async def unsilence(self, silence_id: str, by: str = "") -> bool:
+        """End a silence; return False for an unknown id and for one that has ended."""
+        silence, now = self._silences.get(silence_id), self._clock()
+        if silence is None or silence.state(now) == "expired":
             return False
-        await self._change(lambda: self._silences.pop(silence_id))
+
+        def end() -> None:
+            self._silences[silence_id] = replace(silence, ends=now, removed=True)
+            self._note_silence(silence, Event(at=now, kind="unsilenced", by=by, silence=silence_id))
+
+        await self._change(end)
         return True
+
+    def _note_silence(self, silence: Silence, event: Event) -> None:
+        """Note what was done about a silence in the history of the open alerts that it matches, and of those it had."""
+        matching = {one.fingerprint for one in self._unresolved() if silence.matches(labels_of(one))}
+        for fingerprint in matching | self.history.silenced_by(silence.id):
+            self.history.record(fingerprint, event)
 
     async def acknowledge(self, fingerprint: str, ack: Ack) -> bool:
         """Acknowledge a firing alert; return False when none fires under that fingerprint."""
         if self._open and self._firing(fingerprint) is None:
             return False
-        await self._change(lambda: self._acks.update({fingerprint: ack}))
+
+        def add() -> None:
+            self._acks[fingerprint] = ack
+            event = Event(at=ack.at, kind="acknowledged", by=ack.by, comment=ack.comment[:MAX_TEXT])
+            self.history.record(fingerprint, event)
+
+        await self._change(add)
         return True
 
-    async def unacknowledge(self, fingerprint: str) -> bool:
+    async def unacknowledge(self, fingerprint: str, by: str = "") -> bool:
         """Undo an acknowledgement; return False when there was none."""
         if fingerprint not in self._acks:
             return False
-        await self._change(lambda: self._acks.pop(fingerprint))
+
+        def undo() -> None:
+            del self._acks[fingerprint]
+            self.history.record(fingerprint, Event(at=self._clock(), kind="unacknowledged", by=by))
+
+        await self._change(undo)
         return True
 
     async def undelivered(self) -> Sequence[UndeliveredNotification]:
@@ -163,6 +216,7 @@ class Acknowledgements:
         """Apply a change and save the whole state, so that concurrent saves may finish in any order."""
         self._must_be_open()
         change()
+        self.changes += 1
         await self._state_store.save(self.states())
 
     def _must_be_open(self) -> None:

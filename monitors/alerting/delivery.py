@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from monitors.alerting.acknowledgements import Acknowledgements, UndeliveredNotification, undelivered_id
+from monitors.alerting.alert_history import Event, Kind
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.message import labels_of, watchdog
 from monitors.alerting.repeat_policy import LAST_RETRY_S, Key, Pace, Progress, Task, group_key
@@ -88,7 +89,9 @@ class Delivery:
         self._rounds: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[tuple[str, bool], list[tuple[str, str, float]]] = {}
         self._began = clock()
-        self.acknowledgements = Acknowledgements(state_store, clock, firing=self._firing, resend=self._resend)
+        self.acknowledgements = Acknowledgements(
+            state_store, clock, firing=self._firing, unresolved=self._unresolved, resend=self._resend
+        )
 
     def restore(self, states: Mapping[str, bytes], alerts: Sequence[Alert]) -> None:
         """Restore the saved progress; a new notifier does not get alerts that are already resolved."""
@@ -101,7 +104,10 @@ class Delivery:
                 key: one if isinstance(one, Progress) else Progress(told=one, at=now)
                 for key, one in told.get(name, {}).items()
             }
-            self._progress[name] = known if name in told else {key: Progress(told="resolved") for key in over}
+            for one in known.values():
+                one.upgrade()
+            earlier = {key: Progress(told="resolved", outcome="before") for key in over}
+            self._progress[name] = known if name in told else earlier
         self._unsaved = self._progress.keys() != told.keys()
         self.acknowledgements.restore(states)
 
@@ -112,7 +118,7 @@ class Delivery:
             name: {key: one for key, one in known.items() if key in self._alerts}
             for name, known in self._progress.items()
         }
-        self.acknowledgements.forget()
+        self.acknowledgements.forget(self._alerts)
         for name, notifier in self._notifiers.items():
             if self._busy(name):
                 continue
@@ -138,12 +144,22 @@ class Delivery:
         """Return each notifier's progress with an alert."""
         return {name: known[fingerprint] for name, known in self._progress.items() if fingerprint in known}
 
+    def baseline_reset(self, rule: str, app: str | None) -> None:
+        """Note in the history of a rule's open alerts, of one app or all, that its baseline was reset."""
+        for alert in self._unresolved():
+            if alert.rule == rule and app in (None, alert.app):
+                self.acknowledgements.history.record(alert.fingerprint, Event(at=self._clock(), kind="rebaselined"))
+                self._unsaved = True
+
     def _busy(self, name: str) -> bool:
         return name in self._rounds and not self._rounds[name].done()
 
     def _firing(self, fingerprint: str) -> Alert | None:
         alert = self._alerts.get(fingerprint)
         return alert if alert is not None and alert.state == "firing" else None
+
+    def _unresolved(self) -> Sequence[Alert]:
+        return [alert for alert in self._alerts.values() if alert.state != "resolved"]
 
     def _messages(self, name: str) -> list[_Message]:
         """Return the messages due for one notifier, with the alerts of a group together if it takes groups."""
@@ -179,7 +195,9 @@ class Delivery:
             return None
         unheard = progress.told is None and (progress.held is not None or self.acknowledgements.muted(alert))
         if task == "resolved" and (unheard or not route.send_resolved):
-            progress.done(task, now)
+            progress.settled(task, now, "unheard" if unheard else "unwanted")
+            if unheard:
+                self._note("not_sent", name, alert, task)
             self._unsaved = True
             return None
         if task != "acknowledged" and self.acknowledgements.muted(alert):
@@ -245,8 +263,13 @@ class Delivery:
         else:
             for alert, task in zip(message.alerts, message.tasks, strict=True):
                 self._observer.notified(name, "delivered")
-                self._of(name, alert).done(task, self._clock())
+                self._of(name, alert).settled(task, self._clock(), "delivered")
+                self._note("delivered", name, alert, task)
         self._unsaved = True
+
+    def _note(self, kind: Kind, name: str, alert: Alert, task: Task, error: str = "") -> None:
+        event = Event.of_delivery(kind, self._clock(), notifier=name, task=task, alert=alert, error=error)
+        self.acknowledgements.history.record(alert.fingerprint, event)
 
     def _failed(self, name: str, alert: Alert, task: Task, error: Exception) -> None:
         progress, now, pace = self._of(name, alert), self._clock(), self._paces[name]
@@ -257,9 +280,11 @@ class Delivery:
         what = f"{type(error).__name__}: {error}"
         given_up = now - progress.since >= self._config.give_up_s
         self._failures.setdefault((name, given_up), []).append((alert.fingerprint, what[:_MAX_REASON], pause))
+        self._note("failed", name, alert, task, what)
         if not given_up:
             return
         self._observer.notified(name, "dead")
+        self._note("given_up", name, alert, task, what)
         if task != "acknowledged":
             undelivered = UndeliveredNotification(
                 id=undelivered_id(name, alert, now),
@@ -271,7 +296,7 @@ class Delivery:
                 at=now,
             )
             self.acknowledgements.add_undelivered(undelivered)
-        progress.done(task, now)
+        progress.settled(task, now, "given_up")
 
     def _log_failures(self, name: str) -> None:
         """Log one line for all failed alerts of a round, and one for those given up."""
@@ -315,7 +340,8 @@ class Delivery:
             self._observer.notified(name, "failed")
             raise NotDeliveredError(f"{type(error).__name__}: {error}") from error
         self._observer.notified(name, "delivered")
-        self._of(name, alert).done(task, self._clock())
+        self._of(name, alert).settled(task, self._clock(), "delivered")
+        self._note("delivered", name, alert, task)
         self._unsaved = True
 
 

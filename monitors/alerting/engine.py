@@ -208,7 +208,9 @@ class AlertEngine:
         if self._following:
             raise NotLeaderError("another process leads; try again")
         self._unsaved = True
-        return self._watches[rule].rebaseline(app)
+        streams = self._watches[rule].rebaseline(app)
+        self._delivery.baseline_reset(rule, app)
+        return streams
 
     def closed_until(self, metric: str, app: str) -> float:
         """Return the end of the last closed bucket of `metric` on `app`, 0.0 without a rule or before the first one."""

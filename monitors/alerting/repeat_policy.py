@@ -12,14 +12,20 @@ from monitors.records import Alert, AlertState
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 900.0
 Task: TypeAlias = Literal["firing", "resolved", "acknowledged"]
 Key: TypeAlias = tuple[str, ...]
+Outcome: TypeAlias = Literal["delivered", "given_up", "unheard", "unwanted", "before"]
+"""How a task ended: delivered; given up after failed attempts; not sent because "firing" was never delivered, because
+the notifier takes no resolved alerts, or because the alert had ended before the notifier was there."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
     """The state of one alert's delivery to one notifier, as stored.
 
-    `told` is the alert state delivered (or given up) at Unix time `at`; `held` the task a silence holds back. A
-    `failing` task had `attempts` since `since` and is not retried before `not_before`.
+    `told` is the alert state that was settled at Unix time `at`, `outcome` how: only "delivered" means that the
+    receiver took it. None is of older releases, which did not keep it. `reached_at` is when the alert was last
+    delivered as firing, None if never. `held` is the task a silence holds back. A `failing` task had `attempts` since
+    `since` and is not retried before `not_before`. `acknowledged`: the acknowledgement was settled;
+    `acknowledgement_given_up` says that it was not delivered.
     """
 
     told: AlertState | None = None
@@ -30,14 +36,30 @@ class Progress:
     attempts: int = 0
     since: float = 0.0
     not_before: float = 0.0
+    outcome: Outcome | None = None
+    reached_at: float | None = None
+    acknowledgement_given_up: bool = False
 
-    def done(self, task: Task, now: float) -> None:
-        """Record that `task` was delivered, or will never be."""
+    @property
+    def never_reached(self) -> bool:
+        """Whether the receiver should have heard that the alert fires, and never did."""
+        return self.reached_at is None and self.outcome != "before"
+
+    def settled(self, task: Task, now: float, outcome: Outcome) -> None:
+        """Record that `task` was delivered, or that it will not be sent (again)."""
         if task == "acknowledged":
-            self.acknowledged = True
+            self.acknowledged, self.acknowledgement_given_up = True, outcome != "delivered"
         else:
-            self.told, self.at = task, now
+            self.told, self.at, self.outcome = task, now, outcome
+            if task == "firing" and outcome == "delivered":
+                self.reached_at = now
         self.held = self.failing = None
+
+    def upgrade(self) -> None:
+        """Complete the state of an older release, which took every settled task for delivered."""
+        if self.told is not None and self.outcome is None:
+            self.outcome = "delivered" if self.at else "before"
+            self.reached_at = self.at or None
 
     def failed(self, task: Task, now: float, *, least_s: float, most_s: float) -> float:
         """Record a failed attempt; return the seconds until the next one."""

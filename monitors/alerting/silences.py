@@ -64,7 +64,10 @@ def _fullmatch(pattern: str, value: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """Mutes alerts that meet all `matchers`, from `starts` until `ends` (Unix seconds)."""
+    """Mutes alerts that meet all `matchers`, from `starts` until `ends` (Unix seconds).
+
+    `removed`: someone ended it, before the time that was chosen.
+    """
 
     id: str
     matchers: tuple[Matcher, ...]
@@ -72,6 +75,7 @@ class Silence:
     ends: float
     by: str
     comment: str = ""
+    removed: bool = False
 
     def problems(self, now: float) -> list[str]:
         """Return the problems of a new silence, each prefixed with its field."""
@@ -96,4 +100,8 @@ class Silence:
 
     def mutes(self, labels: Mapping[str, str], now: float) -> bool:
         """Return whether the silence mutes an alert with these labels."""
-        return self.state(now) == "active" and all(matcher.matches(labels) for matcher in self.matchers)
+        return self.state(now) == "active" and self.matches(labels)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether an alert with these labels meets all conditions, whatever the time."""
+        return all(matcher.matches(labels) for matcher in self.matchers)

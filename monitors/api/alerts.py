@@ -35,13 +35,13 @@ class AlertDesk(Protocol):
     async def silence(self, silence: Silence) -> None:
         """Add a silence. Raises ValueError if there are too many."""
 
-    async def unsilence(self, silence_id: str) -> bool:
-        """Remove a silence."""
+    async def unsilence(self, silence_id: str, by: str = "") -> bool:
+        """End a silence."""
 
     async def acknowledge(self, fingerprint: str, ack: Ack) -> bool:
         """Acknowledge a firing alert."""
 
-    async def unacknowledge(self, fingerprint: str) -> bool:
+    async def unacknowledge(self, fingerprint: str, by: str = "") -> bool:
         """Remove an acknowledgement."""
 
     async def undelivered(self) -> Sequence[UndeliveredNotification]:

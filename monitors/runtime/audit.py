@@ -5,11 +5,12 @@ It holds names, ids and outcomes, never a token, a key or the text of an exchang
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import pwd
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ def tell(
     """Log one action. `by` is the unverified name that was given; `address` is the origin of the request."""
     said = {"by": by, "address": address, **about}
     facts = {name: _short(value) for name, value in said.items() if value is not None}
-    _log.info("%s %s", action, outcome, extra={"audit": {"action": action, "outcome": outcome} | facts})
+    record = {"action": action, "outcome": outcome} | facts
+    _log.info("%s %s%s", action, outcome, _in_words(facts), extra={"audit": record})
 
 
 def open_file(data_dir: Path, clock: Callable[[], float] = time.time) -> logging.Handler:
@@ -92,6 +94,15 @@ class _Lines(logging.Handler):
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def _in_words(facts: Mapping[str, object]) -> str:
+    """Return the facts for a line of the log: quoted and printable, so that no name looks like another fact or line."""
+    return "".join(f" {name}={_quoted(value)}" for name, value in facts.items())
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(value, ensure_ascii=not value.isprintable()) if isinstance(value, str) else str(value)
 
 
 def _short(value: object) -> object:

@@ -14,6 +14,8 @@ from monitors.storage.stores import Query, Store
 
 NOW_S, LEAST_NOW_S = 3600.0, 300.0
 """The mean "now" is of the last hour; of the last half of the time since the onset, where that is shorter."""
+SHOWN_RECOVERY = 0.5
+"""From this share of the evidence for a recovery on it is shown although the mean "now" has scores from before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,12 @@ class Levels:
     now: Level | None
     now_s: float
     before_s: float
+
+    def current(self, alert: Alert) -> Alert:
+        """The alert with these means, so that a page shows one mean since the onset, not the one last described too."""
+        if self.before is None or self.since is None:
+            return alert
+        return replace(alert, mean_before=self.before.mean, mean_since=self.since.mean)
 
 
 async def levels_of(store: Store, alert: Alert, now: float) -> Levels:
@@ -40,6 +48,21 @@ async def levels_of(store: Store, alert: Alert, now: float) -> Levels:
         now_s=now_s,
         before_s=onset - before,
     )
+
+
+def is_recovering(alert: Alert, levels: Levels, target: float | None, now: float) -> bool:
+    """Whether there is a sign of a recovery that is worth showing.
+
+    That is some evidence while the mean "now" is on the good side of the baseline or SLO (`target`), or half of the
+    evidence while that mean still has scores from before the recovery began. Without scores of the last minutes, or
+    with a mean on the bad side, the little evidence that chance gives would look like good news.
+    """
+    if alert.state != "firing" or not alert.recovery or alert.recovering_since is None or levels.now is None:
+        return False
+    mean = levels.now.mean
+    if target is not None and (mean <= target if alert.direction == "rise" else mean >= target):
+        return True
+    return alert.recovery >= SHOWN_RECOVERY and now - levels.now_s < alert.recovering_since
 
 
 async def mean_of(store: Store, query: Query) -> Level | None:

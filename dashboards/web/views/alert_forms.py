@@ -11,7 +11,7 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect, Template
 
-from dashboards.web.incident.operator import operator_cookie
+from dashboards.web.incident.operator import operator_cookie, operator_of
 from dashboards.web.site import Page, Site
 from dashboards.web.views.alerts import SILENCE_FOR, found_alert, headline, slo_of
 from monitors.alerting.acknowledgements import Ack
@@ -82,8 +82,9 @@ def _ack_handlers(site: Site) -> list[Any]:
     @post("/alerts/{fingerprint:str}/unacknowledge", status_code=303)
     async def unacknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
         await site.form(request)
-        await site.engine.acknowledgements.unacknowledge(found_alert(site, fingerprint).fingerprint)
-        audit.tell("unack", address=address_of(request), alert=fingerprint)
+        by = operator_of(request)
+        await site.engine.acknowledgements.unacknowledge(found_alert(site, fingerprint).fingerprint, by)
+        audit.tell("unack", by=by or None, address=address_of(request), alert=fingerprint)
         return _back(fingerprint, "unacknowledged")
 
     return [acknowledge, unacknowledge]
@@ -137,9 +138,10 @@ def _desk_handlers(site: Site) -> list[Any]:
     @post("/silences/{silence_id:str}/remove", status_code=303)
     async def unsilence(request: Page, silence_id: FromPath[str]) -> Redirect:
         await site.form(request)
-        if not await site.engine.acknowledgements.unsilence(silence_id):
+        by = operator_of(request)
+        if not await site.engine.acknowledgements.unsilence(silence_id, by):
             raise NotFoundException("that silence has already ended")
-        audit.tell("unsilence", address=address_of(request), silence=silence_id)
+        audit.tell("unsilence", by=by or None, address=address_of(request), silence=silence_id)
         return Redirect("/alerts?done=unsilenced", status_code=303)
 
     @post("/dead-letters/{letter_id:str}/retry", status_code=303)

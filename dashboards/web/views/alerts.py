@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from litestar import get
@@ -13,10 +12,11 @@ from litestar.response import Template
 from markupsafe import Markup
 
 from dashboards.web.charts import Dot, Line, Mark, timeline
-from dashboards.web.format import MIN_N, ago, iso, number
+from dashboards.web.format import MIN_N, iso, number
 from dashboards.web.incident.examples import examples_of
-from dashboards.web.incident.levels import levels_of
+from dashboards.web.incident.levels import is_recovering, levels_of
 from dashboards.web.incident.links import alert_fields, explore
+from dashboards.web.incident.notifications import notified, sent_means, unreached
 from dashboards.web.incident.operator import operator_of
 from dashboards.web.incident.suspects import answers_url, changes_of, chart_of, rows_of, suspects_of
 from dashboards.web.incident.timeline import timeline_of
@@ -24,8 +24,8 @@ from dashboards.web.readings.trends import estimated
 from dashboards.web.site import Page, Site
 from dashboards.web.views.sources import source_link
 from monitors.alerting.notifiers.message import NAMES, labels_of, subject
-from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import name_of
+from monitors.alerting.silences import Silence
 from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
 from monitors.config import Rule
@@ -39,16 +39,6 @@ BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5
 COMPARED_S = 0.1
 """How long the page waits for the comparison of bad and good answers; without it, it says that it is being made."""
 SILENCE_FOR = ((3600, "1 hour"), (14_400, "4 hours"), (86_400, "1 day"), (604_800, "7 days"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notified:
-    """Delivery status of an alert for one notifier; `trouble` means that delivery is failing."""
-
-    notifier: str
-    words: str
-    at: float | None
-    trouble: bool = False
 
 
 def headline(alert: Alert) -> str:
@@ -67,21 +57,6 @@ def headline(alert: Alert) -> str:
     if before is None or since is None:
         return f"{what} changed" if alert.metric in SIGNALS else f"{what} degraded"
     return f"{what} {'rose' if rose else 'fell'} from {number(before)} to {number(since)}"
-
-
-def history(progress: Mapping[str, Progress]) -> list[Notified]:
-    """Delivery status by notifier, sorted by name; notifiers that have done nothing yet are omitted."""
-    found = []
-    for name, one in sorted(progress.items()):
-        if one.failing is not None:
-            words = f"“{one.failing}” not delivered: {one.attempts} attempts since {iso(one.since)}"
-            found.append(Notified(notifier=name, words=words, at=one.not_before, trouble=True))
-        elif one.told is not None:
-            words = f"“{one.told}” delivered" + (", acknowledgement too" if one.acknowledged else "")
-            found.append(Notified(notifier=name, words=words, at=one.at))
-        elif one.held is not None:
-            found.append(Notified(notifier=name, words="suppressed by a silence", at=None))
-    return found
 
 
 def span(alert: Alert, now: float) -> tuple[float, float]:
@@ -140,18 +115,17 @@ def alert_view_handlers(site: Site) -> list[Any]:
 
     @get("/alerts")
     async def alerts(request: Page) -> Template:
-        now, every = site.clock(), site.engine.alerts()
-        silences = await site.engine.acknowledgements.silences()
+        now, every, desk = site.clock(), site.engine.alerts(), site.engine.acknowledgements
         return site.render(
             request,
             "alerts.html",
             title="Alerts",
             open_alerts=[(one, headline(one)) for one in every if one.state != "resolved"],
             over=[(one, headline(one)) for one in every if one.state == "resolved"],
-            acks=site.engine.acknowledgements.acks(),
-            silenced={one.fingerprint for one in every if any(s.mutes(labels_of(one), now) for s in silences)},
-            silences=[(one, one.state(now), ago(one.ends, now)) for one in silences],
-            letters=await site.engine.acknowledgements.undelivered(),
+            acknowledged={one.fingerprint: acknowledged_by(site, one) for one in every},
+            silenced=silenced(site, every),
+            silences=[(one, "removed" if one.removed else one.state(now)) for one in await desk.silences()],
+            letters=await desk.undelivered(),
         )
 
     @get("/alerts/{fingerprint:str}")
@@ -161,18 +135,21 @@ def alert_view_handlers(site: Site) -> list[Any]:
         streams = [one for one in site.engine.streams() if one.rule == found.rule]
         watched = [one for one in streams if one.app == found.app and one.slice == found.slice]
         slo = slo_of(found.rule, site.config.alerts.rules or ())
+        baseline = watched[0].m0 if watched else None
+        measured = await _measured(site, reports, found, baseline if slo is None else slo)
         return site.render(
             request,
             "alert.html",
-            title=headline(found),
+            title=headline(measured["current"]),
             alert=found,
             affected=[slice_words(one) for one in found.affected],
             watched=watched[0] if watched else None,
-            baseline=watched[0].m0 if watched else None,
-            **await _measured(site, reports, found, watched[0].m0 if watched else None),
+            baseline=baseline,
+            **measured,
             **await _acts(site, found),
             operator=operator_of(request),
             ack=desk.acks().get(fingerprint),
+            acknowledged_by=acknowledged_by(site, found),
             durations=SILENCE_FOR,
             slo=slo,
             can_rebaseline=bool(streams) and slo is None,
@@ -190,10 +167,27 @@ def alert_view_handlers(site: Site) -> list[Any]:
     return [alerts, alert, runbook]
 
 
-async def _measured(site: Site, reports: IncidentReports, alert: Alert, baseline: float | None) -> dict[str, Any]:
-    """What the page of an alert about a metric shows of its answers: means, chart, differences, examples."""
+def acknowledged_by(site: Site, alert: Alert) -> str:
+    """Who acknowledged an alert, also one that has ended; "" for no one."""
+    desk = site.engine.acknowledgements
+    ack = desk.acks().get(alert.fingerprint)
+    return ack.by if ack is not None else desk.history.acknowledged_by(alert.fingerprint)
+
+
+def silenced(site: Site, alerts: Iterable[Alert]) -> dict[str, Silence]:
+    """The active silence of each of these alerts that has not ended, by fingerprint."""
+    desk = site.engine.acknowledgements
+    found = ((one.fingerprint, desk.silence_of(one)) for one in alerts if one.state != "resolved")
+    return {fingerprint: silence for fingerprint, silence in found if silence is not None}
+
+
+async def _measured(site: Site, reports: IncidentReports, alert: Alert, target: float | None) -> dict[str, Any]:
+    """What the page of an alert about a metric shows of its answers: means, chart, differences, examples.
+
+    `target` is the baseline or the SLO; `current` the alert with the means that the page shows.
+    """
     if alert.rule in NAMES:
-        return {"measured": False}
+        return {"measured": False, "current": alert}
     now, store = site.clock(), site.insight.store
     since, until = span(alert, now)
     report = await reports.report(alert, within_s=COMPARED_S)
@@ -201,10 +195,14 @@ async def _measured(site: Site, reports: IncidentReports, alert: Alert, baseline
     suspects = suspects_of(alert, report) if report is not None else []
     _, onset, end = incident_span(alert, now)
     fields = alert_fields(alert, onset, end if alert.state == "resolved" else None)
+    levels = await levels_of(store, alert, now)
+    current = levels.current(alert)
     return {
         "measured": True,
-        "chart": chart(alert, await dots_around(store, incident_query(alert, since, until)), since, until, baseline),
-        "levels": await levels_of(store, alert, now),
+        "current": current,
+        "chart": chart(current, await dots_around(store, incident_query(alert, since, until)), since, until, target),
+        "levels": levels,
+        "recovering": is_recovering(alert, levels, target, now),
         "report": report,
         "differences": rows_of(alert, report) if report is not None else [],
         "changes": changes_of(alert, report) if report is not None else [],
@@ -224,16 +222,24 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
     now, desk = site.clock(), site.engine.acknowledgements
     progress = None if site.delivery_progress is None else site.delivery_progress(alert.fingerprint)
     labels = labels_of(alert)
-    about = [one for one in await desk.silences() if all(matcher.matches(labels) for matcher in one.matchers)]
+    about = [one for one in await desk.silences() if one.matches(labels)]
     letters = [one for one in await desk.undelivered() if one.alert.fingerprint == alert.fingerprint]
+    history = desk.history.of(alert.fingerprint)
+    first_sent, last_sent = sent_means(history)
+    deliveries = None if progress is None else notified(progress, now)
     return {
         "silences": [one for one in about if one.mutes(labels, now)],
-        "history": None if progress is None else history(progress),
+        "notified": deliveries,
+        "unreached": unreached(progress or {}),
+        "failing": any(one.trouble for one in deliveries or ()),
+        "first_sent": first_sent,
+        "last_sent": last_sent,
         "letters": letters,
         "timeline": timeline_of(
             alert,
             now=now,
             progress=progress,
+            history=history,
             ack=desk.acks().get(alert.fingerprint),
             silences=about,
             undelivered=letters,
@@ -251,5 +257,5 @@ def found_alert(site: Site, fingerprint: str) -> Alert:
     """The alert of that fingerprint. Raises NotFoundException."""
     found = next((one for one in site.engine.alerts() if one.fingerprint == fingerprint), None)
     if found is None:
-        raise NotFoundException(f"no alert has the fingerprint {fingerprint}; those long over are not kept")
+        raise NotFoundException(f"no alert has the fingerprint {fingerprint}. Old alerts are deleted.")
     return found

@@ -25,7 +25,7 @@ from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
 from dashboards.web.readings.trends import Key, Trends
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import address
-from dashboards.web.views.alerts import headline
+from dashboards.web.views.alerts import acknowledged_by, headline, silenced
 from dashboards.web.views.welcome import FirstScores
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
@@ -244,6 +244,8 @@ def overview_handlers(site: Site) -> list[Any]:
             wanted=wanted,
             **table(known, wanted, list(request.query_params.multi_items())),
             **notices(site.engine.alerts(), captured, now),
+            acknowledged={one.fingerprint: acknowledged_by(site, one) for one in site.engine.alerts()},
+            silenced=silenced(site, site.engine.alerts()),
             traffic=traffic,
             captured=known.captured,
             lower=known.lower,

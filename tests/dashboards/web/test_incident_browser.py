@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
 from dashboards.web.views import alerts as alerts_view
+from dashboards.web.views.alert_forms import silence_of
+from monitors.alerting.acknowledgements import Ack
 from monitors.records import Context, Evaluation, Sample, Score
 from tests.dashboards.web.test_browser import browse, until
 from tests.support.incidents import BAD, incident
@@ -238,3 +241,75 @@ def test_no_view_is_wider_than_the_window(tmp_path, monkeypatch, width):
         return wide
 
     assert {key: over for key, over in browse(tmp_path, fired, visit).items() if over > 0} == {}
+
+
+CUT = """
+[...document.querySelectorAll("main caption")].filter(one => one.getClientRects().length).filter(one => {
+  const range = document.createRange(); range.selectNodeContents(one);
+  return [...range.getClientRects()].some(box => box.right > innerWidth || box.left < 0);
+}).map(one => one.textContent)
+"""
+OUTSIDE = """
+[...document.querySelectorAll("#open :is(td, th[scope=row]), #over :is(td, th[scope=row])")].filter(one => {
+  const box = one.getBoundingClientRect();
+  return box.right > innerWidth || box.width === 0;
+}).map(one => one.textContent)
+"""
+
+
+def test_on_a_phone_captions_are_whole_and_the_list_shows_cause_onset_and_who_acknowledged(tmp_path):
+    def visit(tab, base, alert, soon, w):
+        soon(w.engine.acknowledgements.acknowledge(alert.fingerprint, Ack(by="O'Brien", at=time.time())))
+        soon(w.engine.acknowledgements.silence(silence_of(alert, now=time.time(), seconds=60.0, by="Kim", comment="")))
+        cut = {}
+        for path in ("/alerts", f"/alerts/{alert.fingerprint}", "/"):
+            tab.look(390, "light")
+            tab.open(f"{base}{path}")
+            cut[path] = tab.run(CUT)
+        tab.look(390, "light")
+        tab.open(f"{base}/alerts")
+        words = tab.run("document.getElementById('open').innerText")
+        titles = tab.run(
+            "[...document.querySelectorAll('#open [data-label]')].map(one => getComputedStyle(one, '::before').content)"
+        )
+        assert not tab.complaints
+        return cut, tab.run(OUTSIDE), words, titles
+
+    cut, outside, words, titles = browse(tmp_path, fired, visit)
+    assert not any(cut.values()), cut
+    assert not outside
+    assert "O'Brien" in words
+    assert "silenced by Kim" in words
+    assert any("Likely cause" in one for one in titles)
+
+
+def test_in_local_time_no_time_of_the_alert_stays_in_utc(tmp_path):
+    """Acts, failed deliveries and silences: times inside sentences too."""
+
+    async def prepare(w):
+        w.people.failures = 1000
+        w.site.delivery_progress = w.engine.delivery_progress
+        alert = await incident(w)
+        await w.engine.acknowledgements.silence(
+            silence_of(alert, now=time.time() - 90.0, seconds=60.0, by="me", comment="")
+        )
+        return alert
+
+    def visit(tab, base, alert, soon, w):
+        tab.ask("Emulation.setTimezoneOverride", timezoneId="America/Bogota")
+        tab.open(f"{base}/alerts/{alert.fingerprint}")
+        until(tab, "!!document.querySelector('#zone-switch')")
+        tab.run("document.querySelector('#zone-switch').click()")
+        until(tab, "document.documentElement.dataset.zone === 'local'")
+        parts = ("facts", "timeline", "deliveries", "measures")
+        found = {one: tab.run(f"document.getElementById('{one}').innerText") for one in parts}
+        assert not tab.complaints
+        return found
+
+    found = browse(tmp_path, prepare, visit)
+    assert "attempt since" in found["deliveries"]
+    assert "silenced by me until" in found["timeline"]
+    for part, words in found.items():
+        assert "UTC" not in words, part
+        assert not re.search(r"\d{2}:\d{2}:\d{2}Z", words), part
+    assert "GMT-5" in found["timeline"]

@@ -576,3 +576,159 @@ def test_before_the_ledger_was_read_nothing_can_be_changed(tmp_path):
             await closed.acknowledge("a" * 16, Ack(by="lee", at=T0))
 
     play(tmp_path, scenario)
+
+
+# --- what became of each message, and what was done ---
+
+
+def progress(world, name, key="a" * 16):
+    return world.delivery.delivery_progress(key)[name]
+
+
+def events(world, key="a" * 16):
+    return [(one.kind, one.notifier or one.by, one.task) for one in world.delivery.acknowledgements.history.of(key)]
+
+
+def test_what_was_never_sent_is_not_recorded_as_delivered_also_over_a_restart(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.pass_by(60.0)
+        await world.silence(600.0, app="shop")
+        await world.tick(over(SHOP), after=60.0)
+        await world.restart()
+        await world.tick(after=5.0)
+        assert (progress(world, "deaf").told, progress(world, "deaf").outcome) == ("resolved", "unheard")
+        assert progress(world, "deaf").attempts == 3
+        assert [progress(world, one).never_reached for one in ("deaf", "people", "terse")] == [True, False, False]
+        assert progress(world, "terse").outcome == "unwanted"
+        assert deaf.heard == []
+        assert events(world)[-1] == ("not_sent", "deaf", "resolved")
+        await world.tick(after=600.0)
+        assert people.heard[-1] == ("a" * 16, "resolved")
+        assert progress(world, "people").outcome == "delivered"
+
+    people, deaf, terse = People(), People(failures=1000), routed(People(), Route(send_resolved=False))
+    play(tmp_path, scenario, people=people, deaf=deaf, terse=terse)
+
+
+def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.pass_by(120.0)
+        await world.restart()
+        assert (progress(world, "deaf").told, progress(world, "deaf").outcome) == ("firing", "given_up")
+        assert progress(world, "deaf").never_reached
+        assert events(world) == [("given_up", "deaf", "firing")], "instead of each of its attempts"
+        (event,) = world.delivery.acknowledgements.history.of("a" * 16)
+        assert (event.first, event.times, event.error) == (T0, 4, "OSError: nobody at home")
+        deaf.failures = 0
+        (letter,) = await world.delivery.acknowledgements.undelivered()
+        await world.tick(SHOP)
+        assert await world.delivery.acknowledgements.retry(letter.id)
+        assert not progress(world, "deaf").never_reached
+
+    play(tmp_path, scenario, Alerts(give_up_s=60.0), deaf=(deaf := People(failures=1000)))
+
+
+def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=world.now))
+        duty.failures = 1000
+        await world.pass_by(120.0)
+        assert progress(world, "duty").acknowledgement_given_up
+        assert events(world)[-1] == ("given_up", "duty", "acknowledged")
+        duty.failures = 0
+        await world.delivery.acknowledgements.unacknowledge("a" * 16)
+        await world.tick(after=5.0)
+        await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=world.now))
+        await world.tick(after=5.0)
+        assert not progress(world, "duty").acknowledgement_given_up
+
+    play(tmp_path, scenario, Alerts(give_up_s=60.0), duty=(duty := Duty()))
+
+
+def test_what_an_older_release_kept_is_loaded(tmp_path):
+    async def scenario(world):
+        old = {"told": "firing", "at": T0 - 60.0, "acknowledged": False, "held": None, "failing": None}
+        ended = {"told": "resolved", "at": T0 - 60.0}
+        before = {"told": "resolved", "at": 0.0}
+        told = {"people": {"a" * 16: old, "b" * 16: ended, "c" * 16: before}}
+        await world.store.save({"alerts/told": msgspec.json.encode(told)})
+        world.alerts = [SHOP, over(BANK), over(TWIN)]
+        await world.restart()
+        states = [progress(world, "people", key * 16) for key in "abc"]
+        assert [one.outcome for one in states] == ["delivered", "delivered", "before"]
+        assert not any(one.never_reached for one in states)
+        assert people.heard == []
+
+    people = People()
+    play(tmp_path, scenario, people=people)
+
+
+def test_acts_and_deliveries_are_kept_over_the_end_and_a_restart_and_dropped_with_the_alert(tmp_path):
+    async def scenario(world):
+        acts = world.delivery.acknowledgements
+        await world.tick(SHOP, BANK)
+        await acts.acknowledge("a" * 16, Ack(by="lee", at=world.now, comment="x" * 9000))
+        await acts.unacknowledge("a" * 16, "kim")
+        await acts.acknowledge("a" * 16, Ack(by="kim", at=world.now))
+        made = await world.silence(600.0, app="shop")
+        await acts.unsilence(made.id, "kim")
+        world.delivery.baseline_reset("answers", "shop")
+        await world.tick(over(SHOP), BANK, after=10.0)
+        await world.restart()
+        expected = [
+            ("delivered", "people", "firing"),
+            ("acknowledged", "lee", None),
+            ("unacknowledged", "kim", None),
+            ("acknowledged", "kim", None),
+            ("silenced", "lee", None),
+            ("unsilenced", "kim", None),
+            ("rebaselined", "", None),
+            ("delivered", "people", "resolved"),
+        ]
+        assert events(world) == expected
+        assert events(world, "b" * 16) == expected[:1]
+        history = world.delivery.acknowledgements.history
+        assert history.acknowledged_by("a" * 16) == "kim"
+        assert len(history.of("a" * 16)[1].comment) == 500
+        assert world.delivery.acknowledgements.acks() == {}
+        await world.tick(BANK, after=5.0)
+        assert events(world) == []
+
+    play(tmp_path, scenario, people=People())
+
+
+def test_the_history_has_what_the_first_and_the_latest_message_said_and_is_bounded(tmp_path):
+    async def scenario(world):
+        for index in range(10):
+            seen = replace(SHOP, mean_since=0.5 + index / 100)
+            await world.tick(seen, after=3600.0)
+        first, latest = world.delivery.acknowledgements.history.of("a" * 16)
+        assert (first.mean_since, first.times) == (0.5, 1)
+        assert (latest.mean_since, latest.times, latest.first) == (0.59, 9, T0 + 7200.0)
+        for _ in range(60):
+            await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=world.now))
+            await world.delivery.acknowledgements.unacknowledge("a" * 16)
+        assert len(world.delivery.acknowledgements.history.of("a" * 16)) == 50
+
+    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=People())
+
+
+def test_a_silence_that_was_removed_stays_listed_as_such_and_new_ones_are_not_refused_for_it(tmp_path):
+    async def scenario(world):
+        acts = world.delivery.acknowledgements
+        await world.tick(SHOP)
+        for index in range(510):
+            made = replace(await world.silence(600.0, app="shop"), id=f"n{index}")
+            await acts.unsilence(f"s{world.now}")
+            await acts.silence(made)
+            assert await acts.unsilence(made.id)
+            assert not await acts.unsilence(made.id)
+        listed = await acts.silences()
+        assert len(listed) == 500
+        assert all(one.removed and one.state(world.now) == "expired" for one in listed)
+        assert not acts.muted(SHOP)
+
+    play(tmp_path, scenario, people=People())

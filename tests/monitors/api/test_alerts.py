@@ -76,7 +76,8 @@ def test_a_silence_is_made_shown_and_taken_back(tmp_path):
         assert planned["state"] == "pending"
         assert {one["id"] for one in await world.ask("GET", "/api/silences")} == {made["id"], planned["id"]}
         await world.ask("DELETE", f"/api/silences/{made['id']}", status=204)
-        assert [one["id"] for one in await world.ask("GET", "/api/silences")] == [planned["id"]]
+        states = {one["id"]: (one["state"], one["removed"]) for one in await world.ask("GET", "/api/silences")}
+        assert states == {made["id"]: ("expired", True), planned["id"]: ("pending", False)}
         assert made["id"] in await world.refused("DELETE", f"/api/silences/{made['id']}", None, 404)
         await world.tick(alert())
         assert len(people.heard) == 1

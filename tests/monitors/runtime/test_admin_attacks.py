@@ -370,7 +370,7 @@ def test_a_name_with_line_breaks_writes_no_line_of_its_own(tmp_path, caplog):
     lines = (tmp_path / audit.FILE).read_bytes().splitlines()
     assert [json.loads(line)["action"] for line in lines] == ["silence", "change"]
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("gaugeway")]
-    assert not [line for line in ours if "forged" in line or "\n" in line]
+    assert not [line for line in ours if line.startswith("2026") or not line.isprintable()]
 
 
 QUERIES = (

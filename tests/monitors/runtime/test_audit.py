@@ -45,9 +45,13 @@ def test_a_file_moved_away_is_begun_anew_and_a_link_is_not_followed(lines, tmp_p
 
 def test_the_logger_gets_it_too(caplog, lines):
     with caplog.at_level(logging.INFO, logger="gaugeway.audit"):
-        audit.tell("ack", alert="f")
-    assert [record.getMessage() for record in caplog.records] == ["ack ok"]
-    assert caplog.records[0].audit == {"action": "ack", "outcome": "ok", "alert": "f"}
+        audit.tell("ack", by="O'Brien Ö", alert="f")
+        audit.tell("ack", by='x" alert="g\n\u202e')
+    assert [record.getMessage() for record in caplog.records] == [
+        """ack ok by="O'Brien Ö" alert="f\"""",
+        r'ack ok by="x\" alert=\"g\n\u202e"',
+    ]
+    assert caplog.records[0].audit == {"action": "ack", "outcome": "ok", "by": "O'Brien Ö", "alert": "f"}
 
 
 def test_silences_and_acknowledgements_are_told_with_who_and_from_where(tmp_path, lines):

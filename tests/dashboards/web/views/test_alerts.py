@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import replace
 
 from dashboards.web.charts import Dot
+from dashboards.web.events import digests
+from dashboards.web.incident.notifications import notified, unreached
 from dashboards.web.views.alert_forms import silence_of
-from dashboards.web.views.alerts import chart, history, span
+from dashboards.web.views.alerts import chart, span
 from monitors.alerting.acknowledgements import UndeliveredNotification
+from monitors.alerting.delivery import Delivery
+from monitors.alerting.notifiers import Route
 from monitors.alerting.notifiers.message import labels_of, strength
 from monitors.alerting.repeat_policy import Progress
 from monitors.analysis.incident.reading import incident_query
+from tests.support.alerting import People
 from tests.support.pages import ALERTS, EVIL, world
 from tests.support.receivers import alert as an_alert
 
@@ -102,7 +108,8 @@ def test_it_is_acknowledged_and_taken_back(tmp_path):
     assert "Acknowledged: repeat notifications are off" in after.words
     assert "Acknowledged by Sam" in after.words
     assert "on it" in after.words
-    assert "by Sam" not in later.words
+    assert "Acknowledged by Sam" not in later.words
+    assert "acknowledgement undone by Sam" in later.words
 
 
 def audited(caplog):
@@ -127,7 +134,7 @@ def test_a_silence_covers_the_alert_and_is_removed_on_the_list(tmp_path, caplog)
     assert abs(silence.ends - silence.starts - 3600.0) < 1.0
     assert "Silenced until" in silenced.words
     assert "release" in listed.words
-    assert not left
+    assert [(one.removed, one.state(time.time())) for one in left] == [(True, "expired")]
     assert audited(caplog) == [("silence", "ok"), ("unsilence", "ok")]
 
 
@@ -251,19 +258,102 @@ def test_a_picture_marks_onset_and_end():
     assert chart(alert, [], 0.0, 1.0, None) == ""
 
 
-def test_what_notifiers_heard_is_told_in_words():
-    told = history(
-        {
-            "a": Progress(told="firing", at=5.0, acknowledged=True),
-            "b": Progress(told="firing", failing="resolved", attempts=3, since=0.0, not_before=9.0),
-            "c": Progress(held="firing"),
-            "d": Progress(),
-        }
+def test_what_became_of_each_notification_is_told_in_words():
+    never = {"attempts": 4, "since": 60.0, "outcome": "unheard"}
+    heard = {"outcome": "delivered", "reached_at": 5.0}
+    progress = {
+        "a": Progress(told="firing", at=5.0, acknowledged=True, **heard),
+        "b": Progress(told="firing", at=5.0, failing="resolved", attempts=3, not_before=90.0, **heard),
+        "c": Progress(held="firing"),
+        "d": Progress(),
+        "e": Progress(told="resolved", at=100.0, **never),
+        "f": Progress(told="resolved", at=100.0, outcome="unheard"),
+        "g": Progress(told="resolved", at=100.0, outcome="unwanted", reached_at=5.0),
+        "h": Progress(told="firing", at=100.0, outcome="given_up", attempts=9),
+        "i": Progress(told="resolved", outcome="before"),
+        "j": Progress(failing="firing", held="firing", attempts=1),
+        "k": Progress(told="firing", at=5.0, acknowledged=True, acknowledgement_given_up=True, **heard),
+    }
+    told = {one.notifier: one for one in notified(progress, 60.0)}
+    assert list(told) == list("abcefghijk")
+    assert "".join(name for name, one in told.items() if one.trouble) == "behj"
+    words = {name: " ".join(re.sub("<[^>]*>", "", one.words).split()) for name, one in told.items()}
+    assert words["a"] == "“firing” delivered 1970-01-01 00:00:05 UTC (55 s ago), acknowledgement too"
+    assert words["b"] == (
+        "“resolved” not delivered: 3 attempts since 1970-01-01 00:00:00 UTC; next attempt 1970-01-01 00:01:30 UTC "
+        "(in 30 s); “firing” was delivered 1970-01-01 00:00:05 UTC"
     )
-    assert [(one.notifier, one.trouble) for one in told] == [("a", False), ("b", True), ("c", False)]
-    assert "acknowledgement too" in told[0].words
-    assert "3 attempts since 1970-01-01T00:00:00Z" in told[1].words
-    assert told[2].words == "suppressed by a silence"
+    assert words["c"] == "suppressed by a silence"
+    assert words["e"] == "“resolved” not sent: “firing” was never delivered (4 failed attempts)"
+    assert words["f"] == "“resolved” not sent: “firing” was never delivered (suppressed by a silence)"
+    assert words["g"].startswith("“resolved” not sent: this notifier takes no resolved alerts; “firing” was delivered")
+    assert words["h"].startswith("“firing” not delivered: given up after 9 attempts")
+    assert "ended before" in words["i"]
+    assert "suppressed by a silence now" in words["j"]
+    assert words["k"].endswith("acknowledgement given up")
+    assert all(one.words.count("<time") == one.words.count(" UTC") for one in told.values()), "shown in local time too"
+    assert unreached(progress) == "“firing” never reached 5 of 9 notifiers: c, e, f, h and j."
+    assert unreached({"a": progress["a"], "i": progress["i"]}) == ""
+
+
+def test_after_the_end_the_page_still_says_who_acknowledged_and_what_was_never_sent(tmp_path):
+    """The alert was silenced and acknowledged; one of three receivers never accepted anything."""
+
+    async def scenario(w):
+        deaf, terse = People(failures=1000), People()
+        terse.route = Route(send_resolved=False)
+        w.engine._delivery = replace_notifiers(w.engine, {"people": w.people, "deaf": deaf, "terse": terse})  # noqa: SLF001
+        w.site.delivery_progress = w.engine.delivery_progress
+        alert = await fired(w)
+        where = f"/alerts/{alert.fingerprint}"
+        seen = [digests(w.site)["alerts"]]
+        await w.send(where, f"{where}/acknowledge", by="O'Brien", comment="mine")
+        seen.append(digests(w.site)["alerts"])
+        await w.send(where, f"{where}/silence", seconds="3600", by="Kim")
+        seen.append(digests(w.site)["alerts"])
+        open_page = await w.page("/")
+        case = w.engine._cases.by_fingerprint[alert.fingerprint]  # noqa: SLF001 - as if it had recovered
+        case.alert = replace(case.alert, state="resolved", ended_at=time.time())
+        await w.look()
+        (silence,) = await w.engine.acknowledgements.silences()
+        await w.send("/alerts", f"/silences/{silence.id}/remove")
+        await w.look()
+        return seen, open_page, await w.page(where), await w.page("/alerts"), await w.page("/")
+
+    (first, second, third), open_page, page, listed, overview = run(tmp_path, scenario)
+    assert "Acknowledged by O'Brien." in open_page.words
+    assert re.search(r"fell from 0\.\d{3} to 0\.\d{3} since 20", open_page.words)
+    assert "Silenced by Kim until" in open_page.words
+    assert first != second != third, "open pages follow both acts"
+    assert "“firing” never reached 1 of 3 notifiers: deaf." in page.words
+    assert "deaf: “resolved” not sent: “firing” was never delivered (1 failed attempt)" in page.words
+    assert "terse: “resolved” not sent: this notifier takes no resolved alerts" in page.words
+    assert "people: “resolved” delivered" in page.words
+    timeline = page.words[page.words.index("most likely onset") :]
+    for said in (
+        "“firing” delivered to people: mean 0.",
+        "“firing” notification to deaf failed (1 attempt): OSError: nobody at home",
+        "acknowledged by O'Brien: mine",
+        "silenced by Kim until",
+        "silence removed by Kim",
+        "“resolved” not sent to deaf: “firing” was never delivered",
+        "recovered: resolved",
+    ):
+        assert said in timeline, said
+    assert "“resolved” delivered to deaf" not in page.words
+    assert "Acknowledged by O'Brien" in page.words
+    assert "O'Brien" in listed.words
+    assert "removed" in listed.words
+    assert "no one" not in listed.words
+    assert "Acknowledged by O'Brien." in overview.words
+
+
+def replace_notifiers(engine, notifiers):
+    """A delivery to these notifiers in place of the engine's."""
+    old = engine._delivery  # noqa: SLF001
+    made = Delivery(notifiers, old._state_store, old._clock, old._observer, old._config)  # noqa: SLF001
+    made.restore({}, [])
+    return made
 
 
 def test_where_another_process_leads_every_form_says_so(tmp_path):

@@ -11,16 +11,21 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from msgspec.structs import replace as replace_struct
 
+from dashboards.web.format import at
+from dashboards.web.incident.levels import Levels, is_recovering
 from dashboards.web.incident.operator import OPERATOR_COOKIE
 from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.views import alerts as alerts_view
 from monitors.alerting.acknowledgements import Ack
+from monitors.alerting.alert_history import AlertHistory, Event
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.silences import Matcher, Silence
+from monitors.analysis.incident import reading
+from monitors.analysis.incident.differences import Level
 from monitors.analysis.incident.reading import incident_span
 from monitors.config import Rule
 from tests.support.incidents import BAD, incident
-from tests.support.pages import ALERTS, EVIL, world
+from tests.support.pages import ALERTS, EVIL, Parsed, world
 from tests.support.receivers import alert as an_alert
 
 
@@ -228,20 +233,123 @@ def test_the_timeline_has_notifications_acts_and_what_is_to_come():
         now=alert.since + 1000,
         progress={
             "slack": Progress(told="resolved", at=alert.since + 950),
-            "mail": Progress(failing="firing", attempts=2, not_before=alert.since + 1100),
+            "mail": Progress(failing="firing", attempts=2, since=alert.since + 20, not_before=alert.since + 1100),
         },
+        history=[],
         ack=Ack(by="Sam", at=alert.since + 30, comment="on it"),
-        silences=[silence],
+        silences=[silence, replace(silence, id="2", starts=alert.since + 2000, by="another time")],
         undelivered=[],
     )
     words = [one.words for one in found]
     assert [one.at for one in found] == sorted(one.at for one in found)
     assert words[0] == "most likely onset"
     assert "acknowledged by Sam: on it" in words
-    assert any(one.startswith("silenced by Kim until") for one in words)
+    assert [one for one in words if one.startswith("silenced by")] == [
+        f"silenced by Kim until {at(alert.since + 5000)}"
+    ]
     assert "“resolved” delivered to slack" in words
     assert [one.words for one in found if one.ahead] == ["silence ends"]
-    assert [one.trouble for one in found if "mail" in one.words] == [True]
+    assert [(one.trouble, one.at) for one in found if "mail" in one.words] == [(True, alert.since + 20)]
+
+
+def test_a_failed_delivery_stands_at_its_latest_attempt_and_names_the_next_one():
+    alert = an_alert()
+    history = AlertHistory()
+    for index in range(4):
+        event = Event.of_delivery(
+            "failed", alert.since + index, notifier="mail", task="firing", alert=alert, error="HTTP 500"
+        )
+        history.record("f", event)
+
+    def shown(**progress):
+        progress = {"mail": Progress(failing="firing", attempts=4, not_before=alert.since + 60.0, **progress)}
+        found = timeline_of(
+            alert,
+            now=alert.since + 5.0,
+            progress=progress,
+            history=history.of("f"),
+            ack=None,
+            silences=[],
+            undelivered=[],
+        )
+        return [(one.at, one.words) for one in found if "mail" in one.words]
+
+    words = f"“firing” notification to mail failed (4 attempts since {at(alert.since)}): HTTP 500"
+    assert shown() == [(alert.since + 3, f"{words}; next attempt at {at(alert.since + 60)}")]
+    assert shown(held="firing") == [(alert.since + 3, words)]
+
+
+def test_names_in_the_timeline_are_text():
+    alert = an_alert()
+    events = [
+        Event(at=alert.since, kind="acknowledged", by=EVIL, comment=EVIL),
+        Event(at=alert.since, kind="unacknowledged", by=EVIL),
+        Event(at=alert.since, kind="silenced", by=EVIL, comment=EVIL, silence="1", until=alert.since + 9),
+        Event(at=alert.since, kind="unsilenced", by=EVIL, silence="1"),
+        Event.of_delivery("failed", alert.since, notifier=EVIL, task="firing", alert=alert, error=EVIL),
+    ]
+    found = timeline_of(alert, now=alert.since, progress={}, history=events, ack=None, silences=[], undelivered=[])
+    assert len([one for one in found if "&lt;script&gt;" in one.words]) == 5
+    assert not [one for one in found if "<script" in one.words or "<img" in one.words]
+
+
+@pytest.mark.parametrize(
+    ("recovery", "mean", "began_s_ago", "shown"),
+    [
+        (0.37, 0.53, 200.0, False),
+        (0.37, 0.85, 200.0, True),
+        (0.60, 0.53, 400.0, False),
+        (0.60, 0.53, 200.0, True),
+        (0.00, 0.85, 200.0, False),
+        (0.60, None, 200.0, False),
+    ],
+)
+def test_a_recovery_is_shown_only_where_the_mean_or_half_of_the_evidence_says_so(recovery, mean, began_s_ago, shown):
+    now = 10_000.0
+    alert = replace(an_alert(), recovery=recovery, recovering_since=now - began_s_ago, direction="drop")
+    level = None if mean is None else Level(mean=mean, n=100)
+    levels = Levels(before=level, since=level, now=level, now_s=300.0, before_s=3600.0)
+    assert is_recovering(alert, levels, 0.8, now) == shown
+    flipped = replace(alert, direction="rise")
+    mirrored = levels if mean is None else replace(levels, now=Level(mean=1.0 - mean, n=100))
+    assert is_recovering(flipped, mirrored, 0.2, now) == shown
+
+
+def test_while_the_mean_is_low_the_page_shows_no_recovery_and_one_mean_since_the_onset(tmp_path):
+    async def scenario(w):
+        alert = await incident(w)
+        case = w.engine._cases.by_fingerprint[alert.fingerprint]  # noqa: SLF001 - some evidence by chance
+        case.alert = replace(case.alert, recovery=0.37, recovering_since=time.time() - 9000.0)
+        for index in range(100):  # later scores, which the alert's description has not
+            await w.add(0.1, at=time.time() - 20.0 + index / 10)
+        return alert, await w.page(f"/alerts/{alert.fingerprint}")
+
+    alert, page = run(tmp_path, scenario, told=True)
+    assert "Recovery none yet no sign that the mean is back" in page.words
+    assert "37 %" not in page.words
+    assert "began to grow" not in page.words
+    since = re.search(r"Since the onset (0\.\d{3})", page.words)[1]
+    title = re.search(r"faithfulness of shop fell from (0\.\d{3}) to (0\.\d{3})", page.words)
+    assert title[2] == since != f"{alert.mean_since:.3f}"
+    assert re.search(rf"First notified 0\.\d{{3}} before, {alert.mean_since:.3f} since.* scores; sent 20", page.words)
+    assert "Notified means" not in page.words
+    assert f"Mean since, at the alarm {alert.at_alarm.mean_since:.3f}" in page.words
+
+
+def test_of_a_sample_no_link_promises_a_number_of_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_ANSWERS", 80)
+
+    async def scenario(w):
+        answer = await w.client.get(f"/alerts/{(await incident(w)).fingerprint}", headers={"accept": "text/html"})
+        return answer.text, Parsed(answer.text)
+
+    text, page = run(tmp_path, scenario)
+    assert "Compared: a sample, " in page.words
+    assert "The lists have all answers, so they are longer." in page.words
+    assert "bad among those compared" in page.words
+    assert ">all bad<span" in text
+    assert not re.search(r"<a [^>]*>\d+ bad", text)
+    assert "Bad: a score below 0." in page.words
 
 
 def test_the_bad_answers_of_a_metric_whose_best_value_is_0_are_the_highest(tmp_path):

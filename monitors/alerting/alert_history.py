@@ -1,0 +1,141 @@
+"""What was done about each alert and what was sent about it: the latest events. Pure: no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from monitors.alerting.repeat_policy import Task
+from monitors.records import Alert
+
+MAX_EVENTS = 50
+"""Events kept per alert, the latest ones."""
+MAX_TEXT = 500
+"""Characters of a comment or an error in an event."""
+Kind: TypeAlias = Literal[
+    "acknowledged",
+    "unacknowledged",
+    "silenced",
+    "unsilenced",
+    "rebaselined",
+    "delivered",
+    "failed",
+    "given_up",
+    "not_sent",
+]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened with an alert at Unix time `at`.
+
+    Of a delivery (`delivered`, `failed`, `given_up`, `not_sent`): the `notifier`, what was sent (`task`), and the means
+    in the message, the interval `ci` and the number of scores `n`, on the metric's own scale. Repeats, and failed
+    attempts in a row, are one event, whose first of `times` was at `first`. Of a silence: its id and the time `until`
+    which it lasts.
+    """
+
+    at: float
+    kind: Kind
+    by: str = ""
+    comment: str = ""
+    notifier: str = ""
+    task: Task | None = None
+    error: str = ""
+    times: int = 1
+    first: float | None = None
+    silence: str = ""
+    until: float | None = None
+    mean_before: float | None = None
+    mean_since: float | None = None
+    ci: tuple[float, float] | None = None
+    n: int = 0
+
+    @classmethod
+    def of_delivery(cls, kind: Kind, at: float, *, notifier: str, task: Task, alert: Alert, error: str = "") -> Event:
+        """Build the event of a delivery, with the means that the message has."""
+        return cls(
+            at=at,
+            kind=kind,
+            notifier=notifier,
+            task=task,
+            error=error[:MAX_TEXT],
+            mean_before=alert.mean_before,
+            mean_since=alert.mean_since,
+            ci=alert.ci,
+            n=alert.finding.n,
+        )
+
+
+class AlertHistory:
+    """The latest events of each alert by its fingerprint, oldest first.
+
+    >>> history = AlertHistory()
+    >>> for at in (1.0, 2.0, 4.0):
+    ...     history.record("a", Event(at=at, kind="failed", notifier="mail", task="firing"))
+    >>> [(one.first, one.at, one.times) for one in history.of("a")]
+    [(1.0, 4.0, 3)]
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[str, list[Event]] = {}
+
+    def of(self, fingerprint: str) -> Sequence[Event]:
+        """Return the events of an alert."""
+        return tuple(self._events.get(fingerprint, ()))
+
+    def silenced_by(self, silence_id: str) -> frozenset[str]:
+        """Return the alerts that were silenced by a silence."""
+        return frozenset(
+            key for key, events in self._events.items() if any(one.silence == silence_id for one in events)
+        )
+
+    def acknowledged_by(self, fingerprint: str) -> str:
+        """Return who acknowledged an alert last; "" if no one did, or it was undone."""
+        for one in reversed(self._events.get(fingerprint, ())):
+            if one.kind in ("acknowledged", "unacknowledged"):
+                return one.by if one.kind == "acknowledged" else ""
+        return ""
+
+    def record(self, fingerprint: str, event: Event) -> None:
+        """Add an event, joined with earlier ones that it repeats; the oldest above `MAX_EVENTS` are dropped."""
+        events = self._events.setdefault(fingerprint, [])
+        earlier = _repeated(events, event)
+        if earlier is not None:
+            events.remove(earlier)
+            first = earlier.at if earlier.first is None else earlier.first
+            times = earlier.times + (event.kind != "given_up")
+            event = msgspec.structs.replace(event, first=first, times=times)
+        events.append(event)
+        del events[:-MAX_EVENTS]
+
+    def forget(self, kept: Collection[str]) -> None:
+        """Drop the events of all alerts but those."""
+        self._events = {key: events for key, events in self._events.items() if key in kept}
+
+    def dump(self) -> bytes:
+        """Return the state to save."""
+        return msgspec.json.encode(self._events)
+
+    def load(self, state: bytes) -> None:
+        """Replace the events with a state from `dump`."""
+        self._events = msgspec.json.decode(state, type=dict[str, list[Event]])
+
+
+def _repeated(events: Sequence[Event], event: Event) -> Event | None:
+    """Return the event that a new one is joined with.
+
+    Attempts that fail in a row are joined, and replaced when the delivery is given up. Of messages that were delivered
+    the first stays by itself, because it says what the receiver learned first.
+    """
+    if event.task is None:
+        return None
+    series = [one for one in events if (one.notifier, one.task) == (event.notifier, event.task)]
+    if not series:
+        return None
+    last = series[-1]
+    if event.kind in ("failed", "given_up"):
+        return last if last.kind == "failed" else None
+    delivered = sum(one.kind == "delivered" for one in series)
+    return last if event.kind == last.kind == "delivered" and delivered > 1 else None
