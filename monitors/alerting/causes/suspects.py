@@ -41,8 +41,8 @@ class Suspect:
     `drop` is what it may explain, of the slice `part` ("" for the whole app). `contradictions` is None where no judge
     looked for them. `pointed_at`: low scores point at it, among all documents, and not only because it comes with
     another one (`sources.suspicious`). `arrived`: it was not in use before the onset (`new`), or far less, and its
-    scores are compared with those of exchanges without it before; `recurring` is then the fall among questions that
-    were asked before, without it.
+    scores are compared with those of exchanges without it before, of the same questions where these recur; `recurring`
+    is then the fall among questions that were asked before, without it.
     """
 
     name: str
@@ -202,8 +202,8 @@ class _Compared:
         self.new = len(before_tail(old, before)) < LEAST_N_EFF
         itself = compare(metric, old, new)
         self.arrived = self.new or (_grew(_share(name, before, passages), self.share_since) and not itself.clear(ALPHA))
-        self.inside = compare(metric, old_rest, new) if self.arrived else itself
-        self.rest = compare(metric, old_rest, new_rest)
+        self.inside = compare(metric, _asked_again(old_rest, new), new) if self.arrived else itself
+        self.rest = compare(metric, _asked_again(old_rest, new_rest) if self.arrived else old_rest, new_rest)
         here, there = _contradicted(new, passages), _contradicted(new_rest, passages)
         self.contradictions = fall(here, there)
         self.contradicted = (here.mean if here is not None else 0.0, there.mean if there is not None else 0.0)
@@ -219,6 +219,17 @@ def _grew(before: Estimate | None, since: Estimate | None) -> bool:
         and rise.clear(ALPHA)
         and before.mean < ROOM * since.mean
     )
+
+
+def _asked_again(before: Sequence[Observation], since: Sequence[Observation]) -> Sequence[Observation]:
+    """Return the scores before of the questions asked since, if these are at least half of the scores since; else all.
+
+    Where a document comes with whole questions, the rest are other questions, which may always have scored lower.
+    """
+    known = {one.question for one in before if one.question} & {one.question for one in since}
+    again = [one for one in before if one.question in known]
+    enough = len(again) >= LEAST_N_EFF and sum(one.question in known for one in since) >= ROOM * len(since)
+    return again if enough else before
 
 
 def _fills(side: Sequence[Observation], name: str, passages: Mapping[str, Passages]) -> bool:
