@@ -14,6 +14,8 @@ _ENOUGH = 50
 _ALL = 1.0 - 1e-9
 _UNSEEN = 0.8
 """One in five drops of the answers beside steady relevance is taken to be a document, where none can be seen."""
+_OTHER_QUESTIONS = 0.8
+"""The most that is said for a new document where no question recurs: its questions may be of a kind without answers."""
 _UNCHALLENGED = 0.9
 """The most that is said for a document that no claim contradicts: its questions may have become harder."""
 
@@ -36,6 +38,7 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | N
         f"that got the source {name} changed ({percent(found.share)}): {drop.metric} {here}, the rest {rest}."
     )
     evidence = [f"scores of exchanges with and without the source {name}"]
+    most = _UNCHALLENGED
     if against is not None:
         inside, outside = found.contradicted
         detail += (
@@ -47,6 +50,7 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | N
         sentence, why = _arrival(found, alpha)
         detail += f" {sentence}"
         evidence.append(why)
+        most = _UNCHALLENGED if found.recurs(alpha) else _OTHER_QUESTIONS
     else:
         detail += " Check whether the source has changed."
         evidence.append("scores with the source before and since")
@@ -56,7 +60,7 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | N
         slice=f"source={name}",
         strength=from_p_value(min(1.0, found.p * len(some)))
         if against is not None
-        else min(_UNCHALLENGED, from_p_value(min(1.0, found.p_apart * len(some)))),
+        else min(most, from_p_value(min(1.0, found.p_apart * len(some)))),
         evidence=tuple(evidence),
         source=found.name,
     )
@@ -74,7 +78,7 @@ def _arrival(found: Suspect, alpha: float) -> tuple[str, str]:
 def confined_to(some: Sequence[Suspect]) -> Suspect | None:
     """Return the document that most of the drop is confined to, and low scores point at; None without one."""
     alpha = ALPHA / max(len(some), 1)
-    return next((one for one in some if one.pointed_at and one.confines(alpha)), None)
+    return next((one for one in some if one.noticed and one.confines(alpha)), None)
 
 
 def placed(found: Explanation, source: Suspect | None) -> Explanation:

@@ -40,7 +40,7 @@ class Suspect:
 
     `drop` is what it may explain, of the slice `part` ("" for the whole app). `contradictions` is None where no judge
     looked for them. `pointed_at`: low scores point at it, among all documents, and not only because it comes with
-    another one (`sources.suspicious`). `arrived`: it was not in use before the onset (`new`), or far less, and its
+    another one (`sources.suspicious`); `noticed`: also where different questions are compared. `arrived`: it was not in use before the onset (`new`), or far less, and its
     scores are compared with those of exchanges without it before, of the same questions where these recur; `recurring`
     is then the fall among questions that were asked before, without it.
     """
@@ -58,6 +58,7 @@ class Suspect:
     recurring: Contrast | None
     spread: Spread
     pointed_at: bool
+    noticed: bool
     arrived: bool
     new: bool
 
@@ -116,7 +117,8 @@ class Suspect:
         Nearly: scores and contradictions together point at it. The two p-values are combined by Fisher's method;
         neither may be large.
         """
-        if self.p_apart < alpha / 2.0 and self.confines(alpha):
+        carries = self.share * self.apart >= CARRIED * self.drop.value
+        if carries and self.p_apart < alpha / 2.0 and self.confines(alpha):
             return True
         if self.contradictions is None:
             return False
@@ -153,9 +155,9 @@ def _compared(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: s
     documents = {name: seen.documents for name, seen in passages.items()}
     counts = Counter(name for one in since for name in documents[one.sample_id])
     common = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if counts[name] >= LEAST_N_EFF]
-    lately = suspicious(since, documents)
-    both = suspicious([*before, *since], documents)
-    pointed_at = dict.fromkeys([*lately, *both])
+    lately, both = suspicious(since, documents), suspicious([*before, *since], documents)
+    across = suspicious([*before, *since], documents, across_questions=True)
+    pointed_at = dict.fromkeys([*lately, *both, *across])
     everything = _known(whole, passages)
     for name in dict.fromkeys([*common[:MAX_DOCUMENTS], *(name for name in pointed_at if name in common)]):
         compared = _Compared(name, drop.metric, before, since, passages)
@@ -180,6 +182,7 @@ def _compared(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: s
             recurring=repeated(inside) if compared.arrived else None,
             spread=spread_of(name, *everything, documents, new=compared.new),
             pointed_at=name in lately or (compared.arrived and name in both),
+            noticed=name in lately or (compared.arrived and (name in both or name in across)),
             arrived=compared.arrived,
             new=compared.new,
         )
