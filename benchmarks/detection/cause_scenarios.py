@@ -163,7 +163,9 @@ def _sources() -> dict[str, Scenario]:
         "new source for half of 40 questions": changed(many, "retrieval", **legacy, **whole),
         "new source for half of the exchanges, 40 questions": changed(many, "retrieval", **legacy),
         "new source for half of the exchanges, each asked once": changed(once, "retrieval", **legacy),
-        "new source for half of the exchanges, each asked once, half as bad": changed(once, "retrieval unknown", **small),
+        "new source for half of the exchanges, each asked once, half as bad": changed(
+            once, "retrieval unknown", **small
+        ),
         "bad source, from 2 % of the exchanges to half": Scenario(
             before=replace(many, **rare),
             since=replace(many, **{**rare, "document": 0.5}),

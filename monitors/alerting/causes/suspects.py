@@ -40,9 +40,11 @@ class Suspect:
 
     `drop` is what it may explain, of the slice `part` ("" for the whole app). `contradictions` is None where no judge
     looked for them. `pointed_at`: low scores point at it, among all documents, and not only because it comes with
-    another one (`sources.suspicious`); `noticed`: also where different questions are compared. `arrived`: it was not in use before the onset (`new`), or far less, and its
-    scores are compared with those of exchanges without it before, of the same questions where these recur; `recurring`
-    is then the fall among questions that were asked before, without it.
+    another one (`sources.suspicious`); `noticed`: also where different questions are compared.
+
+    `arrived`: it was not in use before the onset (`new`), or far less, and its scores are compared with those of
+    exchanges without it before, of the same questions where these recur; `recurring` is then the fall among questions
+    that were asked before, without it.
     """
 
     name: str

@@ -98,7 +98,7 @@ def test_contradictions_that_nobody_looked_for_name_no_document(flag):
 
 
 def test_a_new_source_whose_passages_are_also_less_relevant_is_the_retrieval():
-    """Harder questions cost that much as well, but not that much relevance: what writes the answers is the same for all sources."""
+    """Harder questions may cost that much, but with less relevance; what writes the answers is the same for all."""
     before, since, passages = traffic(bad_share=0.5, bad_mean=0.4, contradicted=0.05, relevance=0.3)
     found = explain("faithfulness", before, since, passages=passages)
     assert (found.cause, found.source) == ("retrieval", "bad")
@@ -130,7 +130,8 @@ def incident(*, comes_with="questions", bad_mean=0.1, before=600, n=300, used_be
     for index in range(before + n):
         since = index >= before
         which = int(rng.integers(ASKED))
-        has = {"questions": which < ASKED // 2, "new": which < ASKED // 2, "topic": which == 0}.get(comes_with, rng.random() < 0.5)
+        half = which < ASKED // 2
+        has = {"questions": half, "new": half, "topic": which == 0}.get(comes_with, rng.random() < 0.5)
         has = has if since else rng.random() < used_before
         asks_anew = comes_with == "once" or (comes_with == "new" and since and has)
         question = f"new {index}" if asks_anew else f"old {which}"
