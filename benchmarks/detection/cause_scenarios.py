@@ -55,7 +55,7 @@ def plus(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
 
 def scenarios() -> dict[str, Scenario]:
     """What the table is made of."""
-    return _app() | _questions() | _judge() | _nothing() | _without_judge() | _sources()
+    return _app() | _questions() | _judge() | _nothing() | _without_judge()
 
 
 def _app() -> dict[str, Scenario]:
@@ -147,7 +147,7 @@ def _without_judge() -> dict[str, Scenario]:
     }
 
 
-def _sources() -> dict[str, Scenario]:
+def sources() -> dict[str, Scenario]:
     """Sources that are new since the onset and that nothing contradicts, or that come with something else."""
     once, few = World(texts=True), World(texts=True, recurring=1.0, asks=1)
     many = replace(few, asks=8)
