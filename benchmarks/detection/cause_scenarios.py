@@ -18,6 +18,8 @@ GENERATION = {"faithfulness": -0.12, "answer_relevancy": -0.05, "lexical_grounde
 WORSE_MODEL = {"faithfulness": -0.35, "answer_relevancy": -0.1, "lexical_groundedness": -0.25}
 STRICTER = dict.fromkeys(JUDGED, -0.1)
 CONTRADICTED = {"faithfulness": -0.4, "answer_relevancy": -0.1, "lexical_groundedness": -0.1}
+LEGACY = {"faithfulness": -0.75, "answer_relevancy": -0.1, "context_relevancy": -0.2, "lexical_groundedness": -0.2}
+HARDER = {"faithfulness": -0.35, "answer_relevancy": -0.25, "context_relevancy": -0.3, "lexical_groundedness": -0.25}
 STAYED = JudgeEvidence(drifted=False)
 DRIFTED = JudgeEvidence(drifted=True, detail="anchors")
 
@@ -142,6 +144,45 @@ def _without_judge() -> dict[str, Scenario]:
             plain, "retrieval", shift=GENERATION, found=0.83, **lexical
         ),
         "no judge: new, worse model for 30 %": changed(plain, "generation", **model, **lexical),
+    }
+
+
+def sources() -> dict[str, Scenario]:
+    """Sources that are new since the onset and that nothing contradicts, or that come with something else."""
+    once, few = World(texts=True), World(texts=True, recurring=1.0, asks=1)
+    many = replace(few, asks=8)
+    quiet = {"contradicts": 0.05}
+    legacy = {"document": 0.5, "document_shift": LEGACY, "slice": "source=doc-x", **quiet}
+    small = legacy | {"document_shift": times(0.5, LEGACY)}
+    rare = {"document": 0.02, "document_shift": LEGACY, **quiet}
+    whole, harder = {"comes_with": "questions"}, {"document": 0.3, "document_shift": HARDER, **quiet}
+    unclear = "unknown traffic_mix"
+    return {
+        "new source for half of five questions": changed(few, "retrieval", **legacy, **whole),
+        "new source for half of five questions, half as bad": changed(few, "retrieval", **small, **whole),
+        "new source for half of 40 questions": changed(many, "retrieval", **legacy, **whole),
+        "new source for half of the exchanges, 40 questions": changed(many, "retrieval", **legacy),
+        "new source for half of the exchanges, each asked once": changed(once, "retrieval", **legacy),
+        "new source for half of the exchanges, each asked once, half as bad": changed(
+            once, "retrieval unknown", **small
+        ),
+        "bad source, from 2 % of the exchanges to half": Scenario(
+            before=replace(many, **rare),
+            since=replace(many, **{**rare, "document": 0.5}),
+            right=("retrieval",),
+            slice="source=doc-x",
+        ),
+        "harder questions with their own source": changed(once, unclear, **harder),
+        "harder questions with their own source, the others recur": changed(
+            replace(once, recurring=0.4), unclear, **(harder | {"document": 0.6, "comes_with": "new"})
+        ),
+        "good new source for half of the exchanges, prompt broken": changed(
+            many, "generation", shift=GENERATION, document=0.5, **quiet
+        ),
+        "good new source for half of 40 questions, prompt broken": changed(
+            many, "generation", shift=GENERATION, document=0.5, **quiet, **whole
+        ),
+        "good new source for half of 40 questions, nothing": changed(many, "unknown", document=0.5, **quiet, **whole),
     }
 
 

@@ -44,7 +44,12 @@ PHI = np.vectorize(NormalDist().cdf, otypes=[float])
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What one side is like. `shift` is what a metric's mean differs by; `broken` is that for one tenant."""
+    """What one side is like. `shift` is what a metric's mean differs by; `broken` is that for one tenant.
+
+    Of each topic `asks` questions recur. The `document` comes with a share of the exchanges: `comes_with` "any" of
+    them, those of "new" questions, or all exchanges of some of the "questions" that recur. A judge finds that it
+    `contradicts` in a share of its exchanges.
+    """
 
     shift: dict[str, float] = field(default_factory=dict)
     metrics: tuple[str, ...] = (*JUDGED, *LEXICAL)
@@ -69,7 +74,10 @@ class World:
     law: str = "judge"
     means: dict[str, float] = field(default_factory=lambda: dict(MEANS))
     recurring: float = 0.0
+    asks: int = 8
     document: float = 0.0
+    comes_with: str = "any"
+    contradicts: float = 0.6
     document_shift: dict[str, float] = field(default_factory=dict)
     contradicted: float = 0.05
     texts: bool = False
@@ -114,10 +122,16 @@ def side(rng, world: World, n: int, start: float, end: float):
     asked = [""] * n
     if world.recurring:
         asked = [
-            f"{topic[one]} {rng.integers(8)}" if rng.random() < world.recurring else f"{one} {start}"
+            f"{topic[one]} {rng.integers(world.asks)}" if rng.random() < world.recurring else f"{one} {start}"
             for one in range(n)
         ]
     wrong = rng.random(n) < world.document
+    if world.comes_with == "new":
+        wrong &= np.array([one.endswith(f" {start}") for one in asked])
+    elif world.comes_with == "questions":
+        numbers = {f"{one} {k}": k * len(TOPICS) + one for one in range(len(TOPICS)) for k in range(world.asks)}
+        with_it = world.document * len(numbers)
+        wrong = np.array([numbers.get(one, with_it) < with_it for one in asked])
     observations = []
     for metric in world.metrics:
         mean = np.full(n, world.means[metric]) + world.shift.get(metric, 0.0)
@@ -155,7 +169,7 @@ def passages(rng, world: World, ids, topic, wrong):
     chosen = rng.permutation(len(ids))[:LOOKED_AT]
     for index in chosen.tolist():
         documents = {f"doc-{topic[index]}-{int(9 * rng.random() ** 2)}" for _ in range(3)} | {f"doc-{rng.integers(45)}"}
-        share = 0.6 if wrong[index] else world.contradicted
+        share = world.contradicts if wrong[index] else world.contradicted
         found[ids[index]] = Passages(
             documents=frozenset(documents | ({"doc-x"} if wrong[index] else set())),
             contradicted=bool(rng.random() < share),

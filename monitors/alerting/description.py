@@ -227,7 +227,8 @@ class Describer:
         scales: Scales,
         passages: Mapping[str, Passages] | None = None,
     ) -> Explanation:
-        questions = await self._questions(old, metric), await self._questions(new, metric)
+        read = passages or {}
+        questions = await self._questions(old, metric, read), await self._questions(new, metric, read)
 
         def find_cause() -> Explanation:
             found = topics(*questions) if all(questions) else {}
@@ -238,12 +239,16 @@ class Describer:
 
         return await asyncio.to_thread(find_cause)  # takes up to a second
 
-    async def _questions(self, points: Iterable[Point], metric: str) -> Mapping[str, str]:
-        """Return the questions of the newest exchanges by id; topics quote words from them."""
+    async def _questions(self, points: Iterable[Point], metric: str, read: Collection[str]) -> Mapping[str, str]:
+        """Return the questions of the newest exchanges, and of those that were `read`, by id; topics quote from them.
+
+        Sources are compared within topics and questions, so these are needed where passages are known.
+        """
         if not self._content:
             return {}
         ids = dict.fromkeys(point.sample_id for point in points if point.metric == metric and usable(point))
-        questions = await self._store.questions(list(ids)[:_TOPICS_FROM])
+        newest = list(ids)[:_TOPICS_FROM]
+        questions = await self._store.questions([*newest, *(one for one in list(ids)[_TOPICS_FROM:] if one in read)])
         return {key: question for key, question in questions.items() if not question.startswith(_HASHED)}
 
     def _observed(

@@ -11,6 +11,7 @@ from monitors.alerting.causes import (
     retrieval_or_generation,
     signal_causes,
     slices,
+    suspects,
     traffic_mix,
     weighing,
 )
@@ -33,7 +34,7 @@ def explain(
     since: Sequence[Observation],
     *,
     judge: JudgeEvidence | None = None,
-    passages: Mapping[str, documents.Passages] | None = None,
+    passages: Mapping[str, suspects.Passages] | None = None,
     lower_is_better: Callable[[str], bool] = lambda _: False,
 ) -> Explanation:
     """Explain why `metric` is lower `since` an onset than `before` it, from the evaluations of all metrics.
@@ -74,6 +75,7 @@ def explain(
     if (
         named is None
         and seen.source is None
+        and seen.blamed is None
         and (detail := _undecided(judge, evidence, alpha, words, place)) is not None
     ):
         return Explanation(cause="unknown", detail=detail)
@@ -89,11 +91,11 @@ class _Documents:
     """The documents of a drop: the one to blame, if any, and the one that most of the drop is confined to."""
 
     def __init__(
-        self, drop: Fall, passages: Mapping[str, documents.Passages], whole: Fall, *, words: Words, part: str
+        self, drop: Fall, passages: Mapping[str, suspects.Passages], whole: Fall, *, words: Words, part: str
     ) -> None:
-        self.suspects = documents.suspects(drop, passages, whole)
-        self.blamed = documents.blamed(drop, self.suspects, words, part)
-        self.source = documents.confined_to(drop, self.suspects)
+        self.suspects = suspects.suspects(drop, passages, whole, part)
+        self.blamed = documents.blamed(drop, self.suspects, words)
+        self.source = documents.confined_to(self.suspects)
         self.count = sum(one.sample_id in passages for one in drop.since)
 
 
@@ -113,7 +115,8 @@ def _in_app(
     for part in dict.fromkeys((inside, evidence)):
         if (known := retrieval_or_generation.blamed(part, alpha, words, place)) is not None:
             found = weighing.weighed(known, part, words, judge=judge, place=place, document=document)
-            found = documents.doubted(found, seen.suspects, inside.drop, words, seen=seen.count)
+            if seen.source is None:
+                found = documents.doubted(found, seen.suspects, inside.drop, words, seen=seen.count)
             break
     return documents.placed(found, seen.source)
 

@@ -115,6 +115,13 @@ class Words:
         """Return a clause about a metric that got worse."""
         return f"{one.metric} {self.fell(one.metric)}, {self.change(one.metric, one.old, one.new)}"
 
+    def beside(self, one: Fall, note: str = "") -> str:
+        """Return a clause about a metric that got worse by less than half as much as another one, if at all."""
+        change = self.change(one.metric, one.old, one.new)
+        if one.clear(ALPHA):
+            return f"{one.metric}{note} {self.fell(one.metric)} too, by less than half as much, {change}"
+        return f"{one.metric}{note} did not, {change}"
+
 
 def usable(one: Observation) -> bool:
     """Return whether it is a valid score."""

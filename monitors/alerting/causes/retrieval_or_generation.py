@@ -81,6 +81,7 @@ class Evidence:
     def torn(self, alpha: float) -> Fall | None:
         """Return a steady metric without a judge, while every judged metric fell, of answers and of retrieval.
 
+        Steady: it fell by less than half of the drop, if at all.
         A stricter judge looks like that, and so does a retrieval of irrelevant passages that answers still copy from.
         """
         everything = [one for one in (*self.retrieval, *self.answers) if one.contrast is not None]
@@ -122,8 +123,8 @@ def doubt(evidence: Evidence, words: Words) -> str:
 def torn(drop: Fall, calm: Fall, words: Words) -> str:
     """Return why it may be the retrieval or the judge."""
     return (
-        f"{words.whole(drop)}, and so did all else the judge scores; {calm.metric}, which asks no judge, did not, "
-        f"{words.change(calm.metric, calm.old, calm.new)}. It is the retrieval or the judge; anchors would tell."
+        f"{words.whole(drop)}, and so did all else the judge scores; "
+        f"{words.beside(calm, ', which asks no judge,')}. It is the retrieval or the judge; anchors would tell."
     )
 
 
@@ -188,7 +189,7 @@ def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | N
     late = [one for one in rest if one.clear(alpha) and order(one, evidence.drop)[0] == "later"]
     if len(steady) + len(late) < len(known):
         return None
-    others = ", ".join(f"{one.metric} did not, {words.change(one.metric, one.old, one.new)}" for one in steady[:2])
+    others = ", ".join(words.beside(one) for one in steady[:2])
     others = others or f"{late[0].metric} only later, {words.change(late[0].metric, late[0].old, late[0].new)}"
     return Explanation(cause="generation", detail=f"{words.whole(worst)}; {others}.")
 

@@ -79,10 +79,10 @@ def beside_retrieval(
     same = ", ".join(f"{one.metric} {words.change(one.metric, one.old, one.new)}" for one in steady)
     names = tuple(one.metric for one in steady)
     if len(steady) == len(known) and "retriever_score" in names:
-        detail = f"{what}; the retrieval returns as much as before, with the same scores: {same}."
+        detail = f"{what}; the retrieval returns about as much as before, with about the same scores: {same}."
         return Explanation(cause="generation", detail=detail, strength=_BESIDE_STEADY, evidence=names)
-    detail = f"{what}; of the retrieval this did not change: {same}. Whether passages are as relevant is not known."
-    return Explanation(cause="unknown", detail=detail)
+    detail = f"{what}; of the retrieval this changed little, if at all: {same}."
+    return Explanation(cause="unknown", detail=f"{detail} Whether passages are as relevant is not known.")
 
 
 def _interval(one: Fall, alpha: float) -> tuple[float, float]:

@@ -109,7 +109,7 @@ def _slice(value: str, metric: str, old: _Divided, new: _Divided) -> Slice | Non
     inside, outside, before = new.parts[value], new.without(value), old.parts.get(value, [])
     weight = sum(1.0 / one.rate for one in inside)
     part = weight / (weight + sum(1.0 / one.rate for one in outside))
-    arrived_now = is_version(new.key) and part >= _LEAST_NEW and not _was_there(before, old.whole)
+    arrived_now = is_version(new.key) and part >= _LEAST_NEW and not before_tail(before, old.whole)
     if part > LARGEST and not arrived_now:
         return None
     return Slice(
@@ -122,13 +122,13 @@ def _slice(value: str, metric: str, old: _Divided, new: _Divided) -> Slice | Non
     )
 
 
-def _was_there(some: Sequence[Observation], everything: Sequence[Observation]) -> bool:
-    """Return whether any of `some` is older than the last tenth of everything."""
+def before_tail(some: Sequence[Observation], everything: Sequence[Observation]) -> list[Observation]:
+    """Return those of `some` that are older than the last tenth of everything."""
     if not some:
-        return False
+        return []
     times = sorted(one.started_at for one in everything)
     edge = times[int((1.0 - _TAIL) * (len(times) - 1))]
-    return min(one.started_at for one in some) < edge
+    return [one for one in some if one.started_at < edge]
 
 
 def _apart(one: Slice) -> float:

@@ -35,10 +35,14 @@ class Spread:
         return f"Source {name}, since {clock}, in {bad} of the bad answers and {good} of the good."
 
 
-def suspicious(since: Sequence[Observation], documents: Mapping[str, frozenset[str]]) -> list[str]:
+def suspicious(
+    since: Sequence[Observation], documents: Mapping[str, frozenset[str]], *, across_questions: bool = False
+) -> list[str]:
     """Return the sources that exchanges with low scores got, the strongest first; wrong ones are 5 % of these.
 
-    `documents` are the names of the sources by sample id. Exchanges are compared within topic, model and prompt.
+    `documents` are the names of the sources by sample id. Exchanges are compared within topic, model and prompt, and
+    those of a question that is asked often with one another only; not so `across_questions`, where a source cannot be
+    told apart from the questions that it comes with.
     """
     names = sorted({name for one in since for name in documents[one.sample_id]})
     if not names:
@@ -48,7 +52,9 @@ def suspicious(since: Sequence[Observation], documents: Mapping[str, frozenset[s
     questions: dict[str, int] = {}
     pairs = [(row, index[name]) for row, one in enumerate(since) for name in sorted(documents[one.sample_id])]
     keys = [tuple(one.strata.get(key, "") for key in _STRATA) for one in since]
-    asked = [questions.setdefault(one.question or one.sample_id, len(questions)) for one in since]
+    asked = [
+        questions.setdefault((not across_questions and one.question) or one.sample_id, len(questions)) for one in since
+    ]
     found = blamed(
         Retrievals(
             scores=np.array(values_of(since)),

@@ -46,6 +46,8 @@ class FallenStep:
     since: float
     n_before: int
     n_since: int
+    alone: bool = True
+    """Whether no other step clearly fell; else they fell by less than half as much."""
 
     def explain(self, why: Explanation) -> Explanation:
         """Return an explanation with the step. One that fell alone rules out a stricter judge, which all would show."""
@@ -55,14 +57,15 @@ class FallenStep:
             cause="retrieval",
             detail=self.sentence(),
             strength=_ALONE,
-            evidence=(f"relevance of {self.step} fell alone",),
+            evidence=(f"relevance of {self.step} fell {'alone' if self.alone else 'most'}",),
         )
 
     def sentence(self) -> str:
         """Return what alerts say of it."""
+        others = "did not" if self.alone else "did too, by less than half as much"
         return (
             f"The passages of {self.step} became less relevant, {self.before:.2f} to {self.since:.2f} "
-            f"(n {self.n_before} before, {self.n_since} since); those of other hops did not."
+            f"(n {self.n_before} before, {self.n_since} since); those of other hops {others}."
         )
 
 
@@ -87,7 +90,8 @@ def fallen_step(before: Sequence[Retrieved], since: Sequence[Retrieved]) -> Fall
         one.value >= _APART * worst.value or one.interval(ALPHA)[1] >= worst.value for one in others
     ):
         return None
-    return FallenStep(step=step, before=old.mean, since=new.mean, n_before=old.n, n_since=new.n)
+    alone = not any(one.clear(ALPHA) for one in others)
+    return FallenStep(step=step, before=old.mean, since=new.mean, n_before=old.n, n_since=new.n, alone=alone)
 
 
 def _most_frequent(some: Sequence[Retrieved]) -> list[Step]:

@@ -18,6 +18,8 @@ CARRIED, PARTLY = 0.6, 0.3
 MAX_KEYS, MAX_VALUES = 30, 20
 NONE, REST = "none", "rest"
 _NEW, _LARGE = 0.05, 0.1
+_GONE = 0.5
+"""A value disappeared if its share since the onset is less than this part of that before."""
 _VERSION = re.compile(
     r"(^|[^a-z])(model|prompt|version|ver|release|revision|rev|build|commit|sha|deploy\w*|canary|variant|experiment"
     r"|index|retriever|pipeline)($|[^a-z])",
@@ -120,7 +122,7 @@ def shift_of(key: str, drop: Fall) -> Shift | None:
     """Decompose the drop by one key; None if that is impossible or a new version of the app changed the shares."""
     before, since = labelled(drop.before, key), labelled(drop.since, key)
     old, new = ([value_of(one, key) for one in side] for side in (before, since))
-    names = _names(old, new)
+    names = _names(old, _Worth(new, [one.rate for one in since]))
     index = {name: number for number, name in enumerate(names)}
     groups = [[index.get(value, index[REST]) for value in side] for side in (old, new)]
     sides = [
@@ -139,18 +141,42 @@ def shift_of(key: str, drop: Fall) -> Shift | None:
     return Shift(key=key, parts=parts, named=named)
 
 
-def _names(old: Sequence[str], new: Sequence[str]) -> list[str]:
+class _Worth:
+    """The values since the onset with their numbers and effective numbers of scores."""
+
+    def __init__(self, values: Sequence[str], rates: Sequence[float]) -> None:
+        self.count = Counter(values)
+        weights: dict[str, list[float]] = {}
+        for value, rate in zip(values, rates, strict=True):
+            weights.setdefault(value, []).append(1.0 / rate)
+        self._weights = weights
+
+    def of(self, *some: str) -> float:
+        """Return the effective number of scores of some values together."""
+        weights = [weight for value in some for weight in self._weights.get(value, ())]
+        return sum(weights) ** 2 / sum(weight**2 for weight in weights) if weights else 0.0
+
+
+def _names(old: Sequence[str], since: _Worth) -> list[str]:
     """Return the values kept separate, most frequent first; the others are pooled.
 
-    Kept are values with enough scores since, and large ones that disappeared, which would distort the pool.
+    Kept are values with enough scores since, and large ones that disappeared, which would distort the pool. A value
+    that did not disappear must not count as if it had, only because there are few scores yet: its fall would be taken
+    for a change of the mix. So where the pool has too few scores, the rarest values of before join it.
     """
-    before, since = Counter(old), Counter(new)
-    alone = [
-        value
-        for value in before | since
-        if since[value] >= LEAST_N_EFF or before[value] >= max(LEAST_N_EFF, _LARGE * len(old))
-    ]
-    return [*sorted(alone, key=lambda value: (-before[value] - since[value], value))[:MAX_VALUES], REST]
+    before, total = Counter(old), since.count.total()
+
+    def gone(value: str) -> bool:
+        is_large = before[value] >= max(LEAST_N_EFF, _LARGE * len(old))
+        return is_large and since.count[value] * len(old) < _GONE * before[value] * total
+
+    values = sorted(before | since.count, key=lambda value: (-before[value] - since.count[value], value))
+    alone = [value for value in values if since.of(value) >= LEAST_N_EFF or gone(value)][:MAX_VALUES]
+    joining = sorted((one for one in alone if before[one] and not gone(one)), key=lambda one: (since.count[one], one))
+    pooled = [value for value in values if value not in alone]
+    while joining and any(before[one] for one in pooled) and 0.0 < since.of(*pooled) < LEAST_N_EFF:
+        pooled.append(joining.pop(0))
+    return [*(value for value in alone if value not in pooled), REST]
 
 
 def _explanation(shift: Shift, drop: Fall, cause: Cause, words: Words) -> Explanation:

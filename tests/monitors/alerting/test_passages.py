@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from monitors.alerting import description
 from monitors.alerting import passages as reading
 from monitors.alerting.notifiers.message import annotations_of
 from monitors.alerting.passages import MAX_EXCHANGES, read_passages
@@ -191,3 +192,63 @@ def test_an_alert_names_the_one_of_300_sources_that_became_bad_with_its_share_of
     assert len(contexts) == 3
     assert all("tariffs#3" in one for one in contexts)
     assert [one.value for one in alert.examples] == [0.1] * 3
+
+
+QUESTIONS = (
+    "How long can I return a parcel?",
+    "Which adapter charges the laptop?",
+    "When is my invoice due?",
+    "Can I change the delivery address?",
+    "How do I reset my password?",
+    "Does the warranty cover the battery?",
+)
+
+
+async def arrival(world, *, asked, before=50, since=20):
+    """Six questions, asked again and again; after a while a new source comes with half of the answers.
+
+    `asked`: with every answer to these questions; without them, with any. Nine in ten answers with it are bad, although
+    no claim contradicts a passage, and its passages are somewhat less relevant.
+    """
+    rng = random.Random(11)
+    per_minute, number, first = 15, 0, None
+    for minute in range(before + since):
+        for k in range(per_minute):
+            number += 1
+            which = rng.randrange(6)
+            has = minute >= before and (which in asked if asked else rng.random() < 0.5)
+            value = rng.choice([0.0, 0.0, 0.1]) if rng.random() < (0.9 if has else 0.03) else rng.choice([1.0, 0.95])
+            names = [f"kb/{which}.md", f"kb/{(which + 1) % 6}.md", *(["kb/legacy-2011.md"] if has else [])]
+            contexts = [Context(text=f"From {name}.", source=name) for name in names]
+            at = world.now + 60.0 * k / per_minute
+            pieces = [{"claim": "So it is.", "verdict": "not_supported"}] if value < 0.5 else [SUPPORTED]
+            sample, evaluations = exchange(f"z{number}", at, *contexts, value=value, pieces=pieces)
+            relevance = Score(min(1.0, max(0.0, rng.gauss(0.57 - 0.2 * has, 0.2))))
+            await world.store.add(
+                replace(sample, question=QUESTIONS[which]),
+                [replace(e, outcome=relevance) if e.metric == "context_relevancy" else e for e in evaluations],
+            )
+        world.now += 60.0
+        if minute >= before:
+            await world.tick()
+            if first is None and world.engine.alerts():
+                first = world.alert
+    await world.later(600.0)
+    return first, world.alert
+
+
+@pytest.mark.parametrize("asked", [(0, 2, 5), ()])
+def test_an_alert_names_a_new_source_at_once_also_where_it_comes_with_whole_questions(tmp_path, monkeypatch, asked):
+    """Questions are known of exchanges whose passages are read, though more have been asked since."""
+    monkeypatch.setattr(description, "_TOPICS_FROM", 20)
+    first, last = run(
+        tmp_path / "store.db",
+        lambda world: arrival(world, asked=asked),
+        rules=(Rule(metric="faithfulness", slo=0.9, name="answers"),),
+        people=People(),
+    )
+    for alert in (first, last):
+        assert (alert.likely_cause, alert.cause_source) == ("retrieval", "kb/legacy-2011.md")
+        assert 0.8 <= alert.cause_strength <= 0.95
+        assert "when the same questions scored better" in alert.cause_detail
+    assert last.finding.n > 150

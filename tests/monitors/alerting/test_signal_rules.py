@@ -121,10 +121,10 @@ def test_refusals_are_blamed_on_a_retrieval_that_returns_nothing(tmp_path, lost,
 @pytest.mark.parametrize(
     ("scores", "cause", "words"),
     [
-        ((0.5, 0.5), "generation", "the retrieval returns as much as before"),
+        ((0.5, 0.5), "generation", "the retrieval returns about as much as before"),
         ((0.5, 0.2), "retrieval", "retriever_score changed with abstained"),
         ((0.5, 0.8), "retrieval", "retriever_score changed with abstained"),
-        (None, "unknown", "did not change: no_contexts 0.00 to 0.00"),
+        (None, "unknown", "changed little, if at all: no_contexts 0.00 to 0.00"),
     ],
 )
 def test_signals_of_the_retrieval_tell_what_changed_beside_the_answers(tmp_path, scores, cause, words):

@@ -153,7 +153,10 @@ def test_a_slight_fall_of_relevance_beside_a_large_one_of_the_answers_is_still_t
         for metric, mean in (("faithfulness", 0.5), ("context_relevancy", 0.75))
         for one in scores(metric, mean, 5000, start=300_000.0, seed=1)
     ]
-    assert explain("faithfulness", old, new).cause == "generation"
+    found = explain("faithfulness", old, new)
+    assert found.cause == "generation"
+    assert "context_relevancy fell too, by less than half as much, 0.77 to 0.71 (n 5000)" in found.detail
+    assert "did not" not in found.detail
 
 
 def test_too_few_scores_of_the_contexts_leave_it_open():
@@ -255,6 +258,15 @@ def test_somebody_new_whose_questions_are_hard_is_another_mix():
     old, new = part("tag:tenant", a=(500, 0.9, 200, 0.9), b=(500, 0.9, 200, 0.9), c=(0, 0.5, 200, 0.4))
     found = explain("faithfulness", old, new)
     assert (found.cause, found.slice) == ("traffic_mix", "tag:tenant=c")
+
+
+@pytest.mark.parametrize("few", [(8, 7, 8), (9,)])
+def test_a_fall_of_values_with_few_scores_yet_is_not_another_mix(few):
+    """They were there before, in the same shares: without their old means the fall would look like a new mix."""
+    names = [f"t{index}" for index in range(len(few) + 3)]
+    about = {name: (1000 // len(names), 0.98, n, 0.02) for name, n in zip(names, few, strict=False)}
+    about |= {name: (1000 // len(names), 0.98, 11, 0.98) for name in names[len(few) :]}
+    assert explain("faithfulness", *part("tag:tenant", **about)).cause == "unknown"
 
 
 def test_a_new_version_that_is_worse_is_no_mix_and_is_named():

@@ -36,6 +36,13 @@ def test_a_step_that_fell_alone_decides_what_was_left_open():
     assert (kept.cause, kept.strength, kept.evidence) == ("retrieval", 0.97, ("a",))
 
 
+def test_steps_that_fell_less_are_not_said_to_have_stayed():
+    found = fallen_step(exchanges(600, 1, faq=0.8, docs=0.8), exchanges(600, 2, faq=0.7, docs=0.1))
+    assert (found.step, found.alone) == (DOCS, False)
+    assert found.sentence().endswith("those of other hops did too, by less than half as much.")
+    assert found.explain(Explanation(cause="unknown", detail="")).evidence == (f"relevance of {DOCS} fell most",)
+
+
 def test_two_that_fell_alike_are_not_told_apart():
     assert fallen_step(exchanges(100, 1, faq=0.8, docs=0.8), exchanges(60, 2, faq=0.2, docs=0.1)) is None
 

@@ -1,0 +1,264 @@
+"""Documents that a drop may be confined to: exchanges with each one compared with the rest, before and since."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from monitors.alerting.causes.hypotheses import HARDEST
+from monitors.alerting.causes.observations import ALPHA, Fall, Observation, compare, share
+from monitors.alerting.causes.slices import ROOM, before_tail
+from monitors.alerting.causes.sources import Spread, spread_of, suspicious
+from monitors.alerting.causes.traffic_mix import CARRIED
+from monitors.alerting.causes.weighing import repeated
+from monitors.statistics.decomposition import LEAST_N_EFF, Contrast, fall
+from monitors.statistics.weighted_mean import Estimate
+
+MAX_DOCUMENTS = 20
+"""Documents that are compared: the most frequent ones since the onset, beside those that low scores point at."""
+LARGEST = 0.9
+_PLAIN, _PART = 0.1, 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passages:
+    """What an exchange was given: the names of its documents, and whether the judge found a contradiction.
+
+    A contradiction is a claim of the answer that a passage contradicts, or a passage that the answer contradicts; None
+    if the judge did not look for one.
+    """
+
+    documents: frozenset[str]
+    contradicted: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A document: the fall of the scores of exchanges that got it, and that of the rest, with the contradictions.
+
+    `drop` is what it may explain, of the slice `part` ("" for the whole app). `contradictions` is None where no judge
+    looked for them. `pointed_at`: low scores point at it, among all documents, and not only because it comes with
+    another one (`sources.suspicious`); `noticed`: also where different questions are compared.
+
+    `arrived`: it was not in use before the onset (`new`), or far less, and its scores are compared with those of
+    exchanges without it before, of the same questions where these recur; `recurring` is then the fall among questions
+    that were asked before, without it.
+    """
+
+    name: str
+    part: str
+    drop: Contrast
+    share: float
+    inside: Fall
+    rest: Fall
+    apart: float
+    p_apart: float
+    contradictions: Contrast | None
+    contradicted: tuple[float, float]
+    recurring: Contrast | None
+    spread: Spread
+    pointed_at: bool
+    noticed: bool
+    arrived: bool
+    new: bool
+
+    @property
+    def p(self) -> float:
+        """The larger p-value: of equal falls, and of equally frequent contradictions."""
+        return max(self.p_apart, 1.0 if self.contradictions is None else self.contradictions.p_value)
+
+    def contradicts(self, alpha: float) -> bool:
+        """Return whether only exchanges with this document fell, and they have clearly more contradictions."""
+        return self.p < alpha / 2.0 and self.confines(alpha)
+
+    def worsened(self, alpha: float) -> bool:
+        """Return whether only exchanges with this document fell, which were in use before, and low scores point at it.
+
+        A new document may come with new questions, which are harder.
+        """
+        return self.pointed_at and not self.arrived and self.p_apart < alpha / 2.0 and self.confines(alpha)
+
+    def beyond_questions(self, alpha: float) -> bool:
+        """Return whether only exchanges with this arrived document fell, and harder questions do not explain it.
+
+        Either the same questions scored clearly higher before without it, or the document is new and its exchanges fell
+        by more than harder questions cost.
+        """
+        is_likely = self.pointed_at and self.arrived and self.p_apart < alpha / 2.0 and self.confines(alpha)
+        return is_likely and (self.recurs(alpha) or (self.new and self._too_large(alpha)))
+
+    def recurs(self, alpha: float) -> bool:
+        """Return whether at least half of the fall is found among questions that were asked before."""
+        ours, again = self.inside.contrast, self.recurring
+        return ours is not None and again is not None and again.clear(alpha) and again.value >= ROOM * ours.value
+
+    def can_carry(self) -> bool:
+        """Return whether its exchanges are so many that their fall to 0 would be most of the drop."""
+        return self.inside.old is not None and self.share * self.inside.old.mean >= CARRIED * self.drop.value
+
+    def confines(self, alpha: float) -> bool:
+        """Return whether only exchanges with this document fell, and their fall is most of the drop.
+
+        The drop is estimated, and from more scores than the documents: one standard error of it is granted.
+        """
+        ours, theirs = self.inside.contrast, self.rest.contrast
+        return (
+            ours is not None
+            and theirs is not None
+            and ours.clear(alpha)
+            and theirs.interval(ALPHA)[0] <= ROOM * ROOM * ours.value
+            and theirs.value < ROOM * ours.value
+            and self.share * (ours.value - theirs.value) >= CARRIED * self.drop.value - self.drop.se
+        )
+
+    def doubtful(self, alpha: float) -> bool:
+        """Return whether the document cannot be ruled out: the drop is confined to it, or nearly so.
+
+        Nearly: scores and contradictions together point at it. The two p-values are combined by Fisher's method;
+        neither may be large.
+        """
+        carries = self.share * self.apart >= CARRIED * self.drop.value
+        if carries and self.p_apart < alpha / 2.0 and self.confines(alpha):
+            return True
+        if self.contradictions is None:
+            return False
+        one, other = self.p_apart, self.contradictions.p_value
+        product = max(one * other, 1e-300)
+        pointed = self.share * self.apart >= _PART * self.drop.value
+        return pointed and max(one, other) < _PLAIN and product * (1.0 - math.log(product)) < alpha
+
+    def _too_large(self, alpha: float) -> bool:
+        ours, old = self.inside.contrast, self.inside.old
+        return ours is not None and old is not None and ours.interval(alpha)[0] > HARDEST * old.mean
+
+
+def suspects(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: str = "") -> list[Suspect]:
+    """Return the documents since the onset that can be compared, the most suspicious first.
+
+    `drop` may be of a slice (`part`) of the app, `whole` is of all of it. A document that nearly all exchanges of the
+    slice got cannot be compared there: it is compared in the app.
+    """
+    found = list(_compared(drop, passages, whole, part))
+    if drop is not whole:
+        _, since = _known(drop, passages)
+        everywhere = [one for one in _compared(whole, passages, whole, "") if _fills(since, one.name, passages)]
+        found += everywhere
+    return sorted(
+        (one for one in found if one.can_carry()), key=lambda one: (one.p, not one.pointed_at, one.p_apart, one.name)
+    )
+
+
+def _compared(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: str) -> Iterator[Suspect]:
+    before, since = _known(drop, passages)
+    if drop.contrast is None:
+        return
+    documents = {name: seen.documents for name, seen in passages.items()}
+    counts = Counter(name for one in since for name in documents[one.sample_id])
+    common = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if counts[name] >= LEAST_N_EFF]
+    lately, both = suspicious(since, documents), suspicious([*before, *since], documents)
+    across = suspicious([*before, *since], documents, across_questions=True)
+    pointed_at = dict.fromkeys([*lately, *both, *across])
+    everything = _known(whole, passages)
+    for name in dict.fromkeys([*common[:MAX_DOCUMENTS], *(name for name in pointed_at if name in common)]):
+        compared = _Compared(name, drop.metric, before, since, passages)
+        part_since = compared.share_since
+        inside, rest = compared.inside, compared.rest
+        if inside.contrast is None or rest.contrast is None or part_since is None or part_since.mean > LARGEST:
+            continue
+        apart = Contrast(
+            value=inside.contrast.value - rest.contrast.value, se=math.hypot(inside.contrast.se, rest.contrast.se)
+        )
+        yield Suspect(
+            name=name,
+            part=part,
+            drop=drop.contrast,
+            share=part_since.mean,
+            inside=inside,
+            rest=rest,
+            apart=apart.value,
+            p_apart=apart.p_value,
+            contradictions=compared.contradictions,
+            contradicted=compared.contradicted,
+            recurring=repeated(inside) if compared.arrived else None,
+            spread=spread_of(name, *everything, documents, new=compared.new),
+            pointed_at=name in lately or (compared.arrived and name in both),
+            noticed=name in lately or (compared.arrived and (name in both or name in across)),
+            arrived=compared.arrived,
+            new=compared.new,
+        )
+
+
+class _Compared:
+    """Exchanges with a document and without. One without enough scores before, or of far more exchanges, arrived."""
+
+    def __init__(
+        self,
+        name: str,
+        metric: str,
+        before: Sequence[Observation],
+        since: Sequence[Observation],
+        passages: Mapping[str, Passages],
+    ) -> None:
+        old, old_rest = _divided(name, before, passages)
+        new, new_rest = _divided(name, since, passages)
+        self.share_since = _share(name, since, passages)
+        self.new = len(before_tail(old, before)) < LEAST_N_EFF
+        itself = compare(metric, old, new)
+        self.arrived = self.new or (_grew(_share(name, before, passages), self.share_since) and not itself.clear(ALPHA))
+        self.inside = compare(metric, _asked_again(old_rest, new), new) if self.arrived else itself
+        self.rest = compare(metric, _asked_again(old_rest, new_rest) if self.arrived else old_rest, new_rest)
+        here, there = _contradicted(new, passages), _contradicted(new_rest, passages)
+        self.contradictions = fall(here, there)
+        self.contradicted = (here.mean if here is not None else 0.0, there.mean if there is not None else 0.0)
+
+
+def _grew(before: Estimate | None, since: Estimate | None) -> bool:
+    """Return whether the share of exchanges that got a document at least doubled, and clearly rose."""
+    rise = fall(since, before)  # with the sides swapped: a rise
+    return (
+        before is not None
+        and since is not None
+        and rise is not None
+        and rise.clear(ALPHA)
+        and before.mean < ROOM * since.mean
+    )
+
+
+def _asked_again(before: Sequence[Observation], since: Sequence[Observation]) -> Sequence[Observation]:
+    """Return the scores before of the questions asked since, if these are at least half of the scores since; else all.
+
+    Where a document comes with whole questions, the rest are other questions, which may always have scored lower.
+    """
+    known = {one.question for one in before if one.question} & {one.question for one in since}
+    again = [one for one in before if one.question in known]
+    enough = len(again) >= LEAST_N_EFF and sum(one.question in known for one in since) >= ROOM * len(since)
+    return again if enough else before
+
+
+def _fills(side: Sequence[Observation], name: str, passages: Mapping[str, Passages]) -> bool:
+    found = _share(name, side, passages)
+    return found is not None and found.mean > LARGEST
+
+
+def _share(name: str, side: Sequence[Observation], passages: Mapping[str, Passages]) -> Estimate | None:
+    return share((name in passages[one.sample_id].documents, one.rate) for one in side)
+
+
+def _known(drop: Fall, passages: Mapping[str, Passages]) -> tuple[list[Observation], list[Observation]]:
+    """Return the scores on both sides whose passages were read."""
+    before, since = ([one for one in side if one.sample_id in passages] for side in (drop.before, drop.since))
+    return before, since
+
+
+def _divided(
+    name: str, side: Sequence[Observation], passages: Mapping[str, Passages]
+) -> tuple[list[Observation], list[Observation]]:
+    with_it = [one for one in side if name in passages[one.sample_id].documents]
+    return with_it, [one for one in side if name not in passages[one.sample_id].documents]
+
+
+def _contradicted(side: Sequence[Observation], passages: Mapping[str, Passages]) -> Estimate | None:
+    known = ((passages[one.sample_id].contradicted, one.rate) for one in side)
+    return share((flag, rate) for flag, rate in known if flag is not None)
