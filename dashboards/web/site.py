@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -179,6 +180,7 @@ class Site:
         frame = {
             "title": title,
             "now": self.clock(),
+            "reloadable": self.entered(request) and request.method in ("GET", "HEAD") and status == HTTPStatus.OK,
             "time_range": time_range,
             "bar": toolbar(path, params, time_range=time_range, apps=self.apps(), navigation=NAVIGATION),
             "keys": KEYS,
