@@ -9,11 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from litestar import get, post
-from litestar.exceptions import NotFoundException, TooManyRequestsException
+from litestar.exceptions import NotFoundException
 from litestar.response import Redirect, Template
 
 from dashboards.web.addresses import HOST, traffic_url
 from dashboards.web.config_rows import DEFAULT, rows_of
+from dashboards.web.errors import TooSoonException
 from dashboards.web.readings.gateway_scrape import ADMIN_PORT
 from dashboards.web.site import Page, Site
 from dashboards.web.ways_in import WAYS
@@ -134,7 +135,7 @@ def settings_handlers(site: Site) -> list[Any]:
         except KeyError:
             raise NotFoundException(f"no notifier has the name {name[:100]}") from None
         except TooSoonError as error:
-            raise TooManyRequestsException(
+            raise TooSoonException(
                 f"{name}: {error}", headers={"retry-after": f"{max(1, round(error.wait_s))}"}
             ) from error
         outcome = "failed" if result.error else "ok"
