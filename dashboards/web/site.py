@@ -180,7 +180,7 @@ class Site:
         frame = {
             "title": title,
             "now": self.clock(),
-            "reloadable": self.entered(request) and request.method in ("GET", "HEAD") and status == HTTPStatus.OK,
+            "reload_url": _own(request) if status == HTTPStatus.OK and self.entered(request) else "",
             "time_range": time_range,
             "bar": toolbar(path, params, time_range=time_range, apps=self.apps(), navigation=NAVIGATION),
             "keys": KEYS,
@@ -255,3 +255,11 @@ class Site:
     def stop(self) -> None:
         """Close the event streams, which would otherwise delay the shutdown."""
         self.stopping.set()
+
+
+def _own(request: Page) -> str:
+    """The address of the view that is shown; "" for the answer to a form."""
+    path, query = request.url.path, request.url.query
+    if request.method not in ("GET", "HEAD") or path.startswith("//"):
+        return ""
+    return f"{path}?{query}" if query else path

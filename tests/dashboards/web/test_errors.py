@@ -42,9 +42,7 @@ def posts_of(site):
     from dashboards.web.app import page_handlers
 
     routers = [one for one in page_handlers(site) if hasattr(one, "routes")]
-    return {
-        route.path for router in routers for route in router.routes if "POST" in getattr(route, "methods", ())
-    }
+    return {route.path for router in routers for route in router.routes if "POST" in getattr(route, "methods", ())}
 
 
 def is_page(answer, *back):

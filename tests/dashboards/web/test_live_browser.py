@@ -10,8 +10,8 @@ import pytest
 
 from dashboards.web import events
 from tests.dashboards.web.test_browser import fired, nothing
-from tests.support.pages import EVIL
 from tests.support.browsing import browse, until
+from tests.support.pages import EVIL
 
 LIVE = "document.getElementById('live')?.textContent.trim()"
 NO_LOCKS = "Object.defineProperty(Navigator.prototype, 'locks', { value: undefined });"
@@ -102,7 +102,8 @@ def test_what_happens_while_the_stream_changes_hands_is_not_missed(tmp_path, str
             second.run(
                 "window.begin = EventSource; window.EventSource = function (address) {"
                 " const one = new EventTarget(); one.close = () => {}; one.readyState = 2;"
-                " setTimeout(() => { window.EventSource = window.begin; one.dispatchEvent(new Event('error')); }, 1000);"
+                " const fail = () => { window.EventSource = window.begin; one.dispatchEvent(new Event('error')); };"
+                " setTimeout(fail, 1000);"
                 " return one; }"
             )
             tab.open("about:blank")
