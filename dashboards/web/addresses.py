@@ -1,4 +1,4 @@
-"""Addresses as the page shows them: those of apps, that of the traffic port for clients, and URLs without their secrets."""
+"""Addresses as the page shows them: of apps, of the traffic port for clients, and URLs without their secrets."""
 
 from __future__ import annotations
 

@@ -142,3 +142,28 @@ def test_a_view_with_wrong_parameters_leads_to_itself_without_them(tmp_path):
     answer = run(tmp_path, scenario)
     assert answer.status_code == 400
     is_page(answer, "/explore", "/")
+
+
+@pytest.mark.parametrize("view", ["/apps/shop", "/explore", "/conversations", "/pipeline", "/sources", "/topics"])
+def test_every_view_refuses_an_absurd_time_range_in_words(tmp_path, view):
+    async def scenario(w):
+        await w.add(0.9)
+        await w.look()
+        ranges = ("since=0001-01-01", "since=99999d", "since=3661d", "until=0001-01-01", "since=1h&until=2h")
+        return [await w.page(f"{view}?app=shop&{one}", status=400) for one in ranges]
+
+    first, second, long, end, empty = run(tmp_path, scenario)
+    assert "since: '0001-01-01' is before 1970" in first.words
+    assert "since: '99999d' is before 1970" in second.words
+    assert "since: a time range has at most 3,660 days (10 years)" in long.words
+    assert "until: '0001-01-01' is before 1970" in end.words
+    assert "The start of the time range must be before its end." in empty.words
+
+
+def test_compare_refuses_a_period_that_begins_over_a_year_ago(tmp_path):
+    async def scenario(w):
+        for path in ("?since=0001-01-01", "?since=99999d", "?by=period&a=0001-01-01..2000-01-01&b=7d..now"):
+            page = await w.page(f"/compare{path}", status=400)
+            assert "since: at most one year ago" in page.words, path
+
+    run(tmp_path, scenario)

@@ -36,7 +36,7 @@ def test_explore_refuses_a_period_that_ends_before_it_begins_and_says_how_many_i
         )
 
     refused, newest, lowest, none = run(tmp_path, scenario)
-    assert "since: must be before until" in refused.words
+    assert "The start of the time range must be before its end." in refused.words
     assert "The newest 50 exchanges" in newest.words
     assert "50 exchanges, lowest score first, of more" in lowest.words
     assert "No stored exchange" in none.words
