@@ -16,6 +16,16 @@ SIZES = """
 [...document.querySelectorAll("main svg text")].filter(one => one.getClientRects().length).map(one =>
   [parseFloat(getComputedStyle(one).fontSize) * one.ownerSVGElement.getScreenCTM().a, one.textContent])
 """
+LABELS = """
+[...document.querySelectorAll("svg.filter")].filter(one => one.getClientRects().length).map(svg => [
+  svg.querySelector("line.axis").getBoundingClientRect().bottom,
+  Math.max(...[...svg.querySelectorAll("rect.bar")].map(one => one.getBoundingClientRect().right)),
+  [...svg.querySelectorAll("text")].filter(one => one.getClientRects().length).map(one => {
+    const box = one.getBoundingClientRect();
+    return [one.textContent, box.left, box.right, box.top];
+  }),
+])
+"""
 WIDE = """
 [document.documentElement.scrollWidth - innerWidth,
  Math.max(...[...document.querySelectorAll("main *")].map(one => one.scrollWidth)),
@@ -53,6 +63,30 @@ def test_the_text_of_every_chart_is_legible_on_every_screen(tmp_path):
     small = {(*key, text): size for key, sizes in found.items() for size, text in sizes if size < 11.0}
     assert not small
     assert all(size < 20.0 for width in WIDTHS for size, _ in found["apps", width])
+
+
+def test_labels_of_histograms_stand_below_the_axis_at_the_edges_of_their_bars(tmp_path):
+    async def prepare(w):
+        for index in range(40):
+            await w.add(index / 20 if index <= 20 else 1.0)
+
+    def visit(tab, base, _, soon, w):
+        found = {}
+        for width in WIDTHS:
+            tab.look(width, "light")
+            tab.open(f"{base}/explore?metric=faithfulness")
+            tab.run("document.querySelectorAll('details').forEach(one => { one.open = true })")
+            found[width] = tab.run(LABELS)
+        return found
+
+    for width, charts in browse(tmp_path, prepare, visit).items():
+        assert len(charts) == 2, width
+        for axis, _, labels in charts:
+            assert all(top >= axis for _, _, _, top in labels), (width, axis, labels)
+            assert all(one[2] <= other[1] for one, other in zip(labels, labels[1:], strict=False)), (width, labels)
+        scores = next(one for one in charts if one[2][-1][0] == "1.00")
+        assert scores[2][0][0] == "0.00"
+        assert scores[2][-1][2] == pytest.approx(scores[1], abs=3.0), "1.00 ends where the bar of 1.0 ends"
 
 
 def test_a_long_word_widens_no_page(tmp_path):
