@@ -73,6 +73,9 @@ function tick() {
   }
 }
 
+// On a narrow screen the navigation scrolls: the view that is open is in sight.
+for (const one of document.querySelectorAll("nav [aria-current]")) one.scrollIntoView({ block: "nearest", inline: "center" });
+
 setClock();
 setInterval(tick, 1000);
 
