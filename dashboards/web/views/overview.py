@@ -101,7 +101,7 @@ def parse(params: Mapping[str, str]) -> Wanted:
 def headings(
     metrics: Iterable[str], wanted: Wanted, params: Sequence[tuple[str, str]], lower_is_better: Collection[str]
 ) -> list[Heading]:
-    """The headings of the table: those of the traffic stand first, however many metrics follow. The column it is sorted by links to the opposite order."""
+    """The headings of the table, those of the traffic first. The column it is sorted by links to the opposite order."""
     name, reverse = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
     found = []
     for key, title in (*COLUMNS, *((one, one) for one in metrics)):

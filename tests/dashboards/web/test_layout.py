@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -19,7 +20,12 @@ SIZES = """
 FITS = """
 (() => {
   const shown = (one) => one.getClientRects().length > 0;
-  const lines = (one) => { const range = new Range(); range.selectNodeContents(one); return [...range.getClientRects()]; };
+  const lines = (one) => {
+    const range = new Range();
+    range.selectNodeContents(one);
+    return [...range.getClientRects()];
+  };
+  const captions = [...document.querySelectorAll("main caption")].filter(shown);
   const inside = (one) => {
     const box = one.closest(".wide")?.getBoundingClientRect();
     return !box || lines(one).every((line) => line.width === 0 || line.right <= box.right + 1);
@@ -32,7 +38,7 @@ FITS = """
   return [
     top,
     leave.top < brand.bottom,
-    [...document.querySelectorAll("main caption")].filter((one) => shown(one) && !inside(one)).map((one) => one.textContent),
+    captions.filter((one) => !inside(one)).map((one) => one.textContent),
     words.map((one) => one.firstChild).filter((one) => /^\\w+$/.test(one.textContent.trim()) && lines(one).length > 1)
       .map((one) => one.textContent),
     traffic.length === 5 && traffic.every((one) => shown(one) && inside(one)),
@@ -92,7 +98,13 @@ def test_the_text_of_every_chart_is_legible_on_every_screen(tmp_path):
 def test_header_captions_and_numbers_fit_every_screen(tmp_path):
     async def prepare(w):
         alert = await compared(w)
-        for metric in ("answer_relevancy", "context_precision", "context_recall", "hallucination", "lexical_groundedness"):
+        for metric in (
+            "answer_relevancy",
+            "context_precision",
+            "context_recall",
+            "hallucination",
+            "lexical_groundedness",
+        ):
             for _ in range(15):
                 await w.add(0.8, metric=metric)
         await w.look()
@@ -144,7 +156,7 @@ def test_labels_of_histograms_stand_below_the_axis_at_the_edges_of_their_bars(tm
         assert len(charts) == 2, width
         for axis, _, labels in charts:
             assert all(top >= axis for _, _, _, top in labels), (width, axis, labels)
-            assert all(one[2] <= other[1] for one, other in zip(labels, labels[1:], strict=False)), (width, labels)
+            assert all(one[2] <= other[1] for one, other in pairwise(labels)), (width, labels)
         scores = next(one for one in charts if one[2][-1][0] == "1.00")
         assert scores[2][0][0] == "0.00"
         assert scores[2][-1][2] == pytest.approx(scores[1], abs=3.0), "1.00 ends where the bar of 1.0 ends"
