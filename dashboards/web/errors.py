@@ -79,6 +79,8 @@ def on_failure(site: Site) -> Any:
 
     def failed(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
         _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return answer(request, HTTPException(status_code=500, detail="An internal error; the log has the details."))
+        told = HTTPException(status_code=500, detail="An internal error; the log has the details.")
+        shown: Response[Any] = answer(request, told)
+        return shown
 
     return failed

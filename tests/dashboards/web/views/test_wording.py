@@ -74,7 +74,7 @@ def test_a_period_that_ends_later_ends_now_and_long_lists_say_so(tmp_path):
     assert len(times) == 2
     assert times[-1] <= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     assert next(one for one in pipeline.all("input") if one.get("id") == "app")["list"] == "apps"
-    assert len([one for one in pipeline.all("option")]) == 200
+    assert len(pipeline.all("option")) == 200
     assert "Exchanges from" in pipeline.words
     assert "Interval shown from 10 labels" in review.words
     assert "no gateway answered" in overview.words
