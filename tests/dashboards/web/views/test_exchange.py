@@ -183,7 +183,7 @@ def test_a_long_prompt_is_closed_and_cut_until_all_of_it_is_asked_for(tmp_path):
     sample = stored(capture=replace(FOUND, parts=(long, *PARTS[1:]), shortened=True, cut=True))
     page = shown(tmp_path, sample, [])
     assert not [one for one in page.all("details") if "open" in one]
-    assert "28 000 more characters" in page.words
+    assert "28,000 more characters" in page.words
     assert "The prompt is long: only part of its instructions is stored." in page.words
     assert "Too many or too long passages" in page.words
     assert "more characters" not in shown(tmp_path / "all", sample, [], "/exchanges/x?all=1").words
