@@ -26,8 +26,8 @@ QUIET = (
 class Tab:
     """One tab. `complaints` are what its console said since the last page."""
 
-    def __init__(self, socket: Any) -> None:
-        self._socket, self._ids = socket, itertools.count(1)
+    def __init__(self, socket: Any, port: str) -> None:
+        self._socket, self._ids, self._port = socket, itertools.count(1), port
         self.complaints: list[str] = []
         self._loaded = 0
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -62,6 +62,12 @@ class Tab:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    @contextlib.contextmanager
+    def another(self) -> Iterator[Tab]:
+        """Open a further tab of the same browser; it is closed at the end."""
+        with _opened(self._port) as tab:
+            yield tab
 
     def shoot(self, path: Path, *, most: int = 1400) -> int:
         """Save a picture of the whole page, `most` pixels high; its size in bytes."""
@@ -99,10 +105,16 @@ def chromium(directory: Path) -> Iterator[Tab]:
             assert process.poll() is None, log_path.read_text()
             assert time.monotonic() < deadline, log_path.read_text()
             time.sleep(0.05)
-        port = told.read_text().split()[0]
-        about = httpx.put(f"http://127.0.0.1:{port}/json/new?about:blank", timeout=START_S).json()
-        with connect(about["webSocketDebuggerUrl"], max_size=None) as socket:
-            yield Tab(socket)
+        with _opened(told.read_text().split()[0]) as tab:
+            yield tab
     finally:
         process.terminate()
         process.wait(20)
+
+
+@contextlib.contextmanager
+def _opened(port: str) -> Iterator[Tab]:
+    about = httpx.put(f"http://127.0.0.1:{port}/json/new?about:blank", timeout=START_S).json()
+    with connect(about["webSocketDebuggerUrl"], max_size=None) as socket:
+        yield Tab(socket, port)
+    httpx.get(f"http://127.0.0.1:{port}/json/close/{about['id']}", timeout=START_S)

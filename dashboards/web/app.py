@@ -9,9 +9,10 @@ from litestar import Router
 from litestar.exceptions import HTTPException
 from prometheus_client import CollectorRegistry
 
+from dashboards.web.errors import on_error, on_failure
 from dashboards.web.events import event_handlers
 from dashboards.web.find import find_handlers
-from dashboards.web.login import login_handlers, on_error, page_guard
+from dashboards.web.login import login_handlers, page_guard
 from dashboards.web.readings.gateway_scrape import gateway_urls
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
 from dashboards.web.templating import add_security_headers, asset_handler, assets
@@ -79,7 +80,8 @@ def page_handlers(site: Site) -> list[Any]:
     def closed(request: Page, error: NotLeaderError) -> Any:
         return answer_error(request, HTTPException(status_code=503, detail=str(error)))
 
-    shown: dict[str, Any] = {"exception_handlers": {HTTPException: answer_error, NotLeaderError: closed}}
+    answers = {HTTPException: answer_error, NotLeaderError: closed, Exception: on_failure(site)}
+    shown: dict[str, Any] = {"exception_handlers": answers}
     views = answering_head([handler for view in VIEWS for handler in view(site)])
     return [
         asset_handler(assets()),

@@ -58,12 +58,12 @@ def part(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    r"""A count with thin spaces between groups of three digits.
+    """A count with commas between groups of three digits.
 
-    >>> count(1234567.0).replace("\u2009", " ")
-    '1 234 567'
+    >>> count(1234567.0)
+    '1,234,567'
     """
-    return UNKNOWN if value is None else f"{value:,.0f}".replace(",", "\u2009")
+    return UNKNOWN if value is None else f"{value:,.0f}"
 
 
 def counted(value: float, noun: str) -> str:

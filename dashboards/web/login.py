@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import math
 import re
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
-from litestar import Request, Response, get, post
+from litestar import get, post
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Cookie
-from litestar.exceptions import HTTPException, NotAuthorizedException, TooManyRequestsException
+from litestar.exceptions import NotAuthorizedException
 from litestar.params import FromQuery
 from litestar.response import Redirect, Template
 
 from dashboards.web.sessions import SESSION_S
 from dashboards.web.site import COOKIE, HTTPS_COOKIE, Page, Site
 from monitors.api.alerts import address_of
-from monitors.api.errors import accepts_page, as_json
 from monitors.runtime import audit
-from monitors.runtime.auth import HostNotAllowedError, TooManyGuessesError
+from monitors.runtime.auth import TooManyGuessesError
+from monitors.runtime.tokens import ATTEMPTS_S
 
-_TITLES = {403: "Not allowed", 404: "Not found", 405: "Method not allowed"}
-_NO_PAGE = "There is no page at this address."
+_GUESSED = (
+    f"Wrong token. Too many attempts from this address; wait {ATTEMPTS_S / 60:g} minutes, or enter the right one."
+)
 _HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
 """A path on this host; excludes anything a browser could read as another host (`//`, backslashes)."""
 
@@ -45,7 +44,7 @@ def login_handlers(site: Site) -> list[Any]:
             right = await site.token_check.passes(given.get("token", ""), address)
         except TooManyGuessesError as error:
             wait_s = math.ceil(error.retry_after_s)
-            answer = _form(site, request, given.get("next", "/"), "Wrong token, or too many attempts.", 429)
+            answer = _form(site, request, given.get("next", "/"), _GUESSED, 429)
             answer.headers["retry-after"] = f"{wait_s}"
             return answer
         if not right:
@@ -75,27 +74,6 @@ def page_guard(site: Site) -> Any:
             site.check_origin(connection)
 
     return guard
-
-
-def on_error(site: Site) -> Any:
-    """Return the error handler: redirects visitors without a session to the login, shows others the reason."""
-
-    def answer(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-        # The error page's navigation reveals whether the caller is logged in: not shown to someone guessing tokens.
-        # Nor is the navigation, which counts alerts, shown under another host name.
-        wants_page = accepts_page(request) and not isinstance(error, (TooManyRequestsException, HostNotAllowedError))
-        if isinstance(error, NotAuthorizedException) and wants_page:
-            path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return Redirect(f"/login?next={quote(path, safe='')}" if request.method == "GET" else "/login")
-        if wants_page:
-            title = _TITLES.get(error.status_code, "Request failed")
-            detail = _NO_PAGE if error.detail == HTTPStatus.NOT_FOUND.phrase else error.detail
-            page = site.render(request, "error.html", title=title, status=error.status_code, detail=detail)
-            page.headers.update(error.headers or {})
-            return page
-        return as_json(error)
-
-    return answer
 
 
 def _form(site: Site, request: Page, to: str, problem: str = "", status: int = 200) -> Template:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -190,6 +191,7 @@ class Site:
         frame = {
             "title": title,
             "now": self.clock(),
+            "reload_url": _own(request) if status == HTTPStatus.OK and self.entered(request) else "",
             "time_range": time_range,
             "bar": toolbar(path, params, time_range=time_range, apps=self.apps(), navigation=NAVIGATION),
             "keys": KEYS,
@@ -264,3 +266,11 @@ class Site:
     def stop(self) -> None:
         """Close the event streams, which would otherwise delay the shutdown."""
         self.stopping.set()
+
+
+def _own(request: Page) -> str:
+    """The address of the view that is shown; "" for the answer to a form."""
+    path, query = request.url.path, request.url.query
+    if request.method not in ("GET", "HEAD") or path.startswith("//"):
+        return ""
+    return f"{path}?{query}" if query else path

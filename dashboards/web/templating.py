@@ -21,6 +21,7 @@ from litestar.types import Message, Scope
 from markupsafe import Markup
 
 from dashboards.web import format as words
+from dashboards.web.addresses import app_page
 from monitors.alerting.notifiers.message import strength
 
 POLICY = "; ".join(
@@ -52,6 +53,7 @@ FILTERS = {
     "at": words.at,
     "listed": words.listed,
     "strength": strength,
+    "app_page": app_page,
 }
 """`value|number`, `low|interval(high)`, `share|percent`, `at|when` (UTC, and how long ago), `seconds|duration` ..."""
 

@@ -21,7 +21,8 @@ PRESETS = (
 )
 DEFAULT = "24h"
 MAX_FIELD = 40
-_DAY_S, _LEAST_S = 86_400.0, 1.0
+EMPTY = "The start of the time range must be before its end."
+_LEAST_S = 1.0
 _PAGING = ("after", "done")
 """Parameters that belong to one time range or one action, and are dropped with it."""
 
@@ -54,8 +55,9 @@ class TimeRange:
         return {"since": self.since_text} | ({"until": self.until_text} if self.until_text else {})
 
     def previous(self) -> TimeRange:
-        """The period of the same length before this one."""
-        return between(self.since - self.seconds, self.since)
+        """The period of the same length before this one, but not before 1970."""
+        begin = max(0.0, self.since - self.seconds)
+        return between(begin, max(self.since, begin + _LEAST_S))
 
 
 def between(since: float, until: float) -> TimeRange:
@@ -66,7 +68,7 @@ def between(since: float, until: float) -> TimeRange:
 def time_range(params: Mapping[str, str], now: float, default: str = DEFAULT) -> TimeRange:
     """Read `since` and `until` of a URL: 30m, 24h, 7d before now, or ISO dates or times (UTC).
 
-    Raises HTTPException (400) for an invalid or empty range.
+    Raises HTTPException (400) for an invalid or empty range, and for one of more than `captured.MAX_RANGE_S`.
 
     >>> time_range({"since": "1h"}, 7200.0)
     TimeRange(since=3600.0, until=7200.0, since_text='1h', until_text='')
@@ -76,7 +78,11 @@ def time_range(params: Mapping[str, str], now: float, default: str = DEFAULT) ->
     since = _moment("since", since_text, now)
     until = _moment("until", texts["until"], now) if texts["until"] else now
     if until - since < _LEAST_S:
-        raise HTTPException(status_code=400, detail="since: must be before until")
+        raise HTTPException(status_code=400, detail=EMPTY)
+    try:
+        captured.check_length(since, until)
+    except ValueError as error:
+        raise HTTPException(status_code=400, detail=f"since: {error}") from None
     return TimeRange(since=since, until=until, since_text=since_text, until_text=texts["until"])
 
 
@@ -93,6 +99,6 @@ def address(path: str, params: Iterable[tuple[str, str]], **changes: str) -> str
 
 def _moment(name: str, text: str, now: float) -> float:
     try:
-        return min(max(0.0, captured.since(text, now)), now + _DAY_S)
-    except (ValueError, OverflowError) as error:
+        return captured.moment(text, now)
+    except ValueError as error:
         raise HTTPException(status_code=400, detail=f"{name}: {error}") from None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
+from dashboards.web.addresses import APP_PATH, APPS, app_page, fits_in_path
 from dashboards.web.format import iso
 from dashboards.web.time_range import PRESETS, TimeRange, address
 
 MAX_APPS = 50
 """Apps in the list of the app picker: those with the most scores. Any other can be typed."""
-APP_PATH = "/apps/"
 VIEW_KEYS = {
     "/": "o",
     "/alerts": "a",
@@ -98,15 +98,22 @@ def app_address(path: str, params: Params, app: str) -> str:
     >>> app_address("/apps/old", [("since", "1h")], "a b"), app_address("/explore", [("app", "old")], "")
     ('/apps/a%20b?since=1h', '/explore')
     """
-    if path.startswith(APP_PATH):
-        return address(f"{APP_PATH}{quote(app, safe='')}" if app else "/", params)
+    if _is_app_view(path):
+        kept = [(name, value) for name, value in params if name != "app"]
+        if not app:
+            return address("/", kept)
+        return address(app_page(app), kept) if fits_in_path(app) else address(APPS, kept, app=app)
     return address(path, params, app=app)
 
 
+def _is_app_view(path: str) -> bool:
+    return path == APPS or path.startswith(APP_PATH)
+
+
 def _picker(path: str, params: Params, apps: Iterable[tuple[str, int]]) -> AppPicker:
-    of_view = path.startswith(APP_PATH)
+    of_view = _is_app_view(path)
     named = next((value for name, value in params if name == "app"), "")
-    chosen = unquote(path.removeprefix(APP_PATH)) if of_view else named
+    chosen = unquote(path.removeprefix(APP_PATH)) if path.startswith(APP_PATH) else named
     counts: dict[str, int] = {}
     for name, n in apps:
         counts[name] = max(n, counts.get(name, 0))
@@ -115,7 +122,7 @@ def _picker(path: str, params: Params, apps: Iterable[tuple[str, int]]) -> AppPi
         chosen=chosen,
         every_url=app_address(path, params, ""),
         choices=[(name, app_address(path, params, name), name == chosen) for name in sorted(largest)],
-        action="/apps" if of_view else path,
+        action=APPS if of_view else path,
         kept=[(name, value) for name, value in params if name not in ("app", "after", "done")],
         more=len(counts) - len(largest),
     )

@@ -17,7 +17,9 @@ from monitors.storage.stores import Point, Query, Store
 SEPARATOR = "~"
 """Separates the name of a metric from the label of a replay; `@` and `:` occur in names (precision@5, geval:tone)."""
 
-_STEP_S = 3600.0
+MAX_RANGE_S = 3660 * 86_400.0
+"""Longest time range of a view and of a series: ten years."""
+_STEP_S, _DAY_S = 3600.0, 86_400.0
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
@@ -35,6 +37,27 @@ def since(text: str, now: float) -> float:
     except ValueError:
         raise ValueError(f"{text!r}: expected a span (30m, 24h, 7d) or an ISO date or time") from None
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def moment(text: str, now: float) -> float:
+    """Return the Unix time of one end of a time range, at most a day ahead. Raises ValueError.
+
+    >>> moment("1h", 7200.0)
+    3600.0
+    """
+    try:
+        found = since(text, now)
+    except OverflowError:
+        found = -math.inf
+    if found < 0.0:
+        raise ValueError(f"{text!r} is before 1970")
+    return min(found, now + _DAY_S)
+
+
+def check_length(begin: float, end: float) -> None:
+    """Raise ValueError if a time range is longer than `MAX_RANGE_S`."""
+    if end - begin > MAX_RANGE_S:
+        raise ValueError(f"a time range has at most {MAX_RANGE_S / _DAY_S:,.0f} days (10 years)")
 
 
 def plain_name(metric: str) -> str:

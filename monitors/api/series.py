@@ -113,6 +113,10 @@ def read_query(app: str, metric: str, by: str, *, since: str, until: str, step: 
     begin, end = _moment("since", since, now), min(_moment("until", until, now), now) if until else now
     if end - begin < 1.0:
         raise ClientException("since: must be before until and now")
+    try:
+        captured.check_length(begin, end)
+    except ValueError as error:
+        raise ClientException(f"since: {error}") from None
     return SeriesQuery(
         app=app, metric=metric, by=by, since=begin, until=end, step_s=chosen_step(end - begin, asked_step(step))
     )
@@ -181,6 +185,6 @@ def series_handlers(sources: SeriesSources) -> list[Any]:
 
 def _moment(name: str, text: str, now: float) -> float:
     try:
-        return min(max(0.0, captured.since(text, now)), now + _DAY_S)
-    except (ValueError, OverflowError) as error:
+        return captured.moment(text, now)
+    except ValueError as error:
         raise ClientException(f"{name}: {error}") from None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, 0.5, min_open=True),
     default=0.03,
     show_default=True,
-    help="Target half-width of the interval: mean -+ this.",
+    help="Target half-width of the interval: mean ± this.",
 )
 @click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--draw", type=click.IntRange(min=1), help="Number of answers to draw for labelling. [as many as needed]")

@@ -146,7 +146,7 @@ def corrected_mean(
 def labels_needed(
     half_width: float, *, sd: float, correlation: float = 0.0, n_all: int | None = None, alpha: float = 0.05
 ) -> int:
-    """Return the number of labels `corrected_mean` needs for an interval of -+ `half_width`; at least 100.
+    """Return the number of labels `corrected_mean` needs for an interval of ± `half_width`; at least 100.
 
     n = k (1 - rho^2)/(1 - k rho^2/N) with k = (z sd/half_width)^2, from V = sd^2 (1 - (1 - n/N) rho^2)/n. `sd` is that
     of the labels (0.36 for 85 % passes), `correlation` that of judge and labels, `n_all` the number of answers,
@@ -159,7 +159,7 @@ def labels_needed(
         raise ValueError("a half-width is positive, an sd of scores lies in (0, 1/2], a correlation in [-1, 1]")
     plain = (_z(alpha) * sd / half_width) ** 2
     if n_all is not None and plain > n_all:
-        raise ValueError(f"{n_all} answers are too few for an interval of -+ {half_width:g}, even if all are labelled")
+        raise ValueError(f"{n_all} answers are too few for an interval of ± {half_width:g}, even if all are labelled")
     rho2 = correlation**2
     needed = plain * (1.0 - rho2) / (1.0 - (plain * rho2 / n_all if n_all else 0.0)) if rho2 < 1.0 else 0.0
     return max(ENOUGH_LABELS, math.ceil(needed - 1e-9))

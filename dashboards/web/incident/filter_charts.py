@@ -78,7 +78,7 @@ def _distribution(metric: str, some: Sequence[float], fields: Mapping[str, str],
         )
     mean, tallest = sum(some) / len(some), max(bars, key=lambda one: one.n)
     desc = f"{len(some)} scores, unweighted mean {mean:.2f}; the largest bin, {tallest.words}, has {tallest.n}"
-    svg = filter_bars(bars, f"Scores of {metric}. {desc}")
+    svg = filter_bars(bars, f"Scores of {metric}. {desc}", end="1.00", major=2)
     return FilterChart(name=metric, n=len(some), mean=mean, bars=bars, svg=svg)
 
 
@@ -114,23 +114,35 @@ def over_time(
     return FilterChart(name="Scores over time", n=len(scored), mean=mean, bars=bars, svg=svg)
 
 
-def filter_bars(bars: Sequence[Bar], title: str) -> Markup:
-    """Bars that are links, also without JavaScript; empty ones are not."""
+def filter_bars(bars: Sequence[Bar], title: str, *, end: str = "", major: int = 3) -> Markup:
+    """Bars that are links, also without JavaScript; empty ones are not.
+
+    Labels stand below the left edges of their bars, and `end` below the right edge of the last one. Narrow charts
+    show only one in `major` of them, and the end.
+    """
     tallest, width = max([1, *(one.n for one in bars)]), _WIDTH / max(1, len(bars))
     every = max(1, math.ceil(len(bars) / _LABELS))
     parts = [Markup('<line class="axis" x1="10" y1="170" x2="990" y2="170"/>')]
     for index, one in enumerate(bars):
         x = round(_LEFT + width * index, 1)
         if index % every == 0:
-            kind = "minor" if index % (3 * every) else "major"  # narrow charts hide the minor ones
-            at = Markup(' data-at="{}"').format(one.at) if one.at else ""  # the browser shows local times where asked
-            parts.append(Markup('<text x="{}" y="190" class="{}"{}>{}</text>').format(x, kind, at, one.label))
+            kind = "minor" if index % (major * every) else "major"  # narrow charts hide the minor ones
+            parts.append(_label(x, f"{kind} {'mid' if index else 'start'}", one.label, one.at))
         if one.n:
             parts.append(_bar(one, x, round(width - 2, 1), lambda n: round(_TALL * n / tallest, 1)))
+    if end:
+        parts.append(_label(_LEFT + _WIDTH, "major end", end, ""))
     return Markup(
         '<svg class="chart filter" viewBox="0 0 1010 200" width="1010" height="200" role="group" aria-label="{}">'
         "{}</svg>"
     ).format(title, Markup("").join(parts))
+
+
+def _label(x: float, kind: str, text: str, at: str) -> Markup:
+    """A label with its tick; the browser shows times (`at`) as local times where asked."""
+    time = Markup(' data-at="{}"').format(at) if at else ""
+    tick = Markup('<line class="axis" x1="{}" y1="170" x2="{}" y2="175"/>').format(x, x)
+    return tick + Markup('<text x="{}" y="178" class="{}"{}>{}</text>').format(x, kind, time, text)
 
 
 def _bar(one: Bar, x: float, width: float, tall: Callable[[int], float]) -> Markup:

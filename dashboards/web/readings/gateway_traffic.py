@@ -43,7 +43,7 @@ class AppTraffic:
     client's. An answer is a successful request to a route that generates text.
     """
 
-    requests_per_min: float | None
+    requests_per_min: float
     error_ratio: float | None
     p95_s: float | None
     usd_per_answer: float | None
@@ -51,7 +51,7 @@ class AppTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Traffic by app over `window_s` seconds; `window_s` None means since the gateways started.
+    """Traffic by app over `window_s` seconds; None, and no app, after the first reading: rates need two.
 
     `gateways` of them were read, 0 if none answered; `read` is False until the first reading has ended.
     """
@@ -93,20 +93,21 @@ def totals_of(series: Series) -> dict[str, Totals]:
 def traffic_between(first: Snapshot, last: Snapshot) -> Traffic:
     """Traffic between two snapshots of the same gateways; one that restarted counts from its start.
 
-    A gateway that only one of them has is left out. With the same snapshot twice: since the gateways started.
+    A gateway that only one of them has is left out. With the same snapshot twice nothing is known yet.
     """
     window_s = last[0] - first[0]
+    if window_s <= 0.0:
+        return Traffic(apps={}, gateways=len(last[1]))
     sums: dict[str, Totals] = {}
     both = [url for url in last[1] if url in first[1]]
     for url in both:
-        before = {} if window_s <= 0.0 else first[1][url]
+        before = first[1][url]
         for app, now in last[1][url].items():
             old = before.get(app, Totals())
             _add(sums.setdefault(app, Totals()), now, Totals() if now.requests < old.requests else old)
-    minutes = window_s / 60.0 if window_s > 0.0 else None
     return Traffic(
-        apps={app: _traffic(one, minutes) for app, one in sums.items()},
-        window_s=window_s if window_s > 0.0 else None,
+        apps={app: _traffic(one, window_s / 60.0) for app, one in sums.items()},
+        window_s=window_s,
         gateways=len(both),
     )
 
@@ -192,9 +193,9 @@ def _add(total: Totals, now: Totals, before: Totals) -> None:
         total.buckets[bound] = total.buckets.get(bound, 0.0) + added
 
 
-def _traffic(one: Totals, minutes: float | None) -> AppTraffic:
+def _traffic(one: Totals, minutes: float) -> AppTraffic:
     return AppTraffic(
-        requests_per_min=None if minutes is None else one.requests / minutes,
+        requests_per_min=one.requests / minutes,
         error_ratio=one.errors / one.requests if one.requests > 0.0 else None,
         p95_s=quantile(P95, one.buckets),
         usd_per_answer=one.cost_usd / one.answers if one.answers > 0.0 and one.cost_usd > 0.0 else None,

@@ -2,14 +2,25 @@
 "use strict";
 
 const MAX_PAUSE_MS = 60000;
+const SHARED = "gaugeway-events";
+const EVENTS = ["overview", "alerts", "queue"];
 const status = document.getElementById("live");
 const waiting = new Set();
 let fetching = false;
 let paused = false;
-let stream = null;
+
+// A fixed time range does not move on, and many views show a reading: those say how to read again.
+function follows() {
+  return status?.dataset.fixed === undefined && document.querySelector("main :is([data-live], [data-fresh], [data-series])") !== null;
+}
 
 function say(words) {
-  if (status && status.textContent !== words) status.textContent = words;
+  if (follows() && status.textContent !== words) status.textContent = words;
+}
+
+function sayLive() {
+  const charts = document.querySelector("main [data-series]") !== null;
+  say(charts ? "Charts and alerts update automatically; reload for the rest." : "Updates automatically.");
 }
 
 function busy(part) {
@@ -62,6 +73,9 @@ function tick() {
   }
 }
 
+// On a narrow screen the navigation scrolls: the view that is open is in sight.
+for (const one of document.querySelectorAll("nav [aria-current]")) one.scrollIntoView({ block: "nearest", inline: "center" });
+
 setClock();
 setInterval(tick, 1000);
 
@@ -81,7 +95,7 @@ async function refresh() {
     }
     const read = page.querySelector("footer time");
     const shown = document.querySelector("footer time");
-    if (read && shown) {
+    if (read && shown && document.querySelector("main [data-live]")) {
       shown.replaceWith(document.importNode(read, true));
       setClock();
       tick();
@@ -99,23 +113,94 @@ function shows(name) {
   return [...document.querySelectorAll("[data-live]")].some((part) => part.dataset.live.split(" ").includes(name));
 }
 
-// Browsers open at most six connections to a server, so only a visible page holds one.
-function listen(address, pause) {
-  const events = new EventSource(address);
-  stream = events;
-  events.addEventListener("open", () => { pause = 1000; say("Updates automatically."); });
-  for (const name of ["overview", "alerts", "queue"]) {
-    events.addEventListener(name, () => {
-      if (!shows(name)) return;
-      waiting.add(name);
-      refresh();
+function want(names) {
+  for (const name of names) if (shows(name)) waiting.add(name);
+  if (waiting.size) refresh();
+}
+
+// What happened before the stream was open, or while it was not, is fetched when it opens.
+let connected = false;
+let missed = false;
+
+function hear(news) {
+  if (EVENTS.includes(news.event)) {
+    want([news.event]);
+  } else if (news.state === "open") {
+    if (missed) want(EVENTS);
+    [connected, missed] = [true, false];
+    sayLive();
+  } else if (news.state) {
+    missed ||= connected;
+    connected = false;
+    if (news.state === "lost") say("Not up to date: reconnecting to the server.");
+  }
+}
+
+function listen(address, signal, tell) {
+  let pause = 1000;
+  function connect() {
+    if (signal.aborted) return;
+    const events = new EventSource(address);
+    signal.addEventListener("abort", () => events.close());
+    events.addEventListener("open", () => { pause = 1000; tell({ state: "open" }); });
+    for (const event of EVENTS) events.addEventListener(event, () => tell({ event }));
+    events.addEventListener("error", () => {
+      if (signal.aborted) return;
+      tell({ state: "lost" });
+      if (events.readyState !== EventSource.CLOSED) return;
+      setTimeout(connect, pause);
+      pause = Math.min(2 * pause, MAX_PAUSE_MS);
     });
   }
-  events.addEventListener("error", () => {
-    say("Not up to date: reconnecting to the server.");
-    if (events.readyState !== EventSource.CLOSED || stream !== events) return;
-    setTimeout(() => { if (stream === events) listen(address, Math.min(2 * pause, MAX_PAUSE_MS)); }, pause);
+  connect();
+}
+
+// Browsers open at most six connections to a server that speaks HTTP/1.1, for all of their tabs. Only visible tabs
+// listen, and of these the one that holds the lock has the stream and passes the news on. Where the browser has no
+// locks (they need HTTPS or localhost), each visible tab has its own stream.
+let leaving = null;
+
+function lead(address, signal, channel) {
+  let state = "changing";
+  function tell(news) {
+    if (signal.aborted) return;
+    state = news.state ?? state;
+    channel.postMessage(news);
+    hear(news);
+  }
+  channel.addEventListener("message", ({ data }) => { if (data.asks && !signal.aborted) channel.postMessage({ state }); });
+  tell({ state });
+  listen(address, signal, tell);
+  return new Promise((done) => { signal.addEventListener("abort", done); });
+}
+
+function start() {
+  stop();
+  const address = document.body.dataset.events;
+  leaving = new AbortController();
+  const { signal } = leaving;
+  if (!navigator.locks || !window.BroadcastChannel) {
+    listen(address, signal, hear);
+    return;
+  }
+  const channel = new BroadcastChannel(SHARED);
+  signal.addEventListener("abort", () => channel.close());
+  channel.addEventListener("message", ({ data }) => { if (!signal.aborted) hear(data); });
+  channel.postMessage({ asks: "state" });
+  navigator.locks.request(SHARED, { signal }, () => (signal.aborted ? null : lead(address, signal, channel))).catch(() => {
+    if (!signal.aborted) listen(address, signal, hear); // locks are refused, in a sandboxed frame for example
   });
+}
+
+function stop() {
+  leaving?.abort();
+  leaving = null;
+  [connected, missed] = [false, false];
+}
+
+function resume() {
+  start();
+  want(EVENTS);
 }
 
 for (const box of document.querySelectorAll(".snippet")) {
@@ -132,18 +217,6 @@ for (const box of document.querySelectorAll(".snippet")) {
   box.querySelector("figcaption").append(button);
 }
 
-function stop() {
-  stream?.close();
-  stream = null;
-}
-
-function resume() {
-  stop();
-  for (const part of document.querySelectorAll("[data-live]")) part.dataset.live.split(" ").forEach((one) => waiting.add(one));
-  refresh();
-  listen(document.body.dataset.events, 1000);
-}
-
 if (document.body.dataset.events && document.querySelector("[data-live]") && window.EventSource) {
   document.addEventListener("visibilitychange", () => (document.hidden || paused ? stop() : resume()));
   document.addEventListener("gaugeway:pause", (event) => {
@@ -156,5 +229,7 @@ if (document.body.dataset.events && document.querySelector("[data-live]") && win
   });
   window.addEventListener("pagehide", stop);
   window.addEventListener("pageshow", (event) => { if (event.persisted && !paused) resume(); });
-  if (!document.hidden && !paused) listen(document.body.dataset.events, 1000);
+  if (!document.hidden && !paused) start();
+} else if (document.querySelector("main [data-fresh]")) {
+  sayLive();
 }

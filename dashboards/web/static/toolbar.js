@@ -103,7 +103,8 @@ function setPaused(value) {
   document.dispatchEvent(new CustomEvent("gaugeway:pause", { detail: value }));
 }
 
-if (pause && document.querySelector("[data-live], [data-series]")) {
+const updating = document.getElementById("live")?.dataset.fixed === undefined;
+if (pause && updating && document.querySelector("main :is([data-live], [data-series])")) {
   pause.hidden = false;
   pause.addEventListener("click", () => {
     const value = document.documentElement.dataset.paused !== "true";

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from litestar import get
 from litestar.exceptions import HTTPException
@@ -15,13 +15,13 @@ from litestar.params import FromPath, FromQuery
 from litestar.response import Redirect, Template
 from markupsafe import Markup
 
+from dashboards.web.addresses import APPS, app_page, fits_in_path
 from dashboards.web.charts import Dot, Line, Mark, bars, timeline
 from dashboards.web.format import duration, iso, number
 from dashboards.web.heat_map import HeatMapReader, drawn
 from dashboards.web.readings.app_traffic import TrafficReader
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, address, time_range
-from dashboards.web.toolbar import APP_PATH
 from dashboards.web.views.alerts import headline
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.marks import marks_of, reference_lines
@@ -191,15 +191,20 @@ def app_handlers(site: Site) -> list[Any]:
     traffic = TrafficReader(site.insight.store)
     heat = HeatMapReader(site.insight.store, site.clock)
 
-    @get("/apps")
-    async def apps(request: Page, app: FromQuery[str] = "") -> Redirect:
-        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "app"]
+    @get(APPS)
+    async def apps(request: Page, app: FromQuery[str] = "") -> Template | Redirect:
+        if app and not fits_in_path(app):
+            return await view(request, app)
         name = app.strip()[:MAX_NAME]
-        return Redirect(address(f"{APP_PATH}{quote(name, safe='')}" if name else "/", kept))
+        kept = [(field, value) for field, value in request.query_params.multi_items() if field != "app"]
+        return Redirect(address(app_page(name) if name else "/", kept))
 
-    @get("/apps/{app:path}")
+    @get(f"{APPS}/{{app:path}}")
     async def app_view(request: Page, app: FromPath[str]) -> Template:
-        params, name = request.query_params, app.removeprefix("/")
+        return await view(request, app.removeprefix("/"))
+
+    async def view(request: Page, name: str) -> Template:
+        params = request.query_params
         if not name or len(name) > MAX_NAME:
             raise HTTPException(status_code=404, detail="an app has a name of 1 to 300 characters")
         about = await site.insight.status()

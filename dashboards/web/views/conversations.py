@@ -97,7 +97,7 @@ def conversation_handlers(site: Site) -> list[Any]:
     async def conversation(request: Page, conversation_id: FromPath[str]) -> Template:
         found = await store.sample(conversation_id)
         if found is None or not found[0].transcript:
-            raise NotFoundException(f"no conversation has the id {conversation_id[:100]}; it may have expired")
+            raise NotFoundException(f"No conversation with the id {conversation_id[:100]}. It may have expired.")
         sample, evaluations = found
         exchanges = await store.conversation(sample.conversation or "", MAX_STEPS)
         return site.render(

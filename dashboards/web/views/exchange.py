@@ -208,7 +208,7 @@ async def _stored(store: Store, exchange_id: str) -> tuple[Sample, Sequence[Eval
     """Raises NotFoundException."""
     found = await store.sample(exchange_id)
     if found is None:
-        raise NotFoundException(f"no captured exchange has the id {exchange_id[:100]}; it may have expired")
+        raise NotFoundException(f"No exchange with the id {exchange_id[:100]}. It may have expired.")
     return found
 
 

@@ -23,7 +23,7 @@ from dashboards.web.incident.links import fields_without
 from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
 from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.site import Page, Site
-from dashboards.web.time_range import TimeRange, time_range
+from dashboards.web.time_range import EMPTY, TimeRange, time_range
 from monitors.alerting.versions import Version
 from monitors.analysis import captured
 from monitors.analysis.incident.reading import TopicReports
@@ -50,7 +50,6 @@ TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 EMPTY_S = 0.1
 """A page without exchanges is searched on for so long, where there is more to search."""
 _QUESTION = 160
-_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +102,8 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
 
     def moment(name: str, otherwise: str) -> float:
         try:
-            return min(max(0.0, captured.since(given[name] or otherwise, now)), now + _DAY_S)
-        except (ValueError, OverflowError) as error:
+            return captured.moment(given[name] or otherwise, now)
+        except ValueError as error:
             problems.append(f"{name}: {error}")
             return now
 
@@ -126,8 +125,12 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         problems.append("choose a metric to sort by score: scores of different metrics are not comparable")
         order = "newest"
     since, until = moment("since", SINCE), moment("until", "0s")
-    if not problems and given["until"] and since >= until:
-        problems.append("since: must be before until")
+    if not problems and since >= until:
+        problems.append(EMPTY)
+    try:
+        captured.check_length(since, until)
+    except ValueError as error:
+        problems.append(f"since: {error}")
     query = Query(
         since=since,
         until=until,

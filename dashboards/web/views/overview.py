@@ -101,10 +101,10 @@ def parse(params: Mapping[str, str]) -> Wanted:
 def headings(
     metrics: Iterable[str], wanted: Wanted, params: Sequence[tuple[str, str]], lower_is_better: Collection[str]
 ) -> list[Heading]:
-    """The headings of the table. The column it is sorted by links to the opposite order."""
+    """The headings of the table, those of the traffic first. The column it is sorted by links to the opposite order."""
     name, reverse = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
     found = []
-    for key, title in (COLUMNS[0], *((one, one) for one in metrics), *COLUMNS[1:]):
+    for key, title in (*COLUMNS, *((one, one) for one in metrics)):
         now = key == name
         descending = is_descending(key, lower_is_better) != reverse
         found.append(
@@ -242,6 +242,7 @@ def overview_handlers(site: Site) -> list[Any]:
             "overview.html",
             title="Overview",
             wanted=wanted,
+            operational=[key for key, _ in COLUMNS[1:]],
             **table(known, wanted, list(request.query_params.multi_items())),
             **notices(site.engine.alerts(), captured, now),
             acknowledged={one.fingerprint: acknowledged_by(site, one) for one in site.engine.alerts()},

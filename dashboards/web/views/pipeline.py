@@ -207,7 +207,6 @@ def pipeline_handlers(site: Site) -> list[Any]:
             shown_until=min(until, now),
             app=app,
             apps=sorted(known - {""})[:MAX_APPS],
-            known_apps=len(known - {""}),
             funnel=funnel_of(counted, stored),
             gateways=site.gateways,
             answers=answers,

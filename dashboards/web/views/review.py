@@ -258,7 +258,6 @@ def _view(site: Site, reviews: Reviews) -> Any:
             "review.html",
             title="Review",
             choice=choice,
-            apps_known=len({one.app for one in site.insight.quality() if one.metric not in SIGNALS}),
             known=list(dict.fromkeys([*known, (choice.app, choice.metric)])),
             by=by,
             sample=sample,
@@ -286,7 +285,7 @@ async def _shown(
     if at := fields.get("at", ""):
         found = await reviews.site.insight.store.sample(at)
         if found is None or found[0].app != app:
-            raise NotFoundException(f"no captured exchange has the id {at[:100]}; it may have expired")
+            raise NotFoundException(f"No exchange with the id {at[:100]}. It may have expired.")
         return found[0]
     if not draw.complete:  # what was read so far are the latest answers only: no random sample
         return None
@@ -322,7 +321,7 @@ async def _given(site: Site, request: Page) -> tuple[dict[str, str], Choice, Sam
         raise HTTPException(status_code=400, detail=detail)
     stored = await site.insight.store.sample(fields.get("id", ""))
     if stored is None:
-        raise NotFoundException("this exchange is no longer stored; it may have expired")
+        raise NotFoundException("This exchange is no longer stored. It may have expired.")
     sample, evaluations = stored
     if sample.app != choice.app or choice.metric not in {one.metric for one in evaluations}:
         raise HTTPException(status_code=400, detail="this exchange has no score of that app and metric")

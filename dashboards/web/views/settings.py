@@ -9,11 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from litestar import get, post
-from litestar.exceptions import NotFoundException, TooManyRequestsException
+from litestar.exceptions import NotFoundException
 from litestar.response import Redirect, Template
 
 from dashboards.web.addresses import HOST, traffic_url
 from dashboards.web.config_rows import DEFAULT, rows_of
+from dashboards.web.errors import TooSoonException
 from dashboards.web.readings.gateway_scrape import ADMIN_PORT
 from dashboards.web.site import Page, Site
 from dashboards.web.ways_in import WAYS
@@ -32,9 +33,14 @@ _REASONS = (
     (r"answered (401|403)|invalid_auth|not_authed|535", "The receiver refuses the credentials."),
     (r"answered (404|410)|no_service|channel_not_found", "The receiver does not know this address: it may be deleted."),
     (r"answered 429", "The receiver limits the rate: wait before the next test."),
+    (r"answered 3\d\d", "The receiver redirects to another address, which is not followed: enter the final one."),
     (r"answered 5\d\d", "The receiver has a problem of its own."),
     (r"SSL|CERTIFICATE", "The receiver's certificate is not trusted."),
 )
+
+
+_ADDRESS = re.compile(r"\S+://\S*[^\s:]:? ?|^\S+:\d+: |\b[\w.-]+\.[\w-]+:\d+\b")
+"""Where an error names the receiver: `http://host:port: `, `host:port: ` of an SMTP server, or within its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,7 @@ class Receiver:
     takes: str
     tested: Tested | None
     reason: str = ""
+    error: str = ""
 
 
 def receivers_of(config: Config, routes: Mapping[str, Route], results: Mapping[str, Tested]) -> list[Receiver]:
@@ -61,6 +68,7 @@ def receivers_of(config: Config, routes: Mapping[str, Route], results: Mapping[s
                 takes=f"{_taken('severities', route.severities)}, {_taken('apps', route.apps)}",
                 tested=tested,
                 reason=explained(tested.error) if tested is not None and tested.error else "",
+                error=without_address(tested.error) if tested is not None else "",
             )
         )
     return found
@@ -94,6 +102,15 @@ def explained(error: str) -> str:
     'The receiver does not know this address: it may be deleted.'
     """
     return next((words for pattern, words in _REASONS if re.search(pattern, error)), "")
+
+
+def without_address(error: str) -> str:
+    """An error of a notifier without its receiver, whose address may be its secret.
+
+    >>> without_address("http://hooks.example:8080: answered 404"), without_address("mail.example:25: TimeoutError")
+    ('answered 404', 'TimeoutError')
+    """
+    return _ADDRESS.sub("", error).strip()
 
 
 def settings_handlers(site: Site) -> list[Any]:
@@ -134,7 +151,7 @@ def settings_handlers(site: Site) -> list[Any]:
         except KeyError:
             raise NotFoundException(f"no notifier has the name {name[:100]}") from None
         except TooSoonError as error:
-            raise TooManyRequestsException(
+            raise TooSoonException(
                 f"{name}: {error}", headers={"retry-after": f"{max(1, round(error.wait_s))}"}
             ) from error
         outcome = "failed" if result.error else "ok"

@@ -124,6 +124,9 @@ def test_an_update_changes_only_what_differs(tmp_path, monkeypatch):
     monkeypatch.setattr(events, "LOOK_S", 0.2)
 
     async def some(w):
+        for metric in ("answer_relevancy", "context_precision", "context_recall"):
+            await w.add(0.9, app="first", metric=metric)  # a table wider than the window
+        await w.add(0.9, app="other")  # faithfulness, the metric of most apps, is first before and after
         await w.drop(app="first")
 
     def visit(tab, base, _, soon, w):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
+from dashboards.web.readings import gateway_traffic
 from dashboards.web.readings.gateway_traffic import Totals, TrafficReader, quantile, traffic_between
 from gateway.exchange import Recording
 from gateway.telemetry.metrics import Instruments
@@ -63,8 +65,8 @@ def test_rates_are_of_what_was_counted_between_two_readings():
 
     first, second = read_twice(between)
     assert first.window_s is None
-    assert first.apps["shop"].requests_per_min is None
-    assert first.apps["shop"].error_ratio == 0.0
+    assert first.apps == {}, "one reading says nothing about a window"
+    assert first.gateways == 1
     shop = second.apps["shop"]
     assert second.window_s == 60.0
     assert shop.requests_per_min == 30.0
@@ -87,7 +89,9 @@ def test_a_quantile_in_the_last_bucket_is_its_lower_bound():
     assert quantile(0.95, {0.5: 1.0, 1.0: 1.0, float("inf"): 100.0}) == 1.0
 
 
-def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_silent(tmp_path):
+def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_silent(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateway_traffic, "EVERY_S", 2.0)
+
     async def main():
         instruments = Instruments(CollectorRegistry(), version="0")
         request(instruments, "shop", count=3)
@@ -101,15 +105,24 @@ def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_si
                 await w.plane.estimate()
                 for _ in range(50):
                     seen = await w.page("/")
-                    if "no gateway answered" not in seen.words:
+                    if "after two readings" in seen.words:
+                        break
+                    await asyncio.sleep(0.1)
+                request(instruments, "shop", count=3)
+                request(instruments, "shop", status=503)
+                for _ in range(100):
+                    later = await w.page("/")
+                    if "after two readings" not in later.words:
                         break
                     await asyncio.sleep(0.1)
             async with world(tmp_path / "none", gateways=["http://127.0.0.1:1"]) as w:
                 await w.add(0.9)
                 await w.plane.estimate()
-                return seen, await w.page("/")
+                return seen, later, await w.page("/")
 
-    seen, silent = asyncio.run(main())
-    assert "25.0 %" in seen.words
-    assert "since the gateway started" in seen.words
+    seen, later, silent = asyncio.run(main())
+    assert "25.0 %" not in seen.words, "beside no requests per minute, a share of errors is of another window"
+    assert "shop" in seen.words
+    assert "Requests, errors, latency and cost: after two readings, 15 s apart" in seen.words
+    assert re.search(r"\d\.\d 25\.0 % ", later.words), "requests per minute stand beside the share of errors"
     assert "no gateway answered" in silent.words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -15,6 +16,45 @@ LONG = "x" * 30_000
 SIZES = """
 [...document.querySelectorAll("main svg text")].filter(one => one.getClientRects().length).map(one =>
   [parseFloat(getComputedStyle(one).fontSize) * one.ownerSVGElement.getScreenCTM().a, one.textContent])
+"""
+FITS = """
+(() => {
+  const shown = (one) => one.getClientRects().length > 0;
+  const lines = (one) => {
+    const range = new Range();
+    range.selectNodeContents(one);
+    return [...range.getClientRects()];
+  };
+  const captions = [...document.querySelectorAll("main caption")].filter(shown);
+  const inside = (one) => {
+    const box = one.closest(".wide")?.getBoundingClientRect();
+    return !box || lines(one).every((line) => line.width === 0 || line.right <= box.right + 1);
+  };
+  const top = document.querySelector("main").getBoundingClientRect().top + scrollY;
+  const [brand, leave] = [".brand", ".leave button"].map((one) => document.querySelector(one).getBoundingClientRect());
+  const words = [...document.querySelectorAll("#flow tbody th")].filter(shown);
+  const traffic = [...document.querySelectorAll("#rows th.ops")];
+  const first = document.querySelector("table.compared tbody td");
+  return [
+    top,
+    leave.top < brand.bottom,
+    captions.filter((one) => !inside(one)).map((one) => one.textContent),
+    words.map((one) => one.firstChild).filter((one) => /^\\w+$/.test(one.textContent.trim()) && lines(one).length > 1)
+      .map((one) => one.textContent),
+    traffic.length === 5 && traffic.every((one) => shown(one) && inside(one)),
+    first !== null && /\\d/.test(first.textContent) && inside(first),
+  ];
+})()
+"""
+LABELS = """
+[...document.querySelectorAll("svg.filter")].filter(one => one.getClientRects().length).map(svg => [
+  svg.querySelector("line.axis").getBoundingClientRect().bottom,
+  Math.max(...[...svg.querySelectorAll("rect.bar")].map(one => one.getBoundingClientRect().right)),
+  [...svg.querySelectorAll("text")].filter(one => one.getClientRects().length).map(one => {
+    const box = one.getBoundingClientRect();
+    return [one.textContent, box.left, box.right, box.top];
+  }),
+])
 """
 WIDE = """
 [document.documentElement.scrollWidth - innerWidth,
@@ -53,6 +93,73 @@ def test_the_text_of_every_chart_is_legible_on_every_screen(tmp_path):
     small = {(*key, text): size for key, sizes in found.items() for size, text in sizes if size < 11.0}
     assert not small
     assert all(size < 20.0 for width in WIDTHS for size, _ in found["apps", width])
+
+
+def test_header_captions_and_numbers_fit_every_screen(tmp_path):
+    async def prepare(w):
+        alert = await compared(w)
+        for metric in (
+            "answer_relevancy",
+            "context_precision",
+            "context_recall",
+            "hallucination",
+            "lexical_groundedness",
+        ):
+            for _ in range(15):
+                await w.add(0.8, metric=metric)
+        await w.look()
+        return alert
+
+    def visit(tab, base, alert, soon, w):
+        tab.open(f"{base}/login")
+        tab.run("document.getElementById('token').value = 'open sesame'")
+        tab.run("document.querySelector('main button').click()")
+        until(tab, "location.pathname === '/'")
+        found = {}
+        for width in WIDTHS:
+            tab.look(width, "light")
+            for path in ("/", "/pipeline?since=7d", COMPARED, "/settings", "/sources?app=shop", "/explore", "/review"):
+                tab.open(f"{base}{path}")
+                tab.run("document.querySelectorAll('details').forEach(one => { one.open = true })")
+                found[width, path] = tab.run(FITS)
+                assert not tab.complaints, path
+        return found
+
+    found = browse(tmp_path, prepare, visit, token="open sesame")
+    for (width, path), (header, leave, captions, broken, operational, difference) in found.items():
+        assert header <= {390: 200, 1024: 125, 1440: 125}[width], (width, path)
+        assert leave, "Log out stands in the row of the name"
+        assert not captions, (width, path, captions)
+        assert not broken, (width, path, broken)
+        if path == "/" and width > 1000:
+            assert operational, width
+        if path == COMPARED:
+            assert difference, width
+    assert found[390, "/"][4] is False
+
+
+def test_labels_of_histograms_stand_below_the_axis_at_the_edges_of_their_bars(tmp_path):
+    async def prepare(w):
+        for index in range(40):
+            await w.add(index / 20 if index <= 20 else 1.0)
+
+    def visit(tab, base, _, soon, w):
+        found = {}
+        for width in WIDTHS:
+            tab.look(width, "light")
+            tab.open(f"{base}/explore?metric=faithfulness")
+            tab.run("document.querySelectorAll('details').forEach(one => { one.open = true })")
+            found[width] = tab.run(LABELS)
+        return found
+
+    for width, charts in browse(tmp_path, prepare, visit).items():
+        assert len(charts) == 2, width
+        for axis, _, labels in charts:
+            assert all(top >= axis for _, _, _, top in labels), (width, axis, labels)
+            assert all(one[2] <= other[1] for one, other in pairwise(labels)), (width, labels)
+        scores = next(one for one in charts if one[2][-1][0] == "1.00")
+        assert scores[2][0][0] == "0.00"
+        assert scores[2][-1][2] == pytest.approx(scores[1], abs=3.0), "1.00 ends where the bar of 1.0 ends"
 
 
 def test_a_long_word_widens_no_page(tmp_path):

@@ -106,7 +106,7 @@ def test_with_two_thousand_apps_the_page_shows_fifty_and_finds_any(tmp_path):
     assert len(answer.content) < 150_000
     rows = [one for one in first.all("a") if one.get("href", "").startswith("/explore?app=")]
     assert len({one["href"].split("&")[0] for one in rows}) == MAX_APPS
-    assert "Apps 1 to 50 of 2\u2009001" in " ".join(first.text.split(" "))
+    assert "Apps 1 to 50 of 2,001" in " ".join(first.text.split(" "))
     assert "app-0049" in first.words
     assert "app-0050" not in first.words
     assert "app-0050" in second.words

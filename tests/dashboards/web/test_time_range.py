@@ -31,18 +31,34 @@ def test_the_previous_period_ends_where_the_range_begins():
     [
         ({"since": "yesterday"}, "since"),
         ({"until": "x" * 500}, "until"),
-        ({"since": "1h", "until": "2h"}, "since"),
-        ({"since": "9" * 39 + "d"}, None),
+        ({"since": "9" * 39 + "d"}, "since"),
+        ({"since": "99999d"}, "since"),
+        ({"since": "0001-01-01"}, "since"),
+        ({"until": "0001-01-01"}, "until"),
     ],
 )
 def test_an_invalid_range_is_refused_by_its_field(params, field):
-    if field is None:
-        assert time_range(params, NOW).since == 0.0
-        return
     with pytest.raises(HTTPException) as caught:
         time_range(params, NOW)
     assert caught.value.status_code == 400
     assert caught.value.detail.startswith(f"{field}:")
+
+
+@pytest.mark.parametrize("params", [{"since": "1h", "until": "2h"}, {"since": "2999-01-01"}])
+def test_a_range_that_ends_before_it_begins_is_refused_in_words(params):
+    with pytest.raises(HTTPException) as caught:
+        time_range(params, NOW)
+    assert caught.value.detail == "The start of the time range must be before its end."
+
+
+def test_a_range_has_at_most_ten_years_and_so_has_the_previous_one():
+    now = 1_790_000_000.0
+    found = time_range({"since": "3660d"}, now)
+    assert time_range(found.previous().params, now).seconds == pytest.approx(found.seconds, abs=1.0)
+    with pytest.raises(HTTPException, match=r"since: a time range has at most 3,660 days \(10 years\)"):
+        time_range({"since": "3661d"}, now)
+    first = time_range({"since": "1970-01-01", "until": "1970-01-02"}, now).previous()
+    assert time_range(first.params, now).since == 0.0
 
 
 def test_an_address_keeps_other_parameters_and_leaves_the_page_of_a_list():

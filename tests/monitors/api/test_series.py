@@ -93,7 +93,7 @@ def test_by_model_there_is_a_group_for_each(tmp_path):
 
 
 def test_a_range_too_long_for_its_step_gets_a_larger_one_and_says_so(tmp_path):
-    short, never = ask(tmp_path, THIS | {"since": "7d", "step": "60"}, THIS | {"since": "1970-01-01"})
+    short, never = ask(tmp_path, THIS | {"since": "7d", "step": "60"}, THIS | {"since": "3660d"})
     assert (short.json()["step_s"], short.json()["step_enlarged"]) == (1800.0, True)
     assert never.status_code == 200
     found = never.json()
@@ -118,6 +118,9 @@ def test_a_metric_without_scores_in_the_range_has_no_group(tmp_path):
         ({"since": "1h", "until": "2h"}, "since: must be before until"),
         ({"since": "2999-01-01"}, "since: must be before until"),
         ({"until": "x"}, "until: "),
+        ({"since": "0001-01-01"}, "since: '0001-01-01' is before 1970"),
+        ({"since": "99999d"}, "since: '99999d' is before 1970"),
+        ({"since": "3661d"}, "since: a time range has at most 3,660 days (10 years)"),
         ({"step": "often"}, "step: expected a number of seconds"),
         ({"step": "0"}, "step: "),
         ({"step": "-5"}, "step: "),

@@ -120,7 +120,7 @@ def test_an_unknown_exchange_is_not_found(tmp_path):
     async def scenario(w):
         return await w.page("/exchanges/nothing", 404)
 
-    assert "no captured exchange has the id nothing" in run(tmp_path, scenario).words
+    assert "No exchange with the id nothing. It may have expired." in run(tmp_path, scenario).words
 
 
 def test_an_exchange_without_anything_is_shown(tmp_path):
@@ -183,7 +183,7 @@ def test_a_long_prompt_is_closed_and_cut_until_all_of_it_is_asked_for(tmp_path):
     sample = stored(capture=replace(FOUND, parts=(long, *PARTS[1:]), shortened=True, cut=True))
     page = shown(tmp_path, sample, [])
     assert not [one for one in page.all("details") if "open" in one]
-    assert "28 000 more characters" in page.words
+    assert "28,000 more characters" in page.words
     assert "The prompt is long: only part of its instructions is stored." in page.words
     assert "Too many or too long passages" in page.words
     assert "more characters" not in shown(tmp_path / "all", sample, [], "/exchanges/x?all=1").words
@@ -264,7 +264,7 @@ def test_200_kb_do_no_harm(tmp_path, text):
     assert (short.status_code, whole.status_code) == (200, 200)
     assert took < 3.0
     assert len(short.text) < 1_000_000
-    assert f"{len(text) - SHOWN:,}".replace(",", "\u2009") in short.text
+    assert f"{len(text) - SHOWN:,}" in short.text
     assert len(whole.text) > 3 * len(text)
 
 

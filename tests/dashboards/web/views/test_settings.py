@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from dashboards.web.config_rows import SET, rows_of, shown
-from dashboards.web.views.settings import explained
+from dashboards.web.views.settings import explained, without_address
 from dashboards.web.ways_in import WAYS
 from monitors.alerting.notifier_tests import NotifierTests, TooSoonError
-from monitors.alerting.notifiers import Notifier
+from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.config import Config
 from monitors.config_loading import load
 from monitors.runtime.config_sources import sources_of
@@ -208,6 +208,38 @@ def test_a_refused_connection_is_explained():
     error = asyncio.run(tests.send("hook")).error
     assert "SECRET" not in error
     assert explained(error) == "Nothing accepts connections at this address, or its name is unknown."
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ("http://no-such-host.invalid/: ConnectError", "ConnectError"),
+        ("https://hooks.example:8443: answered 302", "answered 302"),
+        ("http://[::1]:9: the response is larger than 64 KiB", "the response is larger than 64 KiB"),
+        ("mail.example:587: SMTPAuthenticationError 535", "SMTPAuthenticationError 535"),
+        ("OSError: cannot connect to mail.example:25 now", "OSError: cannot connect to  now"),
+        ("no answer within 30 s", "no answer within 30 s"),
+    ],
+)
+def test_a_failed_test_names_no_address(error, shown):
+    assert without_address(error) == shown
+
+
+def test_the_caption_holds_for_a_failed_test(tmp_path):
+    async def scenario(w):
+        async def failed(name):
+            raise NotDeliveredError("http://no-such-host.invalid:8443: answered 302")
+
+        w.people.notify = failed
+        await w.send("/settings", "/settings/test")
+        return await w.page("/settings")
+
+    page = run(tmp_path, scenario)
+    assert "addresses and keys are not shown" in page.words
+    assert "no-such-host" not in page.text
+    assert "8443" not in page.text
+    assert "answered 302" in page.words
+    assert "The receiver redirects to another address, which is not followed: enter the final one." in page.words
 
 
 def test_one_test_at_a_time_for_each_notifier():

@@ -81,8 +81,10 @@ def test_an_alert_leads_to_its_source(tmp_path):
 def test_bad_selections_are_refused_and_names_are_no_markup(tmp_path):
     async def scenario(w):
         await fill(w, EVIL)
-        for path in ("/sources?since=never", "/sources?since=400d", "/sources?since=2999-01-01"):
+        for path in ("/sources?since=never", "/sources?since=400d"):
             assert "since: " in (await w.page(path, 400)).words
+        words = (await w.page("/sources?since=2999-01-01", 400)).words
+        assert "The start of the time range must be before its end." in words
         return await w.page("/sources"), await w.page("/sources?source=unknown")
 
     page, unknown = run(tmp_path, scenario)
