@@ -10,7 +10,7 @@ from cachetools import TTLCache
 
 from dashboards.web.format import MIN_N, iso
 from dashboards.web.incident.links import explore, fields_without, topic_words
-from dashboards.web.incident.spread_sample import drawn
+from dashboards.web.readings.spread_sample import drawn
 from dashboards.web.readings.trends import estimated
 from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings

@@ -22,7 +22,7 @@ from dashboards.web.incident.groups import Grouping, Groups
 from dashboards.web.incident.links import exchange as exchange_url
 from dashboards.web.incident.links import fields_without
 from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
-from dashboards.web.incident.spread_sample import spread_sample
+from dashboards.web.readings.spread_sample import spread_sample
 from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, time_range
@@ -47,7 +47,7 @@ COUNTED, CHARTS = 2000, 6
 """Scores of the charts and groups: a sample spread over the range, or the newest where that takes too long."""
 MAX_SUGGESTED = 200
 """Known values suggested for a field of the form."""
-BUDGET_S, SPREAD_S, NEWEST_S = 0.14, 0.1, 0.06
+BUDGET_S, SPREAD_S, NEWEST_S = 0.14, 0.12, 0.06
 TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 """Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
 EMPTY_S = 0.1

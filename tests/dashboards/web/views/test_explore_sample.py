@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dashboards.web.incident.spread_sample import drawn, spread_sample
+from dashboards.web.readings.spread_sample import drawn, spread_sample
 from dashboards.web.views import explore as explore_view
 from monitors.records import Context, Evaluation, Sample, Score
 from monitors.storage.stores import Query

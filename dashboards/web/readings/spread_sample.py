@@ -13,12 +13,16 @@ from zlib import crc32
 
 from monitors.storage.stores import Point, Query, Store
 
-PARTS, FIRST, NEXT = 40, 120, 200
+PARTS, FIRST, NEXT = 24, 200, 200
 """Equal parts of the period, and evaluations read from a part at first, and once it was split."""
 _SPARE = 2.0
 """So many times its share of the sample is read of a part: how many it holds is estimated from these."""
-MAX_QUERIES = 120
+MAX_QUERIES = 100
 """Queries of a sample."""
+_LEAST_PARTS = 20
+"""The sample is of at least so many times: a part of which not all is read adds at most this fraction of it."""
+_HEAD_START = 0.4
+"""Share of the time after which reading the parts is given up, if it is too slow to end in time."""
 _LEAST_S = 0.01
 """Parts are not split further."""
 
@@ -71,11 +75,12 @@ async def spread_sample(
 
     All of them if there are no more. None if not every part could be read within `budget_s`; `clock` is monotonic.
     """
-    deadline = clock() + budget_s
+    began = clock()
+    deadline = began + budget_s
     length = (query.until - query.since) / PARTS
     parts: list[_Part] = []
     for index in range(PARTS):
-        if clock() > deadline:
+        if clock() - began > budget_s * (_HEAD_START + (1.0 - _HEAD_START) * index / PARTS):
             return None
         since = query.since + index * length
         parts.append(await _read(store, query, since, query.until if index == PARTS - 1 else since + length, FIRST))
@@ -88,13 +93,14 @@ async def spread_sample(
 
 
 def _most_missing(parts: Sequence[_Part], wanted: int) -> int | None:
-    """The place of the part that lacks the most of its share; None if none lacks any."""
-    share = _share(parts, wanted)
+    """The place of the part that lacks the most of its share, or is too large a part of the sample; None for none."""
+    share, largest = _share(parts, wanted), wanted / _LEAST_PARTS
     missing = [
-        (0.0 if one.whole or one.until - one.since < _LEAST_S else _SPARE * share * one.total - len(one.points), place)
+        (max(_SPARE * share * one.total - len(one.points), share * one.total - largest), place)
         for place, one in enumerate(parts)
+        if not one.whole and one.until - one.since >= _LEAST_S
     ]
-    most, place = max(missing)
+    most, place = max(missing, default=(0.0, 0))
     return place if most > 0.0 else None
 
 
