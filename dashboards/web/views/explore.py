@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +35,22 @@ from monitors.signals import RISING, SIGNALS
 from monitors.storage.stores import Point, Query, Store
 
 FIELDS = (
-    *("app", "metric", "model", "prompt", "tag", "outcome", "least", "most", "text", "source", "topic", "session"),
+    *(
+        "app",
+        "metric",
+        "model",
+        "prompt",
+        "tag",
+        "outcome",
+        "least",
+        "most",
+        "below",
+        "above",
+        "text",
+        "source",
+        "topic",
+        "session",
+    ),
     *("since", "until", "order", "group"),
 )
 OUTCOMES = ("score", "skipped", "failed")
@@ -140,6 +156,10 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
             return None
         return found
 
+    def strictly(name: str, towards: float) -> float | None:
+        bound = value(name)
+        return None if bound is None else math.nextafter(bound, towards)
+
     name, equals, tag = given["tag"].partition("=")
     if given["tag"] and not (name and equals):
         problems.append(f"a tag must have the form name=value, not {given['tag']!r}")
@@ -163,8 +183,8 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         session=given["session"] or None,
         tag=(name, tag) if name and equals else None,
         outcome=given["outcome"] if given["outcome"] in OUTCOMES else None,  # type: ignore[arg-type]  # one of them
-        least=value("least"),
-        most=value("most"),
+        least=max((one for one in (value("least"), strictly("above", math.inf)) if one is not None), default=None),
+        most=min((one for one in (value("most"), strictly("below", -math.inf)) if one is not None), default=None),
         order=order,  # type: ignore[arg-type]  # one of them
     )
     return Selection(given=given, query=query, problems=problems)
