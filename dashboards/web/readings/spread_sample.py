@@ -13,9 +13,9 @@ from zlib import crc32
 
 from monitors.storage.stores import Point, Query, Store
 
-PARTS, FIRST, NEXT = 24, 200, 200
+PARTS, FIRST, NEXT = 24, 110, 150
 """Equal parts of the period, and evaluations read from a part at first, and once it was split."""
-_SPARE = 2.0
+_SPARE = 1.25
 """So many times its share of the sample is read of a part: how many it holds is estimated from these."""
 MAX_QUERIES = 100
 """Queries of a sample."""

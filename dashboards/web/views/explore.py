@@ -63,7 +63,7 @@ COUNTED, CHARTS = 2000, 6
 """Scores of the charts and groups: a sample spread over the range, or the newest where that takes too long."""
 MAX_SUGGESTED = 200
 """Known values suggested for a field of the form."""
-BUDGET_S, SPREAD_S, NEWEST_S = 0.14, 0.12, 0.06
+BUDGET_S, SPREAD_S, NEWEST_S = 0.14, 0.08, 0.05
 TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 """Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
 EMPTY_S = 0.1
