@@ -54,6 +54,8 @@ SIGNALS: Mapping[str, Signal] = {
 
 RISING = frozenset(name for name, one in SIGNALS.items() if one.watched == ("rise",))
 """Signals whose best value is 0."""
+UNDIRECTED = frozenset(SIGNALS) - RISING
+"""Signals of which neither more nor less is better: they may differ, and no difference is an improvement."""
 
 
 def enabled(off: Collection[str]) -> tuple[str, ...]:

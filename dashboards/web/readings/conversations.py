@@ -56,7 +56,8 @@ async def threads(store: Store, query: Query, after: Cursor | None, passing: Pas
     points: dict[str, list[Point]] = {}
     for one in found.points:
         points.setdefault(one.sample_id, []).append(one)
-    ids, samples = list(points), {}
+    ids = list(points)
+    samples: dict[str, Sample] = {}
     for start in range(0, len(ids), AT_ONCE):
         samples |= await store.samples(ids[start : start + AT_ONCE])
     by_key: dict[tuple[str, str], list[Sample]] = {}

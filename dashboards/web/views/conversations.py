@@ -84,7 +84,8 @@ def conversation_handlers(site: Site) -> list[Any]:
         period, chosen = time_range(params, site.clock()), selection(params, site.clock())
         after = Cursor.read(params.get("after", ""))
         scored = bool(metrics) and params.get("list") != "all"
-        rows, found, read = [], Found(), Threads()
+        rows: list[Conversation] = []
+        found, read = Found(), Threads()
         if scored and not chosen.problems:
             rows, found = await listed(store, chosen, metrics, after)
         elif not chosen.problems:
