@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dashboards.web.incident.explore_search import Cursor, Found, search
 from monitors.analysis.human_labels import Passings
@@ -45,7 +45,7 @@ class Threads:
     """
 
     rows: Sequence[Thread] = ()
-    found: Found = Found()
+    found: Found = field(default_factory=Found)
     exchanges: int = 0
     single: int = 0
 

@@ -67,7 +67,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Table row: one app and metric under both versions, with its chart; `unpaired` says why no questions are paired."""
+    """Table row: one app and metric under both versions, with its chart; `unpaired`: why no questions are."""
 
     compared: Compared
     chart: Markup

@@ -69,6 +69,23 @@ async def listed(
     return [conversation_of(*one) for one in stored if one is not None and one[0].transcript], found
 
 
+async def from_exchanges(site: Site, request: Page, key: str) -> Template:
+    """The page of a conversation that is known by its exchanges. Raises NotFoundException."""
+    some = await exchanges_of(site.insight.store, key, request.query_params.get("app", "")[:MAX_FIELD])
+    if not some:
+        raise NotFoundException(f"no conversation has the id {key[:100]}; it may have expired")
+    return site.render(
+        request,
+        "conversation_exchanges.html",
+        title=shortened(some[0][0].question) or "Conversation",
+        app=some[-1][0].app,
+        session=some[-1][0].session,
+        some=[(sample, [line_of(one) for one in made if one.metric not in SIGNALS]) for sample, made in some],
+        most=MAX_EXCHANGES,
+        lower=await site.lower_is_better(),
+    )
+
+
 def conversation_handlers(site: Site) -> list[Any]:
     """The handlers of `/conversations` and `/conversations/{id}`."""
     store, passing = site.insight.store, with_signals(site.sources.passing)
@@ -114,7 +131,7 @@ def conversation_handlers(site: Site) -> list[Any]:
     async def conversation(request: Page, conversation_id: FromPath[str]) -> Template:
         found = await store.sample(conversation_id)
         if found is None or not found[0].transcript:
-            return await from_exchanges(request, conversation_id)
+            return await from_exchanges(site, request, conversation_id)
         sample, evaluations = found
         exchanges = await store.conversation(sample.conversation or "", MAX_STEPS)
         return site.render(
@@ -125,21 +142,6 @@ def conversation_handlers(site: Site) -> list[Any]:
             lines=[line_of(one) for one in evaluations],
             steps=[one for one in steps_of(sample, exchanges) if not one.current],
             facts=facts_of(sample),
-            lower=await site.lower_is_better(),
-        )
-
-    async def from_exchanges(request: Page, key: str) -> Template:
-        some = await exchanges_of(store, key, request.query_params.get("app", "")[:MAX_FIELD])
-        if not some:
-            raise NotFoundException(f"no conversation has the id {key[:100]}; it may have expired")
-        return site.render(
-            request,
-            "conversation_exchanges.html",
-            title=shortened(some[0][0].question) or "Conversation",
-            app=some[-1][0].app,
-            session=some[-1][0].session,
-            some=[(sample, [line_of(one) for one in made if one.metric not in SIGNALS]) for sample, made in some],
-            most=MAX_EXCHANGES,
             lower=await site.lower_is_better(),
         )
 

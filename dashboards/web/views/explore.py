@@ -14,17 +14,17 @@ from litestar import get
 from litestar.exceptions import HTTPException
 from litestar.response import Stream, Template
 
+from dashboards.web.format import iso
 from dashboards.web.incident.chips import chips_of
 from dashboards.web.incident.explore_search import BY_VALUE, Cursor, everything, search, together
 from dashboards.web.incident.filter_charts import distributions, over_time
-from dashboards.web.format import iso
 from dashboards.web.incident.groups import FIELDS as GROUPED_BY
 from dashboards.web.incident.groups import Grouping, Groups
 from dashboards.web.incident.links import exchange as exchange_url
 from dashboards.web.incident.links import fields_without
 from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
-from dashboards.web.readings.spread_sample import spread_sample
 from dashboards.web.incident.thresholds import with_signals
+from dashboards.web.readings.spread_sample import spread_sample
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, time_range
 from monitors.alerting.versions import Version

@@ -246,7 +246,7 @@ def test_the_heat_map_shows_the_range_and_nothing_outside(tmp_path):
         (float(x), float(width)) for x, width in re.findall(r'heat-cell" x="([\d.]+)" y="\d+" width="([\d.]+)"', svg)
     ]
     assert len(cells) == 2
-    assert all(44.0 <= x and x + width <= 994.1 for x, width in cells)
+    assert all(x >= 44.0 and x + width <= 994.1 for x, width in cells)
     assert cells[1][0] > 900.0
     times = re.findall(r'data-at="([^"]+)"', svg)
     assert times
