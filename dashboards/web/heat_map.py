@@ -22,6 +22,8 @@ MAX_COLUMNS = 5_000
 PER_COLUMN = 200
 """Latest scores of a column that are read where the store makes no histograms."""
 HOUR_S, DAY_S = 3600.0, 86_400.0
+FINE_RANGE_S, FINE_S, FINE_COLUMNS = 6 * HOUR_S, (60.0, 300.0, 900.0), 72
+"""Ranges of up to six hours have short columns, of these lengths, and up to about 72 of them."""
 _LEFT, _WIDTH, _ROW, _TOP = 44, 950, 18, 4
 
 
@@ -48,14 +50,16 @@ class HeatMap:
 
 
 def column_seconds(seconds: float) -> float:
-    """How long a column is: a quarter of an hour, an hour or a day, as the stores keep histograms.
+    """How long a column is: up to six hours at least a minute and about a sixtieth of the range; then an hour or days.
 
-    >>> [column_seconds(days * 86_400.0) for days in (0.2, 1.0, 30.0)]
-    [900.0, 3600.0, 86400.0]
+    The stores keep histograms of hours and days.
+
+    >>> [column_seconds(days * 86_400.0) for days in (0.01, 0.2, 1.0, 30.0)]
+    [60.0, 300.0, 3600.0, 86400.0]
     """
-    return (
-        900.0 if seconds <= 6 * HOUR_S else HOUR_S if seconds <= 2 * DAY_S else math.ceil(seconds / DAY_S / 60) * DAY_S
-    )
+    if seconds <= FINE_RANGE_S:
+        return next((one for one in FINE_S if seconds / one <= FINE_COLUMNS), FINE_S[-1])
+    return HOUR_S if seconds <= 2 * DAY_S else math.ceil(seconds / DAY_S / 60) * DAY_S
 
 
 class HeatMapReader:
@@ -142,15 +146,17 @@ def _column(at: float, seconds: float, n: int, weights: Sequence[float]) -> Colu
 
 
 def drawn(found: HeatMap, *, title: str, since: float, until: float) -> Markup:
-    """Draw a heat map: the darker a cell, the larger the share of the column's scores in that tenth."""
+    """Draw a heat map from `since` to `until`: the darker a cell, the larger the share of the column in that tenth."""
     if not any(one.n for one in found.columns):
         return Markup("")
-    start = min(since, found.columns[0].at)
-    end = max(until, found.columns[-1].at + found.columns[-1].seconds)
-    scale = _WIDTH / (end - start)
+    start, end = since, until
+    scale = _WIDTH / max(1e-9, end - start)
     parts = []
     for one in found.columns:
-        x, width = _LEFT + (one.at - start) * scale, max(1.0, one.seconds * scale - 1.0)
+        left, right = max(start, one.at), min(end, one.at + one.seconds)  # a column may begin before the range
+        if right <= left:
+            continue
+        x, width = _LEFT + (left - start) * scale, max(1.0, (right - left) * scale - 1.0)
         for tenth, share in enumerate(one.shares):
             if share > 0.0:
                 parts.append(_cell(one, tenth, share, x, width))

@@ -6,10 +6,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.ab_binned import Parts, estimate, judged
+from monitors.signals import UNDIRECTED
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence, difference_sequence
 from monitors.statistics.sequential_ab import Arm as Side
@@ -28,6 +29,11 @@ _SAME = 1e-9
 _SIDES: tuple[Side, Side] = ("champion", "challenger")
 _BATCH, _GROWTH = 10, 50
 """Scores between two looks, and the divisor of their growth: looking after each score is valid but slow."""
+
+
+RowDecision: TypeAlias = Decision | Literal["differs", "within the margin"]
+"""What is decided about one metric. The last two are of signals without a better direction, from their 95 % interval:
+they count neither for nor against a version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ class Compared:
     metric: str
     champion: Arm
     challenger: Arm
-    decision: Decision
+    decision: RowDecision
     difference: float | None = None
     pairs: int | None = None
     for_roll_back: float = 0.0
@@ -78,6 +84,11 @@ class Compared:
     losses: int | None = None
     ties: int | None = None
     overlap: float | None = None
+
+    @property
+    def directed(self) -> bool:
+        """Whether one version can be better: more or less of the metric is better."""
+        return self.metric not in UNDIRECTED
 
     def __str__(self) -> str:
         if self.decision != "not enough data" or self.more is None:
@@ -125,9 +136,12 @@ def compare(
     `keys` identify the question of each sample id: samples with equal keys are compared as pairs, with pairing "always"
     as soon as there is one. Raises ValueError for a margin or alpha out of range.
     """
-    tests = max(1, len(everything))
+    tests = max(1, sum(one.metric not in UNDIRECTED for one in everything))
     found = []
     for one in everything:
+        if one.metric in UNDIRECTED:
+            found.append(_undirected(one, margin))
+            continue
         flipped = lower_is_better(one.metric)
         if isinstance(one, Parts):
             verdict = judged(one, CountedComparison(margin, alpha, tests), flipped=flipped)
@@ -155,6 +169,20 @@ def compare(
         wins, losses, ties = outcomes
         found.append(replace(compared, wins=wins, losses=losses, ties=ties))
     return found
+
+
+def _undirected(one: Sides | Parts, margin: float) -> Compared:
+    """Compare a signal without a better direction: no test, only the difference and its interval."""
+    found = _compared(
+        one, Verdict(decision="not enough data", difference=None, n=0, for_roll_back=0.0, for_ship=0.0), pairs=None
+    )
+    decided: RowDecision = "not enough data"
+    if found.ci_low is not None and found.ci_high is not None:
+        if -margin <= found.ci_low and found.ci_high <= margin:
+            decided = "within the margin"
+        elif found.ci_low > 0.0 or found.ci_high < 0.0:
+            decided = "differs"
+    return replace(found, decision=decided)
 
 
 class Outcomes(NamedTuple):
@@ -192,8 +220,8 @@ def _paired_difference(pairs: Sequence[tuple[Point, Point]]) -> tuple[float | No
 
 
 def decision(rows: Sequence[Compared]) -> Decision:
-    """Return the overall decision: roll back if any row says so, ship if all do."""
-    said = {row.decision for row in rows}
+    """Return the overall decision: roll back if any row says so, ship if all do that have a better direction."""
+    said = {row.decision for row in rows if row.directed}
     if "roll back" in said:
         return "roll back"
     return "ship" if said == {"ship"} else "not enough data"

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from monitors.storage.stores import Store
 
 SHIP, ROLL_BACK, NOT_ENOUGH = 0, 1, 3
-_COLOURS = {"ship": "green", "roll back": "red", "not enough data": "yellow"}
+_COLOURS = {
+    "ship": "green",
+    "roll back": "red",
+    "not enough data": "yellow",
+    "differs": "cyan",
+    "within the margin": "green",
+}
 _EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
 
 _APART = (

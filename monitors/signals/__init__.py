@@ -35,8 +35,12 @@ class Signal(NamedTuple):
 SIGNALS: Mapping[str, Signal] = {
     "abstained": Signal("share of answers that decline to answer"),
     "no_contexts": Signal("share of answers without retrieved passages"),
-    "contexts_per_answer": Signal("number of passages per answer, as a rank", ("drop", "rise")),
-    "retriever_score": Signal("scores of the retrieved passages, as a rank", ("drop", "rise")),
+    "contexts_per_answer": Signal(
+        "passages per answer, compared with the usual number of the app (0.5 = usual)", ("drop", "rise")
+    ),
+    "retriever_score": Signal(
+        "scores of the retrieved passages, compared with the usual ones of the app (0.5 = usual)", ("drop", "rise")
+    ),
     "language_mismatch": Signal("share of answers in another language than the question"),
     "truncated": Signal("share of responses cut off at the token limit"),
     "tool_invalid": Signal("share of tool calls with arguments that do not fit the tool's schema"),
@@ -50,6 +54,8 @@ SIGNALS: Mapping[str, Signal] = {
 
 RISING = frozenset(name for name, one in SIGNALS.items() if one.watched == ("rise",))
 """Signals whose best value is 0."""
+UNDIRECTED = frozenset(SIGNALS) - RISING
+"""Signals of which neither more nor less is better: they may differ, and no difference is an improvement."""
 
 
 def enabled(off: Collection[str]) -> tuple[str, ...]:

@@ -43,6 +43,11 @@ def chips_of(given: Mapping[str, str]) -> list[Chip]:
         for name, words in NAMES.items()
         if given.get(name)
     ]
+    found += [
+        Chip(name=f"score {name}", value=given[name], url=explore(fields_without(kept, name)))
+        for name in ("above", "below")
+        if given.get(name)
+    ]
     least, most = given.get("least", ""), given.get("most", "")
     if least:
         found.append(Chip(name="score from", value=score_words(least), url=explore(fields_without(kept, "least"))))

@@ -10,6 +10,7 @@ from cachetools import TTLCache
 
 from dashboards.web.format import MIN_N, iso
 from dashboards.web.incident.links import explore, fields_without, topic_words
+from dashboards.web.readings.spread_sample import drawn
 from dashboards.web.readings.trends import estimated
 from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings
@@ -25,7 +26,7 @@ FIELDS = {"topic": "Topic", "source": "Source", "session": "Session", "prompt": 
 MAX_GROUPS = 100
 """Groups shown: those with the most scores."""
 MAX_EXCHANGES = 1_000
-"""Exchanges that are read to group them by topic, source or session: the newest."""
+"""Exchanges that are read to group them by topic, source or session: drawn from those of the selection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,8 @@ class Group:
 class Groups:
     """The groups of a selection by one field, for one metric. `complete`: of all its scores.
 
-    `more` groups are not shown; `without` scores have no value. `waiting`: topics are still being found.
+    `more` groups are not shown; `without` scores have no value. `waiting`: topics are still being found. `read`
+    exchanges were grouped, None for sums of all.
     """
 
     field: str
@@ -53,6 +55,7 @@ class Groups:
     without: int = 0
     complete: bool = True
     waiting: bool = False
+    read: int | None = None
 
 
 class Grouping:
@@ -103,7 +106,7 @@ class Grouping:
         for one in scored:
             if one.metric == metric:
                 first.setdefault(one.sample_id, one)
-        read = list(first.values())[:MAX_EXCHANGES]
+        read = drawn(list(first.values()), MAX_EXCHANGES)
         values = await self._values(read, field, base, within_s)
         if values is None:
             return Groups(field=field, metric=metric, waiting=True)
@@ -135,7 +138,7 @@ class Grouping:
             if (found := level(some)) is not None
         ]
         without = sum(not values.get(one.sample_id) for one in read)
-        return _ranked(field, metric, rows, without, complete=complete and len(read) == len(first))
+        return _ranked(field, metric, rows, without, complete=complete and len(read) == len(first), read=len(read))
 
     async def _values(
         self, points: Sequence[Point], field: str, base: Query, within_s: float
@@ -163,9 +166,17 @@ def _url(fields: Mapping[str, str], field: str, value: str) -> str:
     return explore(fields_without(fields, "group", "after") | {field: value})
 
 
-def _ranked(field: str, metric: str, rows: list[Group], without: int, *, complete: bool) -> Groups:
+def _ranked(
+    field: str, metric: str, rows: list[Group], without: int, *, complete: bool, read: int | None = None
+) -> Groups:
     rows.sort(key=lambda one: (-one.level.n, one.value))
     shown = rows[:MAX_GROUPS]
     return Groups(
-        field=field, metric=metric, rows=shown, more=len(rows) - len(shown), without=without, complete=complete
+        field=field,
+        metric=metric,
+        rows=shown,
+        more=len(rows) - len(shown),
+        without=without,
+        complete=complete,
+        read=read,
     )

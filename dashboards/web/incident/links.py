@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
@@ -46,7 +47,15 @@ def bad_fields(cutoff: Cutoff) -> dict[str, str]:
     """The filters that select bad scores.
 
     Newest first: such a list goes on page after page until all are seen, however many exchanges must be searched.
+
+    >>> bad_fields(Cutoff(value=math.nextafter(0.7, 0.0), flipped=False))
+    {'below': '0.7'}
+    >>> bad_fields(Cutoff(value=0.85, flipped=False, threshold=False))
+    {'most': '0.85'}
     """
+    if cutoff.threshold:  # the last value that fails; the metric's threshold itself passes
+        passes = math.nextafter(cutoff.value, -math.inf if cutoff.flipped else math.inf)
+        return {"above" if cutoff.flipped else "below": repr(min(1.0, max(0.0, passes)))}
     if cutoff.flipped:
         return {"least": repr(max(0.0, cutoff.value))}
     return {"most": repr(min(1.0, cutoff.value))}

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cachetools import TTLCache
 
+from dashboards.web.readings.spread_sample import spread_sample
 from monitors.records import Sample
 from monitors.runtime.tasks import spawn
 from monitors.statistics.student_t import student
 from monitors.storage.stores import Query, Store
 
-PARTS, PER_PART = 12, 25
-"""The range is read in twelve parts, the latest 25 exchanges of each."""
+EXCHANGES, AT_ONCE = 600, 100
+"""Exchanges that are read, spread over the range, and those read at once."""
+BUDGET_S = 30.0
+"""How long looking for them may take."""
+ROUNDED, MAX_READING = 12, 12
+"""A range is rounded to its twelfths; ranges read at once."""
 MAX_REMEMBERED = 64
 FRESH_S = 120.0
 LEAST = 20
@@ -35,9 +41,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Of the exchanges read: medians and 95th percentiles of seconds, means of tokens and cost in USD."""
+    """Of the exchanges read: medians and 95th percentiles of seconds, means of tokens and cost in USD.
+
+    `total` is about how many there are, `exact` says that it was counted.
+    """
 
     exchanges: int
+    total: int
+    exact: bool
     median_s: Measured
     p95_s: Measured
     input_tokens: Measured
@@ -55,10 +66,10 @@ class TrafficReader:
 
     async def read(self, app: str, metric: str, since: float, until: float, within_s: float) -> Traffic | None:
         """What the exchanges with an evaluation of `metric` show; None if they could not be read in time."""
-        length = max(60.0, (until - since) / PARTS)  # so that who reloads finds what was read
+        length = max(60.0, (until - since) / ROUNDED)  # so that who reloads finds what was read
         key = (app, metric, math.floor(since / length) * length, math.ceil(until / length) * length)
         if key not in self._known:
-            if key not in self._tasks and len(self._tasks) < PARTS:
+            if key not in self._tasks and len(self._tasks) < MAX_READING:
                 task = self._tasks[key] = spawn(self._load(key), name="reading the traffic of an app")
                 task.add_done_callback(lambda _: self._tasks.pop(key, None))
             if (task := self._tasks.get(key)) is not None:  # type: ignore[assignment]  # or none
@@ -67,22 +78,26 @@ class TrafficReader:
 
     async def _load(self, key: tuple[str, str, float, float]) -> None:
         app, metric, since, until = key
-        length = (until - since) / PARTS
-        ids: dict[str, None] = {}
-        for part in range(PARTS):
-            start = since + part * length
-            query = Query(since=start, until=start + length, app=app, metric=metric, order="newest", limit=PER_PART)
-            ids |= dict.fromkeys(one.sample_id for one in await self._store.series(query))
-        stored = [await self._store.sample(one) for one in ids]
-        self._known[key] = traffic_of([one[0] for one in stored if one is not None])
+        query = Query(since=since, until=until, app=app, metric=metric)
+        found = await spread_sample(self._store, query, wanted=EXCHANGES, budget_s=BUDGET_S, clock=time.monotonic)
+        if found is None:
+            return
+        ids = list(dict.fromkeys(one.sample_id for one in found.points))
+        samples: list[Sample] = []
+        for start in range(0, len(ids), AT_ONCE):
+            samples += (await self._store.samples(ids[start : start + AT_ONCE])).values()
+        total = len(samples) if found.complete else max(len(samples), round(found.total))
+        self._known[key] = traffic_of(samples, total, exact=found.exact)
 
 
-def traffic_of(samples: Sequence[Sample]) -> Traffic:
-    """Estimate from exchanges; those without the field in question do not count."""
+def traffic_of(samples: Sequence[Sample], total: int, *, exact: bool = True) -> Traffic:
+    """Estimate from exchanges, of `total` in all; those without the field in question do not count."""
     seconds = sorted(one.duration_s for one in samples if one.duration_s is not None)
     used = [one.usage for one in samples if one.usage is not None]
     return Traffic(
         exchanges=len(samples),
+        total=total,
+        exact=exact,
         median_s=percentile(seconds, 0.5),
         p95_s=percentile(seconds, 0.95),
         input_tokens=mean([float(one.input_tokens) for one in used if one.input_tokens is not None]),

@@ -98,7 +98,7 @@ def funnel_of(gateway: Mapping[str, int], stored: Iterable[OutcomeCount]) -> Fun
         ("Captured", "selected, and put into the queue", _losses(outside, NOT_CAPTURED)),
         ("Stored", "taken from the queue and processed", _losses({"not stored": captured - kept}, {})),
         ("Answered", "a complete answer to a user", _losses(no_answer, NO_ANSWER)),
-        ("Sampled", "at least one metric was selected", _losses({"not selected": unselected}, {})),
+        ("Selected", "answers that at least one metric was selected for", _losses({"not selected": unselected}, {})),
         ("Evaluated", "at least one metric applies", _losses(inapplicable, {})),
         ("Scored", "at least one metric has a score", _losses(failed, {}, bad=True)),
     ]

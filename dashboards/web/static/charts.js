@@ -12,6 +12,7 @@ const BANDS = 3;
 const LISTED = 6;
 const COMPACT = 200;
 const SPARSE = 40;
+const NEAR = 12;
 const FONT = "12px system-ui, sans-serif";
 const PALETTE = ["--accent", "--other", "--good", "--warn", "--bad", "--quiet"];
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
@@ -236,7 +237,9 @@ class Chart {
     let pressed = 0;
     this.chart.over.addEventListener("mousedown", (event) => { pressed = event.clientX; });
     this.chart.over.addEventListener("click", (event) => {
-      if (Math.abs(event.clientX - pressed) <= 4 && this.chart.cursor.idx != null) this.open(this.chart.cursor.idx);
+      if (Math.abs(event.clientX - pressed) > 4) return;
+      const place = this.nearest(event.clientX - this.chart.over.getBoundingClientRect().left);
+      if (place !== null) this.open(place);
     });
     const label = this.box.dataset.label || `${this.answer.metric} of ${this.answer.app}`;
     const first = this.answer.groups[0]?.total;
@@ -355,6 +358,23 @@ class Chart {
 
   filled() {
     return this.times.map((_, place) => place).filter((place) => this.points.some((row) => row[place]));
+  }
+
+  // The step with scores that is at, or within some pixels of, a place of the plot; null: none, there is nothing to open.
+  nearest(left) {
+    const step = this.answer.step_s;
+    let found = null;
+    let least = Infinity;
+    for (const place of this.filled()) {
+      const [from, to] = [-0.5, 0.5].map((half) => this.chart.valToPos(this.times[place] + half * step, "x"));
+      const away = Math.max(0, from - left, left - to);
+      const middle = Math.abs(left - (from + to) / 2) / 1e6;
+      if (away <= NEAR && away + middle < least) {
+        least = away + middle;
+        found = place;
+      }
+    }
+    return found;
   }
 
   key(event) {

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlencode
 
@@ -92,6 +93,36 @@ def known_metrics(site: Site, app: str, enabled: Sequence[str]) -> list[str]:
     found = {one.metric for one in site.insight.quality() if one.app == app and not one.slice}
     found |= {one.metric for one in site.engine.streams() if one.app == app}
     return sorted(found or set(enabled), key=lambda name: (name in SIGNALS, name))
+
+
+def usual_metric(site: Site, app: str, metrics: Sequence[str], enabled: Sequence[str]) -> str:
+    """The metric that an app's view shows unless one is chosen, whatever its time range.
+
+    One whose alert fires; else one with an objective, one with a recent alert, one with a rule, one that is no signal,
+    the one with the most scores, and the first enabled one.
+    """
+    alerts = [one for one in site.engine.alerts() if one.app in (app, ALL)]
+    firing = {one.metric for one in alerts if one.state == "firing"}
+    alerted = {one.metric for one in alerts}
+    rules = [one for one in site.config.alerts.rules or () if any(fnmatchcase(app, name) for name in one.apps)]
+    objectives = {one.metric for one in rules if one.slo is not None}
+    watched = {one.metric for one in rules} | {one.metric for one in site.engine.streams() if one.app == app}
+    scores = {one.metric: one.n for one in site.insight.quality() if one.app == app and not one.slice}
+    place = {metric: index for index, metric in enumerate(enabled)}
+
+    def rank(metric: str) -> tuple[bool, bool, bool, bool, bool, bool, int, str]:
+        return (
+            metric not in firing,
+            metric not in objectives,
+            metric not in alerted,
+            metric not in watched,
+            metric in SIGNALS,
+            not scores.get(metric),
+            place.get(metric, len(place)),
+            metric,
+        )
+
+    return min(metrics, key=rank, default="")
 
 
 async def is_known(site: Site, app: str, metrics: Sequence[str]) -> bool:
@@ -212,7 +243,7 @@ def app_handlers(site: Site) -> list[Any]:
         lower = await site.lower_is_better()
         chosen = params.get("metric", "").strip()[:MAX_NAME]
         firing = [one for one in site.engine.alerts() if one.app in (name, ALL) and one.state == "firing"]
-        usual = next((one.metric for one in firing if one.metric in metrics), metrics[0] if metrics else "")
+        usual = usual_metric(site, name, metrics, [one["name"] for one in about["metrics"]])
         metrics = list(dict.fromkeys([*metrics, chosen] if chosen else metrics))
         asked = AppRequest(
             app=name,

@@ -50,7 +50,7 @@ FINE_S, FINE_WITHIN_S = 6 * 3600.0, 0.15
 VERSION_WORDS = {"ship": "ship", "roll back": "roll back", "not enough data": "not enough data"}
 PERIOD_WORDS = {"ship": "not worse", "roll back": "worse", "not enough data": "not enough data"}
 """What the decisions are called: a period is neither shipped nor rolled back."""
-SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…"}
+SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…", "differs": "≠", "within the margin": "≈"}
 BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5
 
 
@@ -67,12 +67,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Table row: one app and metric under both versions, with its chart."""
+    """Table row: one app and metric under both versions, with its chart; `unpaired`: why no questions are."""
 
     compared: Compared
     chart: Markup
     forest: Markup
     lower_is_better: bool
+    unpaired: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +171,11 @@ def rows_of(
 ) -> tuple[list[Row], Markup]:
     """Table rows with their charts, decided ones first; and the scale of their plots."""
     sides = {(one.app, one.metric): one for one in everything}
-    order = ("roll back", "ship", "not enough data")
+    order = ("roll back", "ship", "not enough data", "differs", "within the margin")
     effects = {
         (one.app, one.metric): effect_of(one.difference, one.ci_low, one.ci_high, lower_is_better=one.metric in lower)
         for one in compared
-        if one.difference is not None
+        if one.difference is not None and one.directed
     }
     scale = reach(effects.values(), margin)
     rows = []
@@ -183,8 +184,27 @@ def rows_of(
         about = f"B - A {signed(one.difference)}, 95 % interval {interval(one.ci_low, one.ci_high)}"
         drawn = Markup("") if effect is None else forest_row(effect, reach=scale, margin=margin, title=about)
         made = chart(sides[one.app, one.metric], names)
-        rows.append(Row(compared=one, chart=made, forest=drawn, lower_is_better=one.metric in lower))
+        rows.append(
+            Row(
+                compared=one,
+                chart=made,
+                forest=drawn,
+                lower_is_better=one.metric in lower,
+                unpaired=unpaired(one, counted_only=isinstance(sides[one.app, one.metric], Parts)),
+            )
+        )
     return rows, forest_axis(scale, margin)
+
+
+def unpaired(one: Compared, *, counted_only: bool) -> str:
+    """Why the row says nothing of questions that both versions answered; "" where it does."""
+    if one.wins is not None:
+        return ""
+    if not one.directed:
+        return "neither more nor less is better"
+    if counted_only:
+        return f"more than {MOST_QUESTIONS:,} scores: questions are not read"
+    return "no question was answered by both"
 
 
 def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
@@ -258,7 +278,7 @@ def verdict(
     rows: Iterable[Compared], decision: str, a: str, b: str, names: Mapping[str, str] = VERSION_WORDS
 ) -> dict[str, Any]:
     """Overall verdict: its style (`kind`), a sentence, and how many comparisons have which outcome (`counts`)."""
-    some = list(rows)
+    some = [one for one in rows if one.directed]
     numbers = {word: sum(one.decision == word for one in some) for word in names}
     counts = (
         f"Of {counted(len(some), 'comparison')}: "
@@ -417,6 +437,7 @@ def compare_view_handlers(site: Site) -> list[Any]:
             spans=SPANS,
             apps=sorted({one.app for one in versions} | {one.app for one in site.insight.quality()})[:MAX_APPS],
             alpha=comparing.ALPHA,
+            most_questions=MOST_QUESTIONS,
             periods=begin.by == PERIOD,
             names=PERIOD_WORDS if begin.by == PERIOD else VERSION_WORDS,
             period_examples=(*PERIODS, "48h..24h", "24h..now"),

@@ -1,4 +1,4 @@
-"""Conversations: those that have ended, with the scores of each, and the transcript of one."""
+"""Conversations: those that have ended with the scores of each, those that exchanges belong to, and one of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from litestar.params import FromPath
 from litestar.response import Template
 
 from dashboards.web.incident.explore_search import Cursor, Found, search
+from dashboards.web.incident.thresholds import with_signals
+from dashboards.web.readings.conversations import MAX_EXCHANGES, Threads, exchanges_of, threads
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
 from dashboards.web.views.exchange import facts_of, line_of, steps_of
-from dashboards.web.views.explore import Selection, selection, shortened
+from dashboards.web.views.explore import MAX_FIELD, Selection, selection, shortened
 from monitors.records import Evaluation, Sample, Score
-from monitors.storage.stores import Store
+from monitors.signals import SIGNALS
+from monitors.storage.stores import Point, Store
 
 ROWS, MAX_STEPS = 50, 200
 BUDGET_S = 0.14
@@ -66,9 +69,29 @@ async def listed(
     return [conversation_of(*one) for one in stored if one is not None and one[0].transcript], found
 
 
+async def from_exchanges(site: Site, request: Page, key: str) -> Template:
+    """The page of a conversation that is known by its exchanges. Raises NotFoundException."""
+    some = await exchanges_of(site.insight.store, key, request.query_params.get("app", "")[:MAX_FIELD])
+    if not some:
+        raise NotFoundException(f"No conversation with the id {key[:100]}. It may have expired.")
+    return site.render(
+        request,
+        "conversation_exchanges.html",
+        title=shortened(some[0][0].question) or "Conversation",
+        app=some[-1][0].app,
+        session=some[-1][0].session,
+        some=[(sample, [line_of(one) for one in made if one.metric not in SIGNALS]) for sample, made in some],
+        most=MAX_EXCHANGES,
+        lower=await site.lower_is_better(),
+    )
+
+
 def conversation_handlers(site: Site) -> list[Any]:
     """The handlers of `/conversations` and `/conversations/{id}`."""
-    store = site.insight.store
+    store, passing = site.insight.store, with_signals(site.sources.passing)
+
+    def passes(point: Point) -> bool:
+        return passing(point.metric).passes(point.value or 0.0)
 
     @get("/conversations")
     async def conversations(request: Page) -> Template:
@@ -77,7 +100,14 @@ def conversation_handlers(site: Site) -> list[Any]:
         metrics = [one["name"] for one in about["metrics"] if one["of_conversations"]]
         period, chosen = time_range(params, site.clock()), selection(params, site.clock())
         after = Cursor.read(params.get("after", ""))
-        rows, found = await listed(store, chosen, metrics, after) if metrics and not chosen.problems else ([], Found())
+        scored = bool(metrics) and params.get("list") != "all"
+        rows: list[Conversation] = []
+        found, read = Found(), Threads()
+        if scored and not chosen.problems:
+            rows, found = await listed(store, chosen, metrics, after)
+        elif not chosen.problems:
+            read = await threads(store, replace(chosen.query, order="newest"), after, passing)
+            found = read.found
         return site.render(
             request,
             "conversations.html",
@@ -86,6 +116,10 @@ def conversation_handlers(site: Site) -> list[Any]:
             time_range=period,
             chosen=chosen,
             metrics=metrics,
+            scored=scored,
+            threads=read,
+            passes=passes,
+            known_metrics=[one["name"] for one in about["metrics"] if not one["of_conversations"]],
             rows=rows,
             found=found,
             paged=after is not None,
@@ -97,7 +131,7 @@ def conversation_handlers(site: Site) -> list[Any]:
     async def conversation(request: Page, conversation_id: FromPath[str]) -> Template:
         found = await store.sample(conversation_id)
         if found is None or not found[0].transcript:
-            raise NotFoundException(f"No conversation with the id {conversation_id[:100]}. It may have expired.")
+            return await from_exchanges(site, request, conversation_id)
         sample, evaluations = found
         exchanges = await store.conversation(sample.conversation or "", MAX_STEPS)
         return site.render(

@@ -110,6 +110,7 @@ def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
     usage = {name: value for name, value in asdict(sample.usage).items() if value is not None} if sample.usage else {}
     tokens = ", ".join(f"{value} {name.removesuffix('_tokens')}" for name, value in usage.items())
     sources = {"none": "no extractor"}
+    conversation = f"/conversations/{quote(sample.conversation or '', safe='')}?{urlencode({'app': sample.app})}"
     rows = [
         ("Id", sample.id, ""),
         ("App", sample.app, alike()),
@@ -117,7 +118,7 @@ def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
         ("Prompt version", sample.prompt or "", alike(prompt=sample.prompt or "")),
         *[(f"Tag {name}", value, alike(tag=f"{name}={value}")) for name, value in sorted(sample.tags.items())],
         ("Session", sample.session or "", ""),
-        ("Conversation", sample.conversation or "", ""),
+        ("Conversation", sample.conversation or "", conversation if sample.conversation else ""),
         ("Turn", str(sample.turn or ""), ""),
         ("Hop", str(sample.hop or ""), ""),
         ("Trace id", sample.trace_id or "", ""),

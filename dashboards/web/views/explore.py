@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +14,9 @@ from litestar import get
 from litestar.exceptions import HTTPException
 from litestar.response import Stream, Template
 
+from dashboards.web.format import iso
 from dashboards.web.incident.chips import chips_of
-from dashboards.web.incident.explore_search import BY_VALUE, Cursor, Found, everything, search, together
+from dashboards.web.incident.explore_search import BY_VALUE, Cursor, everything, search, together
 from dashboards.web.incident.filter_charts import distributions, over_time
 from dashboards.web.incident.groups import FIELDS as GROUPED_BY
 from dashboards.web.incident.groups import Grouping, Groups
@@ -22,6 +24,7 @@ from dashboards.web.incident.links import exchange as exchange_url
 from dashboards.web.incident.links import fields_without
 from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
 from dashboards.web.incident.thresholds import with_signals
+from dashboards.web.readings.spread_sample import spread_sample
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import EMPTY, TimeRange, time_range
 from monitors.alerting.versions import Version
@@ -32,7 +35,22 @@ from monitors.signals import RISING, SIGNALS
 from monitors.storage.stores import Point, Query, Store
 
 FIELDS = (
-    *("app", "metric", "model", "prompt", "tag", "outcome", "least", "most", "text", "source", "topic", "session"),
+    *(
+        "app",
+        "metric",
+        "model",
+        "prompt",
+        "tag",
+        "outcome",
+        "least",
+        "most",
+        "below",
+        "above",
+        "text",
+        "source",
+        "topic",
+        "session",
+    ),
     *("since", "until", "order", "group"),
 )
 OUTCOMES = ("score", "skipped", "failed")
@@ -42,9 +60,10 @@ SINCE, MAX_FIELD = "24h", 300
 ROWS, POINTS = 50, 150
 """Exchanges per page if a metric is selected; otherwise evaluations per page."""
 COUNTED, CHARTS = 2000, 6
+"""Scores of the charts and groups: a sample spread over the range, or the newest where that takes too long."""
 MAX_SUGGESTED = 200
 """Known values suggested for a field of the form."""
-BUDGET_S, SPREAD_S = 0.14, 0.06
+BUDGET_S, SPREAD_S, NEWEST_S = 0.14, 0.08, 0.05
 TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 """Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
 EMPTY_S = 0.1
@@ -79,6 +98,25 @@ class Selection:
         """URL of this selection with some fields changed."""
         fields = {name: value for name, value in {**self.given, **changes}.items() if value}
         return f"{path}?{urlencode(fields)}" if fields else path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """The scores behind charts and groups, the newest first: a `share` in [0, 1] of those of the selection.
+
+    `newest_since`: the share is not known, these are only the scores from that time (Unix seconds) on. With `first`
+    they are the first ones in another order.
+    """
+
+    points: Sequence[Point] = ()
+    share: float = 1.0
+    newest_since: float | None = None
+    first: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all scores of the selection."""
+        return self.share >= 1.0 and self.newest_since is None and not self.first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +155,10 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
             return None
         return found
 
+    def strictly(name: str, towards: float) -> float | None:
+        bound = value(name)
+        return None if bound is None else math.nextafter(bound, towards)
+
     name, equals, tag = given["tag"].partition("=")
     if given["tag"] and not (name and equals):
         problems.append(f"a tag must have the form name=value, not {given['tag']!r}")
@@ -144,8 +186,8 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         session=given["session"] or None,
         tag=(name, tag) if name and equals else None,
         outcome=given["outcome"] if given["outcome"] in OUTCOMES else None,  # type: ignore[arg-type]  # one of them
-        least=value("least"),
-        most=value("most"),
+        least=max((one for one in (value("least"), strictly("above", math.inf)) if one is not None), default=None),
+        most=min((one for one in (value("most"), strictly("below", -math.inf)) if one is not None), default=None),
         order=order,  # type: ignore[arg-type]  # one of them
     )
     return Selection(given=given, query=query, problems=problems)
@@ -227,17 +269,16 @@ class Explorer:
             self.store, self.topics, self.names, chosen.query, topic=topic, source=source, live=chosen.live
         )
 
-    async def read(self, chosen: Selection, after: Cursor | None, *, thorough: bool) -> tuple[Narrowed, Found]:
-        """A page of the selection, and up to `COUNTED` of its scores for the charts."""
+    async def read(self, chosen: Selection, after: Cursor | None, *, thorough: bool) -> tuple[Narrowed, Counted]:
+        """A page of the selection, and the scores for its charts."""
         query = chosen.query
         slow = bool(query.text or query.source or query.session)
         budget_s = THOROUGH_S if thorough else TEXT_S if slow else BUDGET_S
         if (narrowing := self.narrowing(chosen)) is not None:
             within_s = THOROUGH_S if thorough else TOPICS_S
             found = await narrowing.page(after=after, rows=ROWS, budget_s=budget_s, within_s=within_s)
-            return found, Found(
-                points=found.every, after=Cursor(at=0.0) if found.cut else None, since=found.found.since
-            )
+            partial = found.cut or found.found.since is not None
+            return found, counted_of(found.every, partial=partial, newest=query.order == "newest")
         wanted = ROWS if query.metric else POINTS
         deadline = time.monotonic() + EMPTY_S
         page = await search(self.store, query, after=after, wanted=wanted, budget_s=budget_s, clock=time.monotonic)
@@ -245,15 +286,22 @@ class Explorer:
             page = await search(
                 self.store, query, after=page.after, wanted=wanted, budget_s=budget_s, clock=time.monotonic
             )
-        counted = Found()
-        if query.outcome in (None, "score"):
-            scores = replace(query, order="newest", outcome="score")
-            counted = await search(
-                self.store, scores, after=None, wanted=COUNTED, budget_s=SPREAD_S, clock=time.monotonic
-            )
-        return Narrowed(found=page), counted
+        if query.outcome not in (None, "score"):
+            return Narrowed(found=page), Counted()
+        return Narrowed(found=page), await self.counted(replace(query, order="newest", outcome="score"), slow=slow)
 
-    async def groups(self, chosen: Selection, counted: Found) -> Groups | None:
+    async def counted(self, query: Query, *, slow: bool) -> Counted:
+        """Up to about `COUNTED` scores of a selection; only the newest where parts of it cannot be read in time."""
+        if not slow:
+            found = await spread_sample(self.store, query, wanted=COUNTED, budget_s=SPREAD_S, clock=time.monotonic)
+            if found is not None:
+                return Counted(points=found.points, share=found.share)
+        newest = await search(self.store, query, after=None, wanted=COUNTED, budget_s=NEWEST_S, clock=time.monotonic)
+        if newest.since is not None:
+            return Counted(points=newest.points, newest_since=newest.since)
+        return counted_of(newest.points, partial=newest.after is not None, newest=True)
+
+    async def groups(self, chosen: Selection, counted: Counted) -> Groups | None:
         """The groups of a selection; None where none are wanted."""
         field, query = chosen.given["group"], chosen.query
         if field not in GROUPED_BY:
@@ -276,22 +324,44 @@ class Explorer:
             field,
             chosen.fields,
             base=topic_query(query, live=chosen.live),
-            complete=counted.after is None and counted.since is None,
+            complete=counted.complete,
             within_s=TOPICS_S,
         )
 
-    def charts(self, chosen: Selection, counted: Found) -> dict[str, Any]:
-        """The charts whose bars narrow the selection."""
+    def charts(self, chosen: Selection, counted: Counted) -> dict[str, Any]:
+        """The charts whose bars narrow the selection, and what they cover."""
         kept = fields_without(chosen.fields, "group")
-        oldest = min((one.started_at for one in counted.points), default=chosen.query.since)
-        whole = counted.after is None and counted.since is None
-        since = chosen.query.since if whole and not kept.keys() & {"source", "topic", "session"} else oldest
+        query, newest = chosen.query, counted.newest_since
+        oldest = min((one.started_at for one in counted.points), default=query.since)
+        narrow = counted.first or kept.keys() & {"source", "topic", "session"}
+        since = newest if newest is not None else oldest if narrow else query.since
         return {
             "charts": distributions(counted.points, kept, self.passing, CHARTS),
-            "timed": over_time(counted.points, max(since, chosen.query.since), chosen.query.until, kept, self.passing),
-            "counted": sum(one.value is not None for one in counted.points),
-            "counted_all": whole,
+            "timed": over_time(counted.points, max(since, query.since), query.until, kept, self.passing),
+            "counted": counted,
+            "covered": covered_part(query, newest),
+            "covered_url": "" if newest is None else chosen.address(since=iso(newest), until=iso(query.until)),
         }
+
+
+def counted_of(points: Sequence[Point], *, partial: bool, newest: bool) -> Counted:
+    """The scores that a search found, the first ones in its order if they are `partial`."""
+    if not partial:
+        return Counted(points=points)
+    if not newest:
+        return Counted(points=points, first=True)
+    return Counted(points=points, newest_since=min((one.started_at for one in points), default=None), first=not points)
+
+
+def covered_part(query: Query, newest_since: float | None) -> float:
+    """The share of a selection's time that the newest scores are from, in [0, 1].
+
+    >>> covered_part(Query(since=0.0, until=100.0), 75.0)
+    0.25
+    """
+    if newest_since is None:
+        return 1.0
+    return min(1.0, max(0.0, (query.until - newest_since) / max(1e-9, query.until - query.since)))
 
 
 def range_of(request: Page, now: float) -> TimeRange | None:
@@ -312,7 +382,7 @@ def explore_handlers(site: Site) -> list[Any]:
         chosen = selection(params, site.clock())
         after = Cursor.read(params.get("after", ""))
         thorough = params.get("thorough") == "1"
-        narrowed, counted = Narrowed(), Found()
+        narrowed, counted = Narrowed(), Counted()
         if not chosen.problems:
             narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
         about = await site.insight.status()

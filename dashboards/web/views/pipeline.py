@@ -41,8 +41,8 @@ class Evaluations:
     reasons: tuple[tuple[str, str, int], ...] = ()
 
     @property
-    def sampled(self) -> int:
-        """How many exchanges the metric was selected for."""
+    def total(self) -> int:
+        """Evaluations, whatever their outcome."""
         return self.score + self.skipped + self.failed
 
 
@@ -66,7 +66,7 @@ def evaluations_of(stored: Iterable[OutcomeCount]) -> list[Evaluations]:
         )
         for metric, sums in found.items()
     ]
-    return sorted(heapq.nlargest(MAX_METRICS, rows, key=lambda one: one.sampled), key=lambda one: one.metric)
+    return sorted(heapq.nlargest(MAX_METRICS, rows, key=lambda one: one.total), key=lambda one: one.metric)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

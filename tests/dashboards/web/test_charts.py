@@ -109,6 +109,26 @@ def test_a_click_on_a_point_opens_its_exchanges(tmp_path):
     browse(tmp_path, scored, visit)
 
 
+def test_a_click_where_there_is_no_point_opens_nothing(tmp_path):
+    """The traffic began an hour after the range does; the nearest point counts within some pixels."""
+
+    def visit(tab, base, _, soon, w):
+        opened(tab, base)
+        tab.run("window.stays = true")
+        for share in (0.03, 0.1):
+            for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+                mouse(tab, kind, place(tab, share))
+        time.sleep(0.5)
+        assert tab.run("window.stays === true && location.pathname") == "/apps/shop"
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            mouse(tab, kind, place(tab, 0.9))
+        until(tab, "location.pathname === '/explore' && document.readyState === 'complete'")
+        assert "No stored exchange" not in tab.run("document.body.textContent")
+        assert not tab.complaints
+
+    browse(tmp_path, scored, visit)
+
+
 def test_a_chart_works_by_keyboard_alone(tmp_path):
     def visit(tab, base, _, soon, w):
         opened(tab, base)

@@ -75,7 +75,7 @@ def test_from_a_firing_alert_to_all_bad_answers_of_the_suspect_in_two_clicks(tmp
         tab.open(f"{base}/alerts")
         click(tab, f"a[href='/alerts/{alert.fingerprint}']", f"location.pathname === '/alerts/{alert.fingerprint}'")
         until(tab, DIFFERS)
-        click(tab, f"#suspects td a[href*='{field}='][href*='most=']", "location.pathname === '/explore'")
+        click(tab, f"#suspects td a[href*='{field}='][href*='below=']", "location.pathname === '/explore'")
         found = tab.run(LISTED)
         while tab.run("document.querySelector('a[rel=next]') !== null"):
             here = tab.run("location.href")
@@ -124,7 +124,7 @@ def test_with_the_keyboard_alone_from_the_alert_to_an_exchange_and_on_to_the_nex
         tab_to(tab, f"one.getAttribute('href') === '/alerts/{alert.fingerprint}'")
         press(tab, "Enter")
         until(tab, f"location.pathname === '/alerts/{alert.fingerprint}' && {DIFFERS}")
-        tab_to(tab, "one.closest('#suspects td') && one.href.includes('source=') && one.href.includes('most=')")
+        tab_to(tab, "one.closest('#suspects td') && one.href.includes('source=') && one.href.includes('below=')")
         press(tab, "Enter")
         until(tab, "location.pathname === '/explore'")
         tab_to(tab, "one.matches('button.peek')")

@@ -14,7 +14,7 @@ from litestar import Litestar
 
 from gateway.cli.main import main
 from monitors.analysis.ab_binned import Parts
-from monitors.analysis.ab_compare import compare, decision, overlap_of, served_apart, sides
+from monitors.analysis.ab_compare import Sides, compare, decision, overlap_of, served_apart, sides
 from monitors.api import compare as compare_api
 from monitors.api import openapi
 from monitors.api.compare import compare_handlers
@@ -400,3 +400,31 @@ def test_the_api_says_when_it_has_not_counted_all(tmp_path, monkeypatch):
     assert (some["partial"], everything["partial"]) == (True, False)
     assert 0 < some["rows"][0]["champion"]["n"] < everything["rows"][0]["champion"]["n"] == 360
     assert everything["decision"] == "roll back"
+
+
+def test_signals_without_a_better_direction_are_no_part_of_the_decision():
+    """They get "differs" or "within the margin", whichever side is larger, and no share of alpha."""
+
+    def side(metric, value, name):
+        about = {"app": "a", "model": "m", "outcome": "score", "reason": "", "rate": 1.0, "metric": metric}
+        return [
+            Point(sample_id=f"{name}{n}", started_at=float(n), value=min(1.0, value + 0.01 * (n % 3)), **about)
+            for n in range(900)
+        ]
+
+    some = [
+        *(("faithfulness", 0.9, 0.9), ("contexts_per_answer", 0.3, 0.8), ("retriever_score", 0.5, 0.5)),
+    ]
+    everything = [
+        Sides(app="a", metric=metric, champion=side(metric, a, "a"), challenger=side(metric, b, "b"))
+        for metric, a, b in some
+    ]
+    rows = {one.metric: one for one in compare(everything, margin=0.1)}
+    assert rows["contexts_per_answer"].decision == "differs"
+    assert rows["contexts_per_answer"].wins is None
+    assert rows["retriever_score"].decision == "within the margin"
+    assert not rows["retriever_score"].directed
+    (alone,) = compare(everything[:1], margin=0.1)
+    assert rows["faithfulness"] == alone
+    assert decision(list(rows.values())) == "ship"
+    assert decision([rows["contexts_per_answer"]]) == "not enough data"

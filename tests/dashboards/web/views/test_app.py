@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from itertools import pairwise
 
 import pytest
 
+from dashboards.web.format import iso
 from dashboards.web.heat_map import HeatMap, HeatMapReader, drawn
 from dashboards.web.readings.app_traffic import mean, percentile, traffic_of
 from monitors.records import Evaluation, Sample, Score, Usage
@@ -176,7 +179,7 @@ def test_without_scores_there_is_no_heat_map():
 
 def test_few_exchanges_are_no_estimate_and_unknown_fields_do_not_count():
     some = [Sample(id=str(index), started_at=NOW, duration_s=1.0 + index / 10) for index in range(30)]
-    found = traffic_of([*some, Sample(id="x", started_at=NOW)])
+    found = traffic_of([*some, Sample(id="x", started_at=NOW)], 31)
     assert (found.exchanges, found.median_s.n, found.median_s.value) == (31, 30, 2.5)
     assert (found.cost_usd.n, found.cost_usd.value) == (0, None)
     assert mean([1.0] * 19).value is None
@@ -209,3 +212,64 @@ def test_the_page_answers_while_the_store_is_slow(tmp_path, monkeypatch):
     first, then = run(tmp_path, scenario)
     assert "Not read yet" in first.words or "still being read" in first.words
     assert "Not read yet" not in then.words
+
+
+def test_latency_and_cost_are_of_the_whole_range(tmp_path):
+    """Slow answers in the middle of an hour of traffic, fast ones since; the page says of how many it knows them."""
+
+    async def scenario(w):
+        now = time.time()
+        for n in range(1500):
+            seconds = 9.0 if 500 <= n < 1000 else 1.0
+            await w.add(0.9, at=now - 3600.0 * (1.0 - n / 1500) - 30.0, duration_s=seconds)
+        await w.look()
+        return await complete(w, "/apps/shop?since=24h&metric=faithfulness"), await complete(
+            w, "/apps/shop?since=15m&metric=faithfulness"
+        )
+
+    day, recent = run(tmp_path, scenario)
+    assert "Latency, 95th percentile 9 s" in day.words
+    assert "Latency, median 1 s" in day.words
+    found = re.search(r"From (\d+) of (?:about )?(\d \d+) exchanges that faithfulness was computed for", day.words)
+    assert int(found[1]) == pytest.approx(600, rel=0.15)
+    assert int(found[2].replace(" ", "")) == pytest.approx(1500, rel=0.15)
+    assert re.search(r"From all 3\d\d exchanges", recent.words)
+
+
+def test_the_heat_map_shows_the_range_and_nothing_outside(tmp_path):
+    since, until = NOW - 16 * 60.0, NOW
+    found = heat(tmp_path, [(since + 1.0, 0.5, 1.0), (until - 1.0, 0.5, 1.0)], since, until)
+    assert found.complete
+    assert {one.seconds for one in found.columns} == {60.0}
+    svg = str(drawn(found, title="t", since=since, until=until))
+    cells = [
+        (float(x), float(width)) for x, width in re.findall(r'heat-cell" x="([\d.]+)" y="\d+" width="([\d.]+)"', svg)
+    ]
+    assert len(cells) == 2
+    assert all(x >= 44.0 and x + width <= 994.1 for x, width in cells)
+    assert cells[1][0] > 900.0
+    times = re.findall(r'data-at="([^"]+)"', svg)
+    assert times
+    assert all(iso(since) <= one <= iso(until) for one in times)
+
+
+def test_the_metric_that_is_shown_does_not_depend_on_the_range(tmp_path):
+    async def scenario(w):
+        now = time.time()
+        for n in range(40):
+            await w.add(0.9, at=now - 60.0, metric="answer_relevancy", id=f"a{n}")
+            await w.add(0.9, at=now - 20 * HOUR, metric="lexical_groundedness", id=f"g{n}")
+        await w.look()
+        unwatched = [await complete(w, f"/apps/shop?since={since}") for since in ("15m", "24h")]
+        for n in range(40):
+            await w.add(0.9, at=now - 30.0, id=f"f{n}")
+        await w.look()
+        return unwatched, [await complete(w, f"/apps/shop?since={since}") for since in ("15m", "1h", "24h")]
+
+    unwatched, watched = run(tmp_path, scenario)
+    assert len({re.search(r"Scores of (\w+)", one.words)[1] for one in unwatched}) == 1
+    for page in watched:
+        assert "Scores of faithfulness" in page.words  # it has an objective
+        assert "faithfulness by model" in page.words
+        chosen = [attributes for tag, attributes in page.elements if tag == "option" and "selected" in attributes]
+        assert chosen

@@ -325,3 +325,35 @@ def test_charts_are_folded(tmp_path):
 
     page = run(tmp_path, scenario)
     assert page.all("details") == [{"class": "charts"}, {}]  # none is open
+
+
+def test_a_signal_without_a_better_direction_differs_and_decides_nothing(tmp_path):
+    """More passages are neither better nor worse: the difference is shown, and only the metric is decided."""
+
+    async def scenario(w):
+        await two(w, 0.5, 0.9, metric="contexts_per_answer")
+        await two(w, 0.9, 0.9)
+        return await w.page("/compare?by=model&a=old&b=new")
+
+    page = run(tmp_path, scenario)
+    assert re.search(
+        r"contexts_per_answer shop; no better direction ≠ differs does not count for or against B \+0\.\d", page.words
+    )
+    assert "new is not worse than old by more than the margin on any metric." in page.words or (
+        "Not enough data to decide between old and new." in page.words
+    )
+    assert page.words.count("✓ ship") <= 1
+    assert "neither more nor less is better" in page.words
+
+
+def test_the_reason_is_given_where_questions_are_not_compared(tmp_path, monkeypatch):
+    async def scenario(w):
+        await two(w, 0.9, 0.6, n=30)
+        few = await w.page("/compare?by=model&a=old&b=new")
+        monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
+        return few, await w.page("/compare?by=model&a=old&b=new&delta=0.03")
+
+    few, many = run(tmp_path, scenario)
+    assert "no question was answered by both" in few.words
+    assert "more than 10 scores: questions are not read" in many.words
+    assert "gaugeway compare --pair-by question" in many.words

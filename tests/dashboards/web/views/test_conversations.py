@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from dashboards.web.readings import conversations as conversation_reading
 from monitors.config import Config, Judge, Metric
 from monitors.records import Evaluation, Message, Sample, Score, Skipped
 from tests.support.pages import EVIL, world
@@ -94,3 +95,82 @@ def test_explore_shows_a_conversation_by_its_first_question(tmp_path):
     page, exported = run(tmp_path, scenario, config=CONFIG)
     assert "Where is my order?" in page.words
     assert exported == ""
+
+
+async def talk(w):
+    """Two conversations of sessions, one without a session, and single exchanges of two apps."""
+    now = time.time()
+    for n in range(3):
+        about = {"session": "s-1", "conversation": "c-1", "turn": n + 1, "at": now - 300.0 + n}
+        await w.add(0.9 - 0.3 * n, id=f"a{n}", question=f"Refund {n}?", response=f"Answer {n}.", **about)
+    await w.add(0.8, id="b0", question=EVIL, session=EVIL, conversation="c-2", turn=1, at=now - 200.0, app="bank")
+    for n in range(2):
+        await w.add(0.7, id=f"d{n}", question=f"Follow-up {n}?", conversation="d0", turn=n + 1, at=now - 100.0 + n)
+    for n in range(4):
+        await w.add(0.5, id=f"e{n}", question="Alone?", conversation=f"e{n}", turn=1, at=now - 50.0)
+
+
+def test_conversations_are_listed_from_exchanges_where_none_is_scored(tmp_path):
+    async def scenario(w):
+        await talk(w)
+        page = await w.page("/conversations?since=1h")
+        links = [one["href"] for one in page.all("a") if one["href"].startswith("/conversations/")]
+        others = ("since=1h&app=bank", "since=2025-01-01&until=2025-01-02")
+        others = [await w.page(f"/conversations?{one}") for one in others]
+        return page, [(one, await w.page(one)) for one in links], others
+
+    page, opened, (bank, before) = run(tmp_path, scenario)
+    assert "3 conversations among 10 exchanges" in page.words
+    assert "4 exchanges without a session, or that nothing continued, are in Explore only" in page.words
+    assert "Refund 0? 3 faithfulness 0.300 fails the threshold s-1 shop" in page.words
+    assert [one for one, _ in opened] == [
+        "/conversations/d0?app=shop",
+        "/conversations/c-2?app=bank",
+        "/conversations/c-1?app=shop",
+    ]
+    follow_up, hostile, refund = (one for _, one in opened)
+    assert "Turn 1" in follow_up.words
+    assert "Follow-up 1?" in follow_up.words
+    for n in range(3):
+        assert f"Refund {n}?" in refund.words
+        assert f"Answer {n}." in refund.words
+    assert "faithfulness 0.300" in refund.words
+    for one in (page, hostile):
+        assert EVIL in one.text
+        assert not one.all("img")
+    assert "1 conversation among 1 exchange," in bank.words
+    assert "No exchange in this period matches." in before.words
+
+
+def test_beside_conversations_with_scores_all_can_be_listed(tmp_path):
+    async def scenario(w):
+        await talk(w)
+        sample = conversation()
+        await w.store.add(sample, scores(sample, goal_met=0.2))
+        scored = await w.page("/conversations?since=1h")
+        link = next(one["href"] for one in scored.all("a") if "list=all" in one["href"])
+        return scored, await w.page(link)
+
+    scored, everything = run(tmp_path, scenario, config=CONFIG)
+    assert "1 conversation, newest first" in scored.words
+    assert "3 conversations among" in everything.words
+    assert everything.form("/conversations")["list"] == "all"
+
+
+def test_conversations_are_read_page_after_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(conversation_reading, "MAX_POINTS", 5)
+
+    async def scenario(w):
+        now = time.time()
+        for n in range(12):
+            await w.add(0.5, id=f"x{n}", session=f"s-{n:02}", conversation=f"c-{n:02}", turn=1, at=now - 60.0 - n)
+        page, keys = await w.page("/conversations?since=1h"), []
+        for _ in range(9):
+            keys += [one["href"] for one in page.all("a") if one["href"].startswith("/conversations/")]
+            onward = [one["href"] for one in page.all("a") if one.get("rel") == "next"]
+            if not onward:
+                return keys
+            page = await w.page(onward[0])
+        return keys
+
+    assert run(tmp_path, scenario) == [f"/conversations/c-{n:02}?app=shop" for n in range(12)]

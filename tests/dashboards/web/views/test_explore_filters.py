@@ -12,8 +12,10 @@ import pytest
 
 from dashboards.web.incident.chips import chips_of
 from dashboards.web.incident.filter_charts import distributions, over_time
+from dashboards.web.incident.links import bad_fields
 from dashboards.web.views import explore as explore_view
 from monitors.analysis.human_labels import default_passing
+from monitors.analysis.incident.differences import cutoff_of
 from monitors.records import Context, Score
 from monitors.storage.stores import Point
 from tests.support.pages import EVIL, world
@@ -255,3 +257,29 @@ def test_the_preview_asks_for_the_login(tmp_path):
         return (await w.client.get("/exchanges/x/preview")).status_code
 
     assert run(tmp_path, scenario, token="secret-token") == 401
+
+
+@pytest.mark.parametrize("threshold", [0.7, 0.5, 0.85, 0.1])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_link_to_what_fails_a_threshold_names_the_threshold(threshold, flipped):
+    cutoff = cutoff_of([], threshold=threshold, flipped=flipped, before=None, since=None)
+    name = "above" if flipped else "below"
+    assert bad_fields(cutoff) == {name: f"{threshold:g}"}
+    query = explore_view.selection(bad_fields(cutoff) | {"metric": "m"}, NOW).query
+    assert (query.least if flipped else query.most) == cutoff.value
+    (chip,) = chips_of(bad_fields(cutoff))
+    assert (chip.name, chip.value, chip.url) == (f"score {name}", f"{threshold:g}", "/explore")
+
+
+def test_strict_and_closed_bounds_hold_together(tmp_path):
+    async def scenario(w):
+        for n in range(10):
+            await w.add(n / 10, id=f"e{n}")
+        below = await w.page("/explore?metric=faithfulness&below=0.7&least=0.3")
+        form = below.form("/explore")
+        return shown(below), form, shown(await w.page("/explore?metric=faithfulness&above=0.7&most=0.8"))
+
+    below, form, above = run(tmp_path, scenario)
+    assert sorted(below) == ["e3", "e4", "e5", "e6"]
+    assert form["below"] == "0.7"
+    assert above == ["e8"]

@@ -75,8 +75,8 @@ def test_the_source_and_the_release_of_the_bad_answers_are_named_and_lead_to_all
     async def scenario(w):
         alert = await incident(w)
         page = await w.page(f"/alerts/{alert.fingerprint}")
-        by_source = next(one for one, fields in filtered(page, source=BAD) if "most" in fields)
-        by_tag = next(one for one, fields in filtered(page, tag="release=42") if "most" in fields)
+        by_source = next(one for one, fields in filtered(page, source=BAD) if "below" in fields)
+        by_tag = next(one for one, fields in filtered(page, tag="release=42") if "below" in fields)
         return page, await every_page(w, by_source), await every_page(w, by_tag)
 
     page, by_source, by_tag = run(tmp_path, scenario)
@@ -356,7 +356,7 @@ def test_the_bad_answers_of_a_metric_whose_best_value_is_0_are_the_highest(tmp_p
     async def scenario(w):
         alert = await incident(w, metric="hallucination")
         page = await w.page(f"/alerts/{alert.fingerprint}")
-        address = next(one for one, fields in filtered(page, source=BAD) if "least" in fields)
+        address = next(one for one, fields in filtered(page, source=BAD) if "above" in fields)
         return alert, await every_page(w, address)
 
     rules = (Rule(metric="hallucination", slo=0.15, name="answers"),)

@@ -193,7 +193,7 @@ def test_each_stage_is_the_one_before_without_its_losses():
         ("Captured", 12),
         ("Stored", 9),
         ("Answered", 8),
-        ("Sampled", 7),
+        ("Selected", 7),
         ("Evaluated", 5),
         ("Scored", 4),
     ]
@@ -304,3 +304,20 @@ def test_a_judge_that_goes_away_is_named_with_how_its_successor_agrees():
     nobody = Agreement(metric="faithfulness", n=0, failed=30, ratio=0.0, low=0.0, high=1.0, shift=0.0)
     instruments.agreed_with_next("new-2", "faithfulness", nobody)
     assert successor_of(series_of(instruments.registry.collect())) == ()
+
+
+def test_the_funnel_and_the_table_of_metrics_use_different_words_for_different_counts(tmp_path):
+    """An exchange without an answer is an evaluation of its metric, and no answer that a metric was selected for."""
+
+    async def scenario(w):
+        for n in range(5):
+            await w.add(0.9, id=f"a{n}", at=time.time() - 1000.0)
+        for n in range(3):
+            await w.add(Skipped("error_response"), id=f"s{n}", at=time.time() - 1000.0)
+        return await w.page("/pipeline")
+
+    page = run(tmp_path, scenario)
+    assert "Selected answers that at least one metric was selected for 5" in page.words
+    assert "Metric Evaluations Scored Skipped" in page.words
+    assert "faithfulness 8 5 3" in page.words
+    assert "Sampled" not in page.words

@@ -1,0 +1,148 @@
+"""The charts and groups of Explore stand for the whole period, or say what part of it they cover."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from dashboards.web.readings.spread_sample import drawn, spread_sample
+from dashboards.web.views import explore as explore_view
+from monitors.records import Context, Evaluation, Sample, Score
+from monitors.storage.stores import Query
+from monitors.storage.stores.sqlite.store import SQLiteStore
+from tests.support.pages import world
+
+NOW = 1_760_000_000.0
+DAY = 86_400.0
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def sampled(path, times, value, *, wanted, metrics=("m",), budget_s=60.0):
+    """A sample of the scores at these times over the day that ends now."""
+
+    async def main():
+        store = SQLiteStore(path / "store.db")
+        try:
+            for n, at in enumerate(times):
+                sample = Sample(id=f"x{n}", started_at=at, app="shop")
+                some = [
+                    Evaluation(sample_id=sample.id, metric=m, version="1", outcome=Score(value(n))) for m in metrics
+                ]
+                await store.add(sample, some)
+            query = Query(since=NOW - DAY, until=NOW, metric=metrics[0] if len(metrics) == 1 else None)
+            return await spread_sample(store, query, wanted=wanted, budget_s=budget_s, clock=time.monotonic)
+        finally:
+            await store.aclose()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("hours", [1.0, 24.0])
+def test_a_sample_has_the_same_share_of_each_part_of_the_period(tmp_path, hours):
+    """Also when all traffic is in a twenty-fourth of it; the middle third is bad."""
+    count = 2400
+    times = [NOW - hours * 3600.0 * (1.0 - (n + 0.5) / count) for n in range(count)]
+    found = sampled(tmp_path, times, lambda n: 0.2 if count // 3 <= n < 2 * count // 3 else 0.9, wanted=600)
+    assert not found.complete
+    assert found.total == pytest.approx(count, rel=0.1)
+    assert len(found.points) == pytest.approx(600, rel=0.15)
+    assert found.share == pytest.approx(0.25, rel=0.15)
+    mean = sum(one.value for one in found.points) / len(found.points)
+    assert mean == pytest.approx(2 / 3 * 0.9 + 1 / 3 * 0.2, abs=0.03)
+    assert [one.started_at for one in found.points] == sorted((one.started_at for one in found.points), reverse=True)
+
+
+def test_uneven_traffic_keeps_its_proportions(tmp_path):
+    """A burst of ten minutes has three times the scores of all the rest of the day."""
+    steady = [NOW - DAY * (n + 0.5) / 600 for n in range(600)]
+    burst = [NOW - 40_000.0 - 600.0 * n / 1800 for n in range(1800)]
+    found = sampled(tmp_path, [*steady, *burst], lambda n: 1.0 if n < 600 else 0.0, wanted=400)
+    low = sum(one.value == 0.0 for one in found.points) / len(found.points)
+    assert low == pytest.approx(0.75, abs=0.08)
+
+
+def test_few_scores_are_all_read(tmp_path):
+    times = [NOW - 300.0 * (n + 0.5) / 900 for n in range(900)]
+    found = sampled(tmp_path, times, lambda n: 0.5, wanted=1000)
+    assert found.complete
+    assert (len(found.points), found.total, found.share) == (900, 900.0, 1.0)
+
+
+def test_an_exchange_is_drawn_with_all_its_metrics(tmp_path):
+    times = [NOW - DAY * (n + 0.5) / 500 for n in range(500)]
+    found = sampled(tmp_path, times, lambda n: 0.5, wanted=300, metrics=("a", "b", "c"))
+    by_id = {}
+    for one in found.points:
+        by_id.setdefault(one.sample_id, set()).add(one.metric)
+    assert all(metrics == {"a", "b", "c"} for metrics in by_id.values())
+    assert len(drawn(found.points, 30)) == 30
+
+
+def test_scores_of_one_moment_and_a_spent_budget(tmp_path):
+    found = sampled(tmp_path, [NOW - 1000.0] * 400, lambda n: 0.5, wanted=100)
+    assert found.points
+    assert sampled(tmp_path, [], lambda n: 0.5, wanted=100, budget_s=-1.0) is None
+
+
+async def recovered(w):
+    """An hour of traffic: its second third is bad, and of another source; since then all is well."""
+    now, count = time.time(), 900
+    for n in range(count):
+        bad = count // 3 <= n < 2 * count // 3
+        await w.add(
+            0.1 if bad else 0.95,
+            at=now - 3600.0 * (1.0 - n / count) - 30.0,
+            id=f"e{n}",
+            contexts=(Context(text="t", id="stale.md" if bad else "good.md"),),
+            context_source="explicit",
+        )
+
+
+def test_charts_and_groups_show_an_incident_that_is_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(explore_view, "COUNTED", 200)
+    monkeypatch.setattr(explore_view, "SPREAD_S", 60.0)
+
+    async def scenario(w):
+        await recovered(w)
+        chart = await w.page("/explore?app=shop&metric=faithfulness&since=24h")
+        groups = await w.page("/explore?app=shop&metric=faithfulness&since=2h&group=source")
+        return chart, groups
+
+    chart, groups = run(tmp_path, scenario)
+    mean = float(
+        re.search(r"Over time n = [\d\u2009]+, a sample of \d+ % over the whole period, mean (0\.\d+)", chart.words)[1]
+    )
+    assert mean == pytest.approx(0.667, abs=0.07)
+    assert re.search(r"A sample of \d+ scores, 2\d % of the selection, the same share of each part", chart.words)
+    assert "stale.md" in groups.words
+    assert re.search(r"faithfulness of \d+ exchanges, a sample spread over the whole period", groups.words)
+
+
+def test_where_only_the_newest_can_be_read_the_chart_says_what_it_covers(tmp_path, monkeypatch):
+    monkeypatch.setattr(explore_view, "COUNTED", 200)
+
+    async def scenario(w):
+        await recovered(w)
+        slow = await w.page("/explore?app=shop&metric=faithfulness&since=2h&text=how")
+        monkeypatch.setattr(explore_view, "SPREAD_S", -1.0)
+        monkeypatch.setattr(explore_view, "NEWEST_S", 60.0)
+        return slow, await w.page("/explore?app=shop&metric=faithfulness&since=2h")
+
+    slow, late = run(tmp_path, scenario)
+    for page in (slow, late):
+        assert "These charts cover only" in page.words
+        assert re.search(r"Over time n = 200, only the newest: \d+ % of the period", page.words)
+        link = next(one["href"] for one in page.all("a") if one["href"].endswith("Z") and "until=" in one["href"])
+        fields = parse_qs(urlsplit(link).query)
+        assert fields["since"] < fields["until"]
