@@ -145,20 +145,6 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
             problems.append(f"{name}: {error}")
             return now
 
-    def value(name: str) -> float | None:
-        try:
-            found = float(given[name]) if given[name] else None
-        except ValueError:
-            found = -1.0
-        if found is not None and not 0.0 <= found <= 1.0:
-            problems.append(f"a score must be between 0 and 1, not {given[name]!r}")
-            return None
-        return found
-
-    def strictly(name: str, towards: float) -> float | None:
-        bound = value(name)
-        return None if bound is None else math.nextafter(bound, towards)
-
     name, equals, tag = given["tag"].partition("=")
     if given["tag"] and not (name and equals):
         problems.append(f"a tag must have the form name=value, not {given['tag']!r}")
@@ -173,6 +159,7 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         captured.check_length(since, until)
     except ValueError as error:
         problems.append(f"since: {error}")
+    least, most = _scores_between(given, problems)
     query = Query(
         since=since,
         until=until,
@@ -186,11 +173,30 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         session=given["session"] or None,
         tag=(name, tag) if name and equals else None,
         outcome=given["outcome"] if given["outcome"] in OUTCOMES else None,  # type: ignore[arg-type]  # one of them
-        least=max((one for one in (value("least"), strictly("above", math.inf)) if one is not None), default=None),
-        most=min((one for one in (value("most"), strictly("below", -math.inf)) if one is not None), default=None),
+        least=least,
+        most=most,
         order=order,  # type: ignore[arg-type]  # one of them
     )
     return Selection(given=given, query=query, problems=problems)
+
+
+def _scores_between(given: Mapping[str, str], problems: list[str]) -> tuple[float | None, float | None]:
+    """Parse the bounds of the score, both inclusive; `above` and `below` are strict."""
+
+    def value(name: str, towards: float | None = None) -> list[float]:
+        if not given[name]:
+            return []
+        try:
+            found = float(given[name])
+        except ValueError:
+            found = -1.0
+        if not 0.0 <= found <= 1.0:
+            problems.append(f"a score must be between 0 and 1, not {given[name]!r}")
+            return []
+        return [found if towards is None else math.nextafter(found, towards)]
+
+    least = max([*value("least"), *value("above", math.inf)], default=None)
+    return least, min([*value("most"), *value("below", -math.inf)], default=None)
 
 
 def choices(versions: Iterable[Version], apps: Iterable[str], metrics: Iterable[str]) -> dict[str, list[str]]:
