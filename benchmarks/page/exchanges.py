@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.page.browser import chromium
-from benchmarks.page.screenshots import narrow, shoot
+from benchmarks.page.screenshots import shoot
 from benchmarks.page.stand import CONFIG, make, standing
 from monitors.records import (
     CaptureInfo,
@@ -145,14 +145,12 @@ async def views(made: Any) -> dict[str, str]:
     }
 
 
-async def pictures(exchanges: int, slim: Path | None) -> None:
+async def pictures(exchanges: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         async with standing(Path(scratch), exchanges) as made:
             shown, base = await views(made), f"http://127.0.0.1:{made.port}"
             with chromium(Path(scratch)) as tab:
                 await asyncio.to_thread(shoot, tab, base, shown)
-                if slim:
-                    await asyncio.to_thread(narrow, tab, base, shown, slim)
 
 
 SEARCHES = {
@@ -205,10 +203,9 @@ def main() -> None:
     asking = argparse.ArgumentParser()
     asking.add_argument("what", choices=["pictures", "times"])
     asking.add_argument("--exchanges", type=int)
-    asking.add_argument("--narrow", type=Path, help="also shoot each view 400 pixels wide into this directory")
     asked = asking.parse_args()
     if asked.what == "pictures":
-        asyncio.run(pictures(asked.exchanges or 6000, asked.narrow))
+        asyncio.run(pictures(asked.exchanges or 6000))
     else:
         asyncio.run(times(asked.exchanges or 100_000))
 

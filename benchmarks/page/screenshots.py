@@ -1,6 +1,9 @@
 """Pictures of the operator's page for the documentation: every view, light and dark.
 
-python benchmarks/page/screenshots.py [--only overview,alert] [--exchanges 6000]
+python benchmarks/page/screenshots.py [--only overview,alert] [--exchanges 6000] [--look-at DIRECTORY]
+
+With `--look-at`, nothing in docs/images changes: every view, also those without a picture there, is shot into the
+directory at 390, 1024 and 1440 pixels, light and dark, to be looked at.
 """
 
 from __future__ import annotations
@@ -40,6 +43,23 @@ def views(made: Any) -> dict[str, str]:
     }
 
 
+def others(made: Any) -> dict[str, str]:
+    """The views without a picture in the documentation."""
+    worst = next(found for one in made.engine.alerts() for found in one.worst_exchanges)
+    return {
+        "exchange": f"/exchanges/{worst}",
+        "conversations": "/conversations?list=all",
+        "sources": "/sources?app=support&since=24h",
+        "topics": "/topics?app=support&since=24h",
+        "compare": "/compare?by=model&a=chat-1&b=chat-2&since=24h",
+        "periods": "/compare?by=period&app=support&since=6h",
+        "prompts": "/prompts",
+        "runbook": "/runbook",
+        "login": "/login",
+        "missing": "/alerts/nope",
+    }
+
+
 def shoot(tab: Tab, base: str, shown: dict[str, str]) -> None:
     tab.look(WIDTH, "light")
     tab.open(f"{base}/", settle_s=2.0)  # the hours are counted meanwhile
@@ -56,29 +76,32 @@ async def main() -> None:
     asking = argparse.ArgumentParser()
     asking.add_argument("--only", default="")
     asking.add_argument("--exchanges", type=int, default=6000)
-    asking.add_argument("--narrow", type=Path, help="also shoot each view 400 pixels wide into this directory")
+    asking.add_argument("--look-at", type=Path, help="shoot every view at three widths into this directory instead")
     asked = asking.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         begin = time.perf_counter()
         async with standing(Path(scratch), asked.exchanges) as made:
             print(f"ready after {time.perf_counter() - begin:.1f} s; {len(made.engine.alerts())} alerts")
-            shown = {
-                name: path for name, path in views(made).items() if not asked.only or name in asked.only.split(",")
-            }
+            every = {**views(made), **(others(made) if asked.look_at else {})}
+            shown = {name: path for name, path in every.items() if not asked.only or name in asked.only.split(",")}
             base = f"http://127.0.0.1:{made.port}"
             with chromium(Path(scratch)) as tab:
-                await asyncio.to_thread(shoot, tab, base, shown)
-                if asked.narrow:
-                    await asyncio.to_thread(narrow, tab, base, shown, asked.narrow)
+                if asked.look_at:
+                    await asyncio.to_thread(shoot_all, tab, base, shown, asked.look_at)
+                else:
+                    await asyncio.to_thread(shoot, tab, base, shown)
 
 
-def narrow(tab: Tab, base: str, shown: dict[str, str], directory: Path) -> None:
+def shoot_all(tab: Tab, base: str, shown: dict[str, str], directory: Path) -> None:
+    """Every view at every width in both schemes; what sticks out of the window and what the console says is printed."""
     for name, path in shown.items():
-        tab.look(400, "light")
-        tab.open(f"{base}{path}")
-        wider = tab.run("document.documentElement.scrollWidth - innerWidth")
-        tab.shoot(directory / f"{name}.png")
-        print(f"{name:10} 400 px wide; sticks out {wider} px")
+        for width in (390, 1024, 1440):
+            for scheme in ("light", "dark"):
+                tab.look(width, scheme)
+                tab.open(f"{base}{path}", settle_s=2.0 if name in ("alert", "sources", "topics") else 0.3)
+                wider = tab.run("document.documentElement.scrollWidth - innerWidth")
+                tab.shoot(directory / f"{name}-{width}-{scheme}.png", most=1800)
+                print(f"{name:13} {width:4} {scheme:5}; sticks out {wider} px {tab.complaints}", flush=True)
 
 
 if __name__ == "__main__":
