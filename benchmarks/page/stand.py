@@ -124,7 +124,7 @@ def _evaluation(sample: Sample, metric: str, released: bool, draw: random.Random
         verdicts = ["not_mentioned" if value < SURE and not index else "supported" for index in range(len(words))]
         claims = [{"claim": one, "verdict": verdict} for one, verdict in zip(words, verdicts, strict=True)]
         evidence = tuple(claims) if metric == "faithfulness" else ()
-        outcome = Score(round(value, 3), f"{len(claims)} claims", evidence)
+        outcome = Score(round(value, 3), "1 claim" if len(claims) == 1 else f"{len(claims)} claims", evidence)
     judge = None if metric == "lexical_groundedness" else "judge-large"
     return Evaluation(
         sample_id=sample.id, metric=metric, version="1", outcome=outcome, judge=judge, cost_usd=0.0004, seconds=0.8

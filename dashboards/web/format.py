@@ -75,6 +75,15 @@ def counted(value: float, noun: str) -> str:
     return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
+def breakable(name: str) -> Markup:
+    """A name that may be broken after its underscores, as those of metrics are where there is little room.
+
+    >>> breakable("answer_relevancy")
+    Markup('answer_<wbr>relevancy')
+    """
+    return Markup("_<wbr>").join(name.split("_"))
+
+
 def signed(value: float | None, digits: int = 3) -> str:
     """A difference with its sign; none if it rounds to 0.
 

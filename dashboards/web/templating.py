@@ -51,6 +51,7 @@ FILTERS = {
     "duration": words.duration,
     "iso": words.iso,
     "at": words.at,
+    "breakable": words.breakable,
     "listed": words.listed,
     "strength": strength,
     "app_page": app_page,
