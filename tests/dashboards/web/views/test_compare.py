@@ -337,7 +337,8 @@ def test_a_signal_without_a_better_direction_differs_and_decides_nothing(tmp_pat
 
     page = run(tmp_path, scenario)
     assert re.search(
-        r"contexts_per_answer shop; no better direction \+0\.\d+ .{0,40}≠ differs does not count for or against B", page.words
+        r"contexts_per_answer shop; no better direction \+0\.\d+ .{0,40}≠ differs does not count for or against B",
+        page.words,
     )
     assert "new is not worse than old by more than the margin on any metric." in page.words or (
         "Not enough data to decide between old and new." in page.words
