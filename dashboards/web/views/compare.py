@@ -203,7 +203,7 @@ def unpaired(one: Compared, *, counted_only: bool) -> str:
     if not one.directed:
         return "neither more nor less is better"
     if counted_only:
-        return f"more than {MOST_QUESTIONS:,} scores: questions are not read"
+        return f"questions are not read: more than {MOST_QUESTIONS:,} scores, or it would take too long"
     return "no question was answered by both"
 
 

@@ -356,5 +356,5 @@ def test_the_reason_is_given_where_questions_are_not_compared(tmp_path, monkeypa
 
     few, many = run(tmp_path, scenario)
     assert "no question was answered by both" in few.words
-    assert "more than 10 scores: questions are not read" in many.words
+    assert "questions are not read: more than 10 scores" in many.words
     assert "gaugeway compare --pair-by question" in many.words
