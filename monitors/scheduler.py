@@ -125,6 +125,7 @@ class Scheduler:
         self.store = store
         self.state_store = state_store
         self._config = config
+        self._began = time.time()
         self._queue = queue
         self._leader = leader or Alone()
         self._catalogue = catalogue
@@ -207,7 +208,7 @@ class Scheduler:
 
     async def _log_first(self) -> None:
         days = self._config.capture.retention_days
-        await log_first(self.store, page_url(self._config), retention_days=days)
+        await log_first(self.store, page_url(self._config), began=self._began, retention_days=days)
 
     def start_scoring(self) -> None:
         """Start only the worker and what it needs, in a process that helps one that does the rest."""

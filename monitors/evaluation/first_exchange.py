@@ -15,18 +15,21 @@ _log = logging.getLogger("gaugeway")
 _HINT = "see docs/how-to/tell-gaugeway-the-contexts.md"
 _DAY_S = 86_400.0
 _SENT = "explicit"
+_START_S = 60.0
+"""A gateway may serve for so long before the monitors beside it have started."""
 
 
-async def log_first(store: Store, page_url: str, *, retention_days: float, every_s: float = 1.0) -> None:
-    """Log the first exchange of a store that has none yet, and return; at once if it has one.
+async def log_first(store: Store, page_url: str, *, began: float, retention_days: float, every_s: float = 1.0) -> None:
+    """Log the first exchange of a store that has none yet, and return; at once if it has an old one.
 
-    To be run by the leader alone. `page_url` is the address of the operator's page.
+    To be run by the leader alone, of processes that started at `began` (Unix time): an exchange from more than a minute
+    before is old. `page_url` is the address of the operator's page.
     """
     was_empty = False
     while True:
         try:
             point = await _oldest(store, retention_days)
-            if point is not None and not was_empty:
+            if point is not None and not was_empty and point.started_at < began - _START_S:
                 return
             found = None if point is None else await store.sample(point.sample_id)
         except Exception as error:  # noqa: BLE001 - any store error; tried again

@@ -65,8 +65,10 @@ class Asked(SQLiteStore):
         return found
 
 
-async def watched(store, **options):
-    await asyncio.wait_for(log_first(store, "http://127.0.0.1:9465", retention_days=30, every_s=0.001, **options), 30)
+async def watched(store, later_s=0.0):
+    """Watch as processes that start now, or `later_s` seconds from now."""
+    began = time.time() + later_s
+    await asyncio.wait_for(log_first(store, "http://127.0.0.1:9465", began=began, retention_days=30, every_s=0.001), 30)
 
 
 @in_a_loop
@@ -80,7 +82,7 @@ async def test_the_first_exchange_of_a_store_is_logged_once_without_content(capl
         await store.add(sample(id="late", started_at=now - 1.0), evaluations("late", lexical=Score(1.0, "", ())))
         await watch
         await store.add(sample(id="next", started_at=now), evaluations("next", lexical=Score(1.0, "", ())))
-        await watched(store)  # after a restart
+        await watched(store, later_s=3600.0)  # after a restart
     finally:
         await store.aclose()
     assert len(caplog.messages) == 1
@@ -103,4 +105,16 @@ async def test_a_store_that_fails_is_asked_again(caplog, tmp_path):
     finally:
         watch.cancel()
         await store.aclose()
-    assert len(caplog.messages) <= 1, "it may have been too late to see that the store was empty"
+    assert len(caplog.messages) == 1
+
+
+@in_a_loop
+async def test_an_exchange_before_the_first_look_is_logged_too(caplog, tmp_path):
+    caplog.set_level(logging.INFO, "gaugeway")
+    store = SQLiteStore(tmp_path / "store.db")
+    try:
+        await store.add(sample(started_at=time.time() - 2.0), evaluations(lexical=Score(1.0, "", ())))
+        await watched(store)
+    finally:
+        await store.aclose()
+    assert len(caplog.messages) == 1

@@ -230,9 +230,9 @@ def test_latency_and_cost_are_of_the_whole_range(tmp_path):
     day, recent = run(tmp_path, scenario)
     assert "Latency, 95th percentile 9 s" in day.words
     assert "Latency, median 1 s" in day.words
-    found = re.search(r"From (\d+) of (?:about )?(\d \d+) exchanges that faithfulness was computed for", day.words)
+    found = re.search(r"From (\d+) of (?:about )?(\d,\d+) exchanges that faithfulness was computed for", day.words)
     assert int(found[1]) == pytest.approx(600, rel=0.15)
-    assert int(found[2].replace(" ", "")) == pytest.approx(1500, rel=0.15)
+    assert int(found[2].replace(",", "")) == pytest.approx(1500, rel=0.15)
     assert re.search(r"From all 3\d\d exchanges", recent.words)
 
 

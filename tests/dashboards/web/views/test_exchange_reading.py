@@ -182,8 +182,8 @@ def test_durations_of_retriever_model_and_judge_are_drawn():
 
 
 def leads_to_exchange(link):
-    """Whether a link leads to an exchange, other than the page's link to itself."""
-    return link["href"].startswith("/exchanges/") and link.get("id") != "copy-link"
+    """Whether a link leads to an exchange, other than the page's links to itself."""
+    return link["href"].startswith("/exchanges/") and link.get("id") not in ("copy-link", "reload")
 
 
 def test_failures_with_like_questions_are_listed(tmp_path):
