@@ -35,7 +35,7 @@ FRESH_S, RECENT_S, SETTLED_S, OLD_S = 10.0, 60.0, 2 * HOUR_S, 900.0
 _LATE_S = 300.0
 DAILY_FROM_S = 14 * 24 * HOUR_S
 """Longer ranges have daily steps, unless others are asked for: the stores have the sums of days beforehand."""
-READING_S = 0.25
+READING_S = 0.2
 """How long a request waits for the store; what it has read by then is remembered for the next one."""
 
 Effects = Mapping[tuple[str, str, str], float]

@@ -63,11 +63,9 @@ COUNTED, CHARTS = 2000, 6
 """Scores of the charts and groups: a sample spread over the range, or the newest where that takes too long."""
 MAX_SUGGESTED = 200
 """Known values suggested for a field of the form."""
-BUDGET_S, SPREAD_S, NEWEST_S = 0.14, 0.08, 0.05
+BUDGET_S, SPREAD_S, NEWEST_S = 0.1, 0.08, 0.03
 TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 """Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
-EMPTY_S = 0.1
-"""A page without exchanges is searched on for so long, where there is more to search."""
 _QUESTION = 160
 
 
@@ -286,14 +284,11 @@ class Explorer:
             partial = found.cut or found.found.since is not None
             return found, counted_of(found.every, partial=partial, newest=query.order == "newest")
         wanted = ROWS if query.metric else POINTS
-        deadline = time.monotonic() + EMPTY_S
         page = await search(self.store, query, after=after, wanted=wanted, budget_s=budget_s, clock=time.monotonic)
-        while not page.points and page.after is not None and time.monotonic() < deadline:
-            page = await search(
-                self.store, query, after=page.after, wanted=wanted, budget_s=budget_s, clock=time.monotonic
-            )
         if query.outcome not in (None, "score"):
             return Narrowed(found=page), Counted()
+        if not page.points and after is None:
+            return Narrowed(found=page), Counted(newest_since=page.since)
         return Narrowed(found=page), await self.counted(replace(query, order="newest", outcome="score"), slow=slow)
 
     async def counted(self, query: Query, *, slow: bool) -> Counted:
