@@ -8,14 +8,15 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from litestar import Litestar
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -32,6 +33,7 @@ from tests.support.running import serving
 DAY_S = 86_400.0
 DROP_S = 3 * 3600.0
 SURE = 0.8
+PER_S = 8.0
 APPS = ("support", "handbook")
 LEVELS = {"faithfulness": 0.93, "answer_relevancy": 0.88, "context_relevancy": 0.81, "lexical_groundedness": 0.79}
 RULES = tuple(Rule(metric=name, baseline="auto") for name in LEVELS if name != "faithfulness")
@@ -140,22 +142,43 @@ def _gateway(exchanges: int) -> CollectorRegistry:
         instruments._captured.labels("support", kind).inc(round(share * exchanges))  # noqa: SLF001 - counted without a gateway
     for name, share in {"explicit": 0.5, "tools": 0.3, "templates": 0.13, "none": 0.03}.items():
         instruments._extractions.labels("support", name).inc(round(share * exchanges))  # noqa: SLF001 - counted without a gateway
-    for app, share, seconds in (("support", 0.7, 1.4), ("handbook", 0.3, 0.9)):
-        for status, part in ((200, 0.99), (502, 0.01)):
-            answered = Recording(
-                id="x",
-                started_at=0.0,
-                method="POST",
-                path="/v1/chat/completions",
-                route="chat_completions",
-                request_headers=[],
-                status=status,
-                duration_s=seconds,
-            )
-            for _ in range(round(share * part * exchanges)):
-                instruments.request(answered, app=app, model="chat-1", stream=False)
-        instruments.cost(app, "chat-1", {"input": 0.0009 * share * exchanges, "output": 0.0007 * share * exchanges})
+    traffic = _Traffic(instruments)
+    traffic.add(exchanges)
+    instruments.registry.register(traffic)
     return instruments.registry
+
+
+class _Traffic(Collector):
+    """The gateway's traffic: it goes on, `PER_S` requests a second, as often as it is asked for."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+        self._asked = time.monotonic()
+
+    def add(self, count: float) -> None:
+        """Count so many requests of both apps."""
+        for app, share, seconds in (("support", 0.7, 1.4), ("handbook", 0.3, 0.9)):
+            for status, part in ((200, 0.99), (502, 0.01)):
+                answered = Recording(
+                    id="x",
+                    started_at=0.0,
+                    method="POST",
+                    path="/v1/chat/completions",
+                    route="chat_completions",
+                    request_headers=[],
+                    status=status,
+                    duration_s=seconds,
+                )
+                for _ in range(round(share * part * count)):
+                    self._instruments.request(answered, app=app, model="chat-1", stream=False)
+            self._instruments.cost(app, "chat-1", {"input": 0.0009 * share * count, "output": 0.0007 * share * count})
+
+    def collect(self) -> Iterable[Metric]:
+        """Add what came since the last time; no series of its own."""
+        now = time.monotonic()
+        self.add(PER_S * (now - self._asked))
+        self._asked = now
+        return ()
 
 
 def _plane(made: Any, exchanges: int) -> None:
