@@ -239,7 +239,7 @@ def test_a_server_that_never_answers_opens_the_circuit_within_its_retries(name, 
         found = run(opened, *[sample(f"{TRUE} {FALSE} {one}", id=str(one)) for one in range(60)])
         asked = len(server.requests)
     assert opened.count("judge_blind", judge_model=opened.verifier.model, role="verifier") == 1
-    assert 10 <= asked < 40, "what waited for a place when the circuit opened was not sent"
+    assert 0 < asked < 40, "what waited for a place when the circuit opened was not sent"
     assert {one.outcome.error for one in found} == {"blind"}
 
 
