@@ -63,6 +63,8 @@ _COUNT_S = 5.0
 """Between two readings of the gateways' counters: what a gateway counts after the last one before its end is lost."""
 _PAUSE_S = 15.0
 """Longest pause between alert ticks: an alert that took long to describe is sent in the next one."""
+_SHARE_S, _SAVE_S = 10.0, 30.0
+"""How often capture coverage is saved, by workers that share it and by one process: all states are read for it."""
 
 
 class WorkerCounts(WorkerObserver):
@@ -212,12 +214,13 @@ class Scheduler:
 
     def start_scoring(self) -> None:
         """Start only the worker and what it needs, in a process that helps one that does the rest."""
+        share_s = _SHARE_S if self._config.monitors.workers > 1 else _SAVE_S
         self._tasks = [
             spawn(self._worker.run(), name="worker"),
             spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
             spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(30.0, self._signals.tick, self._failed("signals")), name="signals"),
-            spawn(_every(10.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
+            spawn(_every(share_s, self._capture.tick, self._failed("capture")), name="capture coverage"),
         ]
         if self._budget_sync is not None:
             self._tasks.append(spawn(_every(10.0, self._spend, self._failed("spending")), name="spending"))

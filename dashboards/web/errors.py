@@ -79,8 +79,8 @@ def on_failure(site: Site) -> Any:
 
     def failed(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
         _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        told = HTTPException(status_code=500, detail="An internal error; the log has the details.")
-        shown: Response[Any] = answer(request, told)
+        internal = HTTPException(status_code=500, detail="An internal error; the log has the details.")
+        shown: Response[Any] = answer(request, internal)
         return shown
 
     return failed

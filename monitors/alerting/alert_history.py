@@ -127,7 +127,7 @@ def _repeated(events: Sequence[Event], event: Event) -> Event | None:
     """Return the event that a new one is joined with.
 
     Attempts that fail in a row are joined, and replaced when the delivery is given up. Of messages that were delivered
-    the first stays by itself, because it says what the receiver learned first.
+    the first keeps its own event, because it shows what the receiver got first.
     """
     if event.task is None:
         return None
