@@ -27,7 +27,7 @@ from gateway.capture.factory import capture_of, redactor_of, template_form
 from gateway.config import Config
 from gateway.handoff.buffer import BufferSettings, CaptureBuffer
 from gateway.handoff.observer import CaptureObserver
-from gateway.handoff.sampler_client import SamplerClient
+from gateway.handoff.sampler_client import SamplerClient, SamplerProcesses
 from gateway.handoff.spill import ATTEMPTS, LEASE_S, Spill
 from gateway.handoff.template_sync import TemplateSync
 from gateway.http.origins import OriginPolicy
@@ -87,7 +87,7 @@ class Gateway:
         queue: Queue,
         keys_file: Path | None = None,
         redaction_key: str | None = None,
-        offload: bool = False,
+        sampler: SamplerProcesses | None = None,
         spill_file: Path | None = None,
         upstream_client: Upstream | None = None,
         metrics_socket: socket.socket | None = None,
@@ -110,7 +110,9 @@ class Gateway:
         spans = None if self._span_processor is None else _spans(config, self._span_processor)
         self._observer = CaptureObserver(self._instruments, self._accounting, spans)
         self._templates = self._build_templates(config, templates)
-        self._sampler = SamplerClient(config.capture, self._key(config), self._templates) if offload else None
+        self._sampler = None
+        if sampler is not None:
+            self._sampler = SamplerClient(config.capture, self._key(config), self._templates, sampler)
         self.handoff = self._build_handoff(config)
         self._supplements = Supplements(
             queue=self._queue,
@@ -335,7 +337,12 @@ class Gateway:
 
 
 async def run(
-    config: Config, data_dir: Path, *, supervised: bool = False, reload: Callable[[], Config] | None = None
+    config: Config,
+    data_dir: Path,
+    *,
+    supervised: bool = False,
+    reload: Callable[[], Config] | None = None,
+    sampler: SamplerProcesses | None = None,
 ) -> None:
     """Run the data plane until it is stopped; SIGHUP applies what `reload` reads."""
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
@@ -351,7 +358,7 @@ async def run(
         queue=queue,
         keys_file=data_dir / "keys.db",
         redaction_key=key,
-        offload=True,
+        sampler=sampler or SamplerProcesses(),
         spill_file=data_dir / "spill.db",
         metrics_socket=inherited(),
         templates=_templates(config, data_dir),

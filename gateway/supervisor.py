@@ -10,6 +10,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from gateway.config import Config, listeners
@@ -25,6 +26,18 @@ from monitors.runtime.tasks import spawn
 _log = logging.getLogger("gaugeway")
 _STOP_S = 15.0
 _LOOK_AT_FILE_S = 1.0
+_SHARED = (
+    "litestar",
+    "monitors.redaction.key",
+    "monitors.runtime.serving",
+    "monitors.storage.queues.sqlite",
+    "monitors.storage.templates",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvloop",
+)
+"""What the processes of both planes load."""
+_MONITORS = ("monitors.app", "dashboards.web.app")
+"""What the monitors load besides, while this process loads the gateway."""
 
 
 class Supervisor:
@@ -65,6 +78,16 @@ class Supervisor:
     @property
     def _path(self) -> Path | None:
         return self._snapshot.path if self._snapshot is not None else None
+
+    def fork(self) -> None:
+        """Fork the first processes, which then share loaded code. Call it before this process has threads or a loop."""
+        for module in _SHARED:
+            import_module(module)
+        for process in self._monitors:
+            process.fork(_MONITORS)
+        import_module("gateway.app")
+        for process in self._gateways:
+            process.fork()
 
     async def run(self) -> int:
         """Run until SIGTERM or SIGINT; return the exit code. Raises OSError, before a start, if an address is in use.

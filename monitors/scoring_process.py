@@ -10,6 +10,7 @@ import socket
 from pathlib import Path
 
 import msgspec
+from setproctitle import setproctitle
 
 from monitors.app import assemble
 from monitors.processes.priority import lower_priority
@@ -44,6 +45,7 @@ def _orphaned(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
 
 def main() -> None:
     """Read the set-up and score; nothing where either the set-up or the socket for the counts is missing."""
+    setproctitle("gaugeway: scoring worker")
     body, reports = _read(int.from_bytes(_read(LENGTH_BYTES), "big")), inherited()
     if not body or reports is None:
         return

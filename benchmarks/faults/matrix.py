@@ -68,7 +68,7 @@ def kill_samplers(stand: Stand, times: int) -> None:
     killed, draw = 0, random.Random(times)
     for number in range(times):
         time.sleep(draw.uniform(0.2, 1.5))
-        for child in stand.gateways[number % len(stand.gateways)].children("gateway.handoff.sampler_process"):
+        for child in stand.gateways[number % len(stand.gateways)].children("gaugeway: sampler"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
                 killed += 1

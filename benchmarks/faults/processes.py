@@ -97,12 +97,12 @@ class Child:
             self._process.kill()
             self._process.wait()
 
-    def children(self, module: str) -> list[int]:
-        """The children whose command names `module`."""
+    def children(self, name: str) -> list[int]:
+        """The children whose title names `name`."""
         found = []
         for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
             with contextlib.suppress(OSError):
-                if module.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                if name.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
                     found.append(int(child))
         return found
 

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2 import BaseLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from litestar import Request, Response, get
 from litestar.datastructures import MutableScopeHeaders
@@ -81,7 +81,8 @@ def assets() -> Mapping[str, Asset]:
 def templates(shown: Mapping[str, Asset]) -> TemplateConfig[Any]:
     """Template configuration with autoescaping."""
     environment = Environment(
-        loader=PackageLoader("dashboards.web"),
+        loader=_read_now(PackageLoader("dashboards.web")),
+        auto_reload=False,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -89,9 +90,16 @@ def templates(shown: Mapping[str, Asset]) -> TemplateConfig[Any]:
     )
     environment.filters |= FILTERS | {"when": _when}
     environment.globals["asset"] = lambda name: f"/static/{name}?v={shown[name].version}"
-    for name in environment.list_templates():  # compile now, not on the first request
-        environment.get_template(name)
     return TemplateConfig(instance=JinjaTemplateEngine.from_environment(environment))
+
+
+def _read_now(loader: BaseLoader) -> FunctionLoader:
+    """Read all templates, so that none is of another release if the files are replaced; each is compiled on first use:
+    all of them would delay the start by 0.35 s, one delays its page by 15 ms, once.
+    """
+    outside = Environment(autoescape=True)
+    found = {name: loader.get_source(outside, name) for name in loader.list_templates()}
+    return FunctionLoader(found.get)
 
 
 def asset_handler(shown: Mapping[str, Asset]) -> Any:

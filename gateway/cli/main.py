@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
+from setproctitle import setproctitle
 
 from gateway import config as configuration
 from monitors.cli.config_option import data_dir_problem
@@ -74,19 +75,24 @@ def serve(supervised: bool, **options: Any) -> None:  # noqa: ARG001, FBT001 - c
 def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
     """Run the data plane only: the proxy with capture, and its admin port."""
     from gateway import app  # noqa: PLC0415 - `--help` need not load the whole plane
+    from gateway.handoff.sampler_client import SamplerProcesses  # noqa: PLC0415
     from monitors.runtime import serving  # noqa: PLC0415
 
     try:
+        if supervised:
+            setproctitle("gaugeway: gateway")
         config = _load(options)
         if config.gateway.workers > 1 and not supervised:
             _supervise(options | {"data_dir": data_dir}, monitors=False)
+        sampler = SamplerProcesses()
+        sampler.fork(config.capture)
         read = _load if supervised else _load_with_warnings  # the supervisor logs them for its workers
         if not supervised:
             configure_logs(options["log_format"])
             config = read(options)
             log_config(options["config"])
         with nullcontext() if supervised else hold(data_dir, "gateway"):  # the supervisor holds it for its workers
-            running = app.run(config, data_dir, supervised=supervised, reload=lambda: read(options))
+            running = app.run(config, data_dir, supervised=supervised, reload=lambda: read(options), sampler=sampler)
             serving.run(running, options["log_format"])
     except (ConfigError, OSError) as error:
         fail(error)
@@ -179,10 +185,11 @@ def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
             data_dir=options["data_dir"],
             monitors=monitors,
         )
+        descriptors.raise_limit()
+        supervisor.fork()
     except (ConfigError, OSError) as error:
         fail(error)
     log_config(options["config"])
-    descriptors.raise_limit()
     try:
         with hold(options["data_dir"], "gateway"):
             audit.open_if_possible(options["data_dir"])

@@ -13,8 +13,10 @@ import msgspec
 from gateway.capture.result import CaptureResult
 from gateway.config import Capture as Settings
 from gateway.exchange import Recording
+from gateway.handoff import sampler_process
 from gateway.handoff.sampler_process import LENGTH_BYTES, Answer, Load, Setup, frame
 from gateway.handoff.template_sync import TemplateSync
+from monitors.processes.forked import ForkedChild, fork
 from monitors.runtime.retry import Backoff
 from monitors.runtime.settings import child_environment
 from monitors.runtime.tasks import spawn
@@ -28,6 +30,37 @@ class SamplerClientError(Exception):
     """The sampler process did not answer; no recording of the batch was processed."""
 
 
+class SamplerProcesses:
+    """Starts sampler processes; the first may be a fork of this process, which shares its loaded code."""
+
+    def __init__(self) -> None:
+        self._forked: ForkedChild | None = None
+
+    def fork(self, settings: Settings) -> None:
+        """Fork the first one now, if it will be needed. Call it before this process has another thread or a loop."""
+        if settings.rate > 0:
+            self._forked = fork(sampler_process.run, output=True)
+
+    async def start(self) -> Process | ForkedChild:
+        """Start one. Raises OSError."""
+        forked, self._forked = self._forked, None
+        if forked is not None:
+            await forked.start()
+            return forked
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gateway.handoff.sampler_process"),
+            stdin=PIPE,
+            stdout=PIPE,
+            env=child_environment({}),
+        )
+
+    def close(self) -> None:
+        """End the forked one if it was not started."""
+        if self._forked is not None:
+            self._forked.close()
+            self._forked = None
+
+
 class SamplerClient:
     """Decodes recordings and makes samples in a separate process, which `start` or the first batch starts.
 
@@ -37,13 +70,20 @@ class SamplerClient:
     all gateways have learned, and reports those it learns itself.
     """
 
-    def __init__(self, settings: Settings, key: str, templates: TemplateSync | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        key: str,
+        templates: TemplateSync | None = None,
+        processes: SamplerProcesses | None = None,
+    ) -> None:
+        self._processes = processes or SamplerProcesses()
         self._setup = Setup(settings, key, reports=True, results=True)
         self._templates = templates
         self._revision = 0
         """Of the templates that the process has."""
-        self._process: Process | None = None
-        self._stopped: list[Process] = []
+        self._process: Process | ForkedChild | None = None
+        self._stopped: list[Process | ForkedChild] = []
         self._is_set_up = False
         self._starting = asyncio.Lock()
         self._early: asyncio.Task[None] | None = None
@@ -89,6 +129,7 @@ class SamplerClient:
         if self._early is not None:
             await self._early
         self._stop()
+        self._processes.close()
         for process in self._stopped:
             await process.wait()
 
@@ -106,16 +147,11 @@ class SamplerClient:
         head = await process.stdout.readexactly(LENGTH_BYTES)
         return await process.stdout.readexactly(int.from_bytes(head, "big"))
 
-    async def _started(self) -> Process:
+    async def _started(self) -> Process | ForkedChild:
         async with self._starting:
             if self._process is None:
                 self._is_set_up = False
-                self._process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "gateway.handoff.sampler_process"),
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    env=child_environment({}),
-                )
+                self._process = await self._processes.start()
             return self._process
 
     async def _start_early(self) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import BinaryIO, TypeAlias
 
 import msgspec
+from setproctitle import setproctitle
 
 from gateway.capture import result
 from gateway.capture.exchange_reader import Capture
@@ -120,8 +120,18 @@ def _next(source: BinaryIO) -> bytes | None:
     return body if len(body) == length else None
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Serve on standard input and output."""
+    setproctitle("gaugeway: sampler")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends when its gateway closes the pipe, and not before
-    with contextlib.suppress(BrokenPipeError):
-        main(sys.stdin.buffer, sys.stdout.buffer, partial(lower_priority, NICENESS))
+    with (
+        contextlib.suppress(BrokenPipeError),
+        open(0, "rb", closefd=False) as source,  # by number: in a fork, sys.stdin is the parent's object
+        open(1, "wb", closefd=False) as sink,
+    ):
+        main(source, sink, partial(lower_priority, NICENESS))
+
+
+if __name__ == "__main__":
+    run()

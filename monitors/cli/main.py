@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+from setproctitle import setproctitle
 
 from monitors.cli.config_option import config_option
 from monitors.processes.data_directory import TAKE_OVER_S, hold
@@ -104,6 +105,8 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
     from monitors.runtime.otel_environment import otlp_endpoint  # noqa: PLC0415
 
     try:
+        if options["supervised"]:
+            setproctitle("gaugeway: monitors")
         config = load(
             options["config"],
             host=options["monitors_host"],

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import itertools
 import logging
+import os
+import runpy
 import signal
 import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
+from functools import partial
 
+from monitors.processes.forked import ForkedChild, fork
 from monitors.processes.worker_metrics import FD_VARIABLE, WorkersTotal
 from monitors.runtime.settings import child_environment
 from monitors.runtime.tasks import happens_within, spawn
@@ -28,6 +33,7 @@ class ChildProcess:
 
     The child's standard input stays open: if the supervisor dies, the child sees it close and stops, so no process is
     orphaned. `setup` is written to it first. With `total` the child gets a socket on which it reports its metrics.
+    After `fork`, the first run is a fork of this process, which shares loaded code; later ones are new interpreters.
     """
 
     def __init__(
@@ -44,9 +50,22 @@ class ChildProcess:
         self._total = total
         self._descriptors = descriptors
         self._setup = setup
-        self._process: Process | None = None
+        self._process: Process | ForkedChild | None = None
+        self._forked: ForkedChild | None = None
+        self._ends: tuple[socket.socket, socket.socket] | None = None
         self._stopping = asyncio.Event()
         self._restarting = False
+
+    def fork(self, load: Sequence[str] = ()) -> None:
+        """Fork the process of the first run, which loads the modules `load` and waits for the run.
+
+        Call it before this process has another thread or an event loop.
+        """
+        if self._total is not None:
+            self._ends = socket.socketpair()
+        number = None if self._ends is None else self._ends[1].fileno()
+        run = partial(_run_as_main, self._module, self._arguments, _variables(number))
+        self._forked = fork(run, prepare=partial(_load, load), descriptors=self._inherited(number), session=True)
 
     async def run(self) -> int:
         """Keep the process running; return its exit code when stopped, or when its first start ended with bad input."""
@@ -78,7 +97,8 @@ class ChildProcess:
             return 1
 
     async def _run_worker(self, total: WorkersTotal) -> int:
-        ours, theirs = socket.socketpair()
+        ours, theirs = self._ends or socket.socketpair()
+        self._ends = None
         following = spawn(total.follow(ours), name="metrics of a worker")
         try:
             return await self._run_process(theirs)
@@ -88,20 +108,29 @@ class ChildProcess:
             following.cancel()
 
     async def _run_process(self, metrics: socket.socket | None = None) -> int:
-        number = None if metrics is None else metrics.fileno()
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", self._module, *self._arguments),
-            stdin=PIPE,
-            start_new_session=True,
-            env=child_environment({} if number is None else {FD_VARIABLE: str(number)}),
-            pass_fds=(*self._descriptors, *(() if number is None else (number,))),
-        )
+        self._process = await self._start(None if metrics is None else metrics.fileno())
         if metrics is not None:
             metrics.close()  # the worker's copy alone keeps the socket open
         self._write(self._setup)
         if self._stopping.is_set():
             self.signal(signal.SIGTERM)
         return await self._process.wait()
+
+    async def _start(self, metrics: int | None) -> Process | ForkedChild:
+        forked, self._forked = self._forked, None
+        if forked is not None:
+            await forked.start()
+            return forked
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", self._module, *self._arguments),
+            stdin=PIPE,
+            start_new_session=True,
+            env=child_environment(_variables(metrics)),
+            pass_fds=self._inherited(metrics),
+        )
+
+    def _inherited(self, metrics: int | None) -> Sequence[int]:
+        return (*self._descriptors, *(() if metrics is None else (metrics,)))
 
     def stop(self) -> None:
         """Ask the process to shut down."""
@@ -127,6 +156,22 @@ class ChildProcess:
         """Send the process a signal, if it is running."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
+
+
+def _variables(metrics: int | None) -> dict[str, str]:
+    return {} if metrics is None else {FD_VARIABLE: str(metrics)}
+
+
+def _load(modules: Sequence[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+
+
+def _run_as_main(module: str, arguments: Sequence[str], variables: dict[str, str]) -> None:
+    """Run a module as `python -m MODULE` does."""
+    os.environ.update(variables)  # noqa: TID251 - handed to this process, which is the child
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _ending(code: int) -> str:

@@ -15,6 +15,7 @@ from gateway import config as tables
 from gateway.app import Gateway
 from gateway.config import Config
 from gateway.contexts.prompt_template import UserTemplate
+from gateway.handoff.sampler_client import SamplerProcesses
 from gateway.reload import EFFECTS, RestartNeeded, changed, check_live, keys_of
 from gateway.telemetry.metrics import Instruments
 from monitors import config as shared
@@ -155,7 +156,7 @@ def shape_of_object(value, seen):
 
 
 async def gateway_of(config, tmp_path):
-    gateway = Gateway(config, queue=MemoryQueue(), keys_file=tmp_path / "keys.db", offload=True)
+    gateway = Gateway(config, queue=MemoryQueue(), keys_file=tmp_path / "keys.db", sampler=SamplerProcesses())
     await gateway.start()
     return gateway
 

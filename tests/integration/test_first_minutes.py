@@ -18,6 +18,7 @@ BODY = {
     "messages": [{"role": "user", "content": "How many moons has Mars?"}],
     "gaugeway": {"contexts": ["Mars has two moons, Phobos and Deimos."]},
 }
+FIRST = "first exchange: app default, model handbook-1, question found, 1 passage sent with the request"
 
 
 def test_one_command_gives_judged_scores(tmp_path):
@@ -45,12 +46,12 @@ def test_one_command_gives_judged_scores(tmp_path):
                 return any(one["value"] is not None for one in found)
 
             wait(judged)
+            wait(lambda: FIRST in (tmp_path / "log").read_text())
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
     said = (tmp_path / "log").read_text()
-    found = "first exchange: app default, model handbook-1, question found, 1 passage sent with the request"
-    assert said.count(found) == 1, said
+    assert said.count(FIRST) == 1, said
     assert KEY not in said
     assert "no judge configured" not in said
 

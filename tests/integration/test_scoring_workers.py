@@ -19,13 +19,13 @@ from tests.support.traffic import Sent, request_of, send
 
 RATES = {"capture": 1.0, "faithfulness": 0.5, "relevancy": 0.3}
 COUNT = 400
-MODULE = b"monitors.scoring_process"
+TITLE = b"gaugeway: scoring worker"
 
 
 def processes(pid):
     """The scoring processes among the children of a monitors process."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(one) for one in children if MODULE in Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")]
+    return [int(one) for one in children if TITLE in Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")]
 
 
 @pytest.fixture

@@ -83,20 +83,20 @@ class Product:
         assert self._process is not None
         return self._process.pid
 
-    def pid_of(self, module: str) -> int:
+    def pid_of(self, plane: str) -> int:
         """The process id of a plane (of its first process)."""
-        return self.pids_of(module)[0]
+        return self.pids_of(plane)[0]
 
-    def pids_of(self, module: str) -> list[int]:
+    def pids_of(self, plane: str) -> list[int]:
         """The process ids of a plane, found among the supervisor's children."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         found = [
             int(child)
             for child in children
-            if module.encode() in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if f"gaugeway: {plane}".encode() in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
         ]
-        assert found, f"no {module} process among {children}"
+        assert found, f"no {plane} process among {children}"
         return found
 
     def signal(self, number: signal.Signals) -> None:
