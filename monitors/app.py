@@ -189,7 +189,7 @@ async def run(
     page: PageFactory | None = None,
     sources: Mapping[str, str] | None = None,
     supervised: bool = False,
-    log_format: str = "text",
+    workers: ScoringWorkers,
 ) -> None:
     """Run the evaluation plane until it is stopped; `page` builds the operator's page."""
     parts = assemble(config, data_dir)
@@ -198,7 +198,6 @@ async def run(
         _log.warning("%s", note)
     templates = open_templates(store_url(config, data_dir))
     scheduler.marking = _marking(config, templates, parts.judging, instruments)
-    workers = ScoringWorkers(config, data_dir, supervised=supervised, log_format=log_format)
     registry = workers.registry(instruments.registry)
     pages, series = None, SeriesReader(parts.store, effects=engine.design_effects)
     if page is not None:

@@ -65,6 +65,11 @@ class ScoringWorkers:
         """Return `own` with the workers' counts added."""
         return SummedRegistry(own, self._total, GAUGES) if self._processes else own
 
+    def fork(self) -> None:
+        """Fork the processes, so that they share loaded code. Call it before this process has threads or a loop."""
+        for process in self._processes:
+            process.fork()
+
     def start(self) -> None:
         """Start the processes."""
         self._running = [spawn(one.run(), name="scoring worker") for one in self._processes]

@@ -103,6 +103,7 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
     from monitors.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
     from monitors.runtime.config_sources import sources_of  # noqa: PLC0415
     from monitors.runtime.otel_environment import otlp_endpoint  # noqa: PLC0415
+    from monitors.scoring_workers import ScoringWorkers  # noqa: PLC0415
 
     try:
         if options["supervised"]:
@@ -120,8 +121,10 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
             log_config(options["config"])
             if config.telemetry.otlp_endpoint is None and (warning := otlp_endpoint().warning) is not None:
                 logging.getLogger("gaugeway").warning("%s", warning)
-        with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
-            supervised, log_format = options["supervised"], options["log_format"]
+        supervised, log_format = options["supervised"], options["log_format"]
+        workers = ScoringWorkers(config, data_dir, supervised=supervised, log_format=log_format)
+        workers.fork()
+        with hold(data_dir, "monitors", TAKE_OVER_S if supervised else 0.0):
             sources = sources_of(options["config"], given_keys(options))
             running = run(
                 config,
@@ -129,7 +132,7 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
                 page=page and page(),
                 sources=sources,
                 supervised=supervised,
-                log_format=log_format,
+                workers=workers,
             )
             serving.run(running, log_format)
     except (ConfigError, OSError) as error:
