@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -16,7 +15,9 @@ from pathlib import Path
 from gateway.config import Config, listeners
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.snapshot import Snapshot
+from monitors.processes import interpreter
 from monitors.processes.child_process import ChildProcess
+from monitors.processes.orphans import reap_orphans
 from monitors.processes.worker_metrics import WorkersTotal
 from monitors.runtime import audit
 from monitors.runtime.endpoints import wait_until_free
@@ -106,20 +107,18 @@ class Supervisor:
         monitors = [spawn(process.run(), name="monitors") for process in self._monitors]
         stopped = spawn(stop.wait(), name="stop")
         helpers = [stopped, spawn(self._reload_on(reload), name="reload"), spawn(self._watch(reload), name="watch")]
+        if os.getpid() == 1:
+            helpers.append(spawn(reap_orphans(), name="orphans"))
         await asyncio.wait({*gateways, *monitors, stopped}, return_when=asyncio.FIRST_COMPLETED)
         for helper in helpers:
             helper.cancel()
         settings, log = self._accepted.gateway, _log.info if stop.is_set() else _log.debug
         log("draining: requests in progress have up to %.0f s", settings.drain_delay_s + settings.drain_s)
-        for process in self._gateways:
-            process.stop()
-        codes = await asyncio.gather(*gateways)
-        log("drained: all gateways have stopped")
         for process in self._monitors:
-            process.stop()
-        if monitors and (await asyncio.wait(monitors, timeout=_STOP_S))[1]:
-            self._monitors[0].signal(signal.SIGKILL)
-        codes += await asyncio.gather(*monitors)
+            process.retire()
+        codes = await _stop(self._gateways, gateways, settings.drain_delay_s + settings.drain_s + _STOP_S)
+        log("drained: all gateways have stopped")
+        codes += await _stop(self._monitors, monitors, _STOP_S)
         return max(0, *codes)
 
     async def _watch(self, reload: asyncio.Event) -> None:
@@ -131,9 +130,13 @@ class Supervisor:
                 reload.set()
 
     async def _reload_on(self, asked: asyncio.Event) -> None:
-        while self._config is not None and self._snapshot is not None:
+        while True:
             await asked.wait()
             asked.clear()
+            if self._config is None or self._snapshot is None:
+                _log.info("SIGHUP: no configuration file to reload")
+                continue
+            self._stamp = _stamp(self._config) or self._stamp  # SIGHUP after a change: it is applied once
             candidate = Snapshot(self._config)
             try:
                 await self._reload(candidate, self._snapshot)
@@ -166,7 +169,8 @@ class Supervisor:
     async def _problems(self, candidate: Snapshot) -> str | None:
         """Check a configuration in a separate process, as it may load the user's classes; None when it is valid."""
         check = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway.cli", "check", *self._arguments(candidate.path), "--supervised"),
+            *interpreter.command("gateway.cli", "check", *self._arguments(candidate.path), "--supervised"),
+            env=interpreter.environment(),
             stdout=PIPE,
             stderr=PIPE,
             pass_fds=candidate.inherited,
@@ -188,6 +192,17 @@ class Supervisor:
     def _count_refusal(self, keys: Sequence[str]) -> None:
         for process in self._gateways:
             process.write_line(" ".join([REFUSED, *keys]))
+
+
+async def _stop(processes: Sequence[ChildProcess], running: Sequence[asyncio.Task[int]], within_s: float) -> list[int]:
+    """Stop processes; kill those that take longer. Return their exit codes."""
+    for process in processes:
+        process.stop()
+    if running and (late := (await asyncio.wait(running, timeout=within_s))[1]):
+        _log.error("%d of the processes have not stopped within %.0f s and are killed", len(late), within_s)
+        for process in processes:
+            process.signal(signal.SIGKILL)
+    return list(await asyncio.gather(*running))
 
 
 def _stamp(path: Path | None) -> tuple[int, int] | None:

@@ -215,16 +215,22 @@ async def run(
         scheduler.count_gateways = pages.count_gateways
     handlers = [*_handlers(config, parts, series), *template_handlers(templates)]
     audit_log = _open_audit(data_dir)
+    await scheduler.look_back()
     scheduler.start()
     workers.start()
     if supervised:
         lower_priority(NICENESS, own_session=True)
-    _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
     try:
         host, token = config.monitors.host, config.monitors.token
         app = admin_app(scheduler, registry, host=host, token=token, handlers=handlers, pages=pages)
         listener = Listener(behind(config.monitors.trusted_proxies, app), host, config.monitors.port)
-        await serve([listener], drain_s=5, supervised=supervised, on_stop=pages.stop if pages else lambda: None)
+        await serve(
+            [listener],
+            drain_s=5,
+            supervised=supervised,
+            on_stop=pages.stop if pages else lambda: None,
+            on_listening=lambda: _log.info("monitors: http://%s:%d/", host, config.monitors.port),
+        )
     finally:
         workers.stop()
         await parts.aclose()

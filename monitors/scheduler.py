@@ -23,7 +23,7 @@ from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator
-from monitors.evaluation.first_exchange import log_first
+from monitors.evaluation.first_exchange import has_exchange, log_first
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
@@ -128,6 +128,7 @@ class Scheduler:
         self.state_store = state_store
         self._config = config
         self._began = time.time()
+        self._first_is_logged = False
         self._queue = queue
         self._leader = leader or Alone()
         self._catalogue = catalogue
@@ -208,9 +209,16 @@ class Scheduler:
             ),
         ]
 
+    async def look_back(self) -> None:
+        """See what earlier processes stored. Call it before anything is scored."""
+        self._first_is_logged = await has_exchange(self.store, self._config.capture.retention_days)
+
     async def _log_first(self) -> None:
+        if self._first_is_logged:
+            return
         days = self._config.capture.retention_days
         await log_first(self.store, page_url(self._config), began=self._began, retention_days=days)
+        self._first_is_logged = True
 
     def start_scoring(self) -> None:
         """Start only the worker and what it needs, in a process that helps one that does the rest."""

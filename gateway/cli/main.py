@@ -59,8 +59,7 @@ _log = logging.getLogger("gaugeway")
 def main(context: click.Context) -> None:
     """Measure the quality of RAG answers, and alert when it degrades."""
     context.obj = _page
-    if "" not in sys.path:  # import custom metrics from the working directory, as `python -m` does
-        sys.path.insert(0, "")
+    descriptors.open_standard()
 
 
 @main.command()

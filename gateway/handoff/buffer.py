@@ -21,6 +21,8 @@ from monitors.storage.queues import Queue
 _log = logging.getLogger("gaugeway.handoff")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
 _COUNTED_AT_ONCE = 16
+_SAMPLER_SHARE = 0.4
+"""Of the time to shut down, what the sampler process has."""
 
 
 class BufferSettings(NamedTuple):
@@ -112,7 +114,10 @@ class CaptureBuffer:
         self._intake.close()
         await self._queue_monitor.aclose()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout_s)
+            _, late = await asyncio.wait(self._tasks, timeout=timeout_s * _SAMPLER_SHARE)
+            if late and self._sampler is not None:
+                self._sampler.abandon()  # it is too slow, or hangs: what is left is made into samples here
+            await asyncio.wait(self._tasks, timeout=deadline - asyncio.get_running_loop().time())
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
@@ -120,9 +125,11 @@ class CaptureBuffer:
             await self._sampler.aclose()
         lost = await self._samples.aclose(max(deadline - asyncio.get_running_loop().time(), 0.0))
         self._overflow.flush(self._observer.instruments)
-        lost += self._lose([*self._selected.drain(), *self._intake.drain()])
+        unmade = self._lose([*self._selected.drain(), *self._intake.drain()])
         if lost:
             _log.error("lost %d captured exchanges: the queue did not accept them before shutdown", lost)
+        if unmade:
+            _log.error("lost %d captured exchanges: they were not processed before shutdown", unmade)
 
     async def _run_selection(self) -> None:
         await self._run(self._intake, self._select, gather_s=self._settings.interval_s)

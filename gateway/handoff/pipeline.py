@@ -76,9 +76,11 @@ class SampleMaker:
                 results = await self._sampler.capture(recordings)
             except SamplerClientError as error:
                 if not self._unavailable:
-                    _log.warning("sampler process unavailable, making samples in the gateway process: %s", error)
+                    _log.warning("the sampler process does not respond (%s): the gateway makes the samples", error)
                 self._unavailable = True
             else:
+                if self._unavailable:
+                    _log.info("the sampler process responds again")
                 self._unavailable = False
                 return results
         return await asyncio.to_thread(lambda: [result.capture(self.reader, one) for one in recordings])

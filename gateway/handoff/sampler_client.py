@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 
@@ -16,9 +15,9 @@ from gateway.exchange import Recording
 from gateway.handoff import sampler_process
 from gateway.handoff.sampler_process import LENGTH_BYTES, Answer, Load, Setup, frame
 from gateway.handoff.template_sync import TemplateSync
+from monitors.processes import interpreter
 from monitors.processes.forked import ForkedChild, fork
 from monitors.runtime.retry import Backoff
-from monitors.runtime.settings import child_environment
 from monitors.runtime.tasks import spawn
 
 _log = logging.getLogger("gaugeway.handoff")
@@ -48,10 +47,10 @@ class SamplerProcesses:
             await forked.start()
             return forked
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway.handoff.sampler_process"),
+            *interpreter.command("gateway.handoff.sampler_process"),
             stdin=PIPE,
             stdout=PIPE,
-            env=child_environment({}),
+            env=interpreter.environment(),
         )
 
     def close(self) -> None:
@@ -85,6 +84,7 @@ class SamplerClient:
         self._process: Process | ForkedChild | None = None
         self._stopped: list[Process | ForkedChild] = []
         self._is_set_up = False
+        self._abandoned = False
         self._starting = asyncio.Lock()
         self._early: asyncio.Task[None] | None = None
         self._backoff, self._not_before = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S), 0.0
@@ -106,7 +106,7 @@ class SamplerClient:
     async def capture(self, recordings: Sequence[Recording]) -> Sequence[CaptureResult]:
         """Return the result of each recording. Raises SamplerClientError."""
         loop = asyncio.get_running_loop()
-        if self._process is None and loop.time() < self._not_before:
+        if self._abandoned or (self._process is None and loop.time() < self._not_before):
             raise SamplerClientError("it failed a moment ago")
         try:
             async with asyncio.timeout(BATCH_S):
@@ -123,6 +123,11 @@ class SamplerClient:
         if self._templates is not None:
             self._templates.heard(decoded.events)
         return decoded.results
+
+    def abandon(self) -> None:
+        """End the process for good, also in the middle of a batch: from now on every call raises."""
+        self._abandoned = True
+        self._stop()
 
     async def aclose(self) -> None:
         """End the process."""

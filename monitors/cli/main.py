@@ -25,6 +25,15 @@ BROKEN = 1
 _log = logging.getLogger("gaugeway")
 
 
+class _Directory(click.Path):
+    """A directory; an empty name, which a script's unset variable gives, is not the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def plane_options(function: F) -> F:
     """Add the options shared by `serve`, `gateway` and `monitors`; each can be set by an environment variable."""
     options = [
@@ -46,7 +55,7 @@ def plane_options(function: F) -> F:
         click.option("--monitors-port", type=int, envvar="GAUGEWAY_MONITORS_PORT", help="Monitors' API. [9465]"),
         click.option(
             "--data-dir",
-            type=click.Path(path_type=Path, file_okay=False),
+            type=_Directory(path_type=Path, file_okay=False),
             envvar="GAUGEWAY_DATA_DIR",
             default=Path("gaugeway-data"),
             show_default=True,

@@ -19,6 +19,15 @@ _START_S = 60.0
 """A gateway may serve for so long before the monitors beside it have started."""
 
 
+async def has_exchange(store: Store, retention_days: float) -> bool:
+    """Whether a store has a scored exchange; False where it cannot be read."""
+    try:
+        return await _oldest(store, retention_days) is not None
+    except Exception as error:  # noqa: BLE001 - any store error; `log_first` looks again
+        _log.debug("cannot look for the first exchange: %s: %s", type(error).__name__, error)
+        return False
+
+
 async def log_first(store: Store, page_url: str, *, began: float, retention_days: float, every_s: float = 1.0) -> None:
     """Log the first exchange of a store that has none yet, and return; at once if it has an old one.
 

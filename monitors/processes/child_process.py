@@ -16,9 +16,9 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from functools import partial
 
+from monitors.processes import interpreter
 from monitors.processes.forked import ForkedChild, fork
 from monitors.processes.worker_metrics import FD_VARIABLE, WorkersTotal
-from monitors.runtime.settings import child_environment
 from monitors.runtime.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway")
@@ -26,6 +26,7 @@ BAD_INPUT = 2
 _FIRST_START_S, _STEADY_S = 30.0, 60.0
 _MAX_BACK_OFF_S = 30.0
 _LAST_REPORT_S = 5.0
+_NAMES = {"monitors.scoring_process": "a scoring worker"}
 
 
 class ChildProcess:
@@ -55,6 +56,7 @@ class ChildProcess:
         self._ends: tuple[socket.socket, socket.socket] | None = None
         self._stopping = asyncio.Event()
         self._restarting = False
+        self._retiring = False
 
     def fork(self, load: Sequence[str] = ()) -> None:
         """Fork the process of the first run, which loads the modules `load` and waits for the run.
@@ -75,14 +77,15 @@ class ChildProcess:
             started = time.monotonic()
             code = await self._run_once()
             lived_s = time.monotonic() - started
-            if self._stopping.is_set() or (start == 0 and code == BAD_INPUT and lived_s < _FIRST_START_S):
+            bad_input = start == 0 and code == BAD_INPUT and lived_s < _FIRST_START_S
+            if self._stopping.is_set() or self._retiring or bad_input:
                 return code
             if self._restarting:
                 self._restarting = False
                 continue
             if lived_s > _STEADY_S:
                 back_off = 0.5
-            _log.error("%s %s; restarting in %.1f s", self._module, _ending(code), back_off)
+            _log.error("%s %s; restarting in %.1f s", _NAMES.get(self._module, self._module), _ending(code), back_off)
             if await happens_within(self._stopping, back_off):
                 return 0  # it ended before it was stopped, which is logged
             back_off = min(back_off * 2, _MAX_BACK_OFF_S)
@@ -122,15 +125,19 @@ class ChildProcess:
             await forked.start()
             return forked
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", self._module, *self._arguments),
+            *interpreter.command(self._module, *self._arguments),
             stdin=PIPE,
             start_new_session=True,
-            env=child_environment(_variables(metrics)),
+            env=interpreter.environment(_variables(metrics)),
             pass_fds=self._inherited(metrics),
         )
 
     def _inherited(self, metrics: int | None) -> Sequence[int]:
         return (*self._descriptors, *(() if metrics is None else (metrics,)))
+
+    def retire(self) -> None:
+        """Do not start the process again once it has ended."""
+        self._retiring = True
 
     def stop(self) -> None:
         """Ask the process to shut down."""

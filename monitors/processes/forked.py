@@ -92,8 +92,7 @@ def fork(
     if not _can_fork():
         return None
     ours, theirs = socket.socketpair()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     gc.collect()
     gc.freeze()
     try:
@@ -154,6 +153,12 @@ def _exit_code(run: Callable[[], None]) -> int:
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     return code
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            if stream is not None:  # it was closed before the start
+                stream.flush()

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import resource
 
 MAX_DESCRIPTORS = 65_536
 """The soft limit is raised to the hard one, but not beyond this: some systems allow a billion."""
 MAX_RESERVED = 256
 _log = logging.getLogger("gaugeway")
+
+
+def open_standard() -> None:
+    """Open what is closed of standard input, output and error, so that no other file takes its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
 
 
 def raise_limit(most: int = MAX_DESCRIPTORS) -> int:

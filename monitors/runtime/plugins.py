@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from traceback import extract_tb
@@ -30,6 +31,8 @@ def load(name: str, built_in: Mapping[str, str], what: str = "name") -> Any:
     if not (module_name and colon and attribute) or module_name.startswith("."):
         choices = f"use one of {', '.join(sorted(built_in))} or" if built_in else "use the form"
         raise ValueError(f"unknown {what} {name!r}; {choices} 'package.module:Name'")
+    if "" not in sys.path:
+        sys.path.append("")  # the working directory, last: it must not hide an installed module
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:

@@ -188,7 +188,9 @@ def test_a_child_process_forks_once_and_executes_python_after_that(tmp_path):
     child.fork(["before"])
     asyncio.run(main())
     """
-    first, second, *_ = run(script, cwd=tmp_path, env=child_environment({"PYTHONPATH": str(Path.cwd())})).splitlines()
+    first, second, *_ = run(
+        script, cwd=tmp_path, env=child_environment({"PYTHONPATH": f"{Path.cwd()}:{tmp_path}"})
+    ).splitlines()
     assert first == "['--a', 'b'] True"
     assert second == "['--a', 'b'] False"
 
@@ -205,3 +207,49 @@ def test_a_signal_reaches_it(tmp_path):
     asyncio.run(main())
     """
     assert run(script) == f"-{signal.SIGTERM.value}\n"
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_it_runs_where_standard_output_or_error_is_closed(closed, tmp_path):
+    script = f"""
+    from monitors.runtime import descriptors
+    os.close({closed})
+    sys.{"stdout" if closed == "1" else "stderr"} = None
+    descriptors.open_standard()
+
+    def program():
+        open({str(tmp_path / "ran")!r}, "w").close()
+
+    async def main():
+        await child.start()
+        sys.exit(await child.wait())
+
+    child = fork(program)
+    asyncio.run(main())
+    """
+    run(script)
+    assert (tmp_path / "ran").exists()
+
+
+def test_orphans_are_reaped_and_own_children_are_not():
+    script = """
+    import subprocess
+    from monitors.processes.orphans import reap_orphans
+
+    async def main():
+        reaping = asyncio.create_task(reap_orphans(0.05))
+        adopted = subprocess.Popen([sys.executable, "-c", ""])  # nobody waits for it
+        own = await asyncio.create_subprocess_exec(sys.executable, "-c", "import sys; sys.exit(3)")
+        print(await own.wait())
+        while True:
+            try:
+                os.kill(adopted.pid, 0)
+            except ProcessLookupError:
+                break
+            await asyncio.sleep(0.01)
+        adopted.returncode = 0
+        print("reaped")
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    """
+    assert run(script) == "3\nreaped\n"

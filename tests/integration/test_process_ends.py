@@ -1,0 +1,121 @@
+"""Starts, restarts and stops of `gaugeway serve` under circumstances nobody plans for."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.demo.servers import free_ports
+from monitors.processes import interpreter
+from tests.support.llm_server import LLMServer, Reply
+from tests.support.product import product
+
+CONFIG = '[[upstreams]]\nbase_url = "{url}"\n'
+QUICK = "[gateway]\ndrain_s = 1\n"
+
+
+def children(pid):
+    return [int(one) for path in Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
+
+
+def ask(running):
+    body = {"model": "m", "messages": [{"role": "user", "content": "How many moons?"}]}
+    assert httpx.post(f"{running.base_url}/chat/completions", json=body).status_code == 200
+
+
+def captured(running, count):
+    return lambda: running.value(running.admin, "gaugeway_exchanges_total", outcome="captured") == count
+
+
+@pytest.fixture
+def upstream():
+    with LLMServer(Reply(content="Two.")) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serving(upstream, directory, shell=""):
+    """`gaugeway serve` in a directory, with redirections of the shell's; yields its process and the traffic port."""
+    ports = free_ports(3)
+    options = zip(("--port", "--admin-port", "--monitors-port"), map(str, ports), strict=True)
+    command = [*interpreter.command("gateway.cli", "serve"), "--upstream", upstream.url]
+    command += [word for pair in options for word in pair]
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *command], cwd=directory, env=interpreter.environment()
+    )
+    try:
+        yield process, ports[0]
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_a_restarted_process_imports_nothing_from_the_working_directory(tmp_path, upstream):
+    (tmp_path / "json.py").write_text("raise SystemExit(9)")
+    (tmp_path / "gateway").mkdir()
+    (tmp_path / "gateway" / "__init__.py").write_text("raise SystemExit(9)")
+    with serving(upstream, tmp_path) as (process, port):
+
+        def first():
+            wait_for(f"http://127.0.0.1:{port}/readyz")
+            found = (one for one in children(process.pid) if b"gateway" in Path(f"/proc/{one}/cmdline").read_bytes())
+            return next(found)
+
+        before = first()
+        os.kill(before, signal.SIGKILL)
+        assert first() != before
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_it_starts_with_standard_streams_closed(closed, tmp_path, upstream):
+    with serving(upstream, tmp_path, closed) as (_, port):
+        wait_for(f"http://127.0.0.1:{port}/readyz")
+
+
+def wait_for(url):
+    transport = httpx.HTTPTransport(retries=12)  # 0.5 s, 1 s, 2 s ...
+    with httpx.Client(transport=transport, timeout=30) as client:
+        assert client.get(url).status_code == 200
+
+
+def test_a_gateway_that_hangs_is_killed(tmp_path, upstream):
+    with product(tmp_path, QUICK + CONFIG.format(url=upstream.url)) as running:
+        gateway = running.pid_of("gateway")
+        os.kill(gateway, signal.SIGSTOP)
+        assert running.stop() in (0, -signal.SIGKILL)
+    assert "have not stopped" in running.log.read_text()
+
+
+def test_a_sampler_process_that_hangs_at_the_end_costs_no_exchange(tmp_path, upstream):
+    with product(tmp_path, CONFIG.format(url=upstream.url)) as running:
+        ask(running)
+        running.until(captured(running, 1), 30, what="the first is captured")
+        (sampler,) = children(running.pid_of("gateway"))
+        os.kill(sampler, signal.SIGSTOP)
+        for _ in range(20):
+            ask(running)
+        running.stop()
+        running.start()
+        running.until(lambda: len(running.get("/api/exchanges?limit=100")) >= 21, 60, what="all are stored")
+    assert "lost" not in running.log.read_text()
+
+
+def test_a_process_that_ends_with_the_others_is_not_started_again(tmp_path, upstream):
+    with product(tmp_path, CONFIG.format(url=upstream.url)) as running:
+        monitors = running.pid_of("monitors")
+        running.signal(signal.SIGTERM)
+        os.kill(monitors, signal.SIGTERM)
+        assert running.wait() == 0
+    assert running.log.read_text().count("monitors: http") == 1
+
+
+def test_an_empty_data_directory_is_refused():
+    command = interpreter.command("gateway.cli", "check", "--data-dir", "")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--data-dir" in done.stderr
+    assert "the name is empty" in done.stderr
