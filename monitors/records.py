@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -437,3 +439,14 @@ def changed(record: _T, **changes: Any) -> _T:
         if getattr(record, name) is not value:
             return replace(record, **changes)  # type: ignore[type-var]
     return record
+
+
+def each_changed(change: Callable[[_T], _T], records: tuple[_T, ...]) -> tuple[_T, ...]:
+    """Change each record; return the tuple itself where none became another object.
+
+    >>> names = ("a", "b")
+    >>> each_changed(str, names) is names
+    True
+    """
+    found = tuple(map(change, records))
+    return records if all(map(is_, found, records)) else found

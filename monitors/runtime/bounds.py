@@ -21,6 +21,7 @@ from monitors.records import (
     ToolCall,
     Usage,
     changed,
+    each_changed,
 )
 
 MAX_PASSAGES = 200
@@ -209,7 +210,7 @@ def bounded_usage(usage: Usage | None) -> Usage | None:
 
 def bounded_passages(contexts: tuple[Context, ...]) -> tuple[Context, ...]:
     """Return passages whose ids and sources are bounded."""
-    return tuple(map(bounded_passage, contexts))
+    return each_changed(bounded_passage, contexts)
 
 
 def bounded_passage(context: Context) -> Context:
@@ -265,13 +266,14 @@ def bounded_transcript(transcript: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _shortened_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    return tuple(changed(one, text=one.text[:MAX_HISTORY_TEXT]) for one in messages)
+    return each_changed(lambda one: changed(one, text=one.text[:MAX_HISTORY_TEXT]), messages)
 
 
 def bounded_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Return the first tool calls, their names and arguments cut."""
-    return tuple(
-        changed(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]) for one in calls[:MAX_CALLS]
+    return each_changed(
+        lambda one: changed(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]),
+        calls[:MAX_CALLS],
     )
 
 
