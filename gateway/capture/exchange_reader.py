@@ -293,7 +293,7 @@ def _completed(exchange: Exchange, found: Extraction | None) -> Extraction:
     question = explicit.question or found.question
     if question is None and found.source not in ("structure", "none"):
         question = last_user_text(exchange.request)
-    return changed(found, question=question)
+    return found if question is found.question else msgspec.structs.replace(found, question=question)
 
 
 def summary_of(exchange: Exchange) -> ExchangeSummary:

@@ -92,6 +92,8 @@ def passages(contexts: Iterable[Context]) -> Bounded:
 
     `contexts` is read no further than one passage beyond the bound.
     """
+    if isinstance(contexts, tuple) and len(contexts) <= MAX_PASSAGES and _surely_fit(contexts):
+        return Bounded(contexts, cut=False)
     kept: list[Context] = []
     room = MAX_BYTES
     for context in contexts:
@@ -105,6 +107,14 @@ def passages(contexts: Iterable[Context]) -> Bounded:
         kept.append(context)
         room -= size
     return Bounded(tuple(kept), cut=False)
+
+
+def _surely_fit(contexts: tuple[Context, ...]) -> bool:
+    """Whether passages are within the bound of bytes, whatever their characters are."""
+    letters = 0
+    for one in contexts:
+        letters += len(one.text) + len(one.id or "") + len(one.source or "")
+    return _WIDEST * letters < MAX_BYTES
 
 
 def shed(supplement: Supplement) -> Supplement:
