@@ -448,5 +448,7 @@ def each_changed(change: Callable[[_T], _T], records: tuple[_T, ...]) -> tuple[_
     >>> each_changed(str, names) is names
     True
     """
+    if not records:
+        return records
     found = tuple(map(change, records))
     return records if all(map(is_, found, records)) else found

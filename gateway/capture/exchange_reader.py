@@ -175,8 +175,11 @@ class Capture:
         def unlearned() -> Extraction:
             return _completed(exchange, _first(map(ask, range(len(self._extractors)))))
 
-        if self.learned is None or _first(map(ask, self._surer)) is not None:
+        if self.learned is None:
             return unlearned()
+        for index in self._surer:
+            if ask(index) is not None:
+                return unlearned()
         return self.learned.extract(exchange.app, exchange.request, unlearned, learns=learns)
 
     def _protected(self, sample: Sample) -> Sample:
@@ -368,9 +371,10 @@ def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], session: str
 
 
 def _read_response(recording: Recording, headers: dict[str, str], limit: int) -> Response:
-    raw = _plain(b"".join(recording.chunks), headers, limit)
+    sent = b"".join(recording.chunks)
+    raw = _plain(sent, headers, limit)
     if _is_stream(headers):
-        body = sse.fold(recording.route, raw)
+        body = sse.fold(recording.route, raw, recording.chunks if raw is sent else ())
     elif recording.ending == "complete" and "json" in headers.get("content-type", ""):
         body = _json_object(raw, "response")
     else:

@@ -167,6 +167,8 @@ class Redactor:
         return None if text is None else self.redact(text)
 
     def _tags(self, tags: dict[str, str]) -> dict[str, str]:
+        if not tags:
+            return tags
         found = {name: self._recurring(value) for name, value in tags.items()}
         return tags if found == tags else found
 

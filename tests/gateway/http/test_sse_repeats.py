@@ -76,7 +76,7 @@ def stream_of(events, separators=(", ", ": ")):
 def by_decoding_all(route, stream):
     with (
         mock.patch.object(RepeatedEvents, "piece", return_value=None),
-        mock.patch.object(RepeatedEvents, "run", return_value=[]),
+        mock.patch.object(RepeatedEvents, "run", return_value=""),
         mock.patch("gateway.http.sse.DECIDING", (b"",)),
     ):
         return sse.fold(route, stream)
