@@ -159,7 +159,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):  # one for every exch
 
     `session` is named by the app in any of the ways it may. `upstream` names the one that was asked last. `digest` is
     the same for the same request of the same sender; with `resent` such a request is the same one again, and not
-    another user's: it says that it is a retry, or names its session or end user.
+    another user's: it says that it is a retry, or names its session or end user. `size` is the bytes of both bodies,
+    decompressed.
     """
 
     id: str
@@ -181,6 +182,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):  # one for every exch
     digest: bytes | None = None
     resent: bool = False
     pressure: float = 1.0
+    size: int = 0
 
 
 class ExchangeSummary(msgspec.Struct, frozen=True, kw_only=True):

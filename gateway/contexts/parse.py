@@ -16,29 +16,10 @@ from gateway.contexts.joined_passages import records
 from gateway.contexts.python_repr import printed
 from monitors.records import Context
 
-
-
-class _Keys(tuple[str, ...]):
-    """Keys in the order in which they are tried."""
-
-    known: frozenset[str]
-
-    def __new__(cls, *keys: str) -> _Keys:
-        made = super().__new__(cls, keys)
-        made.known = frozenset(keys)
-        return made
-
-    def within(self, value: dict[str, Any]) -> list[str]:
-        """Return those of the keys that an object has: most hits have a handful of the many that are known."""
-        if len(value) < len(self) and self.known.isdisjoint(value):
-            return []
-        return [key for key in self if key in value]
-
-
 # Words that only a retriever uses. A text under one of them is a passage, however short.
-_PASSAGE_KEYS = _Keys("page_content", "snippet", "chunk", "passage", "chunk_text", "excerpt")
-_TEXT_KEYS = _Keys("text", "content", "body", "document", "raw_content", "description", "summary")
-_RETRIEVED_KEYS = _Keys(
+_PASSAGE_KEYS = ("page_content", "snippet", "chunk", "passage", "chunk_text", "excerpt")
+_TEXT_KEYS = ("text", "content", "body", "document", "raw_content", "description", "summary")
+_RETRIEVED_KEYS = (
     "documents",
     "docs",
     "passages",
@@ -53,7 +34,7 @@ _RETRIEVED_KEYS = _Keys(
     "retrieved_documents",
     "context",
 )
-_LIST_KEYS = _Keys(
+_LIST_KEYS = (
     "results",
     "result",
     "items",
@@ -66,16 +47,15 @@ _LIST_KEYS = _Keys(
     "nodes",
     "sources",
 )
-_INNER_KEYS = _Keys("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
-_SOURCE_KEYS = _Keys("source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name")
-_ID_KEYS = _Keys("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
-_SCORE_KEYS = _Keys("score", "_score", "@search.score", "relevance_score", "similarity")
+_INNER_KEYS = ("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
+_SOURCE_KEYS = ("source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name")
+_ID_KEYS = ("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
+_SCORE_KEYS = ("score", "_score", "@search.score", "relevance_score", "similarity")
 
-_SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
-_CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_LIST_KEYS)
-_WRAPPERS = _Keys("result", "hit", "match", "item")
-_MEASURED_PLACES = _Keys(*_WRAPPERS, *_INNER_KEYS)
-_MEASURED_KEYS = _Keys(*_SCORE_KEYS, "distance", "relevance", "rank")
+_SAYING_KEYS = (*_PASSAGE_KEYS, *_TEXT_KEYS)
+_CONTAINER_KEYS = (*_RETRIEVED_KEYS, *_LIST_KEYS)
+_WRAPPERS = ("result", "hit", "match", "item")
+_MEASURED_KEYS = (*_SCORE_KEYS, "distance", "relevance", "rank")
 _WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
 _WIDE = 0x2E80
 
@@ -164,7 +144,7 @@ class _Reader:
         if value.get("type") in _PART_TYPES and isinstance(value.get("text"), str):
             yield from self._text(value["text"], certain=certain, depth=depth + 1)
             return
-        is_hit = any(isinstance(value[key], str) for key in _PASSAGE_KEYS.within(value)) or _is_measured_wrapper(value)
+        is_hit = any(isinstance(value[key], str) for key in _in(value, _PASSAGE_KEYS)) or _is_measured_wrapper(value)
         found = [] if is_hit else list(self._inside(value, certain=certain, depth=depth + 1))
         yield from found or _entry(value, certain=certain)
 
@@ -183,8 +163,8 @@ class _Reader:
         if _is_columns(value):
             yield from islice(_columns(value), _VALUES)
             return
-        containers = _CONTAINER_KEYS.within(value)
-        told = bool(containers) and any(isinstance(value[key], str) for key in _TEXT_KEYS.within(value))
+        containers = _in(value, _CONTAINER_KEYS)
+        told = bool(containers) and any(isinstance(value[key], str) for key in _in(value, _TEXT_KEYS))
         for key in containers:
             inner = value[key]
             if isinstance(inner, list | dict) or (isinstance(inner, str) and not told):
@@ -192,6 +172,11 @@ class _Reader:
                 if found := list(self.value(inner, certain=known, depth=depth)):
                     yield from found
                     return
+
+
+def _in(value: dict[str, Any], keys: Sequence[str]) -> list[str]:
+    """Return those of the keys that an object has: most hits have a handful of the many that are known."""
+    return [key for key in keys if key in value]
 
 
 def _source_blocks(text: str) -> Iterator[Found]:
@@ -235,10 +220,10 @@ def _columns(value: dict[str, Any]) -> Iterator[Found]:
 
 def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     """Read one hit: its text, possibly one level down, and its metadata."""
-    inner = _MEASURED_PLACES if _is_measured_wrapper(entry) else _INNER_KEYS
-    places = (entry, *(entry[key] for key in inner.within(entry) if isinstance(entry[key], dict)))
+    wrappers = _WRAPPERS if _is_measured_wrapper(entry) else ()
+    places = (entry, *(entry[key] for key in _in(entry, (*wrappers, *_INNER_KEYS)) if isinstance(entry[key], dict)))
     for place in places:
-        for key in _SAYING_KEYS.within(place):
+        for key in _in(place, _SAYING_KEYS):
             text = _parts(place[key])
             if not text or text.isspace():
                 continue
@@ -257,7 +242,7 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
 
 def _is_measured_wrapper(entry: dict[str, Any]) -> bool:
     """Whether a hit stands under a key of its own beside its score: `{"score": 0.8, "result": {"text": ...}}`."""
-    return any(isinstance(entry[key], dict) for key in _WRAPPERS.within(entry)) and _measure(entry)
+    return any(isinstance(entry[key], dict) for key in _in(entry, _WRAPPERS)) and _measure(entry)
 
 
 def _measure(entry: dict[str, Any]) -> bool:
@@ -270,7 +255,7 @@ def _measured(entry: dict[str, Any]) -> Iterator[Found]:
         return
     running = [key for key, said in entry.items() if isinstance(said, str) and runs_on(said)]
     if len(running) == 1:
-        sources = _Keys(*(key for key in _SOURCE_KEYS if key != running[0]))
+        sources = [key for key in _SOURCE_KEYS if key != running[0]]
         context = Context(
             text=entry[running[0]],
             id=_first(_identity, (entry,), _ID_KEYS),
@@ -288,10 +273,10 @@ def runs_on(text: str) -> bool:
     return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or wide >= _CHARACTERS
 
 
-def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: _Keys) -> _T | None:
+def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: Sequence[str]) -> _T | None:
     for place in places:
-        for key in keys.within(place):
-            if (one := read(place[key])) is not None:
+        for key in keys:
+            if key in place and (one := read(place[key])) is not None:
                 return one
     return None
 
