@@ -393,9 +393,7 @@ def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], session: str
     return retried or bool(session or body.get("user") or body.get("safety_identifier"))
 
 
-def _read_response(
-    recording: Recording, headers: dict[str, str], raw: bytes, chunks: Sequence[bytes]
-) -> Response:
+def _read_response(recording: Recording, headers: dict[str, str], raw: bytes, chunks: Sequence[bytes]) -> Response:
     if _is_stream(headers):
         body = sse.fold(recording.route, raw, chunks)
     elif recording.ending == "complete" and "json" in headers.get("content-type", ""):

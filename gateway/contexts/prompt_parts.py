@@ -241,9 +241,7 @@ def _instructions(message: _Message, start: int, end: int, *, content: bool) -> 
     if message.role == "tool" or (text := message.text[start:end]).isspace():
         return []
     text = text if content else ""
-    return [
-        PromptPart(role=message.role, kind="instructions", start=start, end=end, message=message.index, text=text)
-    ]
+    return [PromptPart(role=message.role, kind="instructions", start=start, end=end, message=message.index, text=text)]
 
 
 def find(text: str, wanted: str, start: int, end: int) -> int:

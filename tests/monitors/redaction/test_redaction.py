@@ -412,3 +412,22 @@ if __name__ == "__main__":  # the table, and what the list holds that is missed 
     for chosen in (False, True):
         rows, missed = table(held_out=chosen)
         sys.stdout.write(rows + "\n" + "".join(f"{kind}: {text!r}\n" for kind, text in missed))
+
+
+def test_a_sample_without_anything_to_redact_is_returned_as_it_is():
+    sample = Sample(
+        id="e",
+        started_at=0.0,
+        question="Who keeps the mill?",
+        contexts=(Context(text="Ada keeps the mill.", id="7", source="mill.md"),),
+        response="Ada does.",
+        tags={"team": "millers"},
+        history=(Message(role="user", text="Hello."),),
+        calls=(ToolCall(name="search", arguments="{}"),),
+        capture=CaptureInfo(parts=(PromptPart(role="user", kind="instructions", start=0, end=5, text="Help."),)),
+    )
+    redactor = Redactor(KINDS, (), "salt")
+    assert redactor.redact_sample(sample) is sample
+    tagged = redactor.redact_sample(replace(sample, tags={"team": "millers", "owner": "ada@example.com"}))
+    assert tagged.tags["team"] == "millers"
+    assert tagged.tags["owner"].startswith("[EMAIL_")
