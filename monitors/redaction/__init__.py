@@ -236,7 +236,7 @@ def _without_arguments(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 
 def _without_words(capture: CaptureInfo) -> CaptureInfo:
     """Instructions are dropped, not hashed: nothing is compared with them. A reason may quote them."""
-    return replace(capture, reason=None, parts=tuple(replace(one, text="") for one in capture.parts))
+    return replace(capture, reason=None, parts=tuple(changed(one, text="") for one in capture.parts))
 
 
 def _compiled(name: str, pattern: str) -> regex.Pattern[str]:

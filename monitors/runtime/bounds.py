@@ -324,7 +324,7 @@ def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
         capture = replace(capture, marker=names[0], reason=names[1], source=names[2])
     parts = capture.parts
     if any(bounded_name(role) != role for role in {one.role for one in parts}):
-        parts = tuple(replace(one, role=bounded_name(one.role)) for one in parts)
+        parts = each_changed(lambda one: changed(one, role=bounded_name(one.role)), parts)
     if len(parts) > MAX_PARTS:
         parts = _most_telling(parts)
     texts = [one.text for one in parts if one.text]
@@ -351,7 +351,7 @@ def _shortened(part: PromptPart, most: int, margin: int) -> PromptPart:
     if _size(text) <= most:
         return part
     kept = text[:most].encode("utf-8", "surrogatepass")[:most].decode("utf-8", "ignore")
-    return replace(part, text=text[: len(kept) + margin])
+    return changed(part, text=text[: len(kept) + margin])
 
 
 def _level(sizes: Iterable[int], room: int) -> int | None:
