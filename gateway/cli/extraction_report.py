@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -104,7 +104,7 @@ def inspect_request(raw: bytes, extractors: Sequence[Extractor]) -> Inspection:
     question = question or last_user_text(request)
     kind = auxiliary(request, response)
     seen = found or Extraction(question=None, contexts=(), source="none")
-    info = bounded_capture(capture_info(request, replace(seen, question=question)))
+    info = bounded_capture(capture_info(request, msgspec.structs.replace(seen, question=question)))
     return Inspection(
         route=route,
         guessed=given.route is None,

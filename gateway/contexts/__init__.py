@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
+
+import msgspec
 
 from gateway.exchange import Request, Response
 from monitors.records import Context
@@ -35,8 +36,7 @@ _FIRST = 100
 MOST_SYSTEM_TEXTS = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extraction:
+class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an extractor. `contexts` empty: retrieval returned nothing. `source` is the extractor's name.
 
     `marker` is what identified the passages, for users: a template's name, a tag, a tool. `cut`: passages were dropped

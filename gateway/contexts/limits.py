@@ -24,9 +24,10 @@ def extraction(
 ) -> Extraction:
     """Return an extraction with as many passages as the limits allow; the last one may be shortened.
 
-    `contexts` is not read beyond that.
+    `contexts` is not read beyond that, unless it is a tuple.
     """
-    kept, cut = bounds.passages(map(bounded_passage, contexts))
+    bounded = bounds.bounded_passages(contexts) if isinstance(contexts, tuple) else map(bounded_passage, contexts)
+    kept, cut = bounds.passages(bounded)
     return Extraction(
         question=(question or "").strip() or None,
         contexts=kept,

@@ -219,17 +219,29 @@ def _gaps(message: _Message) -> Iterator[tuple[int, int]]:
     yield at, len(message.text)
 
 
-def _parts(message: _Message, *, content: bool) -> Iterator[PromptPart]:
-    """Yield the parts of a message. Text around the passages of a tool result is data, not instructions."""
-    index, role, whole = message.index, message.role, message.text
-    marks = iter([*message.found, None])
-    for start, end in _gaps(message):
-        if start < end and role != "tool" and (text := whole[start:end]) and not text.isspace():
-            text = text if content else ""
-            yield PromptPart(role=role, kind="instructions", start=start, end=end, message=index, text=text)
-        if (mark := next(marks)) is not None:
-            kind: Literal["question", "passage"] = "question" if mark[2] is None else "passage"
-            yield PromptPart(role=role, kind=kind, start=mark[0], end=mark[1], message=index, passage=mark[2])
+def _parts(message: _Message, *, content: bool) -> list[PromptPart]:
+    """Return the parts of a message in order."""
+    parts: list[PromptPart] = []
+    at = 0
+    for start, end, passage in message.found:
+        if at < start:
+            parts += _instructions(message, at, start, content=content)
+        kind: Literal["question", "passage"] = "question" if passage is None else "passage"
+        parts.append(
+            PromptPart(role=message.role, kind=kind, start=start, end=end, message=message.index, passage=passage)
+        )
+        at = end
+    if at < len(message.text):
+        parts += _instructions(message, at, len(message.text), content=content)
+    return parts
+
+
+def _instructions(message: _Message, start: int, end: int, *, content: bool) -> list[PromptPart]:
+    """Return a stretch of a message as instructions; none where it is blank, or data around a tool's passages."""
+    if message.role == "tool" or (text := message.text[start:end]).isspace():
+        return []
+    text = text if content else ""
+    return [PromptPart(role=message.role, kind="instructions", start=start, end=end, message=message.index, text=text)]
 
 
 def find(text: str, wanted: str, start: int, end: int) -> int:

@@ -90,7 +90,7 @@ def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: N
         if isinstance(batch, Load):
             _load(capture, batch.templates)
             continue
-        results = [result.capture(capture, recording) for recording in batch]
+        results = result.capture_all(capture, batch)
         sink.write(_answer(how, results, events))
         sink.flush()
         events.clear()

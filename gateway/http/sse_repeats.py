@@ -20,6 +20,8 @@ _PADDING = re.compile(rb',"obfuscation":"[A-Za-z0-9]*"\}\Z')
 _PADDED = re.compile(rb',"obfuscation":"[A-Za-z0-9]*"\}\n\n')
 _STRINGS = re.compile(rb'(?:[^"\\]++|\\.)*+')
 """The insides of JSON strings with newlines between them: no quote ends one early, no backslash escapes a newline."""
+_MOST_LAST = 4
+"""Chunks at the end of a stream that need not be of a repeated event: usage, the end of the choice, `[DONE]`."""
 _MOST_ATTEMPTS = 8
 _MOST_RUNS = 4
 
@@ -39,29 +41,42 @@ class RepeatedEvents:
         self._padded = False
         self._attempts = self._runs = 0
 
-    def run(self, events: Events) -> list[str]:
-        """Take the events from `events` that repeat the one learned, but the last of them; return their texts.
+    def run(self, events: Events) -> str:
+        """Take the events from `events` that repeat the one learned, but the last of them; return their joined texts.
 
         Takes none where another event comes between them, nor after `_MOST_RUNS` times: looking reads all to the end.
         """
         if not self._head or self._runs >= _MOST_RUNS:
-            return []
+            return ""
         self._runs += 1
+        begin = b"data: " + self._head
+        if not self._padded and (found := self._whole_chunks(events, begin)) is not None:
+            return found
         if self._padded:
             events.rest = _PADDED.sub(b"}\n\n", events.rest)
-        begin, rest = b"data: " + self._head, events.rest
-        if not rest.startswith(begin):
-            return []
+        if not (rest := events.rest).startswith(begin):
+            return ""
         pieces, rest = self._split(rest, begin)
-        said = b"\n".join(pieces)
-        if (b'"' in said or b"\\" in said) and _STRINGS.fullmatch(said) is None:
-            return []
-        try:
-            found = _decode_texts(b'["' + b'","'.join(pieces) + b'"]') if pieces else []
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return []
+        if (found := _joined(pieces)) is None:
+            return ""
         events.rest = rest
         return found
+
+    def _whole_chunks(self, events: Events, begin: bytes) -> str | None:
+        """Read the events that repeat the one learned, where each came as a chunk; None where they did not.
+
+        The texts are cut out of the chunks as if all were such events, and compared with the stream at once.
+        """
+        end = self._tail + b"\n\n"
+        chunks = events.chunks_to_come()
+        last = len(chunks)
+        while last and len(chunks) - last < _MOST_LAST and not chunks[last - 1].endswith(end):
+            last -= 1
+        if not last or not chunks[0].startswith(begin):
+            return None
+        pieces = list(map(itemgetter(slice(len(begin), -len(end))), chunks[:last]))
+        found = _joined(pieces)
+        return found if found and events.skip(begin + (end + begin).join(pieces) + end) else None
 
     def _split(self, stream: bytes, begin: bytes) -> tuple[list[bytes], bytes]:
         """Return the texts of the first events, which repeat the one learned, and the stream from the last such event.
@@ -133,6 +148,22 @@ class RepeatedEvents:
         for key in self._keys:
             event = event[key]
         return event
+
+
+def _joined(pieces: list[bytes]) -> str | None:
+    """Decode and join the insides of JSON strings; None where one of them is none."""
+    said = b"\n".join(pieces)
+    if not said:
+        return ""
+    if said.count(b"\n") >= len(pieces) or ((b'"' in said or b"\\" in said) and _STRINGS.fullmatch(said) is None):
+        return None
+    try:
+        if said.isascii() and b"\\u" not in said:
+            return _decode_text(b'"' + b"".join(pieces) + b'"')
+        # A character may be cut in two between two of them, which is an error in both: they are read apart.
+        return "".join(_decode_texts(b'["' + b'","'.join(pieces) + b'"]'))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _end_of_string(data: bytes, start: int) -> int:

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from operator import is_
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import regex
 
-from monitors.records import CaptureInfo, Context, Message, PromptPart, Sample, Supplement, ToolCall, changed
+from monitors.records import (
+    CaptureInfo,
+    Context,
+    Message,
+    PromptPart,
+    Sample,
+    Supplement,
+    ToolCall,
+    changed,
+    each_changed,
+)
 from monitors.redaction.phones import phones
 from monitors.redaction.pii import addresses, cards, emails, ibans
 from monitors.redaction.secrets import secrets
 from monitors.redaction.spans import Span, resolve
 from monitors.text_cache import TextCache
 
-_T = TypeVar("_T")
 Finder: TypeAlias = Callable[[str], Iterator[Span]]
 
 # In this order the more specific comes first.
@@ -104,12 +112,12 @@ class Redactor:
             contexts=self._contexts(sample.contexts),
             response=self.redact(sample.response),
             reference=self._optional(sample.reference),
-            tags={name: self._recurring(value) for name, value in sample.tags.items()},
+            tags=self._tags(sample.tags),
             session=self._optional(sample.session),
             context_key=self._optional(sample.context_key),
             capture=None if sample.capture is None else self._capture(sample.capture),
-            history=_each(self._message, sample.history),
-            calls=_each(self._call, sample.calls),
+            history=each_changed(self._message, sample.history),
+            calls=each_changed(self._call, sample.calls),
         )
 
     def redact_supplement(self, supplement: Supplement) -> Supplement:
@@ -122,7 +130,7 @@ class Redactor:
             reference=self._optional(supplement.reference),
             label=self._optional(supplement.label),
             comment=self._optional(supplement.comment),
-            calls=None if supplement.calls is None else _each(self._call, supplement.calls),
+            calls=None if supplement.calls is None else each_changed(self._call, supplement.calls),
         )
 
     def without_content(self, sample: Sample) -> Sample:
@@ -158,8 +166,14 @@ class Redactor:
     def _optional(self, text: str | None) -> str | None:
         return None if text is None else self.redact(text)
 
+    def _tags(self, tags: dict[str, str]) -> dict[str, str]:
+        if not tags:
+            return tags
+        found = {name: self._recurring(value) for name, value in tags.items()}
+        return tags if found == tags else found
+
     def _contexts(self, contexts: tuple[Context, ...]) -> tuple[Context, ...]:
-        return _each(self._context, contexts)
+        return each_changed(self._context, contexts)
 
     def _context(self, one: Context) -> Context:
         return changed(
@@ -182,7 +196,7 @@ class Redactor:
             capture,
             marker=capture.marker and self._recurring(capture.marker),
             reason=capture.reason and self._recurring(capture.reason),
-            parts=_each(self._part, capture.parts),
+            parts=each_changed(self._part, capture.parts),
         )
 
     def _part(self, one: PromptPart) -> PromptPart:
@@ -212,12 +226,6 @@ class Redactor:
         return blake2b(said, key=self._key, digest_size=16).hexdigest()
 
 
-def _each(redact: Callable[[_T], _T], records: tuple[_T, ...]) -> tuple[_T, ...]:
-    """Redact each record; without a change, return the tuple itself."""
-    found = tuple(map(redact, records))
-    return records if all(map(is_, found, records)) else found
-
-
 def _key_of(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -228,7 +236,7 @@ def _without_arguments(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 
 def _without_words(capture: CaptureInfo) -> CaptureInfo:
     """Instructions are dropped, not hashed: nothing is compared with them. A reason may quote them."""
-    return replace(capture, reason=None, parts=tuple(replace(one, text="") for one in capture.parts))
+    return replace(capture, reason=None, parts=tuple(changed(one, text="") for one in capture.parts))
 
 
 def _compiled(name: str, pattern: str) -> regex.Pattern[str]:

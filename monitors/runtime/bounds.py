@@ -21,6 +21,7 @@ from monitors.records import (
     ToolCall,
     Usage,
     changed,
+    each_changed,
 )
 
 MAX_PASSAGES = 200
@@ -91,6 +92,8 @@ def passages(contexts: Iterable[Context]) -> Bounded:
 
     `contexts` is read no further than one passage beyond the bound.
     """
+    if isinstance(contexts, tuple) and len(contexts) <= MAX_PASSAGES and _surely_fit(contexts):
+        return Bounded(contexts, cut=False)
     kept: list[Context] = []
     room = MAX_BYTES
     for context in contexts:
@@ -104,6 +107,14 @@ def passages(contexts: Iterable[Context]) -> Bounded:
         kept.append(context)
         room -= size
     return Bounded(tuple(kept), cut=False)
+
+
+def _surely_fit(contexts: tuple[Context, ...]) -> bool:
+    """Whether passages are within the bound of bytes, whatever their characters are."""
+    letters = 0
+    for one in contexts:
+        letters += len(one.text) + len(one.id or "") + len(one.source or "")
+    return _WIDEST * letters < MAX_BYTES
 
 
 def shed(supplement: Supplement) -> Supplement:
@@ -209,7 +220,7 @@ def bounded_usage(usage: Usage | None) -> Usage | None:
 
 def bounded_passages(contexts: tuple[Context, ...]) -> tuple[Context, ...]:
     """Return passages whose ids and sources are bounded."""
-    return tuple(map(bounded_passage, contexts))
+    return each_changed(bounded_passage, contexts)
 
 
 def bounded_passage(context: Context) -> Context:
@@ -265,13 +276,14 @@ def bounded_transcript(transcript: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _shortened_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    return tuple(changed(one, text=one.text[:MAX_HISTORY_TEXT]) for one in messages)
+    return each_changed(lambda one: changed(one, text=one.text[:MAX_HISTORY_TEXT]), messages)
 
 
 def bounded_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Return the first tool calls, their names and arguments cut."""
-    return tuple(
-        changed(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]) for one in calls[:MAX_CALLS]
+    return each_changed(
+        lambda one: changed(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]),
+        calls[:MAX_CALLS],
     )
 
 
@@ -312,7 +324,7 @@ def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
         capture = replace(capture, marker=names[0], reason=names[1], source=names[2])
     parts = capture.parts
     if any(bounded_name(role) != role for role in {one.role for one in parts}):
-        parts = tuple(replace(one, role=bounded_name(one.role)) for one in parts)
+        parts = each_changed(lambda one: changed(one, role=bounded_name(one.role)), parts)
     if len(parts) > MAX_PARTS:
         parts = _most_telling(parts)
     texts = [one.text for one in parts if one.text]
@@ -339,7 +351,7 @@ def _shortened(part: PromptPart, most: int, margin: int) -> PromptPart:
     if _size(text) <= most:
         return part
     kept = text[:most].encode("utf-8", "surrogatepass")[:most].decode("utf-8", "ignore")
-    return replace(part, text=text[: len(kept) + margin])
+    return changed(part, text=text[: len(kept) + margin])
 
 
 def _level(sizes: Iterable[int], room: int) -> int | None:

@@ -41,6 +41,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "dashboards.web.views.alerts:MOST_SINCE_S": "span of a chart",
     "gateway.http.sse_repeats:_MOST_ATTEMPTS": "attempts at a short cut",
     "gateway.http.sse_repeats:_MOST_RUNS": "attempts at a short cut",
+    "gateway.http.sse_repeats:_MOST_LAST": "attempts at a short cut",
     "gateway.contexts.limits:MAX_BYTES": "the one of monitors.runtime.bounds",
     "gateway.contexts.limits:MAX_PASSAGES": "the one of monitors.runtime.bounds",
     "gateway.demo.model_reply:_MAX_CHOICES": "the demo's scripted model",

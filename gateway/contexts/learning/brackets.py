@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from monitors.records import Context
 
 _LINE = 400
+_SIGN = 2
+"""Characters of the longest sign: looking at the end alone spares the search all that stands before it."""
 _OPENS = re.compile(r"(\*\*|__|[`\"“«„\[(<{【「])\Z")
 _CLOSES = re.compile(r"\*\*|__|[`\"”»\])>}】」]")
 _CLOSING_OF = {"[": "]", "(": ")", "<": ">", "{": "}", "【": "】", "「": "」", "“": "”", "«": "»", "„": "“"}
@@ -24,7 +26,8 @@ def are_cut_open(before: str, marker: str, behind: str, contexts: Sequence[Conte
     """
     if not contexts:
         return False
-    opened, parted, closed = _OPENS.search(before), _OPENS.search(marker), _CLOSES.match(behind)
+    opened, parted = _OPENS.search(before[-_SIGN:]), _OPENS.search(marker[-_SIGN:])
+    closed = _CLOSES.match(behind)
     if opened is not None and _is_closed_in(opened[1], contexts[0].text):
         return True
     if parted is not None and any(_is_closed_in(parted[1], one.text) for one in contexts[1:]):

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
-from gateway.contexts.structure.passage_metadata import SENTENCE_END, TEXT_LABEL, CleanedPassage, clean, unquoted
+from gateway.contexts.structure.passage_metadata import (
+    META_LINE,
+    SENTENCE_END,
+    TEXT_LABEL,
+    CleanedPassage,
+    clean,
+    unquoted,
+)
+from monitors.records import Context
 from monitors.text_cache import TextCache
 
 _TWO = 2
+_TAIL = 100
 _COMPARED = 40
 _BEGINNING = 2_000
 """Most passages compared, and characters of each that are searched for metadata of another passage."""
@@ -133,7 +143,7 @@ def _without_words_and_ids(cleaned: Sequence[CleanedPassage], texts: Sequence[st
 
 
 def _without_inline_tails(cleaned: Sequence[CleanedPassage], texts: Sequence[str]) -> bool:
-    ends = [text[-100:] for text in texts]
+    ends = [text[-_TAIL:] for text in texts]
     if not all(":" in end or "=" in end or "：" in end for end in ends):
         return False
     found = [one for end in ends if (one := _INLINE_TAIL.search(end)) is not None]
@@ -242,6 +252,39 @@ def _signs_of(text: str) -> _Signs:
         known = _Signs(text)
         _signs.put(text, known)
     return known
+
+
+_plain: TextCache[Context | Literal[False]] = TextCache()
+
+
+def plain_passages(texts: Sequence[str]) -> tuple[Context, ...] | None:
+    """Return the passages of texts without any sign of metadata; None when one of them has a sign.
+
+    Where none has, there is nothing to strip, nothing that all have in common, and nothing left over.
+    """
+    found = []
+    for text in texts:
+        known = _plain.get(text)
+        if known is None:
+            known = _as_plain(text)
+            _plain.put(text, known)
+        if known is False:
+            return None
+        found.append(known)
+    return tuple(found)
+
+
+def _as_plain(text: str) -> Context | Literal[False]:
+    """Return a line of text as a passage; False where any rule of this module could take it for more than that."""
+    one, end = clean(text), text[-_TAIL:]
+    if "\n" in text or not one.text or one.meta or one.label or one.aside or one.fenced:
+        return False
+    signs = _Signs(one.text)
+    if signs.marked or signs.headed or signs.sign in _SIGNS or signs.tagged or signs.prefixed or signs.named:
+        return False
+    if signs.keys or signs.place or META_LINE.match(text) or _BRACKET.match(one.text) or _WORD_AND_ID.match(one.text):
+        return False
+    return False if ":" in end or "=" in end or "：" in end else one.context()
 
 
 def has_leftover_metadata(texts: Sequence[str], *, closed: bool = False) -> bool:

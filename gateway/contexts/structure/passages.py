@@ -14,6 +14,7 @@ from itertools import islice
 from gateway.contexts.structure import markdown, markers
 from gateway.contexts.structure.common_metadata import (
     has_leftover_metadata,
+    plain_passages,
     strip_bracketed_names,
     strip_common_metadata,
 )
@@ -320,7 +321,9 @@ _READER_OF: Mapping[str, Callable[[str], Splitting | None]] = {
 
 def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float) -> Splitting | None:
     """Strip metadata from each piece, and what all pieces have in common."""
-    raw = [(number, text) for number, text in pieces[:MOST_ITEMS] if text.strip()]
+    raw = [(number, text) for number, text in pieces[:MOST_ITEMS] if text and not text.isspace()]
+    if raw and not any(number for number, _ in raw) and (plain := plain_passages([text for _, text in raw])):
+        return Splitting(name, plain, certain)
     extra = False
     if len(raw) > 1 and not name.startswith(("blank-line", "lines", "whole", "pairs", "fenced", "parts")):
         raw[-1], extra = _without_tail(raw)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.capture.exchange_reader import read
 from gateway.capture.factory import capture_of
@@ -361,11 +362,11 @@ def test_what_the_app_says_itself_comes_before_what_was_learned():
         capture.make(exchange(sent, number))
     said = Explicit(question="Mine?", contexts=(Context(text="Mine."),))
     own = exchange(sents[40], 40)
-    own = replace(own, request=replace(own.request, explicit=said))
+    own = structs.replace(own, request=replace(own.request, explicit=said))
     sample = capture.make(own)
     assert (sample.context_source, sample.question, sample.contexts) == ("explicit", "Mine?", said.contexts)
     asked = exchange(sents[40], 41)
-    asked = replace(asked, request=replace(asked.request, explicit=Explicit(question="Mine?")))
+    asked = structs.replace(asked, request=replace(asked.request, explicit=Explicit(question="Mine?")))
     assert capture.make(asked).question == "Mine?"
     assert capture.make(asked).context_source == "learned"
 
@@ -392,7 +393,7 @@ def test_a_users_own_extractor_and_documents_come_before_what_was_learned(extrac
     for number, sent in enumerate(sents[:40]):
         plain.make(exchange(sent, number))
     last = exchange(sents[40], 40)
-    last = replace(last, request=replace(last.request, body=last.request.body | beside))
+    last = structs.replace(last, request=replace(last.request, body=last.request.body | beside))
     assert plain.make(last).context_source == "learned"
     full = capture_of(Settings(extractors=extractors), "key", lambda _: None)
     full.learned.learner.load(plain.learned.learner.templates())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.contexts.structure import passages
 from gateway.contexts.structure.passage_metadata import clean, unquoted
 from gateway.contexts.structure.passages import readings, split
 
@@ -121,3 +124,41 @@ def test_no_reading_of_any_text_raises_or_gives_a_blank_passage(region):
     for one in readings(region):
         assert one.items
         assert all(context.text.strip() for context in one.items)
+
+
+LINES = (
+    "The mill turns twelve times a minute.",
+    "Grease the shaft each spring, and check the bolts.",
+    "Source: manual.pdf",
+    "A note: never stop the stone by hand.",
+    "[7] The sieve is changed once a year.",
+    "- The hoist lifts four sacks.",
+    "# The chute",
+    "Doc 3: The chute is swept on Fridays.",
+    "The chute is swept on Fridays (source: rules.md)",
+    "See https://example.com/mill for more.",
+    "The weight is limited. weight=40",
+    "Content: the stone is two tons.",
+    '"The stone is two tons."',
+    "**Stone**",
+    "Two lines about the stone,\nwhich is two tons.",
+    "url=https://example.com/a",
+    "水车每分钟转十二圈。",
+    "Clause 8.4 Valuables are kept in the safe.",
+    "   An indented line of the manual.   ",
+    "---",
+    "Q: Why? A: Because.",
+    "{'a': 1}",
+    "<b>Bold words about the mill.</b>",
+)
+
+
+@pytest.mark.parametrize("reading", ["blank-line", "lines", "whole", "rule:---", "bullets"])
+def test_lines_without_signs_of_metadata_are_read_as_by_comparing_them(reading, monkeypatch):
+    between = {"lines": "\n", "rule:---": "\n---\n", "bullets": "\n- "}.get(reading, "\n\n")
+    first = "- " if reading == "bullets" else ""
+    blocks = [first + between.join(some) for count in (1, 2, 3) for some in product(LINES, repeat=count)]
+    quickly = [passages.read_as(block, reading) for block in blocks]
+    monkeypatch.setattr(passages, "plain_passages", lambda texts: None)
+    assert quickly == [passages.read_as(block, reading) for block in blocks]
+    assert sum(one is not None for one in quickly) > 20

@@ -73,10 +73,14 @@ def stream_of(events, separators=(", ", ": ")):
     return b"".join(b"data: " + json.dumps(one, separators=separators).encode() + b"\n\n" for one in events)
 
 
+def chunk(text, **more):
+    return {"id": "c", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}], **more}
+
+
 def by_decoding_all(route, stream):
     with (
         mock.patch.object(RepeatedEvents, "piece", return_value=None),
-        mock.patch.object(RepeatedEvents, "run", return_value=[]),
+        mock.patch.object(RepeatedEvents, "run", return_value=""),
         mock.patch("gateway.http.sse.DECIDING", (b"",)),
     ):
         return sse.fold(route, stream)
@@ -90,11 +94,110 @@ def test_chat_chunks(events, separators):
     assert sse.fold("chat", stream) == by_decoding_all("chat", stream)
 
 
+def as_events(stream):
+    *whole, rest = stream.split(b"\n\n")
+    return [one + b"\n\n" for one in whole] + [rest] * bool(rest)
+
+
+@settings(max_examples=300)
+@given(repeated(CHUNK), st.sampled_from([(", ", ": "), (",", ":")]), st.integers(0, 3), st.integers(0, 40))
+def test_chunks_that_are_events_or_not(events, separators, joined, cut):
+    stream = stream_of(events, separators) + b"data: [DONE]\n\n"
+    stream = stream[: len(stream) - cut]
+    chunks = as_events(stream)
+    chunks[joined : joined + 2] = [b"".join(chunks[joined : joined + 2])]
+    expected = by_decoding_all("chat", stream)
+    assert sse.fold("chat", stream, chunks) == expected
+    assert sse.fold("chat", stream, [stream[at : at + 7] for at in range(0, len(stream), 7)]) == expected
+
+
+WORDS = ["The", " pump", " runs", " for", " 12", " minutes", "."]
+LAST = b'data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+def plain_stream(words=WORDS):
+    return stream_of([chunk(word) for word in words], (",", ":")) + LAST
+
+
+def inside(text):
+    """The stream with these bytes in place of the text of two events in a row."""
+    events = as_events(plain_stream())
+    events[2:2] = [events[1].replace(b" pump", one) for one in text]
+    return b"".join(events)
+
+
+ODD_STREAMS = {
+    "comments": plain_stream().replace(b"\n\ndata: ", b"\n\n: keep-alive\n\ndata: ", 4),
+    "a comment in an event": plain_stream().replace(b"data: ", b": ping\ndata: "),
+    "CRLF": plain_stream().replace(b"\n", b"\r\n"),
+    "CR": plain_stream().replace(b"\n", b"\r"),
+    "event lines": plain_stream().replace(b"data: ", b"event: message\nid: 7\ndata: "),
+    "data in several lines": plain_stream().replace(b',"choices"', b'\ndata: ,"choices"'),
+    "no blank after the colon": plain_stream().replace(b"data: ", b"data:"),
+    "blank lines": plain_stream().replace(b"\n\n", b"\n\n\n"),
+    "no [DONE]": plain_stream().removesuffix(b"data: [DONE]\n\n"),
+    "more after [DONE]": plain_stream() + stream_of([chunk(" And on.")]),
+    "cut in an event": plain_stream()[:-150],
+    "no UTF-8": inside([b"\xff\xfe"]),
+    "a character in two events": inside([b"\xc3", b"\xbc"]),
+    "a surrogate pair in two events": inside([b"\\ud83d", b"\\ude00"]),
+    "control characters": inside([b"a\tb", b"\x00"]),
+    "an escape without an end": inside([b"a\\", b"b"]),
+    "a quote that ends the text": inside([b'a","refusal":"b', b'c"}}]}', b'"']),
+    "braces": plain_stream(['{"a": [', "1]", "}}]}", ' data: {"x":1}', "\n\n", "data: [DONE]\n\n"]),
+    "a chunk within the text": inside([as_events(plain_stream())[2].strip(), b"b"]),
+    "empty texts": plain_stream(["", "", "", ""]),
+    "empty choices": plain_stream().replace(b"\n\n", b'\n\ndata: {"id":"c","choices":[]}\n\n', 5),
+    "several choices": stream_of(
+        [{"id": "c", "choices": [{"index": at, "delta": {"content": one}} for at in (0, 1)]} for one in WORDS]
+    ),
+    "choices in turn": stream_of(
+        [{"id": "c", "choices": [{"index": at % 2, "delta": {"content": one}}]} for at, one in enumerate(WORDS)]
+    ),
+    "a tool call": plain_stream()
+    + stream_of(
+        [
+            {"id": "c", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": function}]}}]}
+            for function in ({"name": "search", "arguments": ""}, {"arguments": '{"q":'}, {"arguments": "1}"})
+        ]
+    ),
+    "a usage chunk": plain_stream().replace(LAST, b'data: {"choices":[],"usage":{"total_tokens":9}}\n\n' + LAST),
+    "usage in each": stream_of([chunk(word, usage={"total_tokens": at}) for at, word in enumerate(WORDS)]),
+    "an error": plain_stream().replace(LAST, b'data: {"error":{"message":"overloaded"}}\n\n'),
+    "an error in between": b"".join(
+        [*as_events(plain_stream())[:3], b'data: {"error":{}}\n\n', *as_events(plain_stream())[3:]]
+    ),
+    "no JSON": plain_stream().replace(LAST, b"data: <html>\n\n" + LAST),
+    "padding": stream_of([chunk(one, obfuscation="aB3" * at) for at, one in enumerate(WORDS)], (",", ":")),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("stream", ODD_STREAMS.values(), ids=ODD_STREAMS)
+@pytest.mark.parametrize("cut", [as_events, lambda stream: [stream], lambda stream: [stream[:90], stream[90:]]])
+def test_odd_streams_are_read_as_if_each_event_were_decoded(stream, cut):
+    assert sse.fold("chat", stream, cut(stream)) == by_decoding_all("chat", stream)
+
+
+def test_events_that_came_as_chunks_are_read_without_splitting_the_stream():
+    words = [*WORDS, ' "quoted" \\ \n', " ü", " 🙂"] * 9
+    stream = plain_stream(words)
+    with (
+        mock.patch.object(RepeatedEvents, "_split", side_effect=AssertionError),
+        mock.patch("gateway.http.sse.object_of", wraps=sse.object_of) as decoded,
+    ):
+        body = sse.fold("chat", stream, as_events(stream))
+    assert body["choices"][0]["message"]["content"] == "".join(words)
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert decoded.call_count == 3
+
+
 @settings(max_examples=400)
 @given(repeated(ANTHROPIC), st.sampled_from([(", ", ": "), (",", ":")]))
 def test_anthropic_events(events, separators):
     stream = stream_of(events, separators)
     assert sse.fold("messages", stream) == by_decoding_all("messages", stream)
+    assert sse.fold("messages", stream, as_events(stream)) == by_decoding_all("messages", stream)
 
 
 @settings(max_examples=300)
@@ -117,6 +220,7 @@ def test_any_bytes_where_the_text_is(texts, padded):
     insides = [one if isinstance(one, bytes) else json.dumps(one).encode()[1:-1] for one in texts]
     stream = b"".join(b"data: " + head + one + tail + b"\n\n" for one in [b"first", *insides])
     assert sse.fold("chat", stream) == by_decoding_all("chat", stream)
+    assert sse.fold("chat", stream, as_events(stream)) == by_decoding_all("chat", stream)
 
 
 def test_a_run_is_read_at_once():
@@ -134,10 +238,6 @@ def test_many_short_runs_are_not_each_searched_to_the_end():
     with mock.patch.object(sse.Events, "rest", new_callable=mock.PropertyMock, return_value=b"") as looked:
         sse.fold("chat", stream_of(events))
     assert looked.call_count <= 4
-
-
-def chunk(text, **more):
-    return {"id": "c", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}], **more}
 
 
 @pytest.mark.parametrize("padding", [None, "x"])

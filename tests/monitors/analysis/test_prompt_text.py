@@ -1,9 +1,7 @@
 """A prompt put together again from a capture's parts: with the words that are kept, and none that are not its own."""
 
-from dataclasses import replace
-
 from monitors.analysis.prompt_text import found_by, pieces, unplaced
-from monitors.records import CaptureInfo, Context, PromptPart
+from monitors.records import CaptureInfo, Context, PromptPart, changed
 
 CONTEXTS = (Context(text="Roof."), Context(text="Door."))
 PARTS = (
@@ -38,7 +36,7 @@ def test_contexts_that_came_beside_the_exchange_are_not_put_into_the_prompt():
 
 def test_what_is_not_kept_is_none():
     hashed = "blake2b:" + "0" * 32
-    bare = CaptureInfo(source="documents", parts=(replace(PARTS[0], text=""), *PARTS[1:]))
+    bare = CaptureInfo(source="documents", parts=(changed(PARTS[0], text=""), *PARTS[1:]))
     assert [text for _, text, _ in told(bare, hashed, (Context(text=hashed),) * 2)] == [None, None, None]
 
 

@@ -11,8 +11,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from monitors.records import CaptureInfo, Context, Message, PromptPart, Sample, Supplement, ToolCall, Usage
+from monitors.records import (
+    CaptureInfo,
+    Context,
+    Message,
+    PromptPart,
+    Sample,
+    Supplement,
+    ToolCall,
+    Usage,
+)
 from monitors.redaction import FINDERS, KINDS, Redactor
 from monitors.redaction.spans import Span, resolve
 
@@ -268,7 +278,7 @@ def test_every_text_of_a_sample_is_redacted_and_all_else_stays(redactor):
         trace_id="t",
         usage=Usage(input_tokens=1),
         rate=0.5,
-        capture=CaptureInfo(marker=mail, reason=mail, parts=(PART, replace(PART, start=9, end=22, text=mail))),
+        capture=CaptureInfo(marker=mail, reason=mail, parts=(PART, structs.replace(PART, start=9, end=22, text=mail))),
         history=(Message(role="user", text=mail),),
         calls=(ToolCall(name="mail", arguments=mail),),
     )
@@ -282,7 +292,7 @@ def test_every_text_of_a_sample_is_redacted_and_all_else_stays(redactor):
         (Message(role="user", text=text),),
         (ToolCall(name="mail", arguments=text),),
     )
-    assert redacted.capture.parts == (PART, replace(PART, start=9, end=22, text=text))
+    assert redacted.capture.parts == (PART, structs.replace(PART, start=9, end=22, text=text))
     for name in ("id", "started_at", "app", "model", "trace_id", "usage", "rate", "context_source", "skip_reason"):
         assert getattr(redacted, name) == getattr(sample, name)
 
@@ -301,7 +311,7 @@ def test_instructions_that_come_again_are_redacted_each_time():
     redactor = Redactor(("email",), (("slow", r"(a|aa)+$"),), "k")
 
     def redacted(text):
-        capture = CaptureInfo(parts=(replace(PART, text=text),))
+        capture = CaptureInfo(parts=(structs.replace(PART, text=text),))
         return redactor.redact_sample(Sample(id="e", started_at=1.0, capture=capture)).capture.parts[0].text
 
     texts = [f"Write to {name}@example.com." for name in ("ada", "bob", "ada")]
@@ -336,7 +346,7 @@ def test_without_content_nothing_but_hashes_is_left_of_the_texts(redactor):
     unchanged = {one.name for one in fields(Sample)} - changed
     assert all(getattr(bare, name) == getattr(sample, name) for name in unchanged)
     assert bare.reference is None
-    parts = (replace(PART, text=""),)
+    parts = (structs.replace(PART, text=""),)
     assert bare.capture == CaptureInfo(source="x", marker="<doc>", confidence=0.5, parts=parts)
     assert redactor.without_content(Sample(id="e", started_at=1.0)).response == ""
     assert Redactor([], salt="other").without_content(sample).response != bare.response
@@ -412,3 +422,22 @@ if __name__ == "__main__":  # the table, and what the list holds that is missed 
     for chosen in (False, True):
         rows, missed = table(held_out=chosen)
         sys.stdout.write(rows + "\n" + "".join(f"{kind}: {text!r}\n" for kind, text in missed))
+
+
+def test_a_sample_without_anything_to_redact_is_returned_as_it_is():
+    sample = Sample(
+        id="e",
+        started_at=0.0,
+        question="Who keeps the mill?",
+        contexts=(Context(text="Ada keeps the mill.", id="7", source="mill.md"),),
+        response="Ada does.",
+        tags={"team": "millers"},
+        history=(Message(role="user", text="Hello."),),
+        calls=(ToolCall(name="search", arguments="{}"),),
+        capture=CaptureInfo(parts=(PromptPart(role="user", kind="instructions", start=0, end=5, text="Help."),)),
+    )
+    redactor = Redactor(KINDS, (), "salt")
+    assert redactor.redact_sample(sample) is sample
+    tagged = redactor.redact_sample(replace(sample, tags={"team": "millers", "owner": "ada@example.com"}))
+    assert tagged.tags["team"] == "millers"
+    assert tagged.tags["owner"].startswith("[EMAIL_")
