@@ -49,6 +49,12 @@ def test_words_that_are_kept_keep_their_stems_and_weights(words, data):
         assert [vocabulary.stem_id(word) for word in again] == roots.tolist()
 
 
+def spoil(vocabulary):
+    with vocabulary.table() as table:
+        table[:] = 1
+        raise ZeroDivisionError
+
+
 def test_a_table_is_lent_again_and_not_after_an_error():
     vocabulary = Vocabulary(shipped(), usual=10)
     with vocabulary.table() as first, vocabulary.table() as second:
@@ -58,9 +64,8 @@ def test_a_table_is_lent_again_and_not_after_an_error():
     with vocabulary.table() as third:
         assert any(third is one for one in (first, second))
         assert not third.any()
-    with pytest.raises(ZeroDivisionError), vocabulary.table() as spoiled:
-        spoiled[:] = 1
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        spoil(vocabulary)
     with vocabulary.table() as fourth, vocabulary.table() as fifth:
         assert not fourth.any()
         assert not fifth.any()
