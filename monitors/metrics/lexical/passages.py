@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitors.metrics.lexical.idf import Weights
 from monitors.metrics.lexical.sentences import Allowance, sentences
@@ -18,7 +19,7 @@ _PASSAGE_BYTES, _NUMBER_BYTES = 1_200, 90
 """What a passage takes besides its arrays, and each of its numbers; measured with the process's resident memory."""
 
 _KEPT_SHARE = 0.75
-"""Of the words there may be, so many are kept at most when there are too many: forgetting takes a while."""
+"""Of the words there may be, so many at most are kept when there are too many. Others come soon: it takes a while."""
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class PassageCache:
 
     @property
     def full(self) -> bool:
-        """Whether `trim` will take a while: about 100 ms for the limits of the product."""
+        """Whether there are too many words: then `trim` takes 0.1 s and more, for the limits of the product."""
         return len(self.vocabulary) > self._max_words
 
     def trim(self) -> None:
@@ -105,21 +106,21 @@ class PassageCache:
 
     def _forget_words(self) -> None:
         """Keep the passages used last, as many as need most of the words there may be at most, and their words."""
-        wanted = np.zeros(len(self.vocabulary), np.bool_)
-        kept = 0
-        for passage in reversed(self._passages.values()):
-            words = np.concatenate([passage.words, passage.stems])
-            new = words[~wanted[words]]
-            wanted[new] = True
-            if np.count_nonzero(wanted) > self._max_words * _KEPT_SHARE:
-                wanted[new] = False
-                break
-            kept += 1
-        while len(self._passages) > kept:
-            self._drop_oldest()
-        numbers = self.vocabulary.keep(wanted)
+        needed = self._words_needed()
+        while np.count_nonzero(needed) > self._max_words * _KEPT_SHARE:
+            for _ in range(1 + len(self._passages) // 8):
+                self._drop_oldest()
+            needed = self._words_needed()
+        numbers = self.vocabulary.keep(needed)
         for passage in self._passages.values():
             passage.words, passage.stems = numbers[passage.words], numbers[passage.stems]
+
+    def _words_needed(self) -> NDArray[np.bool_]:
+        """Whether each word stands in a passage that is kept, or is the stem of one that does."""
+        needed = np.zeros(len(self.vocabulary), np.bool_)
+        for passage in self._passages.values():
+            needed[passage.words] = needed[passage.stems] = True
+        return needed
 
     def _drop_oldest(self) -> None:
         _, oldest = self._passages.popitem(last=False)

@@ -82,10 +82,11 @@ class Vocabulary:
         """
         wanted = wanted.copy()
         wanted[self._stem_of[wanted.nonzero()[0]]] = True
-        numbers = (wanted.cumsum() - 1).astype(np.int32)
+        numbers: Ids = wanted.cumsum(dtype=np.int32)
+        numbers -= 1
         kept = wanted.nonzero()[0]
         values = numbers[self._stem_of[kept]], self._length[kept], self._idf[kept]
-        self._numbers = dict(zip(compress(self._numbers, wanted.tolist()), range(len(kept)), strict=False))
+        self._numbers = dict(zip(compress(self._numbers, wanted.tobytes()), range(len(kept)), strict=False))
         if len(self._stem_of) > self._usual:
             self._tables.clear()
             self._resize(max(self._usual, len(kept)))
