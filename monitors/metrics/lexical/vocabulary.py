@@ -24,15 +24,16 @@ MAX_WORDS = 170_000
 class Vocabulary:
     """Numbers for words and for their stems, and what each weighs. Not safe for several threads.
 
-    A stem is numbered as the word that it spells. `usual` is how many words there is room for at first.
+    A stem is numbered as the word that it spells. There is room for `usual` of them, and for the new ones of a sample
+    beyond these; more make it grow until `keep`.
     """
 
     def __init__(self, weights: Weights, usual: int = MAX_WORDS) -> None:
         self._weights = weights
-        self._usual = usual
+        self._room = room = usual + usual // 8
         self._numbers: dict[str, int] = {}
         # Zeros take no memory before they are written to.
-        self._stem_of, self._length, self._idf = np.zeros(usual, np.int32), np.zeros(usual), np.zeros(usual)
+        self._stem_of, self._length, self._idf = np.zeros(room, np.int32), np.zeros(room), np.zeros(room)
         self._tables: list[Ids] = []
 
     def __len__(self) -> int:
@@ -87,9 +88,9 @@ class Vocabulary:
         kept = wanted.nonzero()[0]
         values = numbers[self._stem_of[kept]], self._length[kept], self._idf[kept]
         self._numbers = dict(zip(compress(self._numbers, wanted.tobytes()), range(len(kept)), strict=False))
-        if len(self._stem_of) > self._usual:
+        if len(self._stem_of) > self._room:
             self._tables.clear()
-            self._resize(max(self._usual, len(kept)))
+            self._resize(max(self._room, len(kept)))
         self._stem_of[: len(kept)], self._length[: len(kept)], self._idf[: len(kept)] = values
         return numbers
 
