@@ -52,6 +52,8 @@ class LexicalGroundedness:
             return Skipped("no_response")
         size = len(sample.response) + sum(len(context.text) for context in sample.contexts)
         async with self._place:  # side by side they would only take more memory
+            if self.passages.full:
+                await asyncio.to_thread(self.passages.trim)
             self.passages.trim()
             if size < _MANY_CHARACTERS or (size < _VERY_MANY_CHARACTERS and self._known(sample)):
                 return self._score(sample)

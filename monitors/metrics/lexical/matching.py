@@ -59,9 +59,21 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
     each sentence.
     """
     flat = source.vocabulary.ids([token for one in said for token in one.tokens])
+    with source.vocabulary.table() as table:
+        runs = _runs(flat, np.array([len(one.tokens) for one in said]), source, table)
+    with source.vocabulary.table() as place:
+        rows = _Rows(flat, source, place)
+        compared = _compared(said, flat, rows, source, runs)
+        place[rows.of_response] = 0
+    return rows.share, compared
+
+
+def _compared(
+    said: Sequence[Sentence], flat: Ids, rows: _Rows, source: Source, runs: tuple[Ints, Ints]
+) -> list[Compared]:
+    """The match of each sentence; `runs` is what `_runs` returns."""
+    pairs, run = runs
     lengths = np.array([len(one.tokens) for one in said])
-    rows = _Rows(flat, source)
-    pairs, run = _runs(flat, lengths, source)
     best, overlap = _overlaps(flat.tolist(), lengths.tolist(), rows)
     bigrams = np.where(lengths > 1, pairs / np.maximum(lengths - 1, 1), overlap)
     stated = frozenset[str]()
@@ -69,7 +81,7 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
         stated = frozenset().union(*(passage.numbers for _, _, passage in source.contexts))
     shares = zip(overlap.tolist(), bigrams.tolist(), (run / np.minimum(lengths, LONGEST_RUN)).tolist(), strict=True)
     contexts = rows.context[best].tolist()
-    compared = [
+    return [
         Compared(
             sentence,
             context,
@@ -79,31 +91,31 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
         )
         for sentence, context, share in zip(said, contexts, shares, strict=True)
     ]
-    return rows.share, compared
 
 
 class _Rows:
     """Which sentences of the contexts, one row each, contain the stems of the response.
 
     Stems are known by their place among those of the response; entries (`stem`, `row`) are distinct; `first` and
-    `context` are, for each row, the first row of its context and the index of the context.
+    `context` are, for each row, the first row of its context and the index of the context. `table` is one of the
+    vocabulary: the place of each stem in `of_response`, plus 1, is written to it.
     """
 
-    def __init__(self, flat: Ids, source: Source) -> None:
+    def __init__(self, flat: Ids, source: Source, table: Ids) -> None:
         self._vocabulary = vocabulary = source.vocabulary
         # In the order of the response: the numbers of words depend on what was read before, and no sum may.
         words = np.array(list(dict.fromkeys(flat.tolist())), np.int32)
-        stems = np.array(list(dict.fromkeys(vocabulary.stems(words).tolist())), np.int32)
+        self.of_response = stems = np.array(list(dict.fromkeys(vocabulary.stems(words).tolist())), np.int32)
         self.stems = len(stems)
-        self._place = np.full(len(vocabulary), -1)
-        self._place[stems] = np.arange(len(stems))
+        self._table = table
+        table[stems] = np.arange(1, len(stems) + 1)
         passages = [passage for _, _, passage in source.contexts]
         counts = [passage.sentences for passage in passages]
         offsets = np.cumsum([0, *counts[:-1]])
         self.count = sum(counts)
         self.first = np.repeat(offsets, counts)
         self.context = np.repeat([index for index, _, _ in source.contexts], counts)
-        place = self._place[np.concatenate([passage.stems for passage in passages])]
+        place = self._places(np.concatenate([passage.stems for passage in passages]))
         row = np.concatenate([passage.rows for passage in passages])
         row = row + np.repeat(offsets, [len(passage.rows) for passage in passages])
         there = (place >= 0).nonzero()[0]
@@ -113,18 +125,22 @@ class _Rows:
         here = np.log(whole / (found + 0.5)) / np.log(whole / 0.5)
         general = vocabulary.idf(stems)
         self._idf = (here + general) / 2
-        place = self._place[vocabulary.stems(words)]
+        place = self._places(vocabulary.stems(words))
         weight, known = general[place] * vocabulary.length_weights(words), found[place] > 0
         self.share = float(weight[known].sum() / weight.sum())
 
+    def _places(self, stems: Ids) -> Ints:
+        """The place of each stem among those of the response, -1 for others."""
+        return self._table[stems].astype(np.int64) - 1
+
     def weights(self, words: Ids) -> tuple[Ints, NDArray[np.float64]]:
         """The stem and the weight of words of the response."""
-        stem = self._place[self._vocabulary.stems(words)]
+        stem = self._places(self._vocabulary.stems(words))
         return stem, self._idf[stem] * self._vocabulary.length_weights(words)
 
     def windows(self, stem: int) -> set[int]:
         """The windows that contain a stem, given by its number; window r are the rows r to r + 2 of one context."""
-        if stem < 0 or (place := self._place[stem]) < 0:
+        if stem < 0 or (place := int(self._table[stem]) - 1) < 0:
             return set()
         rows = self.row[self.stem == place].tolist()
         return {row - back for row in rows for back in range(WINDOW) if row - back >= self.first[row]}
@@ -176,16 +192,15 @@ def _window_matrix(stem: Ints, row: Ints, stems: int, rows: _Rows) -> NDArray[np
     return matrix
 
 
-def _runs(words: Ids, lengths: Ints, source: Source) -> tuple[Ints, Ints]:
+def _runs(words: Ids, lengths: Ints, source: Source, table: Ids) -> tuple[Ints, Ints]:
     """For each sentence how many pairs of neighbours stand in a context, and its longest run of words that does.
 
-    A run ends with its sentence and with its context.
+    A run ends with its sentence and with its context. `table` is one of the vocabulary.
     """
     begins = (lengths + 1).cumsum() - (lengths + 1)
     said = np.full(len(words) + len(lengths), -1, np.int32)
     said[np.arange(len(words)) + np.repeat(np.arange(len(lengths)), lengths)] = words
     there = np.concatenate([part for _, _, passage in source.contexts for part in (passage.words, _BREAK)])
-    table = np.zeros(len(source.vocabulary) + 1, np.int32)
     longest = np.zeros(len(said), np.int64)
     for begin in range(0, len(said), _WORDS_AT_A_TIME):
         part = _longest_runs(said[begin : begin + _WORDS_AT_A_TIME + LONGEST_RUN - 1], there, table)
@@ -197,7 +212,7 @@ def _longest_runs(said: Ids, there: Ids, table: Ids) -> Ints:
     """For each place in `said` the length of the longest run from it that stands in `there`; -1 is no word.
 
     Runs of one length are numbered. With the next word such a number makes a run one longer, so every run is found
-    exactly without being held. `table` is all 0, before and after, and has a place for each word.
+    exactly without being held. `table` is all 0, before and after, and has a place for each word and one more.
     """
     size = len(said)
     both = np.concatenate([said, _BREAK, there])

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitors.metrics.lexical.idf import Weights
 from monitors.metrics.lexical.sentences import Allowance, sentences
@@ -16,6 +17,9 @@ MAX_BYTES = 32 * 1024 * 1024
 """Memory of the passages that are kept, as `size_of` estimates it."""
 _PASSAGE_BYTES, _NUMBER_BYTES = 1_200, 90
 """What a passage takes besides its arrays, and each of its numbers; measured with the process's resident memory."""
+
+_KEPT_SHARE = 0.75
+"""Of the words there may be, so many at most are kept when there are too many. Others come soon: it takes a while."""
 
 
 @dataclass(slots=True)
@@ -65,8 +69,7 @@ class PassageCache:
     """Parsed passages by the hash of their text; the least recently used go first. Not safe for several threads."""
 
     def __init__(self, weights: Weights, max_bytes: int = MAX_BYTES, max_words: int = MAX_WORDS) -> None:
-        self._weights = weights
-        self.vocabulary = Vocabulary(weights)
+        self.vocabulary = Vocabulary(weights, max_words)
         self.hits = 0
         self.misses = 0
         self._max_bytes, self._max_words = max_bytes, max_words
@@ -89,16 +92,40 @@ class PassageCache:
     def __contains__(self, text: str) -> bool:
         return _key(text) in self._passages
 
+    @property
+    def full(self) -> bool:
+        """Whether there are too many words: then `trim` takes 0.1 s and more, for the limits of the product."""
+        return len(self.vocabulary) > self._max_words
+
     def trim(self) -> None:
         """Bring the cache back to its limits. Call it between samples: numbers of words do not survive it."""
-        if len(self.vocabulary) > self._max_words:
-            self.vocabulary = Vocabulary(self._weights)
-            self._passages.clear()
-            self._tokens = self._bytes = 0
         while self._bytes > self._max_bytes:
-            _, oldest = self._passages.popitem(last=False)
-            self._tokens -= len(oldest.words)
-            self._bytes -= size_of(oldest)
+            self._drop_oldest()
+        if self.full:
+            self._forget_words()
+
+    def _forget_words(self) -> None:
+        """Keep the passages used last, as many as need most of the words there may be at most, and their words."""
+        needed = self._words_needed()
+        while np.count_nonzero(needed) > self._max_words * _KEPT_SHARE:
+            for _ in range(1 + len(self._passages) // 8):
+                self._drop_oldest()
+            needed = self._words_needed()
+        numbers = self.vocabulary.keep(needed)
+        for passage in self._passages.values():
+            passage.words, passage.stems = numbers[passage.words], numbers[passage.stems]
+
+    def _words_needed(self) -> NDArray[np.bool_]:
+        """Whether each word stands in a passage that is kept, or is the stem of one that does."""
+        needed = np.zeros(len(self.vocabulary), np.bool_)
+        for passage in self._passages.values():
+            needed[passage.words] = needed[passage.stems] = True
+        return needed
+
+    def _drop_oldest(self) -> None:
+        _, oldest = self._passages.popitem(last=False)
+        self._tokens -= len(oldest.words)
+        self._bytes -= size_of(oldest)
 
     def get(self, text: str, allowance: Allowance) -> Passage:
         """Return the parsed passage.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import compress
 from typing import TypeAlias
 
 import numpy as np
@@ -13,28 +15,33 @@ from monitors.metrics.lexical.sentences import stem, weight_of_length
 
 Ids: TypeAlias = NDArray[np.int32]
 
-MAX_WORDS = 200_000
-"""Distinct words that are numbered before the vocabulary starts again (about 30 MB)."""
-_FIRST = 4_096
+MAX_WORDS = 170_000
+"""Distinct words and stems that are numbered before those that no kept passage needs are forgotten (about 25 MB). With
+174,763 a dict doubles.
+"""
 
 
 class Vocabulary:
-    """Numbers for words and for their stems, and what each weighs. Not safe for several threads."""
+    """Numbers for words and for their stems, and what each weighs. Not safe for several threads.
 
-    def __init__(self, weights: Weights) -> None:
+    A stem is numbered as the word that it spells. There is room for `usual` of them, and for the new ones of a sample
+    beyond these; more make it grow until `keep`.
+    """
+
+    def __init__(self, weights: Weights, usual: int = MAX_WORDS) -> None:
         self._weights = weights
-        self._words: dict[str, int] = {}
-        self._stems: dict[str, int] = {}
-        self._stem_of = np.zeros(_FIRST, np.int32)
-        self._length = np.zeros(_FIRST)
-        self._idf = np.zeros(_FIRST)
+        self._room = room = usual + usual // 8
+        self._numbers: dict[str, int] = {}
+        # Zeros take no memory before they are written to.
+        self._stem_of, self._length, self._idf = np.zeros(room, np.int32), np.zeros(room), np.zeros(room)
+        self._tables: list[Ids] = []
 
     def __len__(self) -> int:
-        return len(self._words)
+        return len(self._numbers)
 
     def ids(self, words: Sequence[str]) -> Ids:
         """Return the number of each word; a new word gets the next one."""
-        known = self._words
+        known = self._numbers
         try:
             numbers = list(map(known.__getitem__, words))
         except KeyError:
@@ -55,18 +62,58 @@ class Vocabulary:
 
     def stem_id(self, word: str) -> int:
         """Return the number of a word's stem, -1 where no word with it was numbered."""
-        return self._stems.get(stem(word), -1)
+        return self._numbers.get(stem(word), -1)
+
+    @contextmanager
+    def table(self) -> Iterator[Ids]:
+        """Lend a table of zeros with a place for each word, and more at its end; it must be zeros again afterwards.
+
+        Making one for each text would cost more than most texts do otherwise.
+        """
+        table = self._tables.pop() if self._tables else None
+        if table is None or len(table) <= len(self):
+            table = np.zeros(len(self._stem_of) + 1, np.int32)
+        yield table
+        self._tables.append(table)  # not after an exception
+
+    def keep(self, wanted: NDArray[np.bool_]) -> Ids:
+        """Forget all words but those wanted, by number, and their stems; return the new number of each that is kept.
+
+        What is returned is indexed by the old numbers, and means nothing for those of forgotten words.
+        """
+        wanted = wanted.copy()
+        wanted[self._stem_of[wanted.nonzero()[0]]] = True
+        numbers: Ids = wanted.cumsum(dtype=np.int32)
+        numbers -= 1
+        kept = wanted.nonzero()[0]
+        values = numbers[self._stem_of[kept]], self._length[kept], self._idf[kept]
+        self._numbers = dict(zip(compress(self._numbers, wanted.tobytes()), range(len(kept)), strict=False))
+        if len(self._stem_of) > self._room:
+            self._tables.clear()
+            self._resize(max(self._room, len(kept)))
+        self._stem_of[: len(kept)], self._length[: len(kept)], self._idf[: len(kept)] = values
+        return numbers
 
     def _add(self, word: str) -> int:
-        number = self._words[word] = len(self._words)
-        if number == len(self._stem_of):
-            self._stem_of, self._length, self._idf = (
-                np.concatenate([old, np.zeros_like(old)]) for old in (self._stem_of, self._length, self._idf)
-            )
         root = stem(word)
-        if root not in self._stems:
-            self._idf[len(self._stems)] = self._weights.of(root)
-            self._stems[root] = len(self._stems)
-        self._stem_of[number] = self._stems[root]
+        if root == word:
+            number = self._next(word)
+            self._stem_of[number], self._idf[number] = number, self._weights.of(word)
+        else:
+            of = self._numbers[root] if root in self._numbers else self._add(root)
+            number = self._next(word)
+            self._stem_of[number] = of
         self._length[number] = weight_of_length(word)
         return number
+
+    def _next(self, word: str) -> int:
+        number = self._numbers[word] = len(self._numbers)
+        if number == len(self._stem_of):
+            self._resize(2 * number)
+        return number
+
+    def _resize(self, size: int) -> None:
+        self._stem_of, self._length, self._idf = (
+            np.concatenate([old[:size], np.zeros(max(0, size - len(old)), old.dtype)])
+            for old in (self._stem_of, self._length, self._idf)
+        )

@@ -329,7 +329,7 @@ def test_the_passages_used_last_are_kept_within_the_memory_whatever_their_length
         assert kept.hits == 1, "the first one is not"
 
 
-def test_a_full_vocabulary_starts_again():
+def test_a_full_vocabulary_forgets_words():
     kept = PassageCache(shipped(), max_words=500)
     for seed in range(20):
         kept.trim()
