@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from monitors.metrics.judged.items import sent_contexts
 from monitors.metrics.lexical.idf import shipped
@@ -90,7 +91,9 @@ def grade(response: str, source: Source) -> Score | Skipped:
     scores = [_grade(one) for one in compared]
     value = (sum(scores) / len(scores) + share) / 2
     reason = f"{len(scores)} sentences, the least grounded {min(scores):.2f}" if len(scores) > 1 else "1 sentence"
-    shown = sorted(sorted(range(len(scores)), key=scores.__getitem__)[:MAX_EVIDENCE])
+    shown: Iterable[int] = range(len(scores))
+    if len(scores) > MAX_EVIDENCE:
+        shown = sorted(sorted(shown, key=scores.__getitem__)[:MAX_EVIDENCE])
     evidence = tuple(_evidence(compared[index], scores[index]) for index in shown)
     return Score(min(1.0, max(0.0, value)), reason, evidence)
 

@@ -219,7 +219,7 @@ def _goes_on(before: str, piece: str) -> bool:
     word = before[before.rfind(" ") + 1 : -1]
     if word.isalpha() and word.isascii() and word.lower() not in _ENDS_OF_ABBREVIATED:
         return False  # of what follows this is the fast way
-    if (found := _ABBREVIATED.search(before[-12:])) is not None:
+    if not word[-1:].isdecimal() and (found := _ABBREVIATED.search(before[-12:])) is not None:
         word = found[0].strip(" (.")
         return len(word) == 1 or not word.isupper()  # "CA." is a state, "ca." is about
     return _DAY.search(before[-4:]) is not None and _BEGINS_WITH_MONTH.match(piece) is not None
@@ -237,7 +237,7 @@ def parse(
     """
     language = language or guess(text)
     if text.isascii() and "0" not in (letters := _letters(text)):
-        words = letters.split() if "'" not in text else list(map(fold, _PLAIN.findall(text)))
+        words = letters.split() if "'" not in letters else list(map(fold, _PLAIN.findall(text)))
         if language.counts.keys().isdisjoint(words):
             if allowance is not None:
                 allowance.use(len(words))
@@ -252,6 +252,13 @@ def parse(
         numbers=tuple(numbers),
         names=names.find(normal, read.words, language) if with_names else (),
     )
+
+
+def _plain_words(text: str) -> list[str] | None:
+    """The words of a piece of ASCII without apostrophes, digits and brackets; None for any other."""
+    if not text.isascii() or "'" in (letters := _letters(text)) or "0" in letters:
+        return None
+    return letters.split()
 
 
 def _letters(text: str) -> str:
@@ -303,8 +310,7 @@ class _Reading:
             match = _NO_WORD.search(text, max(position, sign.start() - _BEFORE_DIGITS))
             if match is None:
                 break
-            # With the next character, which decides whether an "'s" before it belongs to the word.
-            position = self._words(position, match.start() + 1)
+            position = self._words(position, match.start())
             if position <= match.start():
                 position = self._read(match)
         self._words(position, len(text))
@@ -312,7 +318,10 @@ class _Reading:
     def _words(self, position: int, end: int) -> int:
         """Take the words between two places, and the numbers and dates that begin with them; return where they end."""
         counts = self._language.counts
-        words = [fold(word) for word in _WORD.findall(self._text, position, end)]
+        words = _plain_words(self._text[position:end])
+        end += 1  # the next character decides whether an "'s" before it belongs to the word
+        if words is None:
+            words = [fold(word) for word in _WORD.findall(self._text, position, end)]
         if MONTHS.keys().isdisjoint(words) and counts.keys().isdisjoint(words) and "one" not in words:
             self._allowance.use(len(words))
             self._found += words

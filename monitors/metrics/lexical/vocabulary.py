@@ -28,9 +28,15 @@ class Vocabulary:
         self._stem_of = np.zeros(_FIRST, np.int32)
         self._length = np.zeros(_FIRST)
         self._idf = np.zeros(_FIRST)
+        self._scratch = np.zeros(_FIRST, np.int32)
 
     def __len__(self) -> int:
         return len(self._words)
+
+    @property
+    def scratch(self) -> Ids:
+        """A place for each word, and one at the end for none; whoever uses them leaves all 0."""
+        return self._scratch
 
     def ids(self, words: Sequence[str]) -> Ids:
         """Return the number of each word; a new word gets the next one."""
@@ -59,6 +65,8 @@ class Vocabulary:
 
     def _add(self, word: str) -> int:
         number = self._words[word] = len(self._words)
+        if number + 1 == len(self._scratch):
+            self._scratch = np.zeros(2 * len(self._scratch), np.int32)
         if number == len(self._stem_of):
             self._stem_of, self._length, self._idf = (
                 np.concatenate([old, np.zeros_like(old)]) for old in (self._stem_of, self._length, self._idf)
