@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from monitors.metrics.lexical.names import Name
 from monitors.metrics.lexical.passages import Passage
 from monitors.metrics.lexical.sentences import Sentence
-from monitors.metrics.lexical.vocabulary import Ids, Vocabulary
+from monitors.metrics.lexical.vocabulary import Ints, Vocabulary
 
 WINDOW = 3
 LONGEST_RUN = 6
@@ -27,8 +27,6 @@ _BREAK = np.array([-1], np.int32)
 _STEPS = np.arange(LONGEST_RUN)
 _PAIRS, _PAIR_BITS = 1 << 15, 5
 """Size of the table of pairs, and by how many bits the first word of one is shifted: 10 bits fit it."""
-
-Ints: TypeAlias = NDArray[np.int64]
 
 
 class Compared(NamedTuple):
@@ -61,7 +59,7 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
     Returns the share, by weight, of the different words of all sentences that stand in any context, and the match of
     each sentence.
     """
-    flat = source.vocabulary.ids([token for one in said for token in one.tokens])
+    flat = source.vocabulary.ids([token for one in said for token in one.tokens]).astype(np.int64)
     lengths = np.array([len(one.tokens) for one in said])
     sentence = np.arange(len(said)).repeat(lengths)
     rows = _Rows(flat, source)
@@ -94,11 +92,11 @@ class _Rows:
     each row, the first row of its context.
     """
 
-    def __init__(self, flat: Ids, source: Source) -> None:
+    def __init__(self, flat: Ints, source: Source) -> None:
         # In the order of the response: the numbers of words depend on what was read before, and no sum may.
         vocabulary = source.vocabulary
         words, self.words = _distinct(flat, vocabulary.scratch)
-        stems, self._stem = _distinct(vocabulary.stems(words), vocabulary.scratch)
+        stems, self._stem = _distinct(vocabulary.stems(words).astype(np.int64), vocabulary.scratch)
         self.different, self.stems = len(words), len(stems)
         self._numbers, self._source = stems, source
         passages = [passage for _, _, passage in source.contexts]
@@ -108,8 +106,8 @@ class _Rows:
         self.count = int(self._ends[-1])
         self.first = offsets.repeat(counts)
         row = np.concatenate([passage.rows + offset for passage, offset in zip(passages, offsets, strict=True)])
-        vocabulary.scratch[stems] = np.arange(1, len(stems) + 1, dtype=np.int32)
-        place = vocabulary.scratch[np.concatenate([passage.stems for passage in passages])]
+        vocabulary.scratch[stems] = np.arange(1, len(stems) + 1)
+        place = vocabulary.scratch[np.concatenate([passage.stems for passage in passages], dtype=np.int64)]
         vocabulary.scratch[stems] = 0
         there = place.nonzero()[0]
         self.stem, self.row = place[there] - 1, row[there]
@@ -139,19 +137,18 @@ class _Rows:
         return {row - back for row in rows for back in range(WINDOW) if row - back >= self.first[row]}
 
 
-def _distinct(values: Ids, scratch: Ids) -> tuple[Ids, Ints]:
+def _distinct(values: Ints, scratch: Ints) -> tuple[Ints, Ints]:
     """The different values, in the order in which they first occur, and the place of each value among them."""
-    new = _first(values, scratch)
-    different = values[new]
-    scratch[different] = np.arange(len(different), dtype=np.int32)
+    different = values[_first(values, scratch)]
+    scratch[different] = np.arange(len(different))
     place = scratch[values]
     scratch[different] = 0
-    return different, place.astype(np.int64)
+    return different, place
 
 
-def _first(values: Ids | Ints, scratch: Ids) -> Ints:
+def _first(values: Ints, scratch: Ints) -> Ints:
     """The places where values occur for the first time. `scratch` is all 0 and has a place for each value."""
-    places = np.arange(len(values), dtype=np.int32)
+    places = np.arange(len(values))
     scratch[values[::-1]] = places[::-1]
     new: Ints = (scratch[values] == places).nonzero()[0]
     scratch[values] = 0
@@ -163,7 +160,7 @@ def _overlaps(sentence: Ints, lengths: Ints, rows: _Rows) -> tuple[Ints, NDArray
     ends = [0, *lengths.cumsum().tolist()]
     whole = _window_matrix(rows.stem, rows.row, rows.stems, rows) if rows.stems * rows.count <= _MOST_CELLS else None
     best, held = np.zeros(len(lengths), np.int64), np.zeros(len(lengths))
-    scratch = np.zeros(min(len(lengths), _SENTENCES_AT_A_TIME) * rows.different, np.int32)
+    scratch = np.zeros(min(len(lengths), _SENTENCES_AT_A_TIME) * rows.different, np.int64)
     for begin in range(0, len(lengths), _SENTENCES_AT_A_TIME):
         end = min(begin + _SENTENCES_AT_A_TIME, len(lengths))
         of, words = sentence[ends[begin] : ends[end]] - begin, rows.words[ends[begin] : ends[end]]
@@ -203,15 +200,16 @@ def _window_matrix(stem: Ints, row: Ints, stems: int, rows: _Rows) -> NDArray[np
     return matrix
 
 
-def _runs(words: Ids, sentence: Ints, lengths: Ints, source: Source) -> tuple[Ints, Ints]:
+def _runs(words: Ints, sentence: Ints, lengths: Ints, source: Source) -> tuple[Ints, Ints]:
     """For each sentence how many pairs of neighbours stand in a context, and its longest run of words that does.
 
     A run ends with its sentence and with its context.
     """
     begins = (lengths + 1).cumsum() - (lengths + 1)
-    said = np.full(len(words) + len(lengths), -1, np.int32)
+    said = np.full(len(words) + len(lengths), -1)
     said[np.arange(len(words)) + sentence] = words
-    there = np.concatenate([part for _, _, passage in source.contexts for part in (passage.words, _BREAK)])
+    parts = [part for _, _, passage in source.contexts for part in (passage.words, _BREAK)]
+    there = np.concatenate(parts, dtype=np.int64)
     longest = np.zeros(len(said), np.int64)
     for begin in range(0, len(said), _WORDS_AT_A_TIME):
         part = said[begin : begin + _WORDS_AT_A_TIME + LONGEST_RUN - 1]
@@ -220,7 +218,7 @@ def _runs(words: Ids, sentence: Ints, lengths: Ints, source: Source) -> tuple[In
     return np.add.reduceat(longest > 1, begins, dtype=np.int64), np.maximum.reduceat(longest, begins)
 
 
-def _longest_runs(said: Ids, there: Ids, scratch: Ids) -> Ints:
+def _longest_runs(said: Ints, there: Ints, scratch: Ints) -> Ints:
     """For each place in `said` the length of the longest run from it that stands in `there`; -1 is no word.
 
     A word's number is one of its places in `said`, and 0 where it does not occur there; six numbers make the code of a
@@ -228,7 +226,7 @@ def _longest_runs(said: Ids, there: Ids, scratch: Ids) -> Ints:
     before and after, and has a place for each word.
     """
     size = len(said)
-    scratch[said] = np.arange(1, size + 1, dtype=np.int32)
+    scratch[said] = np.arange(1, size + 1)
     mine = scratch[said]
     scratch[-1] = 0  # an end in `there` is not one in `said`
     theirs = scratch[there]
@@ -249,7 +247,7 @@ def _longest_runs(said: Ids, there: Ids, scratch: Ids) -> Ints:
     return np.maximum(longest, common)
 
 
-def _codes(numbers: Ids, bits: int) -> Ints:
+def _codes(numbers: Ints, bits: int) -> Ints:
     """The codes of the runs that begin at each place; after the end all numbers are 0."""
     one = np.zeros(len(numbers) + LONGEST_RUN - 1, np.int64)
     one[: len(numbers)] = numbers

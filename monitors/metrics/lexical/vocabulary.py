@@ -12,6 +12,7 @@ from monitors.metrics.lexical.idf import Weights
 from monitors.metrics.lexical.sentences import stem, weight_of_length
 
 Ids: TypeAlias = NDArray[np.int32]
+Ints: TypeAlias = NDArray[np.int64]
 
 MAX_WORDS = 200_000
 """Distinct words that are numbered before the vocabulary starts again (about 30 MB)."""
@@ -28,13 +29,13 @@ class Vocabulary:
         self._stem_of = np.zeros(_FIRST, np.int32)
         self._length = np.zeros(_FIRST)
         self._idf = np.zeros(_FIRST)
-        self._scratch = np.zeros(_FIRST, np.int32)
+        self._scratch = np.zeros(_FIRST, np.int64)
 
     def __len__(self) -> int:
         return len(self._words)
 
     @property
-    def scratch(self) -> Ids:
+    def scratch(self) -> Ints:
         """A place for each word, and one at the end for none; whoever uses them leaves all 0."""
         return self._scratch
 
@@ -47,15 +48,15 @@ class Vocabulary:
             numbers = [known[word] if word in known else self._add(word) for word in words]
         return np.array(numbers, np.int32)
 
-    def stems(self, ids: Ids) -> Ids:
+    def stems(self, ids: Ids | Ints) -> Ids:
         """Return the number of each word's stem."""
         return self._stem_of[ids]
 
-    def length_weights(self, ids: Ids) -> NDArray[np.float64]:
+    def length_weights(self, ids: Ids | Ints) -> NDArray[np.float64]:
         """Return what each word weighs by its length, in (0, 1]."""
         return self._length[ids]
 
-    def idf(self, stems: Ids) -> NDArray[np.float64]:
+    def idf(self, stems: Ids | Ints) -> NDArray[np.float64]:
         """Return the inverse document frequency of each stem, in (0, 1]."""
         return self._idf[stems]
 
@@ -66,7 +67,7 @@ class Vocabulary:
     def _add(self, word: str) -> int:
         number = self._words[word] = len(self._words)
         if number + 1 == len(self._scratch):
-            self._scratch = np.zeros(2 * len(self._scratch), np.int32)
+            self._scratch = np.zeros(2 * len(self._scratch), np.int64)
         if number == len(self._stem_of):
             self._stem_of, self._length, self._idf = (
                 np.concatenate([old, np.zeros_like(old)]) for old in (self._stem_of, self._length, self._idf)
