@@ -118,6 +118,11 @@ def quantity(text: str, written: re.Match[str], unit: str = "") -> Quantity:
     return _with_suffix(text, Quantity(written.start(), end, readings, parts, unit=currency or unit))
 
 
+def plain(digits: str, end: int) -> Number:
+    """The number of a run of digits that ends at `end` and that nothing belongs to."""
+    return Number(digits, *_meaning(_readings(digits), _NOTHING, 0, ""), end)
+
+
 def spelled(text: str, start: int, end: int, value: str) -> Quantity:
     """The number that a number word stands for, with the scale and the unit after it."""
     return _with_suffix(text, Quantity(start, end, frozenset({value})))
