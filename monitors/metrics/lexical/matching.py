@@ -67,8 +67,9 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
     best, overlap = _overlaps(sentence, lengths, rows)
     bigrams = np.where(lengths > 1, pairs / np.maximum(lengths - 1, 1), overlap)
     stated = frozenset[str]()
-    if any(one.numbers for one in said):
-        stated = frozenset().union(*(passage.numbers for _, _, passage in source.contexts))
+    if numbers := [number for one in said for number in one.numbers]:
+        asked = frozenset().union(*(ask for number in numbers for ask in number.asks))
+        stated = frozenset().union(*(asked & passage.numbers for _, _, passage in source.contexts))
     shares = zip(overlap.tolist(), bigrams.tolist(), (run / np.minimum(lengths, LONGEST_RUN)).tolist(), strict=True)
     contexts = rows.contexts(best)
     compared = [
