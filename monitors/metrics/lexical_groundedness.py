@@ -11,6 +11,7 @@ from monitors.metrics.lexical.matching import Compared, Source, compare
 from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences
 from monitors.records import Sample, Score, Skipped
+from monitors.runtime.tasks import spawn
 
 _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2
 _NUMBER_PENALTY, _NAME_PENALTY = 0.3, 0.2
@@ -56,7 +57,11 @@ class LexicalGroundedness:
             self.passages.trim()
             if size < _MANY_CHARACTERS or (size < _VERY_MANY_CHARACTERS and self._known(sample)):
                 return self._score(sample)
-            return await asyncio.to_thread(self._score, sample)
+            thread = spawn(asyncio.to_thread(self._score, sample), name="score of a long answer")
+            try:
+                return await asyncio.shield(thread)
+            finally:
+                await asyncio.wait([thread])  # after a timeout too: the vocabulary is not safe for two threads
 
     def _known(self, sample: Sample) -> bool:
         """Whether little of a sample is new."""
