@@ -26,7 +26,7 @@ from monitors.storage.joining import SETTLE_S, WaitingRoom, complete, expected, 
 from monitors.storage.queues import Queue
 from monitors.storage.stores import Store
 
-_BATCH, _BATCH_S = 16, 0.02
+_BATCH, _BATCH_S = 8, 0.02
 _log = logging.getLogger("gaugeway.worker")
 
 
