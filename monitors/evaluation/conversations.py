@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
-from monitors.records import TOOL_SOURCES, Context, Sample
+from monitors.records import TOOL_SOURCES, Context, Sample, changed
 from monitors.storage.conversations import (
     JOINED,
     TRACE_S,
@@ -81,7 +81,7 @@ class ConversationJoiner:
         found = await self._persist.attempt("link", look, engine_failed)
         if found is None:
             return None
-        return replace(_joined(sample, next(iter(found), None)), links=None, skip_reason=sample.skip_reason)
+        return changed(_joined(sample, next(iter(found), None)), links=None, skip_reason=sample.skip_reason)
 
     async def _join(self, new: Mapping[str, Linked]) -> Mapping[str, Linked]:
         """Decide until nothing changes any more.
@@ -213,7 +213,7 @@ def _joined(sample: Sample, one: Linked | None) -> Sample:
     if one is None:
         return sample
     step = one.place.inner or one.continued
-    return replace(
+    return changed(
         sample,
         conversation=one.place.conversation,
         turn=one.place.turn,

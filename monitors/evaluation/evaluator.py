@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, is_judged
@@ -89,7 +89,7 @@ class Evaluator:
         by_judge = [one for one in fitting if is_judged(one.metric)]
         free = [one for one in fitting if not is_judged(one.metric) and self._choice.keeps(sample, one.rate)]
         pace = self.judge_pace.factor
-        done = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in free))
+        done = await _together([self._run(one, sample, one.rate, one.rate) for one in free])
         if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
             self._observer.expired()
         asks = bool(by_judge) and sample.skip_reason is None and not expired
@@ -99,11 +99,11 @@ class Evaluator:
         paid = [(one, rate) for one, rate in rates if self._choice.keeps(sample, rate)]
         asked = replace(sample, skip_reason="expired") if expired else sample
         DEADLINE.set(Deadline(self._deadline_s))
-        runs = (self._run(one, asked, rate, self._choice.lowest(one.rate) * lowest) for one, rate in paid)
+        runs = [self._run(one, asked, rate, self._choice.lowest(one.rate) * lowest) for one, rate in paid]
         began, judged = time.monotonic(), asks and bool(paid)
         self.judge_pace.judging += judged
         try:
-            found = [*done, *await asyncio.gather(*runs)]
+            found = [*done, *await _together(runs)]
         finally:
             self.judge_pace.judging -= judged
         now = time.monotonic()
@@ -132,3 +132,8 @@ class Evaluator:
         joint = self._choice.joint(sample, rate)
         found = await evaluate(one.metric, sample, rate=joint, clock=time.perf_counter, timeout_s=timeout_s)
         return replace(found, weight=min(1.0, self._choice.joint(sample, lowest) / joint)) if joint else found
+
+
+async def _together(runs: Sequence[Coroutine[Any, Any, Evaluation]]) -> Sequence[Evaluation]:
+    """Run these side by side; one alone needs no task of its own."""
+    return [await runs[0]] if len(runs) == 1 else await asyncio.gather(*runs)

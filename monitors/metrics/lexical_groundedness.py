@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from monitors.metrics.judged.items import sent_contexts
 from monitors.metrics.lexical.idf import shipped
@@ -10,7 +12,9 @@ from monitors.metrics.lexical.matching import Compared, Source, compare
 from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences
 from monitors.records import Sample, Score, Skipped
+from monitors.runtime.tasks import spawn
 
+T = TypeVar("T")
 _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2
 _NUMBER_PENALTY, _NAME_PENALTY = 0.3, 0.2
 _MANY_CHARACTERS, _VERY_MANY_CHARACTERS = 50_000, 200_000
@@ -53,11 +57,11 @@ class LexicalGroundedness:
         size = len(sample.response) + sum(len(context.text) for context in sample.contexts)
         async with self._place:  # side by side they would only take more memory
             if self.passages.full:
-                await asyncio.to_thread(self.passages.trim)
+                await _in_thread(self.passages.trim)
             self.passages.trim()
             if size < _MANY_CHARACTERS or (size < _VERY_MANY_CHARACTERS and self._known(sample)):
                 return self._score(sample)
-            return await asyncio.to_thread(self._score, sample)
+            return await _in_thread(lambda: self._score(sample))
 
     def _known(self, sample: Sample) -> bool:
         """Whether little of a sample is new."""
@@ -78,6 +82,15 @@ class LexicalGroundedness:
             return Skipped("too_long")
 
 
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Work in a thread; after a timeout, too, wait for its end: the vocabulary is not safe for two threads."""
+    thread = spawn(asyncio.to_thread(work), name="long step of lexical_groundedness")
+    try:
+        return await asyncio.shield(thread)
+    finally:
+        await asyncio.wait([thread])
+
+
 def grade(response: str, source: Source) -> Score | Skipped:
     """Score a response against its contexts.
 
@@ -92,7 +105,9 @@ def grade(response: str, source: Source) -> Score | Skipped:
     scores = [_grade(one) for one in compared]
     value = (sum(scores) / len(scores) + share) / 2
     reason = f"{len(scores)} sentences, the least grounded {min(scores):.2f}" if len(scores) > 1 else "1 sentence"
-    shown = sorted(sorted(range(len(scores)), key=scores.__getitem__)[:MAX_EVIDENCE])
+    shown: Iterable[int] = range(len(scores))
+    if len(scores) > MAX_EVIDENCE:
+        shown = sorted(sorted(shown, key=scores.__getitem__)[:MAX_EVIDENCE])
     evidence = tuple(_evidence(compared[index], scores[index]) for index in shown)
     return Score(min(1.0, max(0.0, value)), reason, evidence)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from monitors.records import (
     changed,
     each_changed,
 )
+
+_T = TypeVar("_T")
 
 MAX_PASSAGES = 200
 MAX_BYTES = 1_000_000
@@ -236,12 +238,12 @@ def bounded_passage(context: Context) -> Context:
 
 def bounded_sample(sample: Sample) -> Sample:
     """Return a sample whose names and counts are bounded, from any release of the gateway."""
-    return replace(
+    return changed(
         sample,
         app=bounded_name(sample.app),
         model=bounded_name(sample.model),
         context_source=bounded_name(sample.context_source),
-        tags=bounded_tags(sample.tags, 2 * MAX_TAGS),  # the gateway adds some of its own
+        tags=_kept(sample.tags, bounded_tags(sample.tags, 2 * MAX_TAGS)),  # the gateway adds some of its own
         session=optional_name(sample.session),
         trace_id=optional_name(sample.trace_id),
         span_id=optional_name(sample.span_id),
@@ -251,16 +253,21 @@ def bounded_sample(sample: Sample) -> Sample:
         cluster=optional_name(sample.cluster),
         skip_reason=optional_name(sample.skip_reason),
         usage=bounded_usage(sample.usage),
-        contexts=bounded_passages(sample.contexts),
+        contexts=_kept(sample.contexts, bounded_passages(sample.contexts)),
         capture=None if sample.capture is None else bounded_capture(sample.capture),
         conversation=optional_name(sample.conversation),
         turn=_counted(sample.turn),
         hop=_counted(sample.hop),
-        history=bounded_history(sample.history),
-        calls=bounded_calls(sample.calls),
-        links=None if sample.links is None else _bounded_links(sample.links),
-        transcript=bounded_transcript(sample.transcript),
+        history=_kept(sample.history, bounded_history(sample.history)),
+        calls=_kept(sample.calls, bounded_calls(sample.calls)),
+        links=None if sample.links is None else _kept(sample.links, _bounded_links(sample.links)),
+        transcript=_kept(sample.transcript, bounded_transcript(sample.transcript)),
     )
+
+
+def _kept(old: _T, new: _T) -> _T:
+    """The old value where the new one equals it: a copy of a sample costs more than the comparison."""
+    return old if new == old else new
 
 
 def bounded_history(history: tuple[Message, ...]) -> tuple[Message, ...]:

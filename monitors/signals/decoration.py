@@ -31,7 +31,7 @@ _CITATION = re.compile(
 )
 _CITATION_START = re.compile("[\\[\u3010<(\u00b9\u00b2\u00b3\u2070-\u2079]")
 _SOURCES = re.compile(
-    r"^[#*_>\-\s]*(?:sources?|references?|citations?|cited documents|documents? (?:used|consulted)|quellen?|quellenangaben?"
+    r"^[#*_>\-\s]*+(?=[bcdfkqrs\u0438\u0938\u0627来參参出출참])(?:sources?|references?|citations?|cited documents|documents? (?:used|consulted)|quellen?|quellenangaben?"
     r"|références?|fuentes?|referencias?|fonti|riferimenti|fontes?|referências?|bronnen|bron|kaynaklar?|источники?|स्रोत"
     r"|المصادر|来源|參考資料|参考资料|参考文献|出典|参照元|출처|참고 ?자료)[*_ \t]*[:\uff1a]?[*_ \t]*(?:(?<=[:\uff1a*_ ])[^\n]*)?$"
     r"(?:\n+[ \t]*(?:[-*\u2022\[]|\d{1,3}[.)\]])[^\n]*)*",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from monitors.records import Context, Sample, Supplement, ToolCall
+from monitors.records import Context, Sample, Supplement, ToolCall, changed
 from monitors.runtime import bounds
 
 SOURCES = {"contexts": "contexts_api", "feedback": "feedback", "spans": "spans"}
@@ -82,7 +82,7 @@ def join(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
     permitted = (one for one in supplements if may_join(one, sample))
     ours = sorted(permitted, key=lambda one: (one.received_at, one.id))
     joined = _with_contexts(sample, ours)
-    return replace(
+    return changed(
         joined,
         question=joined.question or _first(one.question for one in ours),
         reference=joined.reference or _first(one.reference for one in ours),

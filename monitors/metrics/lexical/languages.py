@@ -150,4 +150,4 @@ def language_of(words: Iterable[str]) -> Language:
     True
     """
     votes = Counter(chain.from_iterable([_VOTES[word] for word in words if word in _VOTES]))
-    return LANGUAGES[max(LANGUAGES, key=votes.__getitem__)] if votes else _EVERY
+    return LANGUAGES[max(LANGUAGES, key=lambda name: votes.get(name, 0))] if votes else _EVERY

@@ -28,6 +28,9 @@ _SUFFIXES = 2
 _DEGREES = ("celsius", "fahrenheit")
 """What "degrees" may be of."""
 _REMEMBERED = 1_024
+_NOTHING = frozenset[str]()
+_AFTER_ALL = frozenset(("", *".,;:!?)"))
+"""What ends a number: neither a scale nor a unit nor a suffix begins so."""
 
 
 class Number(NamedTuple):
@@ -103,14 +106,21 @@ def quantity(text: str, written: re.Match[str], unit: str = "") -> Quantity:
     minus, currency, digits = "", "", _ascii(written[0])
     if not digits[0].isdecimal() and (split := _SPLIT.fullmatch(digits)) is not None:
         minus, currency, digits = split.groups()
-    readings, parts, end = _readings(digits.replace(" ", "")), frozenset[str](), written.end()
+    readings, parts, end = _readings(digits.replace(" ", "")), _NOTHING, written.end()
     if " " in digits:
         parts = frozenset(one for part in digits.split() for one in _readings(part))
     if minus:
         readings = frozenset(f"-{one}" for one in readings)
+    if text[end : end + 1] in _AFTER_ALL:
+        return Quantity(written.start(), end, readings, parts, 0, currency or unit)
     if (ordinal := _ORDINAL.match(text, end)) is not None:
         end = ordinal.end()
     return _with_suffix(text, Quantity(written.start(), end, readings, parts, unit=currency or unit))
+
+
+def plain(digits: str, end: int) -> Number:
+    """The number of a run of digits that ends at `end` and that nothing belongs to."""
+    return Number(digits, *_meaning(_readings(digits), _NOTHING, 0, ""), end)
 
 
 def spelled(text: str, start: int, end: int, value: str) -> Quantity:

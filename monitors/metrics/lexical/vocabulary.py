@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import compress
 from typing import TypeAlias
 
@@ -14,6 +13,7 @@ from monitors.metrics.lexical.idf import Weights
 from monitors.metrics.lexical.sentences import stem, weight_of_length
 
 Ids: TypeAlias = NDArray[np.int32]
+Ints: TypeAlias = NDArray[np.int64]
 
 MAX_WORDS = 170_000
 """Distinct words and stems that are numbered before those that no kept passage needs are forgotten (about 25 MB). With
@@ -34,10 +34,19 @@ class Vocabulary:
         self._numbers: dict[str, int] = {}
         # Zeros take no memory before they are written to.
         self._stem_of, self._length, self._idf = np.zeros(room, np.int32), np.zeros(room), np.zeros(room)
-        self._tables: list[Ids] = []
+        self._scratch = np.zeros(usual + 1, np.int64)
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    @property
+    def scratch(self) -> Ints:
+        """A place for each word, and one at the end for none; whoever uses them leaves all 0."""
+        return self._scratch
+
+    def clear_scratch(self) -> None:
+        """Make every place of `scratch` 0, after a failure."""
+        self._scratch[:] = 0
 
     def ids(self, words: Sequence[str]) -> Ids:
         """Return the number of each word; a new word gets the next one."""
@@ -48,33 +57,21 @@ class Vocabulary:
             numbers = [known[word] if word in known else self._add(word) for word in words]
         return np.array(numbers, np.int32)
 
-    def stems(self, ids: Ids) -> Ids:
+    def stems(self, ids: Ids | Ints) -> Ids:
         """Return the number of each word's stem."""
         return self._stem_of[ids]
 
-    def length_weights(self, ids: Ids) -> NDArray[np.float64]:
+    def length_weights(self, ids: Ids | Ints) -> NDArray[np.float64]:
         """Return what each word weighs by its length, in (0, 1]."""
         return self._length[ids]
 
-    def idf(self, stems: Ids) -> NDArray[np.float64]:
+    def idf(self, stems: Ids | Ints) -> NDArray[np.float64]:
         """Return the inverse document frequency of each stem, in (0, 1]."""
         return self._idf[stems]
 
     def stem_id(self, word: str) -> int:
         """Return the number of a word's stem, -1 where no word with it was numbered."""
         return self._numbers.get(stem(word), -1)
-
-    @contextmanager
-    def table(self) -> Iterator[Ids]:
-        """Lend a table of zeros with a place for each word, and more at its end; it must be zeros again afterwards.
-
-        Making one for each text would cost more than most texts do otherwise.
-        """
-        table = self._tables.pop() if self._tables else None
-        if table is None or len(table) <= len(self):
-            table = np.zeros(len(self._stem_of) + 1, np.int32)
-        yield table
-        self._tables.append(table)  # not after an exception
 
     def keep(self, wanted: NDArray[np.bool_]) -> Ids:
         """Forget all words but those wanted, by number, and their stems; return the new number of each that is kept.
@@ -89,7 +86,6 @@ class Vocabulary:
         values = numbers[self._stem_of[kept]], self._length[kept], self._idf[kept]
         self._numbers = dict(zip(compress(self._numbers, wanted.tobytes()), range(len(kept)), strict=False))
         if len(self._stem_of) > self._room:
-            self._tables.clear()
             self._resize(max(self._room, len(kept)))
         self._stem_of[: len(kept)], self._length[: len(kept)], self._idf[: len(kept)] = values
         return numbers
@@ -113,6 +109,7 @@ class Vocabulary:
         return number
 
     def _resize(self, size: int) -> None:
+        self._scratch = np.zeros(size + 1, np.int64)
         self._stem_of, self._length, self._idf = (
             np.concatenate([old[:size], np.zeros(max(0, size - len(old)), old.dtype)])
             for old in (self._stem_of, self._length, self._idf)

@@ -24,6 +24,7 @@ from monitors.runtime.tasks import happens_within, spawn
 from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, SchemaError
 
 T = TypeVar("T")
+_READING, _WRITING = "BEGIN", "BEGIN IMMEDIATE"
 _RETRY_S = 0.01
 _GATHER_S = 0.005
 """How long a transaction waits until as many works as shared the last one are there: each transaction costs more than
@@ -133,7 +134,7 @@ class Database:
         self._cache_kib = cache_kib
         self._lock = asyncio.Lock()
         self._rounds: set[asyncio.Task[None]] = set()
-        self._writers, self._readers = _Shared("BEGIN IMMEDIATE"), _Shared("BEGIN")
+        self._writers, self._readers = _Shared(_WRITING), _Shared(_READING)
         self._connection: _Connection | None = None
         self._identity: tuple[int, int] | None = None
 
@@ -154,7 +155,7 @@ class Database:
             return await self._share(self._readers, work)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         async with self._lock:
-            await self._do("BEGIN", [(work, done)])
+            await self._do(_READING, [(work, done)])
         return done.result()
 
     async def fetch(
@@ -350,13 +351,24 @@ def _together(connection: sqlite3.Connection, begin: str, some: Sequence[_Waitin
     connection.execute(begin)
     try:
         # Somebody may have been cancelled while this waited for the file's lock.
-        outcomes = [None if done.cancelled() else _isolated(connection, work) for work, done in some]
+        do = _isolated if begin == _WRITING else _looked_up
+        outcomes = [None if done.cancelled() else do(connection, work) for work, done in some]
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
     return outcomes
+
+
+def _looked_up(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:
+    """What `work`, which only reads, returns or raises. Raises where there is no transaction any more."""
+    try:
+        return work(connection)
+    except Exception as error:
+        if not connection.in_transaction:
+            raise
+        return error
 
 
 def _isolated(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import random
 import re
 from itertools import chain
 from unittest import mock
@@ -287,3 +288,59 @@ def test_an_address_is_no_date():
 def test_an_abbreviation_stands_for_a_name_with_or_without_its_small_words(said):
     assert compared(f"Then the {said} agreed.", "Then the Bank of England agreed.").names == ()
     assert compared(f"Then the {said} agreed.", "Then the Bank of Ghent agreed.").names == (said,)
+
+
+def test_a_plain_number_is_read_like_any_other():
+    draw = random.Random(3)
+    words = [
+        *(
+            "the refund",
+            "Ada Ode",
+            "In May",
+            "mai",
+            "usd",
+            "EUR",
+            "twenty",
+            "one",
+            "two",
+            "days",
+            "km",
+            "million",
+            "of",
+        ),
+        *("5", "007", "2,024", "1999", "12.50", "$7", "$ 8", "-3", "(9)", "31", "p.m.", "per cent", "a", "It's", "x_y"),
+        *(
+            "6.",
+            "6. Mai",
+            "and",
+            "to",
+            "-",
+            "Bank of England",
+            "ECB",
+            "[1]",
+            "4)",
+            "10;",
+            "st",
+            "Uhr",
+            "BUT NOT",
+            "...",
+        ),
+    ]
+    marks = ["", ".", ",", "?", ":", ")", "!", " "]
+    texts = [
+        "".join(f"{draw.choice(words)}{draw.choice(marks)} " for _ in range(draw.randint(1, 6))) for _ in range(4_000)
+    ]
+    texts += [one.strip() for one in texts]
+    found = [parse(text, language) for text in texts for language in (None, LANGUAGES["de"])]
+    with mock.patch("monitors.metrics.lexical.sentences._LONE_NUMBER", re.compile(r"(?!)")):
+        assert found == [parse(text, language) for text in texts for language in (None, LANGUAGES["de"])]
+    with mock.patch("monitors.metrics.lexical.sentences._Reading", side_effect=AssertionError):
+        assert parse("In 1999, Ada Ode sold the refund.").tokens == (
+            "in",
+            "1999",
+            "ada",
+            "ode",
+            "sold",
+            "the",
+            "refund",
+        )

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitors.metrics.lexical.idf import shipped
+from monitors.metrics.lexical.matching import Source, compare
 from monitors.metrics.lexical.passages import PassageCache
-from monitors.metrics.lexical.sentences import Allowance, stem
+from monitors.metrics.lexical.sentences import Allowance, sentences, stem
 from monitors.metrics.lexical.vocabulary import Vocabulary
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
 from monitors.records import Context, Sample
@@ -49,29 +50,15 @@ def test_words_that_are_kept_keep_their_stems_and_weights(words, data):
         assert [vocabulary.stem_id(word) for word in again] == roots.tolist()
 
 
-def spoil(vocabulary):
-    with vocabulary.table() as table:
-        table[:] = 1
-        raise ZeroDivisionError
-
-
-def test_a_table_is_lent_again_and_not_after_an_error():
+def test_the_scratch_has_a_place_for_each_word_and_is_zeros_after_a_failure():
     vocabulary = Vocabulary(shipped(), usual=10)
-    with vocabulary.table() as first, vocabulary.table() as second:
-        assert first is not second
-        first[3] = 1
-        first[3] = 0
-    with vocabulary.table() as third:
-        assert any(third is one for one in (first, second))
-        assert not third.any()
-    with pytest.raises(ZeroDivisionError):
-        spoil(vocabulary)
-    with vocabulary.table() as fourth, vocabulary.table() as fifth:
-        assert not fourth.any()
-        assert not fifth.any()
     vocabulary.ids([str(number) for number in range(100)])
-    with vocabulary.table() as larger:
-        assert len(larger) > len(vocabulary)
+    assert len(vocabulary.scratch) > len(vocabulary)
+    said = sentences("The ferry sails at noon.", Allowance())
+    broken = Source([(0, "", None)], vocabulary)  # no passage: it fails halfway
+    with pytest.raises(AttributeError):
+        compare(said, broken)
+    assert not vocabulary.scratch.any()
 
 
 def test_ever_new_words_cost_no_passage_that_recurs():
