@@ -36,7 +36,9 @@ def hold(data_dir: Path, plane: ProcessKind, wait_s: float = 0.0) -> Iterator[No
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        _log.warning("%s cannot be locked: %s. Run only one %s there", path.parent, error.strerror, plane)
+        _log.warning(
+            "cannot lock %s: %s. Make sure that only one %s process uses it", path.parent, error.strerror, plane
+        )
         yield
         return
     try:
@@ -57,7 +59,9 @@ def _locked(descriptor: int, path: Path, plane: ProcessKind, wait_s: float) -> b
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                _log.warning("%s cannot be locked: %s. Run only one %s there", path.parent, error.strerror, plane)
+                _log.warning(
+                    "cannot lock %s: %s. Make sure that only one %s process uses it", path.parent, error.strerror, plane
+                )
                 return False
         else:
             return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import re
 import socket
 import time
@@ -184,7 +185,10 @@ async def _wait_until_free(host: str, port: int) -> None:
 
 def cannot_listen(host: str, port: int, error: OSError) -> OSError:
     """Return the error of a server that cannot listen on its address."""
-    return OSError(f"cannot listen on {host}:{port}: {error.strerror or error}")
+    # The event loop's own words repeat the address; a name that cannot be resolved has other numbers.
+    number = error.errno or 0
+    reason = os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
+    return OSError(f"cannot listen on {host}:{port}: {reason}")
 
 
 def _overlap(host: str, other: str) -> bool:
