@@ -47,6 +47,7 @@ class ChildProcess:
         setup: bytes = b"",
     ) -> None:
         self._module = module
+        self._name = _NAMES.get(module, module)
         self._arguments = arguments
         self._total = total
         self._descriptors = descriptors
@@ -54,9 +55,9 @@ class ChildProcess:
         self._process: Process | ForkedChild | None = None
         self._forked: ForkedChild | None = None
         self._ends: tuple[socket.socket, socket.socket] | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = False
+        self._no_more = asyncio.Event()
         self._restarting = False
-        self._retiring = False
 
     def fork(self, load: Sequence[str] = ()) -> None:
         """Fork the process of the first run, which loads the modules `load` and waits for the run.
@@ -78,15 +79,19 @@ class ChildProcess:
             code = await self._run_once()
             lived_s = time.monotonic() - started
             bad_input = start == 0 and code == BAD_INPUT and lived_s < _FIRST_START_S
-            if self._stopping.is_set() or self._retiring or bad_input:
+            if self._stopping or bad_input:
                 return code
+            if self._no_more.is_set():
+                if code:
+                    _log.error("%s %s", self._name, _ending(code))
+                return 0
             if self._restarting:
                 self._restarting = False
                 continue
             if lived_s > _STEADY_S:
                 back_off = 0.5
-            _log.error("%s %s; restarting in %.1f s", _NAMES.get(self._module, self._module), _ending(code), back_off)
-            if await happens_within(self._stopping, back_off):
+            _log.error("%s %s; restarting in %.1f s", self._name, _ending(code), back_off)
+            if await happens_within(self._no_more, back_off):
                 return 0  # it ended before it was stopped, which is logged
             back_off = min(back_off * 2, _MAX_BACK_OFF_S)
         raise AssertionError("counting does not end")
@@ -115,7 +120,7 @@ class ChildProcess:
         if metrics is not None:
             metrics.close()  # the worker's copy alone keeps the socket open
         self._write(self._setup)
-        if self._stopping.is_set():
+        if self._stopping:
             self.signal(signal.SIGTERM)
         return await self._process.wait()
 
@@ -137,11 +142,12 @@ class ChildProcess:
 
     def retire(self) -> None:
         """Do not start the process again once it has ended."""
-        self._retiring = True
+        self._no_more.set()
 
     def stop(self) -> None:
         """Ask the process to shut down."""
-        self._stopping.set()
+        self._stopping = True
+        self._no_more.set()
         self.signal(signal.SIGTERM)
 
     def restart(self) -> None:
