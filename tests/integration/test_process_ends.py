@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import httpx
@@ -119,3 +120,40 @@ def test_an_empty_data_directory_is_refused():
     assert done.returncode == 2
     assert "--data-dir" in done.stderr
     assert "the name is empty" in done.stderr
+
+
+def test_the_first_exchange_is_logged_once_however_soon_the_monitors_start_again(tmp_path, upstream):
+    with product(tmp_path, CONFIG.format(url=upstream.url)) as running:
+
+        def logged():
+            return running.log.read_text().count("first exchange: ")
+
+        ask(running)
+        running.until(lambda: logged() == 1, 30, what="it is logged")
+        monitors = running.pid_of("monitors")
+        os.kill(monitors, signal.SIGKILL)
+        running.until(lambda: running.log.read_text().count("monitors: http") == 2, 60, what="they run again")
+        ask(running)
+        running.until(lambda: len(running.get("/api/exchanges?limit=100")) == 2, 60, what="they work")
+        assert logged() == 1
+
+
+def test_a_change_that_a_signal_follows_is_applied_once(tmp_path, upstream):
+    with product(tmp_path, CONFIG.format(url=upstream.url)) as running:
+        running.configure(CONFIG.format(url=upstream.url) + "[capture]\nrate = 0.5\n")
+        running.signal(signal.SIGHUP)
+        running.until(lambda: "configuration reloaded" in running.log.read_text(), 30, what="it is applied")
+        running.until(lambda: running.log.read_text().count("monitors: http") == 2, 60, what="the monitors run again")
+        time.sleep(1.5)  # the file is looked at every second
+        assert running.log.read_text().count("configuration reloaded") == 1
+
+
+def test_a_signal_without_a_configuration_file_is_answered_in_the_log(tmp_path, upstream):
+    log = tmp_path / "log"
+    with serving(upstream, tmp_path, f"2>{log}") as (process, port):
+        wait_for(f"http://127.0.0.1:{port}/readyz")
+        process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 30
+        while "no configuration file to reload" not in log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
