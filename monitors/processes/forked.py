@@ -1,7 +1,7 @@
 """Child processes forked from this one, which share the memory of the code that it has loaded.
 
 Forking is safe only while a process has one thread and no event loop. So a child is forked before those, and waits; it
-runs when it is started. Later processes of the same kind are started by executing Python anew.
+runs when it is started. Later processes of the same kind are new interpreters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Starts, restarts and stops of `gaugeway serve` under circumstances nobody plans for."""
+"""Starts, restarts and stops of `gaugeway serve` when something goes wrong."""
 
 import contextlib
 import os

@@ -238,7 +238,7 @@ def test_orphans_are_reaped_and_own_children_are_not():
 
     async def main():
         reaping = asyncio.create_task(reap_orphans(0.05))
-        adopted = subprocess.Popen([sys.executable, "-c", ""])  # nobody waits for it
+        adopted = subprocess.Popen([sys.executable, "-c", ""])  # no code waits for it
         own = await asyncio.create_subprocess_exec(sys.executable, "-c", "import sys; sys.exit(3)")
         print(await own.wait())
         while True:
