@@ -199,7 +199,7 @@ async def _stop(processes: Sequence[ChildProcess], running: Sequence[asyncio.Tas
     for process in processes:
         process.stop()
     if running and (late := (await asyncio.wait(running, timeout=within_s))[1]):
-        _log.error("%d of the processes have not stopped within %.0f s and are killed", len(late), within_s)
+        _log.error("killing what did not stop within %.0f s: %d of %d processes", within_s, len(late), len(running))
         for process in processes:
             process.signal(signal.SIGKILL)
     return list(await asyncio.gather(*running))

@@ -396,7 +396,7 @@ def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], session: str
 def _read_response(recording: Recording, headers: dict[str, str], raw: bytes, chunks: Sequence[bytes]) -> Response:
     if _is_stream(headers):
         body = sse.fold(recording.route, raw, chunks)
-    elif recording.ending == "complete" and "json" in headers.get("content-type", ""):
+    elif recording.ending == "complete" and "json" in headers.get("content-type", "").lower():
         body = _json_object(raw, "response")
     else:
         body = {}
@@ -432,4 +432,4 @@ def _text_headers(headers: Headers) -> dict[str, str]:
 
 
 def _is_stream(response_headers: dict[str, str]) -> bool:
-    return response_headers.get("content-type", "").startswith("text/event-stream")
+    return response_headers.get("content-type", "").lstrip().lower().startswith("text/event-stream")

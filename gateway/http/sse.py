@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from gateway.http.sse_events import Events
+from gateway.http.sse_objects import DONE, Objects
 from gateway.http.sse_repeats import RepeatedEvents
-
-_decode = msgspec.json.Decoder().decode
-
-
-def objects_of(stream: bytes) -> Iterator[dict[str, Any]]:
-    """Yield every event that is a JSON object; `[DONE]` and unreadable events are skipped."""
-    for data in Events(stream):
-        if (event := object_of(data)) is not None:
-            yield event
-
-
-def object_of(data: bytes) -> dict[str, Any] | None:
-    """Decode an event; None if it is no JSON object."""
-    if data == b"[DONE]":
-        return None
-    try:
-        event = _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return event if isinstance(event, dict) else None
 
 
 class _Texts:
@@ -61,14 +43,15 @@ def fold(route: str, stream: bytes, chunks: Sequence[bytes] = ()) -> dict[str, A
 
     `chunks` are the pieces in which the stream came, where they are known: it is read faster then.
     """
+    objects = Objects()
     if route == "responses":
-        return _fold_responses(stream)
+        return objects.whole(_fold_responses(stream, objects))
     if route == "messages":
-        return _fold_messages(stream, chunks)
-    return _fold_choices(stream, chunks)
+        return objects.whole(_fold_messages(stream, chunks, objects))
+    return objects.whole(_fold_choices(stream, chunks, objects))
 
 
-def _fold_choices(stream: bytes, chunks: Sequence[bytes]) -> dict[str, Any]:
+def _fold_choices(stream: bytes, chunks: Sequence[bytes], objects: Objects) -> dict[str, Any]:
     """Merge chat completion chunks or (legacy) completion chunks."""
     folded: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
@@ -79,7 +62,9 @@ def _fold_choices(stream: bytes, chunks: Sequence[bytes]) -> dict[str, Any]:
     for data in events:
         if (text := repeated.piece(data)) is not None:
             pieces.append(text)
-        elif (event := object_of(data)) is not None:
+        elif data == DONE:
+            break  # what follows reaches no client's code
+        elif (event := objects.read(data)) is not None:
             _fold_chunk(event, folded, choices, texts)
             repeated.forget()
             if (index := _of_content_alone(event)) is not None:
@@ -90,8 +75,8 @@ def _fold_choices(stream: bytes, chunks: Sequence[bytes]) -> dict[str, Any]:
     folded["choices"] = [{"index": index, **choice} for index, choice in sorted(choices.items())]
     for choice in folded["choices"]:
         calls = choice.get("message", {}).get("tool_calls")
-        if isinstance(calls, dict):
-            choice["message"]["tool_calls"] = [call for _, call in sorted(calls.items())]
+        if isinstance(calls, _Calls):
+            choice["message"]["tool_calls"] = calls.in_order()
     return folded
 
 
@@ -133,14 +118,34 @@ def _fold_delta(message: dict[str, Any], delta: dict[str, Any], texts: _Texts) -
     if isinstance(legacy := delta.get("function_call"), dict):
         _fold_function(message.setdefault("function_call", {}), legacy, texts)
     for piece in _dicts(delta.get("tool_calls")):
-        calls = message.setdefault("tool_calls", {})
-        index = piece.get("index")
-        call = calls.setdefault(index if isinstance(index, int) else len(calls), {})
+        call = message.setdefault("tool_calls", _Calls()).at(piece.get("index"), piece.get("id"))
         for key in ("id", "type"):
             if piece.get(key):
                 call[key] = piece[key]
         if isinstance(piece.get("function"), dict):
             _fold_function(call.setdefault("function", {}), piece["function"], texts)
+
+
+class _Calls:
+    """The tool calls of a message by index. Some servers give all of them the index 0: a new id begins a new call."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int], dict[str, Any]] = {}
+        self._latest: dict[int, int] = {}
+
+    def at(self, index: Any, name: Any) -> dict[str, Any]:
+        """Return the call to which a piece with this index and id belongs."""
+        place = index if isinstance(index, int) else len(self._calls)
+        number = self._latest.get(place, 0)
+        known = self._calls.get((place, number), {}).get("id")
+        if name and known and name != known:
+            number += 1
+        self._latest[place] = number
+        return self._calls.setdefault((place, number), {})
+
+    def in_order(self) -> list[dict[str, Any]]:
+        """Return all of them."""
+        return [call for _, call in sorted(self._calls.items(), key=itemgetter(0))]
 
 
 def _fold_function(function: dict[str, Any], piece: dict[str, Any], texts: _Texts) -> None:
@@ -153,11 +158,11 @@ DECIDING = (b'"response"', b'"error"', b"\\u", *(b'"%b"' % kind.encode() for kin
 """One of these is in every event that has the terminal event's effect, whatever its keys' order and spelling."""
 
 
-def _fold_responses(stream: bytes) -> dict[str, Any]:
+def _fold_responses(stream: bytes, objects: Objects) -> dict[str, Any]:
     """Return the terminal event's response; without one (a truncated stream) merge the deltas."""
     deciding = (data for data in Events(stream) if any(one in data for one in DECIDING))
-    complete = _fold_response_events(filter(None, map(object_of, deciding)))
-    return complete if complete is not None else _fold_response_deltas(objects_of(stream))
+    complete = _fold_response_events(filter(None, map(objects.read, deciding)))
+    return complete if complete is not None else _fold_response_deltas(objects.of(stream))
 
 
 def _fold_response_events(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
@@ -202,7 +207,7 @@ def _index(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _fold_messages(stream: bytes, chunks: Sequence[bytes]) -> dict[str, Any]:
+def _fold_messages(stream: bytes, chunks: Sequence[bytes], objects: Objects) -> dict[str, Any]:
     """Merge the events of Anthropic's API into the message."""
     message: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
@@ -213,7 +218,7 @@ def _fold_messages(stream: bytes, chunks: Sequence[bytes]) -> dict[str, Any]:
     for data in events:
         if (text := repeated.piece(data)) is not None:
             pieces.append(text)
-        elif (event := object_of(data)) is not None:
+        elif (event := objects.read(data)) is not None:
             message = _fold_message_event(event, message, blocks, texts)
             repeated.forget()
             if _of_text_alone(event):
@@ -221,7 +226,20 @@ def _fold_messages(stream: bytes, chunks: Sequence[bytes]) -> dict[str, Any]:
                 pieces = texts.pieces_of(blocks[_index(event.get("index")) or 0], "text")
                 pieces.append(repeated.run(events))
     texts.join()
+    for block in blocks.values():
+        _take_input(block)
     return {**message, "content": [block for _, block in sorted(blocks.items())]}
+
+
+def _take_input(block: dict[str, Any]) -> None:
+    """Put the arguments of a call, which came as pieces of JSON, where a message without a stream has them."""
+    said = block.pop("partial_json", None)
+    if not isinstance(said, str) or not said:
+        return
+    try:
+        block["input"] = msgspec.json.decode(said.encode("utf-8", "surrogatepass"))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        block["input"] = said  # cut off
 
 
 def _fold_message_event(

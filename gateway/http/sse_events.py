@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_MARK = b"\xef\xbb\xbf"
+"""A byte order mark, which the specification has readers pass over."""
+
 
 class Events:
     r"""Iterates over the data of each event, several data lines joined by a newline; other fields are passed over.
@@ -16,9 +19,11 @@ class Events:
     """
 
     def __init__(self, stream: bytes, chunks: Sequence[bytes] = ()) -> None:
+        marked = stream.startswith(_MARK)
+        stream = stream.removeprefix(_MARK)
         self._plain = stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in stream else stream
         self._at = 0
-        self._chunks = chunks if self._plain is stream else ()
+        self._chunks = chunks if self._plain is stream and not marked else ()
 
     @property
     def rest(self) -> bytes:

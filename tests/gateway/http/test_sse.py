@@ -152,3 +152,92 @@ def test_no_json_makes_folding_raise(route, data):
         max_leaves=12,
     )
     assert isinstance(fold(route, stream(*data.draw(st.lists(values, max_size=4)))), dict)
+
+
+def test_calls_with_one_index_and_different_ids_are_different_calls():
+    def call(identity, **function):
+        return chunk(tool_calls=[{"index": 0, **({"id": identity} if identity else {}), "function": function}])
+
+    folded = fold(
+        "chat_completions",
+        stream(
+            call("a", name="find", arguments=""),
+            call(None, arguments='{"city":'),
+            call("a", arguments='"Oslo"}'),
+            call("b", name="find", arguments='{"city":"Bergen"}'),
+            call(None, arguments=" "),
+        ),
+    )
+    calls = folded["choices"][0]["message"]["tool_calls"]
+    assert [(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in calls] == [
+        ("a", "find", '{"city":"Oslo"}'),
+        ("b", "find", '{"city":"Bergen"} '),
+    ]
+
+
+def test_nothing_after_the_end_of_a_chat_stream_belongs_to_the_answer():
+    folded = fold("chat_completions", stream(chunk(content="Two.")) + stream(chunk(content=" More.")))
+    assert folded["choices"][0]["message"]["content"] == "Two."
+
+
+def test_a_byte_order_mark_is_passed_over():
+    folded = fold("chat_completions", b"\xef\xbb\xbf" + stream(chunk(content="No. "), chunk(content="Two.")))
+    assert folded["choices"][0]["message"]["content"] == "No. Two."
+
+
+def block(index, *pieces, **start):
+    begin = {"type": "content_block_start", "index": index, "content_block": start}
+    deltas = [{"type": "content_block_delta", "index": index, "delta": piece} for piece in pieces]
+    return [begin, *deltas, {"type": "content_block_stop", "index": index}]
+
+
+def test_arguments_of_streamed_tool_use_are_where_a_message_has_them():
+    def part(text):
+        return {"type": "input_json_delta", "partial_json": text}
+
+    folded = fold(
+        "messages",
+        stream(
+            {"type": "message_start", "message": {"id": "m1", "content": []}},
+            *block(0, {"type": "text_delta", "text": "I look."}, type="text", text=""),
+            *block(1, part(""), part('{"city": "Os'), part('lo"}'), type="tool_use", id="t1", name="find", input={}),
+            *block(2, part('{"city": "Ber'), type="tool_use", id="t2", name="find"),
+            *block(3, part(""), type="tool_use", id="t3", name="now", input={}),
+        ),
+    )
+    assert [one.get("input") for one in folded["content"]] == [None, {"city": "Oslo"}, '{"city": "Ber', {}]
+    assert folded["content"][0]["text"] == "I look."
+    assert not any("partial_json" in one for one in folded["content"])
+
+
+def raw(*contents):
+    """A chat stream; each content is the inside of a JSON string."""
+    return b"".join(b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % one for one in contents)
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        ((b"It is NOT \xff safe, ", b"it boils."), "It is NOT \ufffd safe, it boils."),
+        ((b"The caf\xe9 sells ", b"kettles."), "The caf\ufffd sells kettles."),
+        ((b"Fox \\ud83e", b"\\udd8a runs."), "Fox \U0001f98a runs."),
+        ((b"Half \\ud83e", b" alone."), "Half \ufffd alone."),
+        ((b"A \x01 b", b" c"), "A \x01 b c"),
+    ],
+)
+def test_an_event_with_an_odd_character_keeps_its_text(contents, said):
+    folded = fold("chat_completions", raw(*contents))
+    assert folded["choices"][0]["message"]["content"] == said
+    assert json.dumps(folded, ensure_ascii=False).encode()
+
+
+def test_a_number_that_is_none_costs_no_text():
+    event = b'data: {"choices":[{"index":0,"delta":{"content":"Two."},"logprobs":NaN}],"usage":{"x":Infinity}}\n\n'
+    assert fold("chat_completions", event * 3)["choices"][0]["message"]["content"] == "Two.Two.Two."
+
+
+def test_names_and_keys_have_no_half_characters_either():
+    event = b'data: {"model":"m\\ud83e","choices":[{"index":0,"delta":{"role":"r\\udd8a","content":"\\ud83e"}}]}\n\n'
+    folded = fold("chat_completions", event)
+    assert folded["model"] == "m\ufffd"
+    assert json.dumps(folded, ensure_ascii=False).encode()
