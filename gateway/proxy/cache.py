@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
+import msgspec
 from cachetools import LRUCache
 
 from gateway.exchange import GENERATION_ROUTES, Headers
@@ -47,10 +49,29 @@ _HARMLESS_PREFIXES = (b"x-b3-", b"x-datadog-", b"x-gaugeway-", b"x-stainless-")
 _CHOOSES_UPSTREAM = b"x-gaugeway-upstream"
 # Counts of the moment: a client that paces itself by an old one would be misled.
 _OF_THE_MOMENT = (b"x-ratelimit-", b"anthropic-ratelimit-", b"retry-after", b"x-gaugeway-")
-_STREAM_ERRORS = (b"\nevent: error", b"\nevent:error", b'\ndata: {"error"', b'\ndata:{"error"')
+_STREAM_ERRORS = (
+    *(b"\nevent: error", b"\nevent:error", b'\ndata: {"error"', b'\ndata:{"error"'),
+    *(b'"response.failed"', b'"response.cancelled"'),
+)
+_STREAM_ENDS = (
+    (b'"message_start"', (b'"message_stop"',)),
+    (b'"response.created"', (b'"response.completed"', b'"response.incomplete"')),
+)
+"""How a stream begins, and the events of which one ends it."""
+_UNFINISHED = ("failed", "cancelled", "queued", "in_progress")
 _ENTRY_BYTES = 1024
 _PIECE_BYTES = 96
 _OK = 200
+
+
+class _Body(msgspec.Struct):
+    """What of a JSON response says that it is no answer."""
+
+    error: Any = None
+    status: Any = None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +183,7 @@ class Cache:
         Its headers stay, also `date` and `x-request-id`, which name the original response; each hit adds an Age. Only
         rate-limit counts are left out.
         """
-        if not (key.store and status == _OK and _may_be_kept(headers) and not _failed(headers, chunks)):
+        if not (key.store and status == _OK and _may_be_kept(headers) and _is_an_answer(headers, chunks)):
             return False
         kept = [(name, value) for name, value in headers if not _is_of_the_moment(name.lower())]
         pieces = tuple(chunk for chunk in chunks if chunk)
@@ -234,9 +255,24 @@ def _is_of_the_moment(name: bytes) -> bool:
     return name == b"age" or name.startswith(_OF_THE_MOMENT)
 
 
-def _failed(headers: Headers, chunks: Sequence[bytes]) -> bool:
-    """Whether a stream reports an error although its status is 200 (not detected in a compressed one)."""
-    if not any(name.lower() == b"content-type" and b"event-stream" in value for name, value in headers):
+def _is_an_answer(headers: Headers, chunks: Sequence[bytes]) -> bool:
+    """Whether a response with status 200 holds a whole answer, and no error (not detected in a compressed one)."""
+    said = {name.lower(): value.strip().lower() for name, value in headers}
+    kind = said.get(b"content-type", b"")
+    if said.get(b"content-encoding", b"identity") != b"identity":
+        return b"event-stream" in kind or b"json" in kind
+    if b"event-stream" in kind:
+        return _is_whole_stream(b"\n" + b"".join(chunks).replace(b"\r\n", b"\n"))
+    if b"json" not in kind:
         return False
-    stream = b"\n" + b"".join(chunks)
-    return any(sign in stream for sign in _STREAM_ERRORS)
+    try:
+        body = _decode(b"".join(chunks))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return body.error is None and body.status not in _UNFINISHED
+
+
+def _is_whole_stream(stream: bytes) -> bool:
+    if not stream.endswith(b"\n\n") or any(sign in stream for sign in _STREAM_ERRORS):
+        return False
+    return all(any(end in stream for end in ends) for begin, ends in _STREAM_ENDS if begin in stream)

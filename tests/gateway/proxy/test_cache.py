@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from gateway.proxy.cache import HIT, Cache, CacheRecorder, _is_harmless, cache_key
 
 JSON = [(b"content-type", b"application/json"), (b"content-length", b"2")]
+LONG = b'{"x":"' + b"x" * 360 + b'"}'
 SSE = [
     (b"content-type", b"text/event-stream"),
     (b"date", b"Mon"),
@@ -170,11 +171,11 @@ def test_only_posts_to_generation_and_embeddings_are_kept(other):
 @pytest.mark.parametrize(("said", "stored"), [(b"no-store", False), (b"max-age=0, No-Cache", True)])
 def test_a_client_that_wants_no_old_answer_gets_none(said, stored):
     kept = cache()
-    kept.store(key(), 200, JSON, [b"old"], 0.0)
+    kept.store(key(), 200, JSON, [b'{"n":1}'], 0.0)
     wish = key(headers=[*REQUEST["headers"], (b"cache-control", said)])
     assert kept.lookup(wish, 1.0) is None
-    assert kept.store(wish, 200, JSON, [b"new"], 1.0) == stored
-    assert kept.lookup(key(), 1.0).chunks == ((b"new",) if stored else (b"old",))
+    assert kept.store(wish, 200, JSON, [b'{"n":2}'], 1.0) == stored
+    assert kept.lookup(key(), 1.0).chunks == ((b'{"n":2}',) if stored else (b'{"n":1}',))
 
 
 @pytest.mark.parametrize(
@@ -188,13 +189,43 @@ def test_a_client_that_wants_no_old_answer_gets_none(said, stored):
         (200, [*JSON, (b"vary", b"*")], [b"{}"]),
         (200, SSE, [b'data: {"id":1}\n\n', b'data: {"err', b'or":{"message":"overloaded"}}\n\n']),
         (200, SSE, [b"event: error\ndata: {}\n\n"]),
-        (200, JSON, [b"x" * 2_000_000]),
+        (200, JSON, [b'{"x":"' + b"x" * 2_000_000 + b'"}']),
+        (200, JSON, [b'{"error":{"message":"overloaded"}}']),
+        (200, JSON, [b'{"object":"response","status":"failed","error":null}']),
+        (200, JSON, [b'{"object":"response","status":"in_progress"}']),
+        (200, JSON, [b'{"choices":[']),
+        (200, JSON, []),
+        (200, [(b"content-type", b"text/html"), JSON[1]], [b"<html>busy</html>"]),
+        (200, JSON[1:], [b"{}"]),
+        (200, SSE, []),
+        (200, SSE, [b'data: {"id":1}\n\ndata: {"ch']),
+        (200, SSE, [b'data: {"type":"message_start"}\n\n']),
+        (200, SSE, [b'data: {"type":"response.created"}\n\n']),
+        (200, SSE, [b'data: {"type":"response.failed"}\n\n']),
     ],
 )
 def test_what_is_no_good_answer_for_anybody_else_is_not_kept(status, headers, chunks):
     kept = cache()
     assert not kept.store(key(), status, headers, chunks, 0.0)
     assert (len(kept), kept.size) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        (JSON, b'{"choices":[],"error":null,"status":"completed"}'),
+        (JSON, b'{"object":"list","data":[]}'),
+        ([(b"Content-Type", b"Application/JSON; charset=utf-8"), JSON[1]], b"{}"),
+        (SSE, b'data: {"id":1}\r\n\r\ndata: [DONE]\r\n\r\n'),
+        (SSE, b'data: {"type":"message_start"}\n\ndata: {"type":"message_stop"}\n\n'),
+        (SSE, b'data: {"type":"response.created"}\n\ndata: {"type":"response.completed"}\n\n'),
+        ([*SSE, (b"content-encoding", b"gzip")], b"\x1f\x8b"),
+    ],
+)
+def test_a_whole_answer_is_kept(headers, said):
+    kept = cache()
+    assert kept.store(key(), 200, headers, [said], 0.0)
+    assert kept.lookup(key(), 1.0).chunks == (said,)
 
 
 def test_an_answer_that_speaks_of_errors_is_kept():
@@ -220,12 +251,12 @@ def test_after_its_time_an_answer_is_gone():
 
 
 def test_the_answer_asked_for_longest_ago_makes_room():
-    kept = cache(max_bytes=5600)
+    kept = cache(max_bytes=6000)
     for name in (b"a", b"b", b"c"):
-        kept.store(key(body=name), 200, JSON[1:], [b"x" * 400], 0.0)
+        kept.store(key(body=name), 200, JSON, [LONG], 0.0)
     assert len(kept) == 3
     kept.lookup(key(body=b"a"), 0.0)
-    kept.store(key(body=b"d"), 200, JSON[1:], [b"x" * 400], 0.0)
+    kept.store(key(body=b"d"), 200, JSON, [LONG], 0.0)
     assert [bool(kept.lookup(key(body=name), 0.0)) for name in (b"a", b"b", b"c", b"d")] == [True, False, True, True]
 
 
@@ -241,7 +272,7 @@ def test_the_cache_never_holds_more_bytes_than_it_may_nor_an_old_answer(actions,
         now += pause
         name = key(body=str(number).encode())
         if action == "store":
-            chunks = [bytes([65 + number]) * size for size in sizes]
+            chunks = [b'{"x":"', *(bytes([65 + number]) * size for size in sizes), b'"}']
             if kept.store(name, 200, JSON, chunks, now):
                 newest[number] = (now, tuple(chunk for chunk in chunks if chunk))
         elif cached := kept.lookup(name, now):
