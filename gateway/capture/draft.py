@@ -22,8 +22,9 @@ class Draft:
     kind: str | None
     more: dict[str, Any]
     reason: str | None
-    sample: Sample
+    sample: Sample | None
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self.more = {}
+        self.sample = None

@@ -131,6 +131,7 @@ class Capture:
         draft = Draft(exchange)
         for step in self.steps:
             step(draft)
+        assert draft.sample is not None  # noqa: S101 - for the type checker: made by the steps
         return draft.sample
 
     @property
@@ -172,7 +173,7 @@ class Capture:
         draft.sample = to_sample(exchange, draft.found, rate, draft.reason, draft.kind, **more)
 
     def _redact(self, draft: Draft) -> None:
-        draft.sample = self._protected(draft.sample)
+        draft.sample = draft.sample and self._protected(draft.sample)
 
     def session(self, exchange: Exchange) -> str | None:
         """Return the session's name as a sample would have it, redacted; None for a client that wants no capture."""

@@ -56,12 +56,20 @@ class CaptureResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarise(decoder: Decoder, recording: Recording) -> CaptureResult:
     """Decode a recording that does not become a sample. Never raises."""
-    return _result(decoder, recording, lambda _: None)
+    one = _read(decoder, recording)
+    _take(one, lambda draft: draft.more.update(conversation=decoder.session(draft.exchange)))
+    return _completed(one)
 
 
 def capture(decoder: Decoder, recording: Recording) -> CaptureResult:
     """Decode a recording and make its sample. Never raises."""
-    return _result(decoder, recording, decoder.make)
+    one = _read(decoder, recording)
+
+    def make(draft: Draft) -> None:
+        draft.sample = decoder.make(draft.exchange)
+
+    _take(one, make)
+    return _completed(one)
 
 
 def capture_all(decoder: StepwiseDecoder, recordings: Iterable[Recording]) -> list[CaptureResult]:
@@ -109,43 +117,33 @@ def _read(decoder: Decoder, recording: Recording) -> _Progress:
 def _finished(decoder: StepwiseDecoder, group: Sequence[_Progress]) -> list[CaptureResult]:
     for step in decoder.steps:
         for one in group:
-            if one.error is None and one.draft is not None:
-                try:
-                    step(one.draft)
-                except Exception as error:  # noqa: BLE001 - as in `_read`
-                    one.error = error
+            _take(one, step)
     return [_completed(one) for one in group]
+
+
+def _take(one: _Progress, step: Callable[[Draft], None]) -> None:
+    """Take a step, unless an earlier one failed."""
+    if one.error is None and one.draft is not None:
+        try:
+            step(one.draft)
+        except Exception as error:  # noqa: BLE001 - as in `_read`
+            one.error = error
 
 
 def _completed(one: _Progress) -> CaptureResult:
     if one.error is not None or one.draft is None or one.summary is None:
-        return _failed(one.error, one.summary, one.read_s)
+        return CaptureResult(
+            summary=one.summary,
+            error=type(one.error).__name__,
+            unreadable=_reason(one.error) if one.summary is None else None,
+            read_s=one.read_s,
+        )
     sample = one.draft.sample
-    summary = replace(one.summary, conversation=sample.session, prompt=sample.prompt)
+    if sample is None:
+        summary = replace(one.summary, conversation=one.draft.more["conversation"])
+    else:
+        summary = replace(one.summary, conversation=sample.session, prompt=sample.prompt)
     return CaptureResult(summary=summary, sample=sample, read_s=one.read_s)
-
-
-def _result(decoder: Decoder, recording: Recording, make: Callable[[Exchange], Sample | None]) -> CaptureResult:
-    started, summary, read_s = perf_counter(), None, None
-    try:
-        exchange = decoder.read(recording)
-        read_s = perf_counter() - started
-        summary = summary_of(exchange)
-        sample = make(exchange)
-        named = sample.session if sample is not None else decoder.session(exchange)
-        summary = replace(summary, conversation=named, prompt=sample and sample.prompt)
-        return CaptureResult(summary=summary, sample=sample, read_s=read_s)
-    except Exception as error:  # noqa: BLE001 - one odd exchange must not stop the capture of others; it is counted
-        return _failed(error, summary, perf_counter() - started if read_s is None else read_s)
-
-
-def _failed(error: Exception | None, summary: ExchangeSummary | None, read_s: float) -> CaptureResult:
-    return CaptureResult(
-        summary=summary,
-        error=type(error).__name__,
-        unreadable=_reason(error) if summary is None else None,
-        read_s=read_s,
-    )
 
 
 def _reason(error: Exception | None) -> str:

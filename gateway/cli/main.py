@@ -59,7 +59,6 @@ _log = logging.getLogger("gaugeway")
 def main(context: click.Context) -> None:
     """Measure the quality of RAG answers, and alert when it degrades."""
     context.obj = _page
-    descriptors.open_standard()
 
 
 @main.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Sequence
 
 import msgspec
@@ -43,15 +43,7 @@ class SamplerProcesses:
     async def start(self) -> Process | ForkedChild:
         """Start one. Raises OSError."""
         forked, self._forked = self._forked, None
-        if forked is not None:
-            await forked.start()
-            return forked
-        return await asyncio.create_subprocess_exec(
-            *interpreter.command("gateway.handoff.sampler_process"),
-            stdin=PIPE,
-            stdout=PIPE,
-            env=interpreter.environment(),
-        )
+        return await interpreter.start(forked, "gateway.handoff.sampler_process", output=True)
 
     def close(self) -> None:
         """End the forked one if it was not started."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
 from setproctitle import setproctitle
 
 from monitors.cli.config_option import config_option
 from monitors.processes.data_directory import TAKE_OVER_S, hold
+from monitors.runtime import descriptors
 from monitors.runtime.logs import configure_logs
 from monitors.runtime.settings import ConfigError
 
@@ -35,7 +37,16 @@ class _Directory(click.Path):
 
 
 def plane_options(function: F) -> F:
-    """Add the options shared by `serve`, `gateway` and `monitors`; each can be set by an environment variable."""
+    """Add the options shared by `serve`, `gateway` and `monitors`; each can be set by an environment variable.
+
+    Standard streams that are closed are opened first, as the planes open files and start processes.
+    """
+
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        descriptors.open_standard()
+        return function(*arguments, **options)
+
     options = [
         config_option(announced=False),
         click.option(
@@ -72,8 +83,8 @@ def plane_options(function: F) -> F:
         click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes."),
     ]
     for option in reversed(options):
-        function = option(function)
-    return function
+        run = option(run)
+    return cast("F", run)
 
 
 def given_keys(options: Mapping[str, Any]) -> dict[str, object]:

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Sequence
 from functools import partial
 
@@ -126,15 +126,13 @@ class ChildProcess:
 
     async def _start(self, metrics: int | None) -> Process | ForkedChild:
         forked, self._forked = self._forked, None
-        if forked is not None:
-            await forked.start()
-            return forked
-        return await asyncio.create_subprocess_exec(
-            *interpreter.command(self._module, *self._arguments),
-            stdin=PIPE,
-            start_new_session=True,
-            env=interpreter.environment(_variables(metrics)),
-            pass_fds=self._inherited(metrics),
+        return await interpreter.start(
+            forked,
+            self._module,
+            *self._arguments,
+            variables=_variables(metrics),
+            descriptors=self._inherited(metrics),
+            session=True,
         )
 
     def _inherited(self, metrics: int | None) -> Sequence[int]:
