@@ -119,6 +119,7 @@ class LLMServer:
 
 class _Server(ThreadingHTTPServer):
     owner: LLMServer
+    request_queue_size = 128  # with the default of 5 a burst of connections waits a second for its second SYN
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that gives up half-way is part of many tests."""

@@ -234,7 +234,7 @@ def test_in_an_outage_the_circuit_opens_and_closes_again(name):
 @pytest.mark.parametrize("concurrency", [16, 4])
 def test_a_server_that_never_answers_opens_the_circuit_within_its_retries(name, concurrency):
     with LLMServer(Reply(delay_s=60.0, body=b"[]"), api_path="") as server:
-        limits = {"timeout_s": 0.5, "max_retries": 2, "concurrency": concurrency}
+        limits = {"timeout_s": 2.0, "max_retries": 2, "concurrency": concurrency}
         opened = Opened(table(name, server.url, **limits), blind_after=10)
         found = run(opened, *[sample(f"{TRUE} {FALSE} {one}", id=str(one)) for one in range(60)])
         asked = len(server.requests)
