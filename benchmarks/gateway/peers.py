@@ -228,6 +228,13 @@ def _gaugeway_with_keys(name: str, programs: Path | None = None) -> Callable[[St
     return words
 
 
+def compile_bytecode() -> None:
+    """Compile Gaugeway's modules to bytecode, as pip does: from a source tree, each start could compile them."""
+    packages = [importlib.util.find_spec(name) for name in ("gateway", "monitors", "dashboards")]
+    folders = [folder for one in packages if one is not None for folder in one.submodule_search_locations or ()]
+    subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], check=True)
+
+
 def gaugeways(suffix: str = "", programs: Path | None = None) -> list[Contender]:
     """Gaugeway's contenders; with `programs`, the folder with another installation's `gaugeway`, those of that one."""
 

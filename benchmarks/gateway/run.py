@@ -197,6 +197,7 @@ def main() -> int:
         peers.CONTENDERS |= {c.name: c for c in peers.gaugeways("@before", arguments.before.resolve())}
     chosen = peers.select(arguments.only)
     contenders = {c.name: {"label": c.label, "version": c.version()} for c in chosen}
+    peers.compile_bytecode()
     pinned = not arguments.no_pin and (os.cpu_count() or 1) > 1
     if pinned:
         machine.pin(1)
