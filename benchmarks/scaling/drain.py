@@ -1,7 +1,7 @@
 """How fast one monitors process empties a queue without a judge, and what an exchange costs it.
 
     python benchmarks/scaling/drain.py [--exchanges 2000] [--before PATH] [--rounds 3] [--judged] [--profile FILE]
-        [--kilobytes 8] [--apps 1] [--workers 1] [--engine sqlite] [--signals]
+        [--kilobytes 8] [--apps 1] [--workers 1] [--engine sqlite] [--store FILE] [--signals]
 
 Samples are made by the gateway's capture from recordings with four passages, 8 KB in all, from a pool of 200 and an
 answer of 300 words (those of benchmarks/capture/sample_cost.py), and wait in a SQLite queue; then `python -m monitors`
@@ -10,9 +10,10 @@ are spread, `--workers` how many processes score, `--engine` where queue and sto
 database), `redis` (the queue; the store in PostgreSQL) or `clickhouse` (the store; the queue in Redis; needs
 benchmarks/clickhouse/installs.py), whose servers this starts and whose CPU is not counted. Printed are exchanges a
 second and milliseconds of CPU per exchange, all threads of the monitors, between a tenth and nine tenths of them.
-`--judged` adds four judged metrics, fused, with a judge that takes no time. `--before` is another
-checkout of the project, run in the same way, interleaved. With `--signals` each is run without signals, too: the
-difference is what they cost. `--profile` writes the profile of one run to a file.
+`--store` is a filled SQLite store, of which a copy is used (see benchmarks/millions). `--judged` adds four judged
+metrics, fused, with a judge that takes no time. `--before` is another checkout of the project, run in the same way,
+interleaved. With `--signals` each is run without signals, too: the difference is what they cost. `--profile` writes the
+profile of one run to a file.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import json
 import os
 import platform
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -179,12 +181,15 @@ def measure(
     apps: int,
     workers: int,
     engine: str,
+    filled: Path | None,
     without_signals: bool,
 ) -> dict[str, float]:
     """Empty one queue."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gaugeway-drain-")))
         several = f"workers = {workers}\n" if workers > 1 else ""  # an older tree does not know the key
+        if filled:
+            shutil.copyfile(filled, directory / "store.db")
         queue, store = stack.enter_context(engines(engine, directory))
         config = CONFIG.format(port=free_port(), queue=queue, store=store, workers=several)
         config += NO_SIGNALS if without_signals else ""
@@ -223,6 +228,7 @@ def main() -> None:
     parser.add_argument("--apps", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--engine", choices=("sqlite", "postgres", "redis", "clickhouse"), default="sqlite")
+    parser.add_argument("--store", type=Path, help="a filled SQLite store")
     parser.add_argument("--signals", action="store_true", help="run without signals, too")
     parser.add_argument("--without-signals", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--profile", help="file for the profile of one run of this tree")
@@ -231,7 +237,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.one or arguments.profile:
         size = {"kilobytes": arguments.kilobytes, "apps": arguments.apps, "workers": arguments.workers}
-        size |= {"engine": arguments.engine, "without_signals": arguments.without_signals}
+        size |= {"engine": arguments.engine, "without_signals": arguments.without_signals, "filled": arguments.store}
         found = measure(arguments.exchanges, judged=arguments.judged, profile=arguments.profile, **size)
         print(json.dumps(found))
         return
@@ -246,6 +252,7 @@ def main() -> None:
             command += ["--kilobytes", str(arguments.kilobytes), "--apps", str(arguments.apps)]
             command += ["--workers", str(arguments.workers), "--engine", arguments.engine]
             command += ["--judged"] if arguments.judged else []
+            command += ["--store", str(arguments.store.resolve())] if arguments.store else []
             command += ["--without-signals"] if without else []
             done = subprocess.run(command, cwd=where, check=True, stdout=subprocess.PIPE)
             taken[name].append(json.loads(done.stdout))
