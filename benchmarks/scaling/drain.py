@@ -10,10 +10,10 @@ are spread, `--workers` how many processes score, `--engine` where queue and sto
 database), `redis` (the queue; the store in PostgreSQL) or `clickhouse` (the store; the queue in Redis; needs
 benchmarks/clickhouse/installs.py), whose servers this starts and whose CPU is not counted. Printed are exchanges a
 second and milliseconds of CPU per exchange, all threads of the monitors, between a tenth and nine tenths of them.
-`--store` is a filled SQLite store, of which a copy is used (see benchmarks/millions). `--judged` adds four judged
-metrics, fused, with a judge that takes no time. `--before` is another checkout of the project, run in the same way,
-interleaved. With `--signals` each is run without signals, too: the difference is what they cost. `--profile` writes the
-profile of one run to a file.
+`--store` is a filled SQLite store (see benchmarks/millions), which is used as it is and grows. `--judged` adds four
+judged metrics, fused, with a judge that takes no time. `--before` is another checkout of the project, run in the same
+way, interleaved. With `--signals` each is run without signals, too: the difference is what they cost. `--profile`
+writes the profile of one run to a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import json
 import os
 import platform
 import random
-import shutil
 import signal
 import statistics
 import subprocess
@@ -189,7 +188,7 @@ def measure(
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gaugeway-drain-")))
         several = f"workers = {workers}\n" if workers > 1 else ""  # an older tree does not know the key
         if filled:
-            shutil.copyfile(filled, directory / "store.db")
+            (directory / "store.db").symlink_to(filled)
         queue, store = stack.enter_context(engines(engine, directory))
         config = CONFIG.format(port=free_port(), queue=queue, store=store, workers=several)
         config += NO_SIGNALS if without_signals else ""

@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.capture.result import CaptureResult
 from gateway.exchange import GENERATION_ROUTES, ExchangeSummary, Recording
 from gateway.telemetry.metrics import Instruments
+from gateway.telemetry.rate_limited_warnings import RateLimitedWarnings
 from monitors.records import Sample
 
 _log = logging.getLogger("gaugeway.handoff")
@@ -46,6 +47,7 @@ class CaptureObserver:
         self.spans = spans
         # Exchanges that are not captured are counted in a thread, the others on the event loop.
         self._lock = threading.Lock()
+        self._warnings = RateLimitedWarnings(_log)
 
     def not_decoded(self, recording: Recording, outcome: str | None) -> None:
         """Count a request whose bodies are not decoded; `outcome` is None on a route that is not captured."""
@@ -65,9 +67,9 @@ class CaptureObserver:
             failed = result.error is not None
             if result.unreadable is not None:
                 self.instruments.unreadable(result.unreadable)
-                _log.warning("exchange %s was not captured: %s (%s)", recording.id, result.error, result.unreadable)
+                self._warn(recording.id, f"{result.error} ({result.unreadable})")
             elif failed:
-                _log.warning("exchange %s was not captured: %s", recording.id, result.error)
+                self._warn(recording.id, str(result.error))
             if summary is None:
                 app, model, stream = app_of(recording), "unknown", False
             else:
@@ -101,9 +103,12 @@ class CaptureObserver:
                 self.spans.emit(summary)
         except Exception as error:  # noqa: BLE001 - whatever a span exporter raises costs this exchange only; counted
             self.instruments.unreadable("internal")
-            _log.warning("exchange %s was not captured: %s (internal)", summary.id, type(error).__name__)
+            self._warn(summary.id, f"{type(error).__name__} (internal)")
             return False
         return True
+
+    def _warn(self, exchange: str, reason: str) -> None:
+        self._warnings.warn(reason, "exchange %s was not captured: %s", exchange, reason)
 
 
 def app_of(recording: Recording) -> str:
