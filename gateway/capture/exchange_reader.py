@@ -30,7 +30,7 @@ from gateway.exchange import (
     Request,
     Response,
 )
-from gateway.http import encoding, sse
+from gateway.http import encoding, lenient_json, sse
 from gateway.http.sessions import SESSION_HEADERS, session_of
 from monitors.records import Sample, changed
 from monitors.runtime.bounds import bounded_calls, bounded_capture, bounded_history, bounded_name
@@ -421,10 +421,21 @@ def _json_object(body: bytes, whose: str) -> dict[str, Any]:
         return {}
     try:
         value = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"the {whose} body is not JSON") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = _leniently(body, whose)
     if not isinstance(value, dict):
         raise ValueError(f"the {whose} body is not a JSON object")  # noqa: TRY004 - bad content, not a bad call
+    return value
+
+
+def _leniently(body: bytes, whose: str) -> Any:
+    """What an upstream or client reads all the same."""
+    try:
+        value = lenient_json.read(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the {whose} body is not JSON") from error
+    if isinstance(value, dict):
+        lenient_json.mend(value)
     return value
 
 

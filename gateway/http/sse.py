@@ -112,6 +112,8 @@ def _of_content_alone(event: dict[str, Any]) -> int | None:
 def _fold_delta(message: dict[str, Any], delta: dict[str, Any], texts: _Texts) -> None:
     for key in ("content", "refusal", "reasoning_content"):
         texts.add(message, key, delta.get(key))
+    for part in _dicts(delta.get("content")):  # as reasoning models of Mistral send it; their thoughts have no text
+        texts.add(message, "content", part.get("text"))
     for key in ("role", "context"):
         if delta.get(key):
             message[key] = delta[key]

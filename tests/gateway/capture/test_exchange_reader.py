@@ -2,6 +2,7 @@ import gzip
 import json
 import re
 
+import msgspec
 import pytest
 
 from gateway.capture.duplicates import Resubmissions
@@ -313,3 +314,28 @@ def test_cache_and_reasoning_tokens_are_read_from_each_api(route, usage, cached,
         cache_write_tokens=written,
         reasoning_tokens=reasoning,
     )
+
+
+@pytest.mark.parametrize(
+    ("odd", "text"),
+    {
+        "not UTF-8": (b"caf\xe9", "caf\ufffd"),
+        "half an emoji": (b"\\ud83d!", "\ufffd!"),
+        "an emoji in two halves": (b"\\ud83d\\ude00", "\U0001f600"),
+        "a control character": (b"a\tb", "a\tb"),
+    }.values(),
+)
+def test_a_body_is_read_although_a_strict_decoder_refuses_its_characters(odd, text):
+    raw = json.dumps(answer("@")).encode().replace(b"@", odd).replace(b'"completion_tokens": 2', b'"cost": NaN')
+    exchange = read(recording(raw=b"\xef\xbb\xbf" + raw), LIMIT)
+    assert (exchange.response.text, exchange.response.usage.input_tokens) == (text, 5)
+    asked = b'{"model": "m", "temperature": NaN, "messages": [{"role": "user", "content": "' + odd + b'"}]}'
+    exchange = read(msgspec.structs.replace(recording(), request_body=asked), LIMIT)
+    assert exchange.request.body["messages"][0]["content"] == text
+    assert exchange.request.body["temperature"] is None
+
+
+def test_what_is_no_json_is_an_error():
+    for raw in (b"<html>", b'{"choices": [', b"[" * 100_000, b"NaN", b'"text"'):
+        with pytest.raises(ValueError, match="response body is not"):
+            read(recording(raw=raw), LIMIT)

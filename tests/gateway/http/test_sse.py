@@ -51,6 +51,24 @@ def test_chat_chunks_fold_into_the_completion():
     ]
 
 
+def test_content_in_parts_is_the_text_of_its_text_parts():
+    def parts(*some):
+        return chunk(content=list(some))
+
+    folded = fold(
+        "chat_completions",
+        stream(
+            parts({"type": "thinking", "thinking": [{"type": "text", "text": "Which moons?"}]}),
+            parts({"type": "text", "text": "Phobos"}, None, 7, {"type": "text", "text": None}),
+            chunk(content=" and"),
+            chunk(content=" and"),
+            parts({"type": "text", "text": " Deimos"}),
+            chunk(finish="stop"),
+        ),
+    )
+    assert folded["choices"][0]["message"]["content"] == "Phobos and and Deimos"
+
+
 def test_several_choices_are_kept_apart():
     folded = fold("chat_completions", stream(chunk(1, content="b"), chunk(0, content="a"), chunk(1, content="B")))
     assert [choice["message"]["content"] for choice in folded["choices"]] == ["a", "bB"]
