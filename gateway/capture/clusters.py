@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from hashlib import blake2b
 
 from gateway.exchange import Exchange
@@ -50,4 +51,12 @@ def _normalised(question: str) -> str:
 
 def _hashed(kind: str, app: str, value: str, salt: str) -> str:
     text = f"{kind}\0{app}\0{value}"
-    return blake2b(text.encode("utf-8", "surrogatepass"), key=salt.encode()[:64], digest_size=_DIGEST_BYTES).hexdigest()
+    hashed = _keyed(salt).copy()
+    hashed.update(text.encode("utf-8", "surrogatepass"))
+    return hashed.hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _keyed(salt: str) -> blake2b:
+    """Return a prepared state, to copy: that takes a third of the time of making one."""
+    return blake2b(key=salt.encode()[:64], digest_size=_DIGEST_BYTES)

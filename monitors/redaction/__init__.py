@@ -176,6 +176,8 @@ class Redactor:
         return each_changed(self._context, contexts)
 
     def _context(self, one: Context) -> Context:
+        if one.id is None and one.source is None and one.tool is None and self._clean.get(one.text):
+            return one
         return changed(
             one,
             text=self._recurring(one.text),
@@ -200,7 +202,9 @@ class Redactor:
         )
 
     def _part(self, one: PromptPart) -> PromptPart:
-        return changed(one, text=self._repeated(one.text)) if one.text else one
+        if not one.text or (text := self._repeated(one.text)) is one.text:
+            return one
+        return changed(one, text=text)
 
     def _repeated(self, text: str) -> str:
         """Redact a text that mostly was redacted before: an app sends the same instructions with every request."""
