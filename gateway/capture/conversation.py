@@ -23,6 +23,8 @@ from monitors.text_cache import TextCache
 
 _ENDS = 256
 """Bytes that are hashed at either end of a text, together with its length."""
+_WITH_SPACES = 384
+"""Characters in which mostly as many bytes are, without white space."""
 _READ = 65_536
 _LONG = 4 * _ENDS
 """Characters of a passage from which its length without white space is kept."""
@@ -195,15 +197,18 @@ def _shortened(text: str, passages: Sequence[str]) -> bytes | None:
 
     Removing white space from a whole prompt takes most of the time of hashing it.
     """
-    start, end = _solid(text[: 2 * _ENDS]), _solid(text[-2 * _ENDS :])
+    start, end = _solid(text[:_WITH_SPACES]), _solid(text[-_WITH_SPACES:])
     if len(start) < _ENDS or len(end) < _ENDS:
         return None
-    length = at = 0
+    length = at = gap = 0
     for passage in passages:
         if len(passage) < _LONG:
             continue
-        if (place := find(text, passage, at, len(text))) < 0:
+        if text.startswith(passage, at + gap):  # as far behind the one before as that was behind another
+            place = at + gap
+        elif (place := find(text, passage, at, len(text))) < 0:
             break
+        gap = place - at
         if (known := _lengths.get(passage)) is None:
             _lengths.put(passage, known := len(_solid(passage)))
         length += len(_solid(text[at:place])) + known

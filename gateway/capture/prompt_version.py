@@ -19,6 +19,9 @@ _LONGEST = 65_536
 _PROBE = 48
 """Characters at the beginning of a passage without which it is not there."""
 
+_GAP = 2
+"""Characters between two passages, mostly: a blank line."""
+
 _normal: TextCache[str] = TextCache()
 """Instructions, which recur, without their numbers and line breaks."""
 
@@ -80,12 +83,16 @@ def _in_order(text: str, passages: Sequence[str]) -> tuple[int, int] | None:
     length = len(text)
     if (first := find(text, passages[0], 0, length)) < 0:
         return None
-    start, end = first, first + len(passages[0])
+    end, gap = first + len(passages[0]), _GAP
     for one in passages[1:]:
         begin = one[:_PROBE]
-        if text.find(begin, 0, first + len(begin) - 1) >= 0 or (start := find(text, one, end, length)) < 0:
+        if text.find(begin, 0, first + len(begin) - 1) >= 0:
             return None
-        end = start + len(one)
+        if not text.startswith(one, end + gap):
+            if (start := find(text, one, end, length)) < 0:
+                return None
+            gap = start - end
+        end += gap + len(one)
     if len(passages) > 1 and find(text, passages[-1], first, end - 1) >= 0:
         return None
     return first, end

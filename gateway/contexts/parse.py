@@ -16,10 +16,23 @@ from gateway.contexts.joined_passages import records
 from gateway.contexts.python_repr import printed
 from monitors.records import Context
 
+
+class _Keys(tuple[str, ...]):
+    """Keys in the order in which they are tried. `known` are the same: most objects have none of them."""
+
+    known: frozenset[str]
+
+    def __new__(cls, *keys: str) -> _Keys:
+        """Make them of keys in order."""
+        made = super().__new__(cls, keys)
+        made.known = frozenset(keys)
+        return made
+
+
 # Words that only a retriever uses. A text under one of them is a passage, however short.
-_PASSAGE_KEYS = ("page_content", "snippet", "chunk", "passage", "chunk_text", "excerpt")
-_TEXT_KEYS = ("text", "content", "body", "document", "raw_content", "description", "summary")
-_RETRIEVED_KEYS = (
+_PASSAGE_KEYS = _Keys("page_content", "snippet", "chunk", "passage", "chunk_text", "excerpt")
+_TEXT_KEYS = _Keys("text", "content", "body", "document", "raw_content", "description", "summary")
+_RETRIEVED_KEYS = _Keys(
     "documents",
     "docs",
     "passages",
@@ -34,7 +47,7 @@ _RETRIEVED_KEYS = (
     "retrieved_documents",
     "context",
 )
-_LIST_KEYS = (
+_LIST_KEYS = _Keys(
     "results",
     "result",
     "items",
@@ -47,15 +60,16 @@ _LIST_KEYS = (
     "nodes",
     "sources",
 )
-_INNER_KEYS = ("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
-_SOURCE_KEYS = ("source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name")
-_ID_KEYS = ("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
-_SCORE_KEYS = ("score", "_score", "@search.score", "relevance_score", "similarity")
+_INNER_KEYS = _Keys("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
+_SOURCE_KEYS = _Keys("source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name")
+_ID_KEYS = _Keys("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
+_SCORE_KEYS = _Keys("score", "_score", "@search.score", "relevance_score", "similarity")
 
-_SAYING_KEYS = (*_PASSAGE_KEYS, *_TEXT_KEYS)
-_CONTAINER_KEYS = (*_RETRIEVED_KEYS, *_LIST_KEYS)
-_WRAPPERS = ("result", "hit", "match", "item")
-_MEASURED_KEYS = (*_SCORE_KEYS, "distance", "relevance", "rank")
+_SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
+_CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_LIST_KEYS)
+_WRAPPERS = _Keys("result", "hit", "match", "item")
+_WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
+_MEASURED_KEYS = _Keys(*_SCORE_KEYS, "distance", "relevance", "rank")
 _WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
 _WIDE = 0x2E80
 
@@ -174,9 +188,9 @@ class _Reader:
                     return
 
 
-def _in(value: dict[str, Any], keys: Sequence[str]) -> list[str]:
+def _in(value: dict[str, Any], keys: _Keys) -> list[str]:
     """Return those of the keys that an object has: most hits have a handful of the many that are known."""
-    return [key for key in keys if key in value]
+    return [] if keys.known.isdisjoint(value) else [key for key in keys if key in value]
 
 
 def _source_blocks(text: str) -> Iterator[Found]:
@@ -220,8 +234,8 @@ def _columns(value: dict[str, Any]) -> Iterator[Found]:
 
 def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     """Read one hit: its text, possibly one level down, and its metadata."""
-    wrappers = _WRAPPERS if _is_measured_wrapper(entry) else ()
-    places = (entry, *(entry[key] for key in _in(entry, (*wrappers, *_INNER_KEYS)) if isinstance(entry[key], dict)))
+    keys = _WRAPPED_KEYS if _is_measured_wrapper(entry) else _INNER_KEYS
+    places = (entry, *(entry[key] for key in _in(entry, keys) if isinstance(entry[key], dict)))
     for place in places:
         for key in _in(place, _SAYING_KEYS):
             text = _parts(place[key])
@@ -255,7 +269,7 @@ def _measured(entry: dict[str, Any]) -> Iterator[Found]:
         return
     running = [key for key, said in entry.items() if isinstance(said, str) and runs_on(said)]
     if len(running) == 1:
-        sources = [key for key in _SOURCE_KEYS if key != running[0]]
+        sources = _Keys(*(key for key in _SOURCE_KEYS if key != running[0]))
         context = Context(
             text=entry[running[0]],
             id=_first(_identity, (entry,), _ID_KEYS),
@@ -273,9 +287,9 @@ def runs_on(text: str) -> bool:
     return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or wide >= _CHARACTERS
 
 
-def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: Sequence[str]) -> _T | None:
+def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: _Keys) -> _T | None:
     for place in places:
-        for key in keys:
+        for key in () if keys.known.isdisjoint(place) else keys:
             if key in place and (one := read(place[key])) is not None:
                 return one
     return None

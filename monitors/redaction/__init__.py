@@ -176,7 +176,13 @@ class Redactor:
         return each_changed(self._context, contexts)
 
     def _context(self, one: Context) -> Context:
-        if one.id is None and one.source is None and one.tool is None and self._clean.get(one.text):
+        clean = self._clean.get
+        if (
+            clean(one.text)
+            and (not one.id or clean(one.id))
+            and (not one.source or clean(one.source))
+            and (not one.tool or clean(one.tool))
+        ):
             return one
         return changed(
             one,
