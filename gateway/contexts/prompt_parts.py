@@ -208,12 +208,17 @@ def _mark_question(question: str | None, now: list[_Message], earlier: list[_Mes
     """Find the question outside of the passages: in the user's turn, as an earlier turn, in another text."""
     if not question or question.isspace():
         return
-    turn = [one for one in now if one.role == "user"]
-    said = [one for one in earlier if one.text.strip() == question][:1]
-    for message in [*turn, *said, *(one for one in now if one.role == "system"), *earlier]:
+    for message in _where_it_may_be(question, now, earlier):
         if places := _places(question, message):
             message.found = sorted([*message.found, *((start, end, None) for start, end in places)])
             return
+
+
+def _where_it_may_be(question: str, now: list[_Message], earlier: list[_Message]) -> Iterator[_Message]:
+    yield from (one for one in now if one.role == "user")
+    yield from [one for one in earlier if one.text.strip() == question][:1]
+    yield from (one for one in now if one.role == "system")
+    yield from earlier
 
 
 def _places(question: str, message: _Message) -> list[tuple[int, int]]:
@@ -230,7 +235,7 @@ def _places(question: str, message: _Message) -> list[tuple[int, int]]:
         return [] if last is None else [(last, last + length)]
     places: list[tuple[int, int]] = []
     for start, end in gaps:
-        place = text.find(question, start, end)
+        place = text.find(question, start, end) if end - start >= length else -1
         while place >= 0 and len(places) < _REPEATED:
             places.append((place, place + length))
             place = text.find(question, place + length, end)
