@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -75,6 +74,8 @@ _WIDE = 0x2E80
 
 _PART_TYPES = ("text", "input_text", "output_text")
 _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
+_MORE_THAN_A_HIT = _PASSAGE_KEYS.known | _CONTAINER_KEYS.known | _MCP_KEYS | {*_WRAPPERS, "type"}
+"""An object with none of these is a hit or nothing: it holds no others, and is no part of a message."""
 
 _DEPTH = 10
 _VALUES = 1_500
@@ -88,8 +89,7 @@ _decode = msgspec.json.Decoder().decode
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A passage; `certain` when its surroundings show that it was retrieved, otherwise its text must read like one."""
 
     context: Context
@@ -153,6 +153,9 @@ class _Reader:
             yield Found(Context(text=text if depth else stripped), certain)
 
     def _object(self, value: dict[str, Any], *, certain: bool, depth: int) -> Iterator[Found]:
+        if _MORE_THAN_A_HIT.isdisjoint(value):
+            yield from _entry(value, certain=certain)
+            return
         if value.get("isError") is True:
             return
         if value.get("type") in _PART_TYPES and isinstance(value.get("text"), str):
