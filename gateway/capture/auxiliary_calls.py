@@ -182,8 +182,10 @@ _rule_starts = WordStarts(frozenset(_RULES_AT))
 
 
 class _Head(NamedTuple):
-    """The beginning of an instruction in lower case, the rules of which it has the rarest word, in order, and whether
-    it has one of `_IN_ANY_WORDS`."""
+    """The beginning of an instruction in lower case, and the rules of which it has the rarest word, in order.
+
+    `telling`: it has one of `_IN_ANY_WORDS`.
+    """
 
     low: str
     rules: tuple[_Rule, ...]

@@ -16,16 +16,17 @@ from gateway.contexts.python_repr import printed
 from monitors.records import Context
 
 
-class _Keys(tuple[str, ...]):
+class _Keys:
     """Keys in the order in which they are tried. `known` are the same: most objects have none of them."""
 
-    known: frozenset[str]
+    __slots__ = ("_order", "known")
 
-    def __new__(cls, *keys: str) -> _Keys:
-        """Make them of keys in order."""
-        made = super().__new__(cls, keys)
-        made.known = frozenset(keys)
-        return made
+    def __init__(self, *keys: str) -> None:
+        self._order = keys
+        self.known = frozenset(keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._order)
 
 
 # Words that only a retriever uses. A text under one of them is a passage, however short.
@@ -60,7 +61,9 @@ _LIST_KEYS = _Keys(
     "sources",
 )
 _INNER_KEYS = _Keys("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
-_SOURCE_KEYS = _Keys("source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name")
+_SOURCE_KEYS = _Keys(
+    "source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name"
+)
 _ID_KEYS = _Keys("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
 _SCORE_KEYS = _Keys("score", "_score", "@search.score", "relevance_score", "similarity")
 
@@ -185,7 +188,7 @@ class _Reader:
         for key in containers:
             inner = value[key]
             if isinstance(inner, list | dict) or (isinstance(inner, str) and not told):
-                known = certain or key in _RETRIEVED_KEYS
+                known = certain or key in _RETRIEVED_KEYS.known
                 if found := list(self.value(inner, certain=known, depth=depth)):
                     yield from found
                     return
@@ -251,7 +254,7 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
                 score=score,
                 source=_first(_name, places, _SOURCE_KEYS),
             )
-            known = key in _PASSAGE_KEYS or score is not None or entry.get("type") == "search_result"
+            known = key in _PASSAGE_KEYS.known or score is not None or entry.get("type") == "search_result"
             yield Found(context, certain or known)
             return
     yield from _measured(entry)

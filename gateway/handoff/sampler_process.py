@@ -106,7 +106,9 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def _answered(setup: Setup, capture: Capture, batch: list[Recording] | Load, events: list[TemplateEvent]) -> bytes | None:
+def _answered(
+    setup: Setup, capture: Capture, batch: list[Recording] | Load, events: list[TemplateEvent]
+) -> bytes | None:
     """Return the answer to a batch; None for templates, which are loaded."""
     if isinstance(batch, Load):
         _load(capture, batch.templates)

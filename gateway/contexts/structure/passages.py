@@ -241,7 +241,8 @@ def _paragraphs(text: str) -> list[str]:
 
     Looking for line breaks takes a fraction of the time of searching with a pattern.
     """
-    pieces, at = [], 0
+    pieces: list[str] = []
+    at = 0
     while (end := text.find("\n", at)) >= 0 and len(pieces) < MOST_ITEMS:
         behind = text[end + 1 : end + 3]
         if behind[:1] != "\n" or behind[1:].isspace():
