@@ -25,14 +25,17 @@ def cluster_of(exchange: Exchange, question: str | None, *, salt: str) -> str | 
     apps share none.
     """
     body = exchange.request.body
-    user = next((value for name in _END_USER if isinstance(value := body.get(name), str) and value), None)
-    known = {
-        "s": _session(exchange, user),
-        "u": user,
-        "k": exchange.key_id,
-        "q": _normalised(question) if question else None,
-    }
-    names = [f"{kind}:{_hashed(kind, exchange.app, value, salt)}" for kind, value in known.items() if value]
+    user = None
+    for name in _END_USER:
+        if user is None and isinstance(value := body.get(name), str) and value:
+            user = value
+    known = (
+        ("s", _session(exchange, user)),
+        ("u", user),
+        ("k", exchange.key_id),
+        ("q", _normalised(question) if question else None),
+    )
+    names = [f"{kind}:{_hashed(kind, exchange.app, value, salt)}" for kind, value in known if value]
     return " ".join(names) or None
 
 

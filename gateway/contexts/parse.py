@@ -241,13 +241,13 @@ def _columns(value: dict[str, Any]) -> Iterator[Found]:
 def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     """Read one hit: its text, possibly one level down, and its metadata."""
     keys = _WRAPPED_KEYS if _is_measured_wrapper(entry) else _INNER_KEYS
-    places = (entry, *(entry[key] for key in _in(entry, keys) if isinstance(entry[key], dict)))
+    places = entry, *[entry[key] for key in _in(entry, keys) if isinstance(entry[key], dict)]
     for place in places:
         for key in _in(place, _SAYING_KEYS):
             text = _parts(place[key])
             if not text or text.isspace():
                 continue
-            score = _first(_score, (entry,), _SCORE_KEYS)
+            score = _first(_score, places[:1], _SCORE_KEYS)
             context = Context(
                 text=text,
                 id=_first(_identity, places, _ID_KEYS),
@@ -262,6 +262,8 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
 
 def _is_measured_wrapper(entry: dict[str, Any]) -> bool:
     """Whether a hit stands under a key of its own beside its score: `{"score": 0.8, "result": {"text": ...}}`."""
+    if _WRAPPERS.known.isdisjoint(entry):
+        return False
     return any(isinstance(entry[key], dict) for key in _in(entry, _WRAPPERS)) and _measure(entry)
 
 
