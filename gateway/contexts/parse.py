@@ -77,7 +77,7 @@ _WIDE = 0x2E80
 
 _PART_TYPES = ("text", "input_text", "output_text")
 _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
-_MORE_THAN_A_HIT = _PASSAGE_KEYS.known | _CONTAINER_KEYS.known | _MCP_KEYS | {*_WRAPPERS, "type"}
+_MORE_THAN_A_HIT = _CONTAINER_KEYS.known | _MCP_KEYS | {"type"}
 """An object with none of these is a hit or nothing: it holds no others, and is no part of a message."""
 
 _DEPTH = 10

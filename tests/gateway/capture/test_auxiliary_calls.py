@@ -187,3 +187,19 @@ def test_what_is_kept_of_the_beginning_of_a_long_instruction_changes_no_verdict(
     for body, kind in zip(bodies[:: 1 if first else -1], kinds, strict=True):
         with mock.patch("gateway.capture.auxiliary_calls._heads", TextCache()):
             assert kind_of(body) == kind
+
+
+@pytest.mark.parametrize("roles", [("system", "user"), ("user", "system")])
+def test_a_rule_for_system_messages_is_none_for_a_user_who_sends_the_same_long_text(roles):
+    text = "You are a title generator. " + "Passages of many words follow here. " * 60 + "".join(roles)
+    kinds = {
+        role: kind_of(
+            {
+                "messages": [{"role": role, "content": text}, {"role": "user", "content": "Hi."}][
+                    : 1 + (role == "system")
+                ]
+            }
+        )
+        for role in roles
+    }
+    assert kinds == {"system": "title", "user": None}

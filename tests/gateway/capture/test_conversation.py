@@ -257,6 +257,7 @@ GAPS = ["", "\n\n", "Use: ", " " * 600, "</think>", "<b>", "ü", "\u2003", "y" *
 )
 @example(["Use: ", PASSAGES[0], "\n\n", PASSAGES[1], "\n\n", "y" * 300], PASSAGES[:2])
 @example([PASSAGES[0], "\n\n", PASSAGES[0], "", PASSAGES[0]], [PASSAGES[0]] * 3)
+@example([" " * 600, PASSAGES[0], "\n\n", PASSAGES[0], " " * 600], [PASSAGES[0]])
 @example(["y" * 300, " " * 600, PASSAGES[2], PASSAGES[2] * 70], [PASSAGES[2]] * 6)
 def test_the_passages_in_a_turn_do_not_change_its_hash(pieces, passages):
     """Their lengths are kept, which saves most of the time; the turn is hashed as if nothing was known of it."""

@@ -56,14 +56,19 @@ def test_a_chat_without_instructions_has_none(messages: list[dict[str, Any]]) ->
 
 ROOF = "The roof of the shed carries ninety kilograms of snow, in a cold winter."
 DOOR = "The door of the shed opens to the inside, and locks by itself at night."
+WALL = "The walls are of larch, and turn grey within two years or three."
 PIECES = st.lists(
-    st.sampled_from([ROOF, DOOR, ROOF[:60], ROOF[10:], "Use: ", "\n", "\n\n", " and ", "x", "Why?", "7"]), max_size=12
+    st.sampled_from([ROOF, DOOR, WALL, ROOF[:60], ROOF[10:], "Use: ", "\n", "\n\n", " and ", "x", "Why?", "7"]),
+    max_size=12,
 )
 
 
-@given(PIECES, st.lists(st.sampled_from([ROOF, DOOR, ROOF[:60], "x", "nowhere in it", ""]), max_size=5), st.randoms())
+@given(
+    PIECES, st.lists(st.sampled_from([ROOF, DOOR, WALL, ROOF[:60], "x", "nowhere in it", ""]), max_size=5), st.randoms()
+)
 @example([DOOR, "Use: ", "\n", ROOF, "\n\n", DOOR, "\n", "x"], [ROOF, DOOR], Random(1))
 @example([ROOF[:60], "\n", ROOF, "\n\n", DOOR, "\n", "7"], [ROOF, DOOR], Random(1))
+@example(["Use: ", "\n", ROOF, "\n", WALL, "\n", DOOR, "\n", WALL, "\n", "x"], [ROOF, DOOR, WALL], Random(1))
 @example(["Use: ", "\n", ROOF, DOOR, ROOF, "\n", "7"], [ROOF, DOOR, ROOF], Random(1))
 def test_the_order_in_which_the_passages_are_known_does_not_change_it(
     pieces: list[str], passages: list[str], random: Random

@@ -287,6 +287,7 @@ def test_the_built_in_extractors_find_what_is_marked():
 )
 @example([], [ROOF, "\n", DOOR], [WALL], [ROOF, DOOR, WALL])
 @example([ROOF], [DOOR, ROOF, DOOR], [], [DOOR, ROOF, DOOR])
+@example([ROOF], [DOOR, "\n\n", DOOR], [], [ROOF, DOOR])
 def test_passages_in_the_order_of_the_text_are_found_where_a_search_finds_them(system, user, tool, passages):
     texts = ["".join(system), "".join(user), "".join(tool)]
     asked = request(*zip(("system", "user", "tool"), texts, strict=True))

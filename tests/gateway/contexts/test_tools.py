@@ -326,7 +326,21 @@ class _Nothing(frozenset[str]):
 
 
 _SCALARS = st.sampled_from(["The mill turns.", "", " ", "https://x.test/a", "7", 7, 0.5, True, None, 10**30])
-_KEYS = ["text", "body", "content", "page_content", "title", "url", "id", "score", "rank", "metadata", "node", "result"]
+_KEYS = [
+    "text",
+    "body",
+    "content",
+    "page_content",
+    "title",
+    "url",
+    "id",
+    "score",
+    "rank",
+    "metadata",
+    "node",
+    "result",
+    "hit",
+]
 _HITS = st.recursive(
     _SCALARS,
     lambda inner: (
@@ -341,6 +355,9 @@ _HITS = st.recursive(
 
 @given(_HITS)
 @example([{"text": "The mill turns.", "title": "Mills", "score": 0.5}, {"text": " ", "body": "It stands."}])
+@example(
+    [{"hit": {"text": "The mill turns."}, "score": 0.5}, {"hit": {"text": "It stands."}}, {"snippet": 7, "text": "a"}]
+)
 @example({"metadata": {"source": "a.md"}, "node": {"text": "The mill turns."}})
 def test_a_flat_hit_is_read_as_by_the_walk_through_all_of_a_result(value: Any) -> None:
     found = read(value)
