@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -24,6 +24,7 @@ from gateway.capture.instructions import Role, WordStarts, asked_for, wants_an_a
 from gateway.capture.instructions.directives import LENGTH_OF_START, Kind
 from gateway.contexts import messages_of, text_of
 from gateway.exchange import Request, Response
+from monitors.text_cache import TextCache
 
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 """All values that `auxiliary` may return."""
@@ -180,6 +181,21 @@ for _index, _rule in enumerate(_RULES):
 _rule_starts = WordStarts(frozenset(_RULES_AT))
 
 
+class _Head(NamedTuple):
+    """The beginning of an instruction in lower case, and the rules of which it has the rarest word, in order.
+
+    `telling`: it has one of `_IN_ANY_WORDS`.
+    """
+
+    low: str
+    rules: tuple[_Rule, ...]
+    telling: bool
+
+
+_heads: TextCache[_Head] = TextCache()
+"""Of long texts: instructions recur, and so do the passages behind them."""
+
+
 def auxiliary(request: Request, response: Response) -> str | None:
     """Return the kind of auxiliary call, one of `KINDS`; None for an answer. Linear time, never raises."""
     if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
@@ -226,8 +242,9 @@ def _remembered(text: str, agent: bool) -> Kind | None:  # noqa: FBT001 - a key 
 
 def _verdict(text: str, role: Role, *, agent: bool) -> Kind | None:
     """Classify an instruction; `text` holds only the first and last characters of a long one."""
-    low_head, low_tail = text[:_HEAD].lower(), text[-_TAIL:].lower()
-    if (rule := _fixed_words(low_head, low_tail, role)) is not None:
+    head, low_tail = _head_of(text[:_HEAD]), text[-_TAIL:].lower()
+    low_head = head.low
+    if (rule := _fixed_words(head, low_tail, role)) is not None:
         return rule.kind
     ending = low_tail.rstrip()
     if ending.endswith("<standalone question>") or ending.rstrip(_MARKUP).endswith(_ENDS):
@@ -236,20 +253,31 @@ def _verdict(text: str, role: Role, *, agent: bool) -> Kind | None:
         return "refine"
     # In everybody's words: from a user without a conversation to work on, this would be the question itself, and in a
     # long list of an assistant's duties it is but one of them.
-    if any(word in low_head for word in _IN_ANY_WORDS):
+    if head.telling:
         alone = len(text) <= _HEAD if role == "system" else _holds_a_transcript(text[:_HEAD])
         if alone and (kind := _in_any_words(_plain(low_head))) is not None:
             return kind
     return None if agent else asked_for(text, role)
 
 
-def _fixed_words(low_head: str, low_tail: str, role: Role) -> _Rule | None:
-    tried = sorted(entry for start in _rule_starts.of_lines(low_head) for entry in _RULES_AT[start])
-    rules = [rule for _, word, rule in tried if rule.role in ("any", role) and word in low_head]
+def _head_of(text: str) -> _Head:
+    if (known := _heads.get(text)) is not None:
+        return known
+    low = text.lower()
+    tried = sorted(entry for start in _rule_starts.of_lines(low) for entry in _RULES_AT[start])
+    rules = tuple(rule for _, word, rule in tried if word in low)
+    head = _Head(low, rules, any(word in low for word in _IN_ANY_WORDS))
+    if len(text) == _HEAD:
+        _heads.put(text, head)
+    return head
+
+
+def _fixed_words(head: _Head, low_tail: str, role: Role) -> _Rule | None:
+    rules = [rule for rule in head.rules if rule.role in ("any", role)]
     if rules:
-        head = _plain(low_head)
+        plain = _plain(head.low)
         for rule in rules:
-            if rule.words[0] in head and all(word in head for word in rule.words[1:]):
+            if rule.words[0] in plain and all(word in plain for word in rule.words[1:]):
                 return rule
     ends = [rule for rule in _TAIL_RULES if rule.words[0][: _LEAD // 2] in low_tail]
     return next((rule for rule in _TAIL_RULES if ends and all(word in _plain(low_tail) for word in rule.words)), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from hashlib import blake2b
 
 from gateway.exchange import Exchange
@@ -24,14 +25,17 @@ def cluster_of(exchange: Exchange, question: str | None, *, salt: str) -> str | 
     apps share none.
     """
     body = exchange.request.body
-    user = next((value for name in _END_USER if isinstance(value := body.get(name), str) and value), None)
-    known = {
-        "s": _session(exchange, user),
-        "u": user,
-        "k": exchange.key_id,
-        "q": _normalised(question) if question else None,
-    }
-    names = [f"{kind}:{_hashed(kind, exchange.app, value, salt)}" for kind, value in known.items() if value]
+    user = None
+    for name in _END_USER:
+        if user is None and isinstance(value := body.get(name), str) and value:
+            user = value
+    known = (
+        ("s", _session(exchange, user)),
+        ("u", user),
+        ("k", exchange.key_id),
+        ("q", _normalised(question) if question else None),
+    )
+    names = [f"{kind}:{_hashed(kind, exchange.app, value, salt)}" for kind, value in known if value]
     return " ".join(names) or None
 
 
@@ -50,4 +54,12 @@ def _normalised(question: str) -> str:
 
 def _hashed(kind: str, app: str, value: str, salt: str) -> str:
     text = f"{kind}\0{app}\0{value}"
-    return blake2b(text.encode("utf-8", "surrogatepass"), key=salt.encode()[:64], digest_size=_DIGEST_BYTES).hexdigest()
+    hashed = _keyed(salt).copy()
+    hashed.update(text.encode("utf-8", "surrogatepass"))
+    return hashed.hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _keyed(salt: str) -> blake2b:
+    """Return a prepared state, to copy: that takes a third of the time of making one."""
+    return blake2b(key=salt.encode()[:64], digest_size=_DIGEST_BYTES)

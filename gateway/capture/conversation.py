@@ -14,20 +14,28 @@ from typing import Any, Literal
 from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_of_response, decoded, json_of
 from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.contexts import Extraction
-from gateway.contexts.prompt_parts import LONGEST_SECRET
+from gateway.contexts.prompt_parts import LONGEST_SECRET, find
 from gateway.exchange import Exchange
 from gateway.http.sessions import SESSION_HEADERS, conversation_id
 from monitors.records import Links, Message, ToolCall
 from monitors.runtime.bounds import MAX_ARGUMENTS, MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_name
+from monitors.text_cache import TextCache
 
 _ENDS = 256
 """Bytes that are hashed at either end of a text, together with its length."""
+_WITH_SPACES = 384
+"""Characters in which mostly as many bytes are, without white space."""
 _READ = 65_536
+_LONG = 4 * _ENDS
+"""Characters of a passage from which its length without white space is kept."""
 _SPACES = b" \t\r\n\v\f"
 _DIGEST_BYTES = 9
 _SURE = 10_000
 _RANDOM_ID = 12
 _LEAST_ARGUMENT = 8
+
+_lengths: TextCache[int] = TextCache()
+"""Bytes of passages, which recur, without white space."""
 
 
 class ConversationReader:
@@ -68,9 +76,13 @@ class ConversationReader:
         calls = calls_of_response(exchange)
         if extraction is not None and self._turns:
             self._questions.learn(found.user.strip(), extraction)
-        return self._links(exchange, found, calls, question), self._history(found), self._calls(calls)
+        passages = () if extraction is None else [one.text for one in extraction.contexts]
+        links = self._links(exchange, found, calls, question, passages)
+        return links, self._history(found), self._calls(calls)
 
-    def _links(self, exchange: Exchange, found: Dialogue, calls: list[Call], question: str | None) -> Links:
+    def _links(
+        self, exchange: Exchange, found: Dialogue, calls: list[Call], question: str | None, passages: Sequence[str]
+    ) -> Links:
         response = exchange.response
         stored = exchange.request.body.get("previous_response_id") if exchange.request.route == "responses" else None
         follows = self._item(found.last)
@@ -80,7 +92,7 @@ class ConversationReader:
         gives = [own.hash] if own is not None else []
         if exchange.request.route == "responses" and response.id is not None:
             gives.append(self._id(response.id).hash)
-        asked = self._text(user := found.user)
+        asked = self._text(user := found.user, passages)
         question = None if not question or question == user else self._text(question)
         return Links(
             follows=None if follows is None else follows.hash,
@@ -125,8 +137,8 @@ class ConversationReader:
             return None
         return f"{before.hash[2:]}{second.hash[2:]}"
 
-    def _text(self, text: str) -> str | None:
-        said = _squeezed(text)
+    def _text(self, text: str, passages: Sequence[str] = ()) -> str | None:
+        said = _squeezed(text, passages)
         return self._hash("q", said) if said else None
 
     def _arguments(self, calls: list[Call]) -> Iterator[str]:
@@ -166,12 +178,47 @@ class ConversationReader:
         return hashed.hexdigest()
 
 
-def _squeezed(text: str) -> bytes:
-    """Return a text as it is hashed: without reasoning and white space, of a long one both ends and the length."""
+def _squeezed(text: str, passages: Sequence[str] = ()) -> bytes:
+    """Return a text as it is hashed: without reasoning and white space, of a long one both ends and the length.
+
+    `passages` are what may be in it, in this order. They change nothing but the time.
+    """
     if "<" in text and "</think>" in text:  # one character is found in a fraction of the time
         text = text.rpartition("</think>")[2]
-    said = _bytes(text[:_READ]).translate(None, _SPACES)
+    text = text[:_READ]
+    if passages and len(text) > _LONG and (short := _shortened(text, passages)) is not None:
+        return short
+    said = _solid(text)
     return said if len(said) <= 2 * _ENDS else b"%b%b%d" % (said[:_ENDS], said[-_ENDS:], len(said))
+
+
+def _shortened(text: str, passages: Sequence[str]) -> bytes | None:
+    """Return what `_squeezed` does for a long text, with the lengths of passages that are known; None if it may differ.
+
+    Removing white space from a whole prompt takes most of the time of hashing it.
+    """
+    start, end = _solid(text[:_WITH_SPACES]), _solid(text[-_WITH_SPACES:])
+    if len(start) < _ENDS or len(end) < _ENDS:
+        return None
+    length = at = gap = 0
+    for passage in passages:
+        if len(passage) < _LONG:
+            continue
+        if text.startswith(passage, at + gap):  # as far behind the one before as that was behind another
+            place = at + gap
+        elif (place := find(text, passage, at, len(text))) < 0:
+            break
+        gap = place - at
+        if (known := _lengths.get(passage)) is None:
+            _lengths.put(passage, known := len(_solid(passage)))
+        length += len(_solid(text[at:place])) + known
+        at = place + len(passage)
+    length += len(_solid(text[at:]))
+    return b"%b%b%d" % (start[:_ENDS], end[-_ENDS:], length) if length > 2 * _ENDS else None
+
+
+def _solid(text: str) -> bytes:
+    return _bytes(text).translate(None, _SPACES)
 
 
 def _bytes(text: str) -> bytes:

@@ -40,7 +40,9 @@ class Resubmissions:
 
 def digest(app: str, credential: bytes, path: str, body: bytes) -> bytes:
     """Return the key of a request: a hash that is equal only for the same body, path, app and credential."""
-    parts = (app.encode("utf-8", "surrogatepass"), credential, path.encode("utf-8", "surrogatepass"), body)
+    parts = app.encode("utf-8", "surrogatepass"), credential, path.encode("utf-8", "surrogatepass")
     # With the lengths in front, so that no part can be mistaken for the end of another.
-    said = b"".join([said for part in parts for said in (len(part).to_bytes(8, "big"), part)])
-    return blake2b(said, digest_size=_DIGEST_BYTES, person=b"resubmission").digest()
+    said = b"".join([len(part).to_bytes(8, "big") + part for part in parts]) + len(body).to_bytes(8, "big")
+    hashed = blake2b(said, digest_size=_DIGEST_BYTES, person=b"resubmission")
+    hashed.update(body)
+    return hashed.digest()

@@ -137,7 +137,10 @@ class Capture:
     @property
     def steps(self) -> tuple[Callable[[Draft], None], ...]:
         """The steps in which a sample is made, in order. None depends on what a later one did for another exchange."""
-        return (self._check, self._find, self._version, self._locate, self._join, self._build, self._redact)
+        return (
+            *(self._check, self._find, self._version, self._locate),
+            *(self._cluster, self._link, self._build, self._redact),
+        )
 
     def _check(self, draft: Draft) -> None:
         """Find out whether the response can be judged."""
@@ -158,13 +161,14 @@ class Capture:
     def _locate(self, draft: Draft) -> None:
         draft.more["capture"] = capture_info(draft.exchange.request, draft.found, content=self._content)
 
-    def _join(self, draft: Draft) -> None:
-        """Find out what the exchange belongs to."""
-        exchange, more = draft.exchange, draft.more
-        cluster = cluster_of(exchange, draft.found.question, salt=self.cluster_key)
-        more["cluster"], more["conversation"] = cluster, _session_name(cluster)
-        links = self.conversations.read(exchange, draft.found.question, draft.found)
-        more["links"], more["history"], more["calls"] = links
+    def _cluster(self, draft: Draft) -> None:
+        cluster = cluster_of(draft.exchange, draft.found.question, salt=self.cluster_key)
+        draft.more["cluster"], draft.more["conversation"] = cluster, _session_name(cluster)
+
+    def _link(self, draft: Draft) -> None:
+        """Find out what the exchange has to do with others of its conversation."""
+        links = self.conversations.read(draft.exchange, draft.found.question, draft.found)
+        draft.more["links"], draft.more["history"], draft.more["calls"] = links
 
     def _build(self, draft: Draft) -> None:
         exchange, more = draft.exchange, draft.more

@@ -57,7 +57,7 @@ class CaptureResult(msgspec.Struct, frozen=True, kw_only=True):
 def summarise(decoder: Decoder, recording: Recording) -> CaptureResult:
     """Decode a recording that does not become a sample. Never raises."""
     one = _read(decoder, recording)
-    _take(one, lambda draft: draft.more.update(conversation=decoder.session(draft.exchange)))
+    _take(lambda draft: draft.more.update(conversation=decoder.session(draft.exchange)), [one])
     return _completed(one)
 
 
@@ -68,7 +68,7 @@ def capture(decoder: Decoder, recording: Recording) -> CaptureResult:
     def make(draft: Draft) -> None:
         draft.sample = decoder.make(draft.exchange)
 
-    _take(one, make)
+    _take(make, [one])
     return _completed(one)
 
 
@@ -116,18 +116,18 @@ def _read(decoder: Decoder, recording: Recording) -> _Progress:
 
 def _finished(decoder: StepwiseDecoder, group: Sequence[_Progress]) -> list[CaptureResult]:
     for step in decoder.steps:
-        for one in group:
-            _take(one, step)
+        _take(step, group)
     return [_completed(one) for one in group]
 
 
-def _take(one: _Progress, step: Callable[[Draft], None]) -> None:
-    """Take a step, unless an earlier one failed."""
-    if one.error is None and one.draft is not None:
-        try:
-            step(one.draft)
-        except Exception as error:  # noqa: BLE001 - as in `_read`
-            one.error = error
+def _take(step: Callable[[Draft], None], group: Iterable[_Progress]) -> None:
+    """Take a step for each exchange of which no earlier one failed."""
+    for one in group:
+        if one.error is None and one.draft is not None:
+            try:
+                step(one.draft)
+            except Exception as error:  # noqa: BLE001 - as in `_read`
+                one.error = error
 
 
 def _completed(one: _Progress) -> CaptureResult:

@@ -26,6 +26,8 @@ def extraction(
 
     `contexts` is not read beyond that, unless it is a tuple.
     """
+    if isinstance(contexts, list) and len(contexts) <= MAX_PASSAGES:
+        contexts = tuple(contexts)
     bounded = bounds.bounded_passages(contexts) if isinstance(contexts, tuple) else map(bounded_passage, contexts)
     kept, cut = bounds.passages(bounded)
     return Extraction(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,10 +15,24 @@ from gateway.contexts.joined_passages import records
 from gateway.contexts.python_repr import printed
 from monitors.records import Context
 
+
+class _Keys:
+    """Keys in the order in which they are tried. `known` are the same: most objects have none of them."""
+
+    __slots__ = ("_order", "known")
+
+    def __init__(self, *keys: str) -> None:
+        self._order = keys
+        self.known = frozenset(keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._order)
+
+
 # Words that only a retriever uses. A text under one of them is a passage, however short.
-_PASSAGE_KEYS = ("page_content", "snippet", "chunk", "passage", "chunk_text", "excerpt")
-_TEXT_KEYS = ("text", "content", "body", "document", "raw_content", "description", "summary")
-_RETRIEVED_KEYS = (
+_PASSAGE_KEYS = _Keys("page_content", "snippet", "chunk", "passage", "chunk_text", "excerpt")
+_TEXT_KEYS = _Keys("text", "content", "body", "document", "raw_content", "description", "summary")
+_RETRIEVED_KEYS = _Keys(
     "documents",
     "docs",
     "passages",
@@ -34,7 +47,7 @@ _RETRIEVED_KEYS = (
     "retrieved_documents",
     "context",
 )
-_LIST_KEYS = (
+_LIST_KEYS = _Keys(
     "results",
     "result",
     "items",
@@ -47,20 +60,25 @@ _LIST_KEYS = (
     "nodes",
     "sources",
 )
-_INNER_KEYS = ("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
-_SOURCE_KEYS = ("source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name")
-_ID_KEYS = ("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
-_SCORE_KEYS = ("score", "_score", "@search.score", "relevance_score", "similarity")
+_INNER_KEYS = _Keys("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
+_SOURCE_KEYS = _Keys(
+    "source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name"
+)
+_ID_KEYS = _Keys("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
+_SCORE_KEYS = _Keys("score", "_score", "@search.score", "relevance_score", "similarity")
 
-_SAYING_KEYS = (*_PASSAGE_KEYS, *_TEXT_KEYS)
-_CONTAINER_KEYS = (*_RETRIEVED_KEYS, *_LIST_KEYS)
-_WRAPPERS = ("result", "hit", "match", "item")
-_MEASURED_KEYS = (*_SCORE_KEYS, "distance", "relevance", "rank")
+_SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
+_CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_LIST_KEYS)
+_WRAPPERS = _Keys("result", "hit", "match", "item")
+_WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
+_MEASURED_KEYS = _Keys(*_SCORE_KEYS, "distance", "relevance", "rank")
 _WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
 _WIDE = 0x2E80
 
 _PART_TYPES = ("text", "input_text", "output_text")
 _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
+_MORE_THAN_A_HIT = _CONTAINER_KEYS.known | _MCP_KEYS | {"type"}
+"""An object with none of these is a hit or nothing: it holds no others, and is no part of a message."""
 
 _DEPTH = 10
 _VALUES = 1_500
@@ -74,8 +92,7 @@ _decode = msgspec.json.Decoder().decode
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A passage; `certain` when its surroundings show that it was retrieved, otherwise its text must read like one."""
 
     context: Context
@@ -139,6 +156,9 @@ class _Reader:
             yield Found(Context(text=text if depth else stripped), certain)
 
     def _object(self, value: dict[str, Any], *, certain: bool, depth: int) -> Iterator[Found]:
+        if _MORE_THAN_A_HIT.isdisjoint(value):
+            yield from _entry(value, certain=certain)
+            return
         if value.get("isError") is True:
             return
         if value.get("type") in _PART_TYPES and isinstance(value.get("text"), str):
@@ -168,15 +188,15 @@ class _Reader:
         for key in containers:
             inner = value[key]
             if isinstance(inner, list | dict) or (isinstance(inner, str) and not told):
-                known = certain or key in _RETRIEVED_KEYS
+                known = certain or key in _RETRIEVED_KEYS.known
                 if found := list(self.value(inner, certain=known, depth=depth)):
                     yield from found
                     return
 
 
-def _in(value: dict[str, Any], keys: Sequence[str]) -> list[str]:
+def _in(value: dict[str, Any], keys: _Keys) -> list[str]:
     """Return those of the keys that an object has: most hits have a handful of the many that are known."""
-    return [key for key in keys if key in value]
+    return [] if keys.known.isdisjoint(value) else [key for key in keys if key in value]
 
 
 def _source_blocks(text: str) -> Iterator[Found]:
@@ -220,21 +240,21 @@ def _columns(value: dict[str, Any]) -> Iterator[Found]:
 
 def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     """Read one hit: its text, possibly one level down, and its metadata."""
-    wrappers = _WRAPPERS if _is_measured_wrapper(entry) else ()
-    places = (entry, *(entry[key] for key in _in(entry, (*wrappers, *_INNER_KEYS)) if isinstance(entry[key], dict)))
+    keys = _WRAPPED_KEYS if _is_measured_wrapper(entry) else _INNER_KEYS
+    places = entry, *[entry[key] for key in _in(entry, keys) if isinstance(entry[key], dict)]
     for place in places:
         for key in _in(place, _SAYING_KEYS):
             text = _parts(place[key])
             if not text or text.isspace():
                 continue
-            score = _first(_score, (entry,), _SCORE_KEYS)
+            score = _first(_score, places[:1], _SCORE_KEYS)
             context = Context(
                 text=text,
                 id=_first(_identity, places, _ID_KEYS),
                 score=score,
                 source=_first(_name, places, _SOURCE_KEYS),
             )
-            known = key in _PASSAGE_KEYS or score is not None or entry.get("type") == "search_result"
+            known = key in _PASSAGE_KEYS.known or score is not None or entry.get("type") == "search_result"
             yield Found(context, certain or known)
             return
     yield from _measured(entry)
@@ -242,6 +262,8 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
 
 def _is_measured_wrapper(entry: dict[str, Any]) -> bool:
     """Whether a hit stands under a key of its own beside its score: `{"score": 0.8, "result": {"text": ...}}`."""
+    if _WRAPPERS.known.isdisjoint(entry):
+        return False
     return any(isinstance(entry[key], dict) for key in _in(entry, _WRAPPERS)) and _measure(entry)
 
 
@@ -255,7 +277,7 @@ def _measured(entry: dict[str, Any]) -> Iterator[Found]:
         return
     running = [key for key, said in entry.items() if isinstance(said, str) and runs_on(said)]
     if len(running) == 1:
-        sources = [key for key in _SOURCE_KEYS if key != running[0]]
+        sources = _Keys(*(key for key in _SOURCE_KEYS if key != running[0]))
         context = Context(
             text=entry[running[0]],
             id=_first(_identity, (entry,), _ID_KEYS),
@@ -273,9 +295,9 @@ def runs_on(text: str) -> bool:
     return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or wide >= _CHARACTERS
 
 
-def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: Sequence[str]) -> _T | None:
+def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: _Keys) -> _T | None:
     for place in places:
-        for key in keys:
+        for key in () if keys.known.isdisjoint(place) else keys:
             if key in place and (one := read(place[key])) is not None:
                 return one
     return None

@@ -129,6 +129,8 @@ class _Search:
 
 def _mark_passages(passages: Sequence[str], now: list[_Message], earlier: list[_Message]) -> None:
     """Find the long passages first, then the short ones between them; search earlier turns only for the rest."""
+    if _mark_in_order(passages, now):
+        return
     places: dict[int, tuple[_Message, int]] = {}
     for messages in (now, earlier):
         if not messages or len(places) == len(passages):
@@ -147,6 +149,30 @@ def _mark_passages(passages: Sequence[str], now: list[_Message], earlier: list[_
     for message in (*now, *earlier):
         if len(message.found) > 1:
             message.found = _apart(message.found)
+
+
+def _mark_in_order(passages: Sequence[str], now: Sequence[_Message]) -> bool:
+    """Mark long passages that stand one behind the other in the texts of this turn; return whether all do.
+
+    Most do, and the search for each, from the end of the one before, is then what `_Search` does.
+    """
+    found: list[list[tuple[int, int, int | None]]] = [[] for _ in now]
+    at = start = 0
+    for index, one in enumerate(passages):
+        if len(one) < _LONG or one.isspace():
+            return False
+        while True:
+            if at == len(now):
+                return False
+            text = now[at].text
+            if (place := find(text, one, start, len(text))) >= 0:
+                break
+            at, start = at + 1, 0
+        start = place + len(one)
+        found[at].append((place, start, index))
+    for message, places in zip(now, found, strict=True):
+        message.found = places
+    return True
 
 
 def _find_short(
@@ -182,12 +208,17 @@ def _mark_question(question: str | None, now: list[_Message], earlier: list[_Mes
     """Find the question outside of the passages: in the user's turn, as an earlier turn, in another text."""
     if not question or question.isspace():
         return
-    turn = [one for one in now if one.role == "user"]
-    said = [one for one in earlier if one.text.strip() == question][:1]
-    for message in [*turn, *said, *(one for one in now if one.role == "system"), *earlier]:
+    for message in _where_it_may_be(question, now, earlier):
         if places := _places(question, message):
             message.found = sorted([*message.found, *((start, end, None) for start, end in places)])
             return
+
+
+def _where_it_may_be(question: str, now: list[_Message], earlier: list[_Message]) -> Iterator[_Message]:
+    yield from (one for one in now if one.role == "user")
+    yield from [one for one in earlier if one.text.strip() == question][:1]
+    yield from (one for one in now if one.role == "system")
+    yield from earlier
 
 
 def _places(question: str, message: _Message) -> list[tuple[int, int]]:
@@ -204,7 +235,7 @@ def _places(question: str, message: _Message) -> list[tuple[int, int]]:
         return [] if last is None else [(last, last + length)]
     places: list[tuple[int, int]] = []
     for start, end in gaps:
-        place = text.find(question, start, end)
+        place = text.find(question, start, end) if end - start >= length else -1
         while place >= 0 and len(places) < _REPEATED:
             places.append((place, place + length))
             place = text.find(question, place + length, end)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import BinaryIO, TypeAlias
 
@@ -86,14 +86,36 @@ def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: N
     gc.freeze()
     ready()
     while (received := _next(source)) is not None:
-        batch = decoder.decode(received)
-        if isinstance(batch, Load):
-            _load(capture, batch.templates)
-            continue
-        results = result.capture_all(capture, batch)
-        sink.write(_answer(how, results, events))
-        sink.flush()
-        events.clear()
+        with uncollected():
+            answer = _answered(how, capture, decoder.decode(received), events)
+        if answer is not None:
+            sink.write(answer)
+            sink.flush()
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from running while a batch is in memory: it would visit all of it, and free nothing.
+
+    What it may find garbage in is the batch, and it runs before the next one is read.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _answered(
+    setup: Setup, capture: Capture, batch: list[Recording] | Load, events: list[TemplateEvent]
+) -> bytes | None:
+    """Return the answer to a batch; None for templates, which are loaded."""
+    if isinstance(batch, Load):
+        _load(capture, batch.templates)
+        return None
+    answer = _answer(setup, result.capture_all(capture, batch), events)
+    events.clear()
+    return answer
 
 
 def _load(capture: Capture, templates: Sequence[StoredTemplate]) -> None:

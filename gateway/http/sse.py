@@ -100,11 +100,13 @@ def _of_content_alone(event: dict[str, Any]) -> int | None:
     choices = list(_dicts(event.get("choices")))
     if len(choices) != 1 or not isinstance(delta := choices[0].get("delta"), dict):
         return None
-    others = (choices[0].get("text"), *(delta.get(key) for key in ("refusal", "reasoning_content")))
     alone = (
         isinstance(delta.get("content"), str)
-        and not any(isinstance(one, str) for one in others)
-        and not any(delta.get(key) for key in ("function_call", "tool_calls"))
+        and not isinstance(choices[0].get("text"), str)
+        and not isinstance(delta.get("refusal"), str)
+        and not isinstance(delta.get("reasoning_content"), str)
+        and not delta.get("function_call")
+        and not delta.get("tool_calls")
     )
     return (_index(choices[0].get("index")) or 0) if alone else None
 

@@ -75,8 +75,10 @@ class RepeatedEvents:
         if not last or not chunks[0].startswith(begin):
             return None
         pieces = list(map(itemgetter(slice(len(begin), -len(end))), chunks[:last]))
-        found = _joined(pieces)
-        return found if found and events.skip(begin + (end + begin).join(pieces) + end) else None
+        if not (found := _joined(pieces)):
+            return None
+        pieces[0], pieces[-1] = begin + pieces[0], pieces[-1] + end
+        return found if events.skip((end + begin).join(pieces)) else None
 
     def _split(self, stream: bytes, begin: bytes) -> tuple[list[bytes], bytes]:
         """Return the texts of the first events, which repeat the one learned, and the stream from the last such event.
@@ -152,17 +154,26 @@ class RepeatedEvents:
 
 def _joined(pieces: list[bytes]) -> str | None:
     """Decode and join the insides of JSON strings; None where one of them is none."""
+    said = b"".join(pieces)
+    if said.isascii() and not (b'"' in said or b"\\" in said or b"\n" in said):
+        return _text(said)
     said = b"\n".join(pieces)
-    if not said:
-        return ""
     if said.count(b"\n") >= len(pieces) or ((b'"' in said or b"\\" in said) and _STRINGS.fullmatch(said) is None):
         return None
     try:
         if said.isascii() and b"\\u" not in said:
-            return _decode_text(b'"' + b"".join(pieces) + b'"')
+            return _text(b"".join(pieces))
         # A character may be cut in two between two of them, which is an error in both: they are read apart.
         return "".join(_decode_texts(b'["' + b'","'.join(pieces) + b'"]'))
     except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _text(inside: bytes) -> str | None:
+    """Decode the inside of a JSON string; None where it is none."""
+    try:
+        return _decode_text(b'"' + inside + b'"')
+    except msgspec.DecodeError:
         return None
 
 

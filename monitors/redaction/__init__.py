@@ -176,6 +176,14 @@ class Redactor:
         return each_changed(self._context, contexts)
 
     def _context(self, one: Context) -> Context:
+        clean = self._clean.get
+        if (
+            clean(one.text)
+            and (not one.id or clean(one.id))
+            and (not one.source or clean(one.source))
+            and (not one.tool or clean(one.tool))
+        ):
+            return one
         return changed(
             one,
             text=self._recurring(one.text),
@@ -200,7 +208,9 @@ class Redactor:
         )
 
     def _part(self, one: PromptPart) -> PromptPart:
-        return changed(one, text=self._repeated(one.text)) if one.text else one
+        if not one.text or (text := self._repeated(one.text)) is one.text:
+            return one
+        return changed(one, text=text)
 
     def _repeated(self, text: str) -> str:
         """Redact a text that mostly was redacted before: an app sends the same instructions with every request."""

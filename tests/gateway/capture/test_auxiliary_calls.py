@@ -2,6 +2,7 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from gateway.capture import auxiliary_calls
 from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gateway.exchange import Explicit, Request, Response
 from monitors.records import Context
+from monitors.text_cache import TextCache
 
 CORPUS = Path(__file__).parents[1] / "corpora" / "auxiliary.jsonl"
 ENTRIES = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
@@ -166,3 +168,38 @@ def test_a_long_instruction_is_judged_alike_wherever_its_middle_was_left_out():
     assert told({"role": "system", "text": ask + " Be careful." * 2_000}) == "query_generation"
     assert told({"role": "user", "text": "It runs for twelve minutes. " * 2_000 + "\n" + ask}) == "query_generation"
     assert told({"role": "user", "text": "It runs. " * 1_000 + ask + " It runs." * 1_000}) is None
+
+
+@given(st.sampled_from(ENTRIES), st.sampled_from(["", "passage " * 150, "passage " * 400]), st.booleans())
+def test_what_is_kept_of_the_beginning_of_a_long_instruction_changes_no_verdict(entry, more, first):
+    """The same words in a system message and in a user's turn: what is kept serves both, and they may differ."""
+    text = next(
+        (one["content"] for one in entry["body"].get("messages", []) if isinstance(one.get("content"), str)), ""
+    )
+    bodies = [
+        {"messages": [{"role": role, "content": text + more}, {"role": "user", "content": "So?"}][:count]}
+        for role, count in (("user", 1), ("system", 2))
+    ]
+    auxiliary_calls._remembered.cache_clear()  # noqa: SLF001 - as above
+    with mock.patch("gateway.capture.auxiliary_calls._heads", TextCache()):
+        kinds = [kind_of(body) for body in bodies[:: 1 if first else -1]]
+    auxiliary_calls._remembered.cache_clear()  # noqa: SLF001 - as above
+    for body, kind in zip(bodies[:: 1 if first else -1], kinds, strict=True):
+        with mock.patch("gateway.capture.auxiliary_calls._heads", TextCache()):
+            assert kind_of(body) == kind
+
+
+@pytest.mark.parametrize("roles", [("system", "user"), ("user", "system")])
+def test_a_rule_for_system_messages_is_none_for_a_user_who_sends_the_same_long_text(roles):
+    text = "You are a title generator. " + "Passages of many words follow here. " * 60 + "".join(roles)
+    kinds = {
+        role: kind_of(
+            {
+                "messages": [{"role": role, "content": text}, {"role": "user", "content": "Hi."}][
+                    : 1 + (role == "system")
+                ]
+            }
+        )
+        for role in roles
+    }
+    assert kinds == {"system": "title", "user": None}

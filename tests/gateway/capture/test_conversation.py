@@ -3,9 +3,13 @@
 import json
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from gateway.capture.conversation import ConversationReader
 from gateway.capture.exchange_reader import Capture, read
+from gateway.contexts import Extraction
+from monitors.records import Context
 from monitors.redaction import Redactor
 from monitors.runtime.bounds import MAX_HISTORY_TEXT
 from tests.gateway.capture.test_exchange_reader import LIMIT, answer, recording
@@ -240,3 +244,27 @@ def test_a_session_is_the_conversation():
     assert "t1" not in one.conversation
     assert one.cluster.startswith("s:")
     assert sample().conversation is None
+
+
+PASSAGES = [LONG * 5, "Größe und Preis, 価格 🙂\n" * 60, "x" * 1100, " \t\n" * 500 + "an end", "\ud83d" * 1024, "short"]
+GAPS = ["", "\n\n", "Use: ", " " * 600, "</think>", "<b>", "ü", "\u2003", "y" * 300]
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.sampled_from(PASSAGES) | st.sampled_from(GAPS), max_size=14),
+    st.lists(st.sampled_from(PASSAGES), max_size=6),
+)
+@example(["Use: ", PASSAGES[0], "\n\n", PASSAGES[1], "\n\n", "y" * 300], PASSAGES[:2])
+@example([PASSAGES[0], "\n\n", PASSAGES[0], "", PASSAGES[0]], [PASSAGES[0]] * 3)
+@example([" " * 600, PASSAGES[0], "\n\n", PASSAGES[0], " " * 600], [PASSAGES[0]])
+@example(["y" * 300, " " * 600, PASSAGES[2], PASSAGES[2] * 70], [PASSAGES[2]] * 6)
+def test_the_passages_in_a_turn_do_not_change_its_hash(pieces, passages):
+    """Their lengths are kept, which saves most of the time; the turn is hashed as if nothing was known of it."""
+    messages = [user("".join(pieces))]
+    exchange = read(recording({"model": "m", "messages": [user("?")]}, answer("A.")), LIMIT)
+    exchange.request.body["messages"] = messages
+    found = Extraction(question="?", contexts=tuple(Context(text=one) for one in passages), source="learned")
+    for _ in range(2):  # what is kept of a passage, and what is made of it at first
+        known = ConversationReader("k").read(exchange, "?", found)[0]
+        assert known == ConversationReader("k").read(exchange, "?")[0]

@@ -1,9 +1,10 @@
 """Where the question, the passages and the instructions stand in a request, whatever extractor found them."""
 
 from itertools import pairwise
+from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.contexts import BUILT_IN, DEFAULT_ORDER, Extraction, trace
@@ -276,3 +277,20 @@ def test_the_built_in_extractors_find_what_is_marked():
         "question",
         "instructions",
     ]
+
+
+@given(
+    PIECES,
+    PIECES,
+    PIECES,
+    st.lists(st.sampled_from([ROOF, DOOR, WALL, ROOF + DOOR, ROOF[5:], "nowhere " * 9]), max_size=6),
+)
+@example([], [ROOF, "\n", DOOR], [WALL], [ROOF, DOOR, WALL])
+@example([ROOF], [DOOR, ROOF, DOOR], [], [DOOR, ROOF, DOOR])
+@example([ROOF], [DOOR, "\n\n", DOOR], [], [ROOF, DOOR])
+def test_passages_in_the_order_of_the_text_are_found_where_a_search_finds_them(system, user, tool, passages):
+    texts = ["".join(system), "".join(user), "".join(tool)]
+    asked = request(*zip(("system", "user", "tool"), texts, strict=True))
+    found = capture_info(asked, extraction("How much snow?", *passages))
+    with mock.patch("gateway.contexts.prompt_parts._mark_in_order", return_value=False):
+        assert capture_info(asked, extraction("How much snow?", *passages)) == found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.contexts.structure import passages
@@ -162,3 +162,12 @@ def test_lines_without_signs_of_metadata_are_read_as_by_comparing_them(reading, 
     monkeypatch.setattr(passages, "plain_passages", lambda texts: None)
     assert quickly == [passages.read_as(block, reading) for block in blocks]
     assert sum(one is not None for one in quickly) > 20
+
+
+@given(st.text("a\n \t\r\u2003\x1c", max_size=30))
+@example("a\n\nb\n\n")
+@example("a\n\n\u2003b")
+@example("a\n\n" * (passages.MOST_ITEMS + 2))
+def test_paragraphs_are_cut_at_blank_lines_as_the_pattern_does(text: str) -> None:
+    paragraphs, pattern = passages._paragraphs, passages._PARAGRAPH  # noqa: SLF001 - one is a faster form of the other
+    assert paragraphs(text) == pattern.split(text, passages.MOST_ITEMS)

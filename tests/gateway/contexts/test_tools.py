@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+from unittest import mock
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from gateway.contexts.parse import read
 from gateway.contexts.tool_messages import ToolExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context
@@ -313,3 +318,48 @@ def test_a_tool_that_is_just_called_lookup_returns_the_sentences_it_found(name, 
 @pytest.mark.parametrize("content", ["The order has been shipped today.", json.dumps([{"text": LOAN, "id": 3}])])
 def test_a_lookup_of_something_else_is_no_retrieval_by_its_name(name, content):
     assert texts(found(asked(name, content))) is None
+
+
+class _Nothing(frozenset[str]):
+    def isdisjoint(self, other: object) -> bool:
+        return False
+
+
+_SCALARS = st.sampled_from(["The mill turns.", "", " ", "https://x.test/a", "7", 7, 0.5, True, None, 10**30])
+_KEYS = [
+    "text",
+    "body",
+    "content",
+    "page_content",
+    "title",
+    "url",
+    "id",
+    "score",
+    "rank",
+    "metadata",
+    "node",
+    "result",
+    "hit",
+]
+_HITS = st.recursive(
+    _SCALARS,
+    lambda inner: (
+        st.dictionaries(
+            st.sampled_from([*_KEYS, "documents", "results", "isError", "type", "other"]), inner, max_size=5
+        )
+        | st.lists(inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(_HITS)
+@example([{"text": "The mill turns.", "title": "Mills", "score": 0.5}, {"text": " ", "body": "It stands."}])
+@example(
+    [{"hit": {"text": "The mill turns."}, "score": 0.5}, {"hit": {"text": "It stands."}}, {"snippet": 7, "text": "a"}]
+)
+@example({"metadata": {"source": "a.md"}, "node": {"text": "The mill turns."}})
+def test_a_flat_hit_is_read_as_by_the_walk_through_all_of_a_result(value: Any) -> None:
+    found = read(value)
+    with mock.patch("gateway.contexts.parse._MORE_THAN_A_HIT", _Nothing()):
+        assert read(value) == found

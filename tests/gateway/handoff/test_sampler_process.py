@@ -1,12 +1,15 @@
 """Samples made in a process of their own: the same ones, whatever happens to that process."""
 
 import asyncio
+import gc
 import io
+import itertools
 import json
 import os
 import signal
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import httpx
@@ -17,7 +20,7 @@ from gateway.capture.factory import capture_of
 from gateway.config import Capture
 from gateway.exchange import Explicit, Recording, Trace
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
-from gateway.handoff.sampler_process import Setup, frame, main
+from gateway.handoff.sampler_process import Setup, frame, main, uncollected
 from monitors.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.product import product
@@ -239,3 +242,38 @@ def test_capture_goes_on_when_the_process_is_killed(tmp_path):
 def children(pid):
     """The process ids of a process's children, whichever of its threads started them."""
     return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+
+
+def test_the_garbage_collector_rests_within_a_batch_only():
+    assert gc.isenabled()
+    with uncollected():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), uncollected():
+        1 / 0  # noqa: B018 - it raises
+    assert gc.isenabled()
+
+
+class _Frames:
+    """A source of one frame after the other, each made when it is read."""
+
+    def __init__(self, frames):
+        self._frames, self._rest = frames, b""
+
+    def read(self, count):
+        self._rest = self._rest or next(self._frames, b"")
+        found, self._rest = self._rest[:count], self._rest[count:]
+        return found
+
+
+def test_the_garbage_of_batches_is_collected():
+    """A recording that cannot be decoded is held by its exception, which is held by itself."""
+    setup = frame(Setup(capture=Capture(), key="k", results=True))
+    broken = (frame([recording(index, request_body=b"{" + b"x" * 100_000)]) for index in range(500))
+    tracemalloc.start()
+    try:
+        main(_Frames(itertools.chain([setup], broken)), io.BytesIO())
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert gc.isenabled()

@@ -264,3 +264,20 @@ def test_the_same_text_elsewhere_in_an_event_is_not_taken_for_the_content():
     events = [{"note": {"content": str(n)}, **chunk("x")} for n in range(4)]
     body = sse.fold("chat", stream_of(events))
     assert body["choices"][0]["message"]["content"] == "xxxx"
+
+
+INSIDES = st.sampled_from(
+    ["a", " the", "\\n", '\\"', "\\\\", "\\", '"', "\n", "\t", "é", "\\u00e9", "\\ud83d", "\\ude00", ""]
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(INSIDES, min_size=1, max_size=8))
+@example(["a", "b\\", "n"])
+@example(["a", "\\ud83d", "\\ude00"])
+def test_chunks_whose_texts_are_written_in_any_way(insides):
+    """Also as no serialiser writes them: a raw newline, a quote that ends the text, half of an escape."""
+    begin, end = b'data: {"choices": [{"index": 0, "delta": {"content": "', b'"}}]}\n\n'
+    chunks = [begin + one.encode() + end for one in ["so", *insides, "it is"]]
+    stream = b"".join(chunks)
+    assert sse.fold("chat", stream, chunks) == by_decoding_all("chat", stream)

@@ -441,3 +441,14 @@ def test_a_sample_without_anything_to_redact_is_returned_as_it_is():
     tagged = redactor.redact_sample(replace(sample, tags={"team": "millers", "owner": "ada@example.com"}))
     assert tagged.tags["team"] == "millers"
     assert tagged.tags["owner"].startswith("[EMAIL_")
+
+
+@pytest.mark.parametrize("field", ["id", "source", "tool"])
+def test_the_names_of_a_passage_whose_text_is_known_to_be_clean_are_redacted(field):
+    redactor = Redactor(("email",), salt="s")
+    clean = Sample(id="1", started_at=0.0, contexts=(Context(text="The mill turns.", source="a.md"),))
+    assert redactor.redact_sample(clean) is clean
+    assert redactor.redact_sample(clean) is clean
+    named = replace(clean, contexts=(Context(**{"text": "The mill turns.", field: "ada@example.com"}),))
+    for _ in range(2):
+        assert "ada" not in getattr(redactor.redact_sample(named).contexts[0], field)
