@@ -53,7 +53,7 @@ async def evaluate(
 def evaluate_at_once(
     metric: Metric, sample: Sample, *, rate: float, weight: float | None, clock: Callable[[], float]
 ) -> Evaluation | None:
-    """Do what `evaluate` does with a metric that `metrics.scores_at_once`; None for one that awaits something after all.
+    """Do what `evaluate` does with a metric that `metrics.scores_at_once`; None for one that awaits something.
 
     Such a metric calls no judge, so it costs nothing.
     """

@@ -83,6 +83,8 @@ class Evaluator:
     ) -> None:
         self.judge_pace = judge_pace or JudgePace(1)
         self._metrics = metrics
+        self._of_answers = _by_judge_and_free([one for one in metrics if not scores_conversations(one.metric)])
+        self._of_conversations = _by_judge_and_free([one for one in metrics if scores_conversations(one.metric)])
         self._choice = choice
         self._timeout_s = timeout_s
         self._judged_timeout_s = judged_timeout_s
@@ -139,14 +141,10 @@ class Evaluator:
         self.judge_pace.finished(0.0, begun.pace, judged=False, now=time.monotonic())
         return [*begun.done, *self._signals_of(begun.sample)]
 
-    def _chosen(self, sample: Sample) -> tuple[list[SampledMetric], list[SampledMetric]]:
+    def _chosen(self, sample: Sample) -> tuple[Sequence[SampledMetric], list[SampledMetric]]:
         """The judged metrics that fit a sample, and the chosen ones without a judge."""
-        whole = bool(sample.transcript)
-        fitting = [one for one in self._metrics if scores_conversations(one.metric) == whole]
-        by_judge = [one for one in fitting if is_judged(one.metric)]
-        return by_judge, [
-            one for one in fitting if not is_judged(one.metric) and self._choice.keeps(sample, one.rate)
-        ]
+        by_judge, free = self._of_conversations if sample.transcript else self._of_answers
+        return by_judge, [one for one in free if self._choice.keeps(sample, one.rate)]
 
     def _begun(
         self, sample: Sample, by_judge: Sequence[SampledMetric], done: Sequence[Evaluation], pace: float
@@ -195,6 +193,10 @@ class Evaluator:
 
     def _weight(self, sample: Sample, lowest: float, joint: float) -> float | None:
         return min(1.0, self._choice.joint(sample, lowest) / joint) if joint else None
+
+
+def _by_judge_and_free(metrics: Sequence[SampledMetric]) -> tuple[list[SampledMetric], list[SampledMetric]]:
+    return [one for one in metrics if is_judged(one.metric)], [one for one in metrics if not is_judged(one.metric)]
 
 
 async def _together(runs: Sequence[Coroutine[Any, Any, Evaluation]]) -> Sequence[Evaluation]:

@@ -104,7 +104,7 @@ class Persistence:
             if self._settler is None:
                 outcomes = await self._store.add_each([(sample, evaluations) for sample, evaluations, _ in some])
             else:  # each settles in a transaction of its own
-                outcomes = await asyncio.gather(*(self._settled(*one) for one in some))
+                outcomes = await asyncio.gather(*(self._added(*one[:2], settled=one[2]) for one in some))
         except Exception as error:  # noqa: BLE001 - whose fault it is shows when each is stored alone
             outcomes = [error] * len(some)
         for one in outcomes:
@@ -115,8 +115,8 @@ class Persistence:
                 _log.warning("store failed, retrying: %s: %s", type(one).__name__, one)
         return [None if isinstance(one, Exception) else one for one in outcomes]
 
-    async def _settled(
-        self, sample: Sample, evaluations: Sequence[Evaluation], settled: bool
+    async def _added(
+        self, sample: Sample, evaluations: Sequence[Evaluation], *, settled: bool
     ) -> Sequence[Evaluation] | Exception:
         settler = self._settler if settled else None
         try:

@@ -263,7 +263,11 @@ class Worker:
             if new is None:
                 self._start(sample.id, self._guarded(sample, self._store_and_finish(one, sample, evaluations)))
                 continue
-            self._announce(one, sample, evaluations, new)
+            try:
+                self._announce(one, sample, evaluations, new)
+            except Exception as error:  # noqa: BLE001 - it must not keep the others from being told and acknowledged
+                _log.error("evaluation of %s ended: %s: %s", sample.id, type(error).__name__, error)
+                continue
             if self._is_unfinished(sample, evaluations):
                 self._start(sample.id, self._guarded(sample, self._finish(one, sample, unfinished=True)))
             else:

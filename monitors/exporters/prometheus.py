@@ -16,7 +16,7 @@ class PrometheusExporter(Exporter):
     def __init__(self, instruments: Instruments, passes: Mapping[str, tuple[float, bool]]) -> None:
         self._instruments = instruments
         self._passes = passes
-        # Finding the series of labels costs more than counting in it. There are as many as the labels' cap lets through.
+        # Finding the series of labels costs more than counting in it. The labels' cap bounds how many there are.
         self._score = cache(instruments.score.labels)
         self._verdicts = cache(instruments.verdicts.labels)
         self._evaluations = cache(instruments.evaluations.labels)

@@ -413,7 +413,9 @@ def _isolated(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection
     return outcome
 
 
-def _each(works: Sequence[Callable[[sqlite3.Connection], T]], connection: sqlite3.Connection) -> Sequence[T | Exception]:
+def _each(
+    works: Sequence[Callable[[sqlite3.Connection], T]], connection: sqlite3.Connection
+) -> Sequence[T | Exception]:
     """Do works without a savepoint for each: they have one together, and only when one fails is each isolated."""
     connection.execute("SAVEPOINT works")
     try:

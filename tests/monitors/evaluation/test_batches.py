@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -74,7 +75,7 @@ def sample(number, **fields):
 
 
 class Here:
-    def __init__(self, queue, store, metrics):
+    def __init__(self, queue, store, evaluator):
         self.queue, self.store, self.failed, self.exporter = queue, store, [], Kept()
         observer = WorkerObserver()
         observer.failed = self.failed.append
@@ -83,7 +84,7 @@ class Here:
         self.worker = Worker(
             queue,
             store,
-            Evaluator(metrics, MetricSampler("s"), signals=Signals(["abstained"])),
+            evaluator,
             settings=WorkerSettings(concurrency=MOST_UNJUDGED, poll_s=0.01, completes=False),
             observer=observer,
             exporters=[self.exporter],
@@ -100,7 +101,7 @@ class Here:
 
     async def until_empty(self):
         async with asyncio.timeout(30):
-            while (depth := await self.queue.depth()).ready + depth.leased:
+            while (depth := await self.queue.depth()).ready + depth.leased:  # noqa: ASYNC110 - a queue has no event
                 await asyncio.sleep(0.01)
 
     async def outcomes(self, samples):
@@ -108,10 +109,14 @@ class Here:
         return {name: {e.metric: e.outcome for e in one[1]} for name, one in found.items() if one is not None}
 
 
-def run(tmp_path, scenario, metrics, queue=None):
+def unjudged(*metrics):
+    return Evaluator(enabled(*metrics), MetricSampler("s"), signals=Signals(["abstained"]))
+
+
+def run(tmp_path, scenario, evaluator, queue=None):
     async def main():
         store = SQLiteStore(tmp_path / "store.db")
-        here = Here(queue or MemoryQueue(), store, metrics)
+        here = Here(queue or MemoryQueue(), store, evaluator)
         try:
             return await scenario(here)
         finally:
@@ -145,7 +150,7 @@ def test_a_batch_is_one_lookup_one_write_and_one_acknowledgement(tmp_path):
         assert sorted(here.exporter.got) == EXPORTED
         assert sorted(here.stored) == [one.id for one in SAMPLES]
 
-    run(tmp_path, scenario, enabled(AtOnce()))
+    run(tmp_path, scenario, unjudged(AtOnce()))
     assert calls == ["supplements_of_each", "add_each", "ack"]
 
 
@@ -176,7 +181,7 @@ def test_a_sample_that_fails_in_a_batch_is_the_only_one(tmp_path, score_of, outc
         return await here.outcomes(SAMPLES), here.failed, sorted(here.exporter.got)
 
     metric = AtOnce(lambda one: score_of() if one.id == "s007" else Score(0.5))
-    outcomes, failed, exported = run(tmp_path, scenario, enabled(metric))
+    outcomes, failed, exported = run(tmp_path, scenario, unjudged(metric))
     found = {name: one["free"] for name, one in outcomes.items()}
     assert {name for name, one in found.items() if one == Score(0.5)} == {one.id for one in SAMPLES} - {"s007"}
     shown = found["s007"]
@@ -196,7 +201,7 @@ def test_a_sample_that_the_store_refuses_is_set_aside_and_the_rest_of_its_batch_
         assert (await here.queue.depth()).dead == 1
         assert sorted(here.exporter.got) == EXPORTED
 
-    run(tmp_path, scenario, enabled(AtOnce()))
+    run(tmp_path, scenario, unjudged(AtOnce()))
 
 
 def test_an_engine_that_fails_once_for_a_batch_is_asked_again_for_each_sample(tmp_path, monkeypatch):
@@ -219,7 +224,26 @@ def test_an_engine_that_fails_once_for_a_batch_is_asked_again_for_each_sample(tm
         assert sorted(here.exporter.got) == EXPORTED
         assert here.failed == ["store"] * len(SAMPLES), "as many as are delayed"
 
-    run(tmp_path, scenario, enabled(AtOnce()))
+    run(tmp_path, scenario, unjudged(AtOnce()))
+
+
+def test_an_observer_that_fails_for_one_sample_keeps_no_other_from_being_told_and_acknowledged(tmp_path, caplog):
+    async def scenario(here):
+        def stored(one, _):
+            if one.id == "s007":
+                raise KeyError("observer")
+
+        here.worker._observer.stored = stored  # noqa: SLF001 - a defect that no real observer has
+        await here.queue.put(SAMPLES)
+        async with here.running():
+            async with asyncio.timeout(30):
+                while (await here.queue.depth()).ready + (await here.queue.depth()).leased > 1:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.01)
+        assert sorted(here.exporter.got) == [one for one in EXPORTED if one[0] != "s007"]
+        assert (await here.queue.depth()).leased == 1, "it is delivered again when its lease ends"
+
+    run(tmp_path, scenario, unjudged(AtOnce()))
+    assert "evaluation of s007 ended: KeyError: 'observer'" in caplog.text
 
 
 def test_a_metric_that_awaits_against_its_word_is_evaluated_in_a_task(tmp_path):
@@ -229,7 +253,7 @@ def test_a_metric_that_awaits_against_its_word_is_evaluated_in_a_task(tmp_path):
             await here.until_empty()
         return await here.outcomes(SAMPLES)
 
-    outcomes = run(tmp_path, scenario, enabled(Awaiting()))
+    outcomes = run(tmp_path, scenario, unjudged(Awaiting()))
     assert [one["free"] for one in outcomes.values()] == [Score(0.25)] * len(SAMPLES)
 
 
@@ -255,14 +279,15 @@ def test_what_was_stored_before_a_crash_and_not_acknowledged_is_stored_and_expor
         assert (await here.queue.depth()).leased == len(SAMPLES)
         clock[0] += 1000.0  # the leases of the one that died have run out
         here.queue.ack = real
-        again = Here(here.queue, here.store, enabled(AtOnce()))
+        again = Here(here.queue, here.store, unjudged(AtOnce()))
         async with again.running():
             await again.until_empty()
         assert sorted(here.exporter.got) == EXPORTED
-        assert again.exporter.got == [] and again.stored == []
+        assert again.exporter.got == []
+        assert again.stored == []
         assert all(len(one) == 2 for one in (await here.outcomes(SAMPLES)).values())
 
-    run(tmp_path, scenario, enabled(AtOnce()), MemoryQueue(clock=lambda: clock[0]))
+    run(tmp_path, scenario, unjudged(AtOnce()), MemoryQueue(clock=lambda: clock[0]))
 
 
 def test_whose_leases_are_lost_meanwhile_is_stored_and_exported_once_by_two_workers(tmp_path):
@@ -282,7 +307,7 @@ def test_whose_leases_are_lost_meanwhile_is_stored_and_exported_once_by_two_work
             await reached.wait()
             here.worker.stop()  # else it leases them again itself
             clock[0] += 1000.0
-            other = Here(here.queue, SQLiteStore(tmp_path / "store.db"), enabled(AtOnce()))
+            other = Here(here.queue, SQLiteStore(tmp_path / "store.db"), unjudged(AtOnce()))
             async with other.running():
                 await other.until_empty()
             await other.store.aclose()
@@ -291,7 +316,7 @@ def test_whose_leases_are_lost_meanwhile_is_stored_and_exported_once_by_two_work
         assert sorted(other.exporter.got) == EXPORTED, "who was first"
         assert (await here.queue.depth()).dead == 0
 
-    run(tmp_path, scenario, enabled(AtOnce()), MemoryQueue(clock=lambda: clock[0]))
+    run(tmp_path, scenario, unjudged(AtOnce()), MemoryQueue(clock=lambda: clock[0]))
 
 
 def test_a_long_batch_gives_others_a_turn(tmp_path):
@@ -314,9 +339,9 @@ def test_a_long_batch_gives_others_a_turn(tmp_path):
             await here.until_empty()
         reader.cancel()
 
-    run(tmp_path, scenario, enabled(AtOnce(slow)))
+    run(tmp_path, scenario, unjudged(AtOnce(slow)))
     scored = [place for place, turn in enumerate(turns) if turn == "scored"]
-    assert all("page" in turns[a:b] for a, b in zip(scored, scored[1:], strict=False))
+    assert all("page" in turns[a:b] for a, b in pairwise(scored))
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
@@ -347,7 +372,6 @@ def test_judged_and_unjudged_samples_of_a_batch_get_what_each_gets_alone(tmp_pat
         return {one.id: [facts(e) for e in await one_by_one.evaluate(one)] for one in samples}
 
     async def scenario(here):
-        here.worker._evaluator = evaluator()
         await here.queue.put(samples)
         async with here.running():
             await here.until_empty()
@@ -355,7 +379,7 @@ def test_judged_and_unjudged_samples_of_a_batch_get_what_each_gets_alone(tmp_pat
         return {name: [facts(e) for e in one[1]] for name, one in found.items()}
 
     queue = MemoryQueue() if engine == "memory" else SQLiteQueue(tmp_path / "queue.db")
-    together, expected = run(tmp_path, scenario, enabled(), queue), asyncio.run(alone())
+    together, expected = run(tmp_path, scenario, evaluator(), queue), asyncio.run(alone())
     assert {name: by_name(some) for name, some in together.items()} == {
         name: by_name(some) for name, some in expected.items()
     }
