@@ -88,7 +88,7 @@ def keep(key: str, rate: float, salt: str) -> bool:
     >>> {str(k) for k in range(1000) if keep(str(k), 0.1, "s")} <= kept
     True
     """
-    return _kept(position(key, salt), rate)
+    return rate == 1.0 or _kept(position(key, salt), rate)
 
 
 def otel_position(trace_id: str, tracestate: str | None = None) -> int:

@@ -8,8 +8,9 @@ from monitors.statistics.decay import ExponentialDecay
 
 TARGET_S = 60.0
 FLOOR = 0.02
-MOST_UNJUDGED = 32
-"""Samples in work that need no judge, or not yet: enough that reading and writing go on meanwhile, in batches."""
+MOST_UNJUDGED = 64
+"""Samples in work that need no judge, or not yet: they are read, scored and written together, and a
+larger batch costs less per sample."""
 _MEMORY_S = 30.0
 
 

@@ -72,16 +72,24 @@ class ConversationJoiner:
 
     async def current(self, sample: Sample) -> Sample | None:
         """Return a joined sample where it stands by now; None when the worker is stopped first."""
-        if sample.conversation is None:
-            return sample
+        found = await self.current_each([sample])
+        return None if found is None else found[0]
 
-        async def look() -> Sequence[Linked]:
-            return await self._store.links([sample.id])
-
-        found = await self._persist.attempt("link", look, engine_failed)
+    async def current_each(self, samples: Sequence[Sample]) -> Sequence[Sample] | None:
+        """Do what `current` does for several samples."""
+        names = [one.id for one in samples if one.conversation is not None]
+        if not names:
+            return samples
+        found = await self._persist.attempt("link", lambda: self._store.links(names), engine_failed)
         if found is None:
             return None
-        return changed(_joined(sample, next(iter(found), None)), links=None, skip_reason=sample.skip_reason)
+        by_id = {one.id: one for one in found}
+        return [
+            one
+            if one.conversation is None
+            else changed(_joined(one, by_id.get(one.id)), links=None, skip_reason=one.skip_reason)
+            for one in samples
+        ]
 
     async def _join(self, new: Mapping[str, Linked]) -> Mapping[str, Linked]:
         """Decide until nothing changes any more.
@@ -213,12 +221,14 @@ def _joined(sample: Sample, one: Linked | None) -> Sample:
     if one is None:
         return sample
     step = one.place.inner or one.continued
+    conversation, cluster = one.place.conversation, cluster_with(one) if one.named else sample.cluster
     return changed(
         sample,
-        conversation=one.place.conversation,
+        # The names it has already stay the same objects: a sample where nothing changes is not copied.
+        conversation=sample.conversation if conversation == sample.conversation else conversation,
         turn=one.place.turn,
         hop=one.place.hop,
-        cluster=cluster_with(one) if one.named else sample.cluster,
+        cluster=sample.cluster if cluster == sample.cluster else cluster,
         contexts=_of_the_hop_before(sample, one.place.hop),
         skip_reason=HOP if step and sample.skip_reason is None else sample.skip_reason,
         links=sample.links if one.place.before is not None or _recalls(sample) else None,

@@ -16,11 +16,18 @@ TIMEOUT_S = 90.0
 
 
 async def evaluate(
-    metric: Metric, sample: Sample, *, rate: float, clock: Callable[[], float], timeout_s: float = TIMEOUT_S
+    metric: Metric,
+    sample: Sample,
+    *,
+    rate: float,
+    weight: float | None = None,
+    clock: Callable[[], float],
+    timeout_s: float = TIMEOUT_S,
 ) -> Evaluation:
     """Compute `metric` for `sample`; return the outcome, its duration and its cost.
 
-    `rate` is the probability that this metric is computed for this exchange, capture included; `clock` returns seconds.
+    `rate` is the probability that this metric is computed for this exchange, capture included, `weight` that of
+    `Evaluation`; `clock` returns seconds.
     `timeout_s` bounds the whole computation, including the wait for a free judge. An exception of the metric becomes a
     `Failed` outcome.
     """
@@ -39,6 +46,40 @@ async def evaluate(
         seconds=max(0.0, clock() - started),
         cost_usd=spend.usd,
         rate=rate,
+        weight=weight,
+    )
+
+
+def evaluate_at_once(
+    metric: Metric, sample: Sample, *, rate: float, weight: float | None, clock: Callable[[], float]
+) -> Evaluation | None:
+    """Do what `evaluate` does with a metric that `metrics.scores_at_once`; None for one that awaits something.
+
+    Such a metric calls no judge, so it costs nothing.
+    """
+    started = clock()
+    if sample.skip_reason is not None:
+        outcome: Outcome = Skipped(sample.skip_reason)
+    else:
+        scoring = metric.score(sample)
+        try:
+            scoring.send(None)
+        except StopIteration as done:
+            outcome = _checked(done.value)
+        except Exception as error:  # noqa: BLE001 - as in `_outcome`
+            outcome = _failed(error)
+        else:
+            scoring.close()
+            return None
+    return Evaluation(
+        sample_id=sample.id,
+        metric=metric.name,
+        version=str(metric.version),
+        outcome=outcome,
+        judge=judge_of(metric),
+        seconds=max(0.0, clock() - started),
+        rate=rate,
+        weight=weight,
     )
 
 
@@ -64,11 +105,15 @@ async def _outcome(metric: Metric, sample: Sample, timeout_s: float) -> Outcome:
             return _checked(await metric.score(sample))
     except TimeoutError:
         return Failed("timeout", f"no score within {timeout_s:g} s")
-    except JudgeError as error:
-        return Failed(error.kind, error.detail)
     except Exception as error:  # noqa: BLE001 - a metric is a user's code; its errors are counted as a Failed outcome
-        kind = "invalid_score" if _from_score(error.__traceback__) else "metric_error"
-        return Failed(kind, f"{type(error).__name__}: {error}")
+        return _failed(error)
+
+
+def _failed(error: Exception) -> Failed:
+    if isinstance(error, JudgeError):
+        return Failed(error.kind, error.detail)
+    kind = "invalid_score" if _from_score(error.__traceback__) else "metric_error"
+    return Failed(kind, f"{type(error).__name__}: {error}")
 
 
 def _checked(outcome: object) -> Outcome:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from monitors.evaluation.backpressure import JudgePace
-from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, is_judged
+from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, evaluate_at_once, is_judged
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.signals import Signals
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
-from monitors.metrics import Metric, scores_conversations
+from monitors.metrics import Metric, scores_at_once, scores_conversations
 from monitors.records import Evaluation, Sample, Skipped
 from monitors.sampling import MetricSampler
 
@@ -38,6 +38,19 @@ class SampledMetric(Protocol):
     @property
     def rate(self) -> float:
         """The probability, in [0, 1], that an exchange gets this metric."""
+
+
+class Begun(NamedTuple):
+    """A sample with its evaluations without a judge; `paid` are the judged metrics it gets, each with its rate and the
+    lowest rate that a sample of its app could have had. `asks` says that the judge will be asked.
+    """
+
+    sample: Sample
+    done: Sequence[Evaluation]
+    paid: Sequence[tuple[SampledMetric, float, float]]
+    pace: float
+    expired: bool
+    asks: bool
 
 
 class Evaluator:
@@ -70,6 +83,8 @@ class Evaluator:
     ) -> None:
         self.judge_pace = judge_pace or JudgePace(1)
         self._metrics = metrics
+        self._of_answers = _by_judge_and_free([one for one in metrics if not scores_conversations(one.metric)])
+        self._of_conversations = _by_judge_and_free([one for one in metrics if scores_conversations(one.metric)])
         self._choice = choice
         self._timeout_s = timeout_s
         self._judged_timeout_s = judged_timeout_s
@@ -84,31 +99,72 @@ class Evaluator:
 
         Raises nothing that a metric raises. Conversations have metrics of their own.
         """
-        whole = bool(sample.transcript)
-        fitting = [one for one in self._metrics if scores_conversations(one.metric) == whole]
-        by_judge = [one for one in fitting if is_judged(one.metric)]
-        free = [one for one in fitting if not is_judged(one.metric) and self._choice.keeps(sample, one.rate)]
+        by_judge, free = self._chosen(sample)
         pace = self.judge_pace.factor
         done = await _together([self._run(one, sample, one.rate, one.rate) for one in free])
+        return await self.finish(self._begun(sample, by_judge, done, pace))
+
+    def begin(self, sample: Sample) -> Begun | None:
+        """Run the metrics without a judge and choose the judged ones, for `finish`; None where a metric has to wait."""
+        by_judge, free = self._chosen(sample)
+        if sample.skip_reason is None and not all(scores_at_once(one.metric, sample) for one in free):
+            return None
+        done = []
+        for one in free:
+            joint = self._choice.joint(sample, one.rate)
+            weight = self._weight(sample, one.rate, joint)
+            found = evaluate_at_once(one.metric, sample, rate=joint, weight=weight, clock=time.perf_counter)
+            if found is None:
+                return None
+            done.append(found)
+        return self._begun(sample, by_judge, done, self.judge_pace.factor)
+
+    async def finish(self, begun: Begun) -> Sequence[Evaluation]:
+        """Run the judged metrics that were chosen; return what `evaluate` does."""
+        if not begun.paid:
+            return self.finish_unjudged(begun)
+        asked = replace(begun.sample, skip_reason="expired") if begun.expired else begun.sample
+        DEADLINE.set(Deadline(self._deadline_s))
+        runs = [self._run(one, asked, rate, lowest) for one, rate, lowest in begun.paid]
+        began = time.monotonic()
+        self.judge_pace.judging += begun.asks
+        try:
+            found = [*begun.done, *await _together(runs)]
+        finally:
+            self.judge_pace.judging -= begun.asks
+        now = time.monotonic()
+        self.judge_pace.finished(now - began, begun.pace, judged=begun.asks, now=now)
+        return [*found, *self._signals_of(begun.sample)]
+
+    def finish_unjudged(self, begun: Begun) -> Sequence[Evaluation]:
+        """Do what `finish` does for a sample that got no judged metric."""
+        self.judge_pace.finished(0.0, begun.pace, judged=False, now=time.monotonic())
+        return [*begun.done, *self._signals_of(begun.sample)]
+
+    def _chosen(self, sample: Sample) -> tuple[Sequence[SampledMetric], list[SampledMetric]]:
+        """The judged metrics that fit a sample, and the chosen ones without a judge."""
+        by_judge, free = self._of_conversations if sample.transcript else self._of_answers
+        return by_judge, [one for one in free if self._choice.keeps(sample, one.rate)]
+
+    def _begun(
+        self, sample: Sample, by_judge: Sequence[SampledMetric], done: Sequence[Evaluation], pace: float
+    ) -> Begun:
+        """Choose the judged metrics, now that the others are done."""
         if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
             self._observer.expired()
         asks = bool(by_judge) and sample.skip_reason is None and not expired
         budget = self._budget_factor(sample, done) if asks else BudgetFactor()
         factor, lowest = budget.own * (pace if asks else 1.0), budget.lowest * (pace if asks else 1.0)
         rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in by_judge]
-        paid = [(one, rate) for one, rate in rates if self._choice.keeps(sample, rate)]
-        asked = replace(sample, skip_reason="expired") if expired else sample
-        DEADLINE.set(Deadline(self._deadline_s))
-        runs = [self._run(one, asked, rate, self._choice.lowest(one.rate) * lowest) for one, rate in paid]
-        began, judged = time.monotonic(), asks and bool(paid)
-        self.judge_pace.judging += judged
-        try:
-            found = [*done, *await _together(runs)]
-        finally:
-            self.judge_pace.judging -= judged
-        now = time.monotonic()
-        self.judge_pace.finished(now - began, pace, judged=judged, now=now)
-        return [*found, *self._signals.evaluations(sample, self._choice.joint(sample, 1.0))]
+        paid = [
+            (one, rate, self._choice.lowest(one.rate) * lowest)
+            for one, rate in rates
+            if self._choice.keeps(sample, rate)
+        ]
+        return Begun(sample, done, paid, pace, expired=expired, asks=asks and bool(paid))
+
+    def _signals_of(self, sample: Sample) -> Sequence[Evaluation]:
+        return self._signals.evaluations(sample, self._choice.joint(sample, 1.0))
 
     async def retry_skipped(self, sample: Sample, before: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Run the metrics that were skipped in `before`; return the evaluations of those that are not skipped again."""
@@ -130,8 +186,17 @@ class Evaluator:
     async def _run(self, one: SampledMetric, sample: Sample, rate: float, lowest: float) -> Evaluation:
         timeout_s = self._judged_timeout_s if is_judged(one.metric) else self._timeout_s
         joint = self._choice.joint(sample, rate)
-        found = await evaluate(one.metric, sample, rate=joint, clock=time.perf_counter, timeout_s=timeout_s)
-        return replace(found, weight=min(1.0, self._choice.joint(sample, lowest) / joint)) if joint else found
+        weight = self._weight(sample, lowest, joint)
+        return await evaluate(
+            one.metric, sample, rate=joint, weight=weight, clock=time.perf_counter, timeout_s=timeout_s
+        )
+
+    def _weight(self, sample: Sample, lowest: float, joint: float) -> float | None:
+        return min(1.0, self._choice.joint(sample, lowest) / joint) if joint else None
+
+
+def _by_judge_and_free(metrics: Sequence[SampledMetric]) -> tuple[list[SampledMetric], list[SampledMetric]]:
+    return [one for one in metrics if is_judged(one.metric)], [one for one in metrics if not is_judged(one.metric)]
 
 
 async def _together(runs: Sequence[Coroutine[Any, Any, Evaluation]]) -> Sequence[Evaluation]:

@@ -92,6 +92,38 @@ class Persistence:
             new += added
         return None if settle and await add(last=True) is None else new
 
+    async def keep_each(
+        self, some: Sequence[tuple[Sample, Sequence[Evaluation], bool]]
+    ) -> Sequence[Sequence[Evaluation] | None]:
+        """Try once to do what `keep` does for several samples, each with its evaluations and whether it is settled.
+
+        Returns the new evaluations of each; None for one that could not be stored and is left to `keep`.
+        """
+        outcomes: Sequence[Sequence[Evaluation] | Exception]
+        try:
+            if self._settler is None:
+                outcomes = await self._store.add_each([(sample, evaluations) for sample, evaluations, _ in some])
+            else:  # each settles in a transaction of its own
+                outcomes = await asyncio.gather(*(self._added(*one[:2], settled=one[2]) for one in some))
+        except Exception as error:  # noqa: BLE001 - whose fault it is shows when each is stored alone
+            outcomes = [error] * len(some)
+        for one in outcomes:
+            if not isinstance(one, Exception):
+                self._done["store"] += 1
+            elif engine_failed(one):  # another failure is counted by `keep`, which meets it again
+                self._on_error("store")
+                _log.warning("store failed, retrying: %s: %s", type(one).__name__, one)
+        return [None if isinstance(one, Exception) else one for one in outcomes]
+
+    async def _added(
+        self, sample: Sample, evaluations: Sequence[Evaluation], *, settled: bool
+    ) -> Sequence[Evaluation] | Exception:
+        settler = self._settler if settled else None
+        try:
+            return await (settler.settle if settler else self._store.add)(sample, evaluations)
+        except Exception as error:  # noqa: BLE001 - returned
+            return error
+
     async def set_aside(self, sample: Sample, error: Exception) -> None:
         """Move a sample that the store rejects to the dead letters; if the queue cannot, its attempts run out."""
         reason = reason_of(error)

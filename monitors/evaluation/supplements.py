@@ -100,6 +100,16 @@ class SupplementIntake:
             if found is None or batches == self._batches:
                 return found
 
+    async def settled_for_each(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]] | None:
+        """Do what `settled_for` does for several samples."""
+        while True:
+            batches = self._batches
+            found = await self._persistence.attempt(
+                "join", lambda: self._store.supplements_of_each(samples), engine_failed
+            )
+            if found is None or batches == self._batches:
+                return found
+
     def _bounded(self, supplement: Supplement) -> Supplement:
         """Cut a supplement to this release's bounds: a gateway of an earlier one may send more."""
         within, cut = bounded(supplement)

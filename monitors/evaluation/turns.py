@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from monitors.evaluation.persist import Persistence
-from monitors.records import TOOL_SOURCES, Context, Message, Sample
+from monitors.records import TOOL_SOURCES, Context, Links, Message, Sample
 from monitors.runtime.bounds import MAX_CALLS, MAX_HISTORY_TEXT, passages
 from monitors.storage.conversations import TRACE_S, Linked, Lookup
 from monitors.storage.engines.failures import engine_failed
@@ -45,6 +45,17 @@ class TurnGatherer:
         self._persist = persistence
         self._wait_s = wait_s
 
+    @staticmethod
+    def concerns(sample: Sample) -> bool:
+        """Whether `gather` looks for anything: whether a sample is an answer that lacks something of what came before.
+
+        Others it returns as they are.
+        """
+        links = sample.links
+        if links is None or sample.skip_reason is not None:
+            return False
+        return links.within_turn or _recalls(links, sample) or _holds_prompts(sample)
+
     async def gather(self, sample: Sample) -> Sample | None:
         """Return an answer with the contexts and the question of its turn, and with the history that it lacks.
 
@@ -52,11 +63,9 @@ class TurnGatherer:
         are; None when the worker is stopped first.
         """
         links = sample.links
-        if links is None or sample.skip_reason is not None:
+        if links is None or not self.concerns(sample):
             return sample
-        recalls = links.recall > 0 and not sample.history
-        if not links.within_turn and not recalls and not _holds_prompts(sample):
-            return sample
+        recalls = _recalls(links, sample)
         deadline = time.monotonic() + self._wait_s
         while True:
             known = await self._persist.attempt("turn", lambda: self._known(sample), engine_failed)
@@ -149,6 +158,10 @@ def _at_step(context: Context, own_hop: int | None, called: Mapping[int, frozens
         elif tool not in names:  # a sub-agent counts its own hops
             hop = max((number for number, some in called.items() if tool in some), default=hop)
     return context if (hop, tool) == (context.hop, context.tool) else replace(context, hop=hop, tool=tool)
+
+
+def _recalls(links: Links, sample: Sample) -> bool:
+    return links.recall > 0 and not sample.history
 
 
 def _holds_prompts(sample: Sample) -> bool:

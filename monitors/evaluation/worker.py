@@ -8,16 +8,16 @@ import time
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from monitors.evaluation.conversations import ConversationJoiner
-from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.evaluator import Begun, Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
 from monitors.evaluation.supplements import SupplementIntake
 from monitors.evaluation.turns import TurnGatherer
 from monitors.exporters import Exporter
-from monitors.records import Evaluation, Sample, Skipped
+from monitors.records import Evaluation, Sample, Skipped, Supplement
 from monitors.runtime.bounds import bounded_sample
 from monitors.runtime.tasks import happens_within, spawn
 from monitors.signals import SIGNALS
@@ -27,6 +27,8 @@ from monitors.storage.queues import Queue
 from monitors.storage.stores import Store
 
 _BATCH, _BATCH_S = 8, 0.02
+_PAUSE_EVERY_S = 0.01
+"""After so long a batch lets requests to the page, and what else waits, have a turn."""
 _log = logging.getLogger("gaugeway.worker")
 
 
@@ -48,6 +50,15 @@ class WorkerSettings:
     waiting_limit: int = 1000
     spans: bool = False
     completes: bool = True
+
+
+class _Arrived(NamedTuple):
+    """A sample as it was leased, and with its supplements. `expired` is the channel that it waited for in vain."""
+
+    sample: Sample
+    joined: Sample
+    supplements: Sequence[Supplement]
+    expired: str | None
 
 
 class Worker:
@@ -124,17 +135,17 @@ class Worker:
             # it still works on the sample.
             held = (self._running, self._supplements.room, self._supplements.ready)
             new = [lease.sample for lease in leases or [] if not any(lease.sample.id in those for those in held)]
-            joined = await self._conversations.join([bounded_sample(one) for one in new])
-            for sample in joined or []:
-                self._start(sample.id, self._process(sample, may_wait=True))
-                started += 1
-                self._evaluator.judge_pace.leased(1)
+            joined = await self._conversations.join([bounded_sample(one) for one in new]) or ()
+            if joined:
+                self._start_batch(joined)
+                started += len(joined)
+                self._evaluator.judge_pace.leased(len(joined))
             if self._running and len(leases or ()) == free:  # there are more: the next batch when there is room
                 await self._make_room()
             elif not started:
                 await happens_within(self._stopping, self._settings.poll_s)
-        if self._running:
-            await asyncio.wait(self._running.values())
+        while self._running:  # a batch hands samples to tasks of their own
+            await asyncio.wait(set(self._running.values()))
 
     def _room(self) -> int:
         """How many more samples may be started."""
@@ -153,6 +164,17 @@ class Worker:
         task = spawn(work, name=f"evaluation of {name}")
         self._running[name] = task
         task.add_done_callback(lambda _: self._end(name))
+
+    def _start_batch(self, samples: Sequence[Sample]) -> None:
+        task = spawn(self._process_batch(samples), name=f"evaluation of {len(samples)} samples")
+        self._running |= {one.id: task for one in samples}
+
+        def end(_: object) -> None:
+            for one in samples:
+                if self._running.get(one.id) is task:  # not handed to a task of its own
+                    self._end(one.id)
+
+        task.add_done_callback(end)
 
     def _end(self, name: str) -> None:
         self._running.pop(name, None)
@@ -176,51 +198,155 @@ class Worker:
                 self._start(sample_id, self._process_late(sample_id, done))
         return len(self._running) - before
 
-    async def _process(self, sample: Sample, *, may_wait: bool) -> None:
+    async def _process_batch(self, samples: Sequence[Sample]) -> None:
+        """Process those samples together that have to wait for nothing, and hand the others to tasks of their own."""
         try:
-            await self._evaluate_and_store(sample, may_wait=may_wait)
+            supplements = await self._supplements.settled_for_each(samples)
+        except Exception:  # noqa: BLE001 - one of them is at fault: each meets its own failure again
+            for sample in samples:
+                self._start(sample.id, self._process(sample, may_wait=True))
+            return
+        if supplements is None:
+            return
+        arrived = []
+        for sample, said in zip(samples, supplements, strict=True):  # without a pause, see `settled_for`
+            try:
+                one = self._admitted(sample, said, may_wait=True)
+            except Exception:  # noqa: BLE001 - as above
+                self._start(sample.id, self._process(sample, may_wait=True))
+                continue
+            if one is None:
+                self._end(sample.id)
+            else:
+                arrived.append(one)
+        scored: list[tuple[_Arrived, Sequence[Evaluation]]] = []
+        paused = time.monotonic()
+        for one in arrived:
+            if (evaluations := self._at_once(one)) is not None:
+                scored.append((one, evaluations))
+            if time.monotonic() - paused > _PAUSE_EVERY_S:
+                await asyncio.sleep(0)
+                paused = time.monotonic()
+        await self._store_batch(scored)
+
+    def _at_once(self, one: _Arrived) -> Sequence[Evaluation] | None:
+        """Evaluate a sample that has to wait for nothing; None for others, which now have tasks of their own."""
+        begun = None
+        try:
+            if not self._turns.concerns(one.joined):
+                begun = self._evaluator.begin(one.joined)
+                if begun is not None and not begun.paid:
+                    return self._evaluator.finish_unjudged(begun)
+        except Exception:  # noqa: BLE001 - the task meets it again, and ends with it
+            begun = None
+        self._start(one.sample.id, self._guarded(one.sample, self._evaluate_and_store(one, begun)))
+        return None
+
+    async def _store_batch(self, scored: Sequence[tuple[_Arrived, Sequence[Evaluation]]]) -> None:
+        """Store evaluations, each sample where it stands by now, and acknowledge them."""
+        try:
+            placed = await self._conversations.current_each([one.joined for one, _ in scored])
+        except Exception:  # noqa: BLE001 - as in `_process_batch`
+            for one, evaluations in scored:
+                self._start(one.sample.id, self._guarded(one.sample, self._place_and_store(one, evaluations)))
+            return
+        if placed is None or not scored:
+            return
+        stored = await self._persist.keep_each(
+            [
+                (sample, evaluations, not self._is_unfinished(sample, evaluations))
+                for sample, (_, evaluations) in zip(placed, scored, strict=True)
+            ]
+        )
+        done = []
+        for sample, (one, evaluations), new in zip(placed, scored, stored, strict=True):
+            if new is None:
+                self._start(sample.id, self._guarded(sample, self._store_and_finish(one, sample, evaluations)))
+                continue
+            try:
+                self._announce(one, sample, evaluations, new)
+            except Exception as error:  # noqa: BLE001 - it must not keep the others from being told and acknowledged
+                _log.error("evaluation of %s ended: %s: %s", sample.id, type(error).__name__, error)
+                continue
+            if self._is_unfinished(sample, evaluations):
+                self._start(sample.id, self._guarded(sample, self._finish(one, sample, unfinished=True)))
+            else:
+                done.append(sample.id)
+        if done and not self._persist.settles:
+            await self._persist.attempt("ack", lambda: self._queue.ack(done))
+
+    async def _process(self, sample: Sample, *, may_wait: bool) -> None:
+        await self._guarded(sample, self._process_alone(sample, may_wait=may_wait))
+
+    async def _guarded(self, sample: Sample, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work on a sample; set the sample aside where the store refuses it."""
+        try:
+            await work
         except Exception as error:
             if not refused(error):
                 raise
             await self._persist.set_aside(sample, error)
 
-    async def _evaluate_and_store(self, sample: Sample, *, may_wait: bool) -> None:
+    async def _process_alone(self, sample: Sample, *, may_wait: bool) -> None:
         supplements = await self._supplements.settled_for(sample)
         if supplements is None:
             return
+        one = self._admitted(sample, supplements, may_wait=may_wait)
+        if one is not None:
+            await self._evaluate_and_store(one, None)
+
+    def _admitted(self, sample: Sample, supplements: Sequence[Supplement], *, may_wait: bool) -> _Arrived | None:
+        """Join supplements to a sample; None for one that now waits for more."""
         joined = join(sample, supplements)
         channel = expected(joined, spans=self._settings.spans)
         came = joined.context_source == channel
         if may_wait and channel and self._supplements.room.admit(sample, channel, time.monotonic(), settling=came):
+            return None
+        return _Arrived(sample, joined, supplements, expired=channel if channel and not came and not may_wait else None)
+
+    async def _evaluate_and_store(self, one: _Arrived, begun: Begun | None) -> None:
+        """Evaluate a sample, from where its evaluation stands, with what its turn holds; then store it."""
+        if begun is not None:
+            await self._place_and_store(one, await self._evaluator.finish(begun))
             return
-        evaluated = await self._evaluate(joined)
-        if evaluated is None:
-            return
-        joined, evaluations = evaluated
-        unfinished = self._settings.completes and _has_gaps(joined, evaluations)
-        new = await self._persist.keep(joined, evaluations, settled=not unfinished)
+        gathered = await self._turns.gather(one.joined)
+        if gathered is not None:
+            await self._place_and_store(one._replace(joined=gathered), await self._evaluator.evaluate(gathered))
+
+    async def _place_and_store(self, one: _Arrived, evaluations: Sequence[Evaluation]) -> None:
+        placed = await self._conversations.current(one.joined)
+        if placed is not None:
+            await self._store_and_finish(one, placed, evaluations)
+
+    async def _store_and_finish(self, one: _Arrived, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        unfinished = self._is_unfinished(sample, evaluations)
+        new = await self._persist.keep(sample, evaluations, settled=not unfinished)
         if new is None:
             return
+        self._announce(one, sample, evaluations, new)
+        await self._finish(one, sample, unfinished=unfinished)
+
+    def _is_unfinished(self, sample: Sample, evaluations: Sequence[Evaluation]) -> bool:
+        return self._settings.completes and _has_gaps(sample, evaluations)
+
+    def _announce(
+        self, one: _Arrived, sample: Sample, evaluations: Sequence[Evaluation], new: Sequence[Evaluation]
+    ) -> None:
+        """Tell observer and exporters what is stored; `new` are the evaluations that were not there before."""
         if new or not evaluations:  # it may have been stored before a crash
-            self._observer.stored(joined, None)
-        self._export(joined, new)
-        for supplement in supplements:
+            self._observer.stored(sample, None)
+        self._export(sample, new)
+        for supplement in one.supplements:
             self._observer.supplement(supplement.source, "joined")
-        if channel and not came and not may_wait:
-            self._observer.supplement(channel, "expired")
-        if unfinished and not await self._catch_up(joined, {one.id for one in supplements}):
+        if one.expired is not None:
+            self._observer.supplement(one.expired, "expired")
+
+    async def _finish(self, one: _Arrived, sample: Sample, *, unfinished: bool) -> None:
+        """Complete a stored sample with what arrived meanwhile, and acknowledge it."""
+        if unfinished and not await self._catch_up(sample, {said.id for said in one.supplements}):
             return
         if unfinished or not self._persist.settles:
             await self._persist.attempt("ack", lambda: self._queue.ack([sample.id]))
-
-    async def _evaluate(self, sample: Sample) -> tuple[Sample, Sequence[Evaluation]] | None:
-        """Evaluate a sample with what its turn holds; return it where it stands by then. None when stopped first."""
-        gathered = await self._turns.gather(sample)
-        if gathered is None:
-            return None
-        evaluations = await self._evaluator.evaluate(gathered)
-        placed = await self._conversations.current(gathered)
-        return None if placed is None else (placed, evaluations)
 
     async def _catch_up(self, sample: Sample, known: Collection[str]) -> bool:
         """Complete a sample with the supplements that arrived while it was evaluated; False when stopped first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from monitors.exporters import Exporter, meets
 from monitors.exporters.instruments import Instruments
@@ -15,24 +16,27 @@ class PrometheusExporter(Exporter):
     def __init__(self, instruments: Instruments, passes: Mapping[str, tuple[float, bool]]) -> None:
         self._instruments = instruments
         self._passes = passes
+        # Finding the series of labels costs more than counting in it. The labels' cap bounds how many there are.
+        self._score = cache(instruments.score.labels)
+        self._verdicts = cache(instruments.verdicts.labels)
+        self._evaluations = cache(instruments.evaluations.labels)
 
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
-        instruments = self._instruments
-        app, model = instruments.cap.pair(sample.app, sample.model)
+        app, model = self._instruments.cap.pair(sample.app, sample.model)
         for evaluation in evaluations:
             metric = evaluation.metric
             match evaluation.outcome:
                 case Score(value):
                     exemplar = {"trace_id": sample.trace_id} if sample.trace_id else None
-                    instruments.score.labels(app, metric, model).observe(value, exemplar)
-                    instruments.verdicts.labels(app, metric, self._verdict(metric, value)).inc()
-                    instruments.evaluations.labels(metric, "score", "").inc()
+                    self._score(app, metric, model).observe(value, exemplar)
+                    self._verdicts(app, metric, self._verdict(metric, value)).inc()
+                    self._evaluations(metric, "score", "").inc()
                 case Skipped(reason):
-                    instruments.verdicts.labels(app, metric, "skipped").inc()
-                    instruments.evaluations.labels(metric, "skipped", reason).inc()
+                    self._verdicts(app, metric, "skipped").inc()
+                    self._evaluations(metric, "skipped", reason).inc()
                 case Failed(error):
-                    instruments.verdicts.labels(app, metric, "error").inc()
-                    instruments.evaluations.labels(metric, "failed", error).inc()
+                    self._verdicts(app, metric, "error").inc()
+                    self._evaluations(metric, "failed", error).inc()
 
     def _verdict(self, metric: str, value: float) -> str:
         return "pass" if meets(value, *self._passes.get(metric, (0.5, False))) else "fail"

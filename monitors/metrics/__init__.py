@@ -8,7 +8,15 @@ from monitors.metrics.judged.prompts import Datum, Template
 from monitors.records import Sample, Score, Skipped
 from monitors.signals import RISING
 
-__all__ = ["LOWER_IS_BETTER", "Datum", "Metric", "Template", "lower_is_better", "scores_conversations"]
+__all__ = [
+    "LOWER_IS_BETTER",
+    "Datum",
+    "Metric",
+    "Template",
+    "lower_is_better",
+    "scores_at_once",
+    "scores_conversations",
+]
 
 LOWER_IS_BETTER = frozenset({"hallucination", "noise_sensitivity"}) | RISING
 """Built-in metrics and signals whose best value is 0; other metrics set the attribute `lower_is_better = True`."""
@@ -37,3 +45,12 @@ def lower_is_better(metric: Metric) -> bool:
 def scores_conversations(metric: Metric) -> bool:
     """Whether this metric scores whole conversations instead of answers: its attribute `of_conversations` is True."""
     return bool(getattr(metric, "of_conversations", False))
+
+
+def scores_at_once(metric: Metric, sample: Sample) -> bool:
+    """Whether this metric awaits nothing to score this sample now, by its method `scores_at_once`; False without one.
+
+    Then it is scored together with others, which costs less than a task for each.
+    """
+    at_once = getattr(metric, "scores_at_once", None)
+    return at_once is not None and bool(at_once(sample))

@@ -51,17 +51,24 @@ class LexicalGroundedness:
         self._place = asyncio.Semaphore()
         self.passages = PassageCache(shipped())
 
+    def scores_at_once(self, sample: Sample) -> bool:
+        """Whether `score` awaits nothing: for all but long samples, while no long one is scored."""
+        return not self._place.locked() and not self.passages.full and self._is_short(sample)
+
     async def score(self, sample: Sample) -> Score | Skipped:
         if not sample.response.strip():
             return Skipped("no_response")
-        size = len(sample.response) + sum(len(context.text) for context in sample.contexts)
         async with self._place:  # side by side they would only take more memory
             if self.passages.full:
                 await _in_thread(self.passages.trim)
             self.passages.trim()
-            if size < _MANY_CHARACTERS or (size < _VERY_MANY_CHARACTERS and self._known(sample)):
+            if self._is_short(sample):
                 return self._score(sample)
             return await _in_thread(lambda: self._score(sample))
+
+    def _is_short(self, sample: Sample) -> bool:
+        size = len(sample.response) + sum(len(context.text) for context in sample.contexts)
+        return size < _MANY_CHARACTERS or (size < _VERY_MANY_CHARACTERS and self._known(sample))
 
     def _known(self, sample: Sample) -> bool:
         """Whether little of a sample is new."""

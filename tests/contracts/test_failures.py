@@ -53,6 +53,7 @@ def store_calls(store):
         lambda: store.questions(["a"]),
         lambda: store.supplement([SUPPLEMENT]),
         lambda: store.supplements_of(SAMPLE),
+        lambda: store.supplements_of_each([SAMPLE]),
         lambda: store.series(QUERY),
         lambda: store.summary(QUERY),
         lambda: store.paired(QUERY, "m"),

@@ -67,6 +67,61 @@ def ids(points):
     return [point.sample_id for point in points]
 
 
+def test_several_samples_are_added_as_each_alone(run):
+    async def scenario(store):
+        known = sample("known")
+        await store.add(known, [evaluation("known", "a")])
+        some = [
+            (sample("new"), [evaluation("new", "a"), evaluation("new", "slow", Score(1.0))]),
+            (known, [evaluation("known", "a"), evaluation("known", "b")]),
+            (sample("bare"), []),
+        ]
+        added = await store.add_each(some)
+        assert [[one.metric for one in new] for new in added] == [["a", "slow"], ["b"], []]
+        assert await store.add_each(some) == [[], [], []], "what is there is not new"
+        for one, _ in some:
+            assert (await store.sample(one.id))[0] == one
+        assert {one.metric for one in (await store.sample("known"))[1]} == {"a", "b"}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        (sample("bad", question="\ud83d"), []),
+        (sample("bad"), [evaluation("other")]),
+        (sample("bad"), [evaluation("bad", outcome=Score(0.5, "", ({"n": np.float32(0.5)},)))]),
+    ],
+)
+def test_of_several_samples_one_that_is_refused_leaves_the_others(run, refused):
+    async def scenario(store):
+        first, last = ((sample(name), [evaluation(name)]) for name in ("first", "last"))
+        added = await store.add_each([first, refused, last])
+        assert isinstance(added[1], RefusedError)
+        assert [added[0], added[2]] == [first[1], last[1]]
+        assert [await store.sample(name) is None for name in ("first", "bad", "last")] == [False, True, False]
+
+    run(scenario)
+
+
+def test_supplements_of_several_samples_are_those_of_each(run):
+    async def scenario(store):
+        some = [sample("a", context_key="k"), sample("b", trace_id="t"), sample("c")]
+        assert [list(one) for one in await store.supplements_of_each(some)] == [[], [], []]
+        said = [
+            Supplement(id="1", received_at=1.0, source="contexts", key="k"),
+            Supplement(id="2", received_at=2.0, source="feedback", trace_id="t", rating=1.0),
+            Supplement(id="3", received_at=3.0, source="feedback", exchange_id="a", rating=0.0),
+        ]
+        await store.supplement(said)
+        found = await store.supplements_of_each(some)
+        assert [[one.id for one in each] for each in found] == [["1", "3"], ["2"], []]
+        assert [list(each) for each in found] == [list(await store.supplements_of(one)) for one in some]
+
+    run(scenario)
+
+
 def test_a_sample_and_its_evaluations_come_out_as_they_went_in(run):
     whole = sample(
         "a",

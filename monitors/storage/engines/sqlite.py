@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -123,15 +124,26 @@ class Database:
     The directory is created with mode 0700 and the file with mode 0600; existing ones keep theirs. After `aclose` the
     next operation opens the file again. `cache_kib` bounds what it keeps of the file in memory, and what it sorts
     there; None leaves SQLite's own bound of 2 MiB.
+
+    With `undo_in_memory` the pages that undo one work of a transaction are kept in memory; otherwise SQLite writes them
+    to a temporary file, which is half of all that it writes. What is sorted is then in memory, too: not for a
+    connection that sorts whole tables.
     """
 
     def __init__(
-        self, path: str | Path, *, schema: Schema, busy_timeout_s: float, cache_kib: int | None = None
+        self,
+        path: str | Path,
+        *,
+        schema: Schema,
+        busy_timeout_s: float,
+        cache_kib: int | None = None,
+        undo_in_memory: bool = False,
     ) -> None:
         self._path = Path(path).absolute()
         self._schema = schema
         self._busy_timeout_s = busy_timeout_s
         self._cache_kib = cache_kib
+        self._undo_in_memory = undo_in_memory
         self._lock = asyncio.Lock()
         self._rounds: set[asyncio.Task[None]] = set()
         self._writers, self._readers = _Shared(_WRITING), _Shared(_READING)
@@ -145,6 +157,15 @@ class Database:
         If the caller is cancelled, the work may or may not have been done.
         """
         return await self._share(self._writers, work)
+
+    async def write_each(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> Sequence[T | Exception]:
+        """Do several works in one transaction; return what each returned, or the RefusedError that `write` would raise.
+
+        A work that is refused rolls back its own changes only. Each may be run twice. Raises EngineError when none was
+        done.
+        """
+        outcomes = await self.write(partial(_each, works))
+        return [self._raised(one) if isinstance(one, Exception) else one for one in outcomes]
 
     async def read(self, work: Callable[[sqlite3.Connection], T], *, short: bool = False) -> T:
         """Do `work` on the connection's thread, with one state of the file, and return what it returns.
@@ -284,6 +305,8 @@ class Database:
             if self._cache_kib is not None:
                 connection.execute(f"PRAGMA cache_size = -{self._cache_kib:d}")
             self._migrate(connection)
+            if self._undo_in_memory:  # only now: a migration sorts whole tables
+                connection.execute("PRAGMA temp_store = MEMORY")
         except BaseException:
             connection.close()
             raise
@@ -351,7 +374,8 @@ def _together(connection: sqlite3.Connection, begin: str, some: Sequence[_Waitin
     connection.execute(begin)
     try:
         # Somebody may have been cancelled while this waited for the file's lock.
-        do = _isolated if begin == _WRITING else _looked_up
+        # A work that has the transaction to itself needs no savepoint: the transaction is undone with it.
+        do = _looked_up if begin == _READING else _isolated if len(some) > 1 else _run
         outcomes = [None if done.cancelled() else do(connection, work) for work, done in some]
         connection.execute("COMMIT")
     except BaseException:
@@ -359,6 +383,10 @@ def _together(connection: sqlite3.Connection, begin: str, some: Sequence[_Waitin
             connection.execute("ROLLBACK")
         raise
     return outcomes
+
+
+def _run(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    return work(connection)
 
 
 def _looked_up(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:
@@ -383,6 +411,30 @@ def _isolated(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection
         outcome = error
     connection.execute("RELEASE work")
     return outcome
+
+
+def _each(
+    works: Sequence[Callable[[sqlite3.Connection], T]], connection: sqlite3.Connection
+) -> Sequence[T | Exception]:
+    """Do works without a savepoint for each: they have one together, and only when one fails is each isolated."""
+    connection.execute("SAVEPOINT works")
+    try:
+        outcomes: Sequence[Any] = [work(connection) for work in works]
+    except Exception:
+        if not connection.in_transaction:
+            raise
+        connection.execute("ROLLBACK TO works")
+        outcomes = [_isolated(connection, work) for work in works]
+        if (failed := next(filter(_engine_at_fault, outcomes), None)) is not None:
+            raise failed from None
+    connection.execute("RELEASE works")
+    return outcomes
+
+
+def _engine_at_fault(outcome: object) -> bool:
+    """Whether a work failed for another reason than its values."""
+    values = isinstance(outcome, (*_REFUSALS, *VALUE_ERRORS)) and not _CLOSED.search(str(outcome))
+    return isinstance(outcome, sqlite3.Error | OSError) and not values
 
 
 def _gone(error: object) -> bool:

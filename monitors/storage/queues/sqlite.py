@@ -133,7 +133,7 @@ class SQLiteQueue(Queue):
         self._bound = Bound(max_bytes)
         self._decoder = msgspec.json.Decoder(Sample)
         self._supplement_decoder = msgspec.json.Decoder(Supplement)
-        self._database = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        self._database = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
 
     @classmethod
     def from_url(cls, url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> SQLiteQueue:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,6 +15,7 @@ from monitors.statistics.control_variate import Sums
 from monitors.storage.conversations import Linked, Lookup, Move
 from monitors.storage.erase import Subject
 
+T = TypeVar("T")
 BUILT_IN = {
     "sqlite": "monitors.storage.stores.sqlite.store:SQLiteStore",
     "postgresql": "monitors.storage.stores.postgres.store:PostgresStore",
@@ -213,6 +215,16 @@ class Store(Protocol):
         the stored one itself, takes the place of a skip. A skip is the absence of an outcome.
         """
 
+    async def add_each(
+        self, some: Sequence[tuple[Sample, Sequence[Evaluation]]]
+    ) -> Sequence[Sequence[Evaluation] | Exception]:
+        """Do what `add` does for several samples; return of each what `add` returns or raises.
+
+        One that is refused leaves the others as they are. Raises EngineError only when it stored none of them.
+        """
+        added = await asyncio.gather(*(self.add(*one) for one in some), return_exceptions=True)
+        return [_returned(one) for one in added]
+
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         """Return a sample with all its evaluations, or None."""
 
@@ -251,6 +263,10 @@ class Store(Protocol):
 
         At most 1000, and no more than about `monitors.runtime.bounds.MAX_HEARD_BYTES` of them.
         """
+
+    async def supplements_of_each(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]]:
+        """Do what `supplements_of` does for several samples."""
+        return await asyncio.gather(*(self.supplements_of(one) for one in samples))
 
     async def series(self, query: Query) -> Sequence[Point]:
         """Return the points that `query` selects."""
@@ -334,6 +350,13 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""
+
+
+def _returned(outcome: T | BaseException) -> T | Exception:
+    """Return what `asyncio.gather` found, but raise what ends the process or the task."""
+    if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 class StateStore(Protocol):

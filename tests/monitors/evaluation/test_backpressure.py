@@ -227,7 +227,7 @@ def test_places_for_judging_are_kept_full_whatever_share_is_judged():
         pace.finished(0.0, 1.0, judged=False, now=0.0)
     assert pace.room(0, 8, 0.0) == MOST_UNJUDGED
     pace.judging = 7
-    assert pace.room(7 + 30, 8, 0.0) == 2
+    assert pace.room(7 + MOST_UNJUDGED - 2, 8, 0.0) == 2
     pace.judging = 8
     assert pace.room(8, 8, 0.0) == 0, "the next could be judged"
     pace.judging = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from monitors.scheduler import judged_timeout_s
 from monitors.storage.engines.failures import EngineError, SchemaError
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.storage.stores import hashing_store
+from monitors.storage.stores import Store, hashing_store
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.llm_server import LLMServer, Reply
 
@@ -119,6 +120,8 @@ def test_a_sample_whose_storing_alone_keeps_failing_gives_its_place_free(tmp_pat
         def __init__(self, store):
             self._store = store
 
+        add_each = Store.add_each
+
         async def add(self, sample, evaluations):
             if sample.id == "bad":
                 Picky.tries += 1
@@ -142,6 +145,8 @@ def test_an_engine_that_fails_is_waited_for(tmp_path):
     class Stubborn:
         def __init__(self, store):
             self._store, self._failures = store, [EngineError("locked"), EngineError("full"), SchemaError("too new")]
+
+        add_each = Store.add_each
 
         async def add(self, *args):
             if self._failures:
@@ -514,6 +519,7 @@ def test_what_comes_between_looking_and_waiting_is_not_overlooked(tmp_path):
             return seen
 
         here.store.supplements_of = slow_look
+        here.store.supplements_of_each = partial(Store.supplements_of_each, here.store)
         await here.queue.put([sample(context_key="k")])
         await looked.wait()
         await here.queue.supply([said("a")])

@@ -88,6 +88,7 @@ _SUPPLEMENTS = f"""
         ) WHERE bytes <= {MAX_HEARD_BYTES}
     ) ORDER BY received_at, id
 """  # noqa: S608 - put together from constants
+_ANY_SUPPLEMENT = "SELECT 1 FROM supplements LIMIT 1"
 _SAMPLE = "SELECT payload, conversation, turn, hop FROM samples WHERE id = ?"
 _CONVERSATION = """
     SELECT payload, conversation, turn, hop FROM samples WHERE conversation = ?
@@ -171,7 +172,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
     """
 
     def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
-        self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
         self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
         # what is added up beforehand, for minutes after an upgrade, does not make a page wait
         self._counter = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, cache_kib=_COUNTER_KIB)
@@ -183,6 +184,25 @@ class SQLiteStore(rows.Lenient, EngineStore):
         return cls(path_from_url(url))
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        return await self._writer.write(self._adding(sample, evaluations))
+
+    async def add_each(
+        self, some: Sequence[tuple[Sample, Sequence[Evaluation]]]
+    ) -> Sequence[Sequence[Evaluation] | Exception]:
+        found: dict[int, Sequence[Evaluation] | Exception] = {}
+        works = {}
+        for place, one in enumerate(some):
+            try:
+                works[place] = self._adding(*one)
+            except RefusedError as error:
+                found[place] = error
+        found |= zip(works, await self._writer.write_each(list(works.values())), strict=True)
+        return [found[place] for place in range(len(some))]
+
+    def _adding(
+        self, sample: Sample, evaluations: Sequence[Evaluation]
+    ) -> Callable[[Connection], Sequence[Evaluation]]:
+        """Return what adds a sample in a transaction. Raises RefusedError for a value that is none of JSON."""
         if any(evaluation.sample_id != sample.id for evaluation in evaluations):
             raise RefusedError(f"an evaluation belongs to another sample than {sample.id!r}")
         payload = encoded(sample).decode()
@@ -200,7 +220,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
             connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in others])
             return new
 
-        return await self._writer.write(add)
+        return add
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         def read(connection: Connection) -> tuple[list[Any], list[Any]]:
@@ -256,6 +276,16 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         named = (sample.id, sample.context_key, sample.trace_id, sample.app)
         return self._read(rows.supplement, await self._reader.fetch(_SUPPLEMENTS, named, short=True))
+
+    async def supplements_of_each(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]]:
+        names = [(one.id, one.context_key, one.trace_id, one.app) for one in samples]
+
+        def read(connection: Connection) -> list[list[Any]]:
+            if connection.execute(_ANY_SUPPLEMENT).fetchone() is None:
+                return [[] for _ in names]
+            return [connection.execute(_SUPPLEMENTS, named).fetchall() for named in names]
+
+        return [self._read(rows.supplement, found) for found in await self._reader.read(read, short=True)]
 
     async def series(self, query: Query) -> Sequence[Point]:
         if top_scores.indexed(query):

@@ -75,6 +75,51 @@ def test_a_work_that_fails_undoes_what_it_did_and_nothing_of_others(path):
     assert isinstance(large, RefusedError)
 
 
+def test_of_several_works_in_one_transaction_a_refused_one_undoes_only_what_it_did(path):
+    begun = []
+
+    async def scenario(database):
+        await database.read(lambda connection: connection.set_trace_callback(begun.append))
+        works = [partial(insert, n) for n in (1, 2, 2, 3)]
+        outcomes = await database.write_each([*works, partial(insert_then_fail, 4, RecursionError("too deep"))])
+        return [one if isinstance(one, int) else type(one) for one in outcomes]
+
+    assert run(path, scenario) == [1, 2, RefusedError, 3, RefusedError]
+    assert stored(path) == [1, 2, 3]
+    assert sum("BEGIN IMMEDIATE" in statement for statement in begun) == 1
+
+
+@pytest.mark.parametrize("failure", [sqlite3.OperationalError("disk I/O error"), OSError("full")])
+def test_of_several_works_none_is_done_when_the_engine_fails(path, failure):
+    async def scenario(database):
+        works = [partial(insert, 1), partial(insert_then_fail, 2, failure), partial(insert, 3)]
+        with pytest.raises(EngineError):
+            await database.write_each(works)
+        assert await database.write_each([partial(insert, 4)]) == [4], "the connection is opened again"
+        assert await database.write_each([]) == []
+
+    run(path, scenario)
+    assert stored(path) == [4]
+
+
+def test_several_works_need_no_savepoint_each_and_one_alone_needs_none(path):
+    begun = []
+
+    async def scenario(database):
+        await database.read(lambda connection: connection.set_trace_callback(begun.append))
+        await database.write(partial(insert, 0))
+        await database.write_each([partial(insert, n) for n in range(1, 20)])
+
+    run(path, scenario)
+    assert stored(path) == list(range(20))
+    assert sum("SAVEPOINT" in statement for statement in begun) == 1
+
+
+def insert(value, connection):
+    connection.execute(INSERT, (value,))
+    return value
+
+
 def test_a_work_that_ends_the_transaction_fails_all_that_shared_it(path):
     async def scenario(database):
         return await asyncio.gather(
