@@ -10,6 +10,7 @@ from types import TracebackType
 from monitors.judges import SPEND, JudgeError, Spend
 from monitors.metrics import Metric
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
+from monitors.runtime.bounds import bounded_name
 
 TIMEOUT_S = 90.0
 """Timeout of a metric without a judge: shorter than a lease, so that no sample is evaluated twice at once."""
@@ -66,7 +67,7 @@ def evaluate_at_once(
             scoring.send(None)
         except StopIteration as done:
             outcome = _checked(done.value)
-        except Exception as error:  # noqa: BLE001 - as in `_outcome`
+        except BaseException as error:  # noqa: BLE001 - as in `_outcome`; nothing was awaited, so nobody cancelled it
             outcome = _failed(error)
         else:
             scoring.close()
@@ -105,11 +106,15 @@ async def _outcome(metric: Metric, sample: Sample, timeout_s: float) -> Outcome:
             return _checked(await metric.score(sample))
     except TimeoutError:
         return Failed("timeout", f"no score within {timeout_s:g} s")
-    except Exception as error:  # noqa: BLE001 - a metric is a user's code; its errors are counted as a Failed outcome
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        return _failed(error)  # the metric raised it, or awaited what was cancelled
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a metric is a user's code; its errors are counted as a Failed outcome
         return _failed(error)
 
 
-def _failed(error: Exception) -> Failed:
+def _failed(error: BaseException) -> Failed:
     if isinstance(error, JudgeError):
         return Failed(error.kind, error.detail)
     kind = "invalid_score" if _from_score(error.__traceback__) else "metric_error"
@@ -123,9 +128,9 @@ def _checked(outcome: object) -> Outcome:
             return Score(float(outcome.value), str(outcome.reason), tuple(outcome.evidence))
         return Failed("invalid_score", f"a score lies in [0, 1], got {outcome.value!r}")
     if isinstance(outcome, Skipped):
-        return Skipped(str(outcome.reason))
+        return Skipped(bounded_name(str(outcome.reason)))
     if isinstance(outcome, Failed):
-        return Failed(str(outcome.error), str(outcome.detail))
+        return Failed(bounded_name(str(outcome.error)), str(outcome.detail))
     return Failed("invalid_score", f"a metric returns a Score or Skipped, got {type(outcome).__name__}")
 
 

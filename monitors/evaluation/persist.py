@@ -77,15 +77,17 @@ class Persistence:
                 raise
             if engine_failed(error):
                 raise
-            failure = error
         if await add() is None:  # raises when it is the sample that is refused
             return None
-        _log.warning("cannot store an evaluation of %s: %s: %s", sample.id, type(failure).__name__, failure)
         new: list[Evaluation] = []
         for evaluation in evaluations:
             try:
                 added = await add(evaluation)
             except Exception as error:  # noqa: BLE001 - as above; stored as unstorable
+                kind = type(error).__name__
+                _log.warning(
+                    "cannot store the evaluation of %s by %s: %s: %s", sample.id, evaluation.metric, kind, error
+                )
                 added = await add(replace(evaluation, outcome=Failed("unstorable", reason_of(error))))
             if added is None:
                 return None

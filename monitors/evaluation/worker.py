@@ -137,7 +137,7 @@ class Worker:
             new = [lease.sample for lease in leases or [] if not any(lease.sample.id in those for those in held)]
             joined = await self._conversations.join([bounded_sample(one) for one in new]) or ()
             if joined:
-                self._start_batch(joined)
+                self._start_leased(joined, again={one.sample.id for one in leases or () if one.attempt > 1})
                 started += len(joined)
                 self._evaluator.judge_pace.leased(len(joined))
             if self._running and len(leases or ()) == free:  # there are more: the next batch when there is room
@@ -164,6 +164,14 @@ class Worker:
         task = spawn(work, name=f"evaluation of {name}")
         self._running[name] = task
         task.add_done_callback(lambda _: self._end(name))
+
+    def _start_leased(self, samples: Sequence[Sample], *, again: Collection[str]) -> None:
+        """Start a batch. Those that came before and were not finished may be what ended it: each is on its own now."""
+        if together := [one for one in samples if one.id not in again]:
+            self._start_batch(together)
+        for one in samples:
+            if one.id in again:
+                self._start(one.id, self._process(one, may_wait=True))
 
     def _start_batch(self, samples: Sequence[Sample]) -> None:
         task = spawn(self._process_batch(samples), name=f"evaluation of {len(samples)} samples")

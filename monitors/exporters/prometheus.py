@@ -33,10 +33,10 @@ class PrometheusExporter(Exporter):
                     self._evaluations(metric, "score", "").inc()
                 case Skipped(reason):
                     self._verdicts(app, metric, "skipped").inc()
-                    self._evaluations(metric, "skipped", reason).inc()
+                    self._evaluations(metric, "skipped", self._instruments.cap("reason", reason)).inc()
                 case Failed(error):
                     self._verdicts(app, metric, "error").inc()
-                    self._evaluations(metric, "failed", error).inc()
+                    self._evaluations(metric, "failed", self._instruments.cap("reason", error)).inc()
 
     def _verdict(self, metric: str, value: float) -> str:
         return "pass" if meets(value, *self._passes.get(metric, (0.5, False))) else "fail"

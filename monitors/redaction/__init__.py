@@ -43,6 +43,8 @@ PATTERN_S = 0.1
 _MILLION = 1_000_000
 _REMEMBERED = 200
 """Instructions whose redacted text is remembered: of at most 33 KB each."""
+_ESCAPE = regex.compile(r"\\(?:u[0-9a-fA-F]{4}|[nrtbf])")
+"""White space and other characters in JSON that is part of a text."""
 _NAME = regex.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
@@ -96,13 +98,25 @@ class Redactor:
         return redacted
 
     def spans(self, text: str) -> list[Span]:
-        """Find what is to be replaced, without overlaps. Raises TimeoutError when an own pattern does not end."""
+        """Find what is to be replaced, without overlaps. Raises TimeoutError when an own pattern does not end.
+
+        A value behind an escape of JSON is found, too, although the escape ends with a letter or digit.
+        """
+        found = self._found(text)
+        if "\\" in text and (apart := _ESCAPE.sub(lambda escape: " " * len(escape[0]), text)) != text:
+            behind = self._found(apart)
+            ends = {(span.end, span.kind) for span in behind}
+            # The letter of an escape is no part of the value behind it: that has the same placeholder everywhere.
+            found = [span for span in found if text[span.start] == apart[span.start] or span[1:3] not in ends] + behind
+        return resolve(found, self._order)
+
+    def _found(self, text: str) -> list[Span]:
         found = [span for find in self._finders for span in find(text)]
         limit_s = PATTERN_S * (1 + len(text) / _MILLION)
         for name, pattern in self._patterns:
             matches = pattern.finditer(text, timeout=limit_s)
             found += [Span(*match.span(), name, match[0]) for match in matches if match[0]]
-        return resolve(found, self._order)
+        return found
 
     def redact_sample(self, sample: Sample) -> Sample:
         """Return the sample with its free text redacted; ids of ours, app and model are no free text."""

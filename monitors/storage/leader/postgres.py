@@ -75,7 +75,10 @@ class PostgresLeader:
             self._task.cancel()
             await asyncio.wait([self._task])
             self._task = None
-        await self._lose("it stops")
+        if self.term is not None:
+            self._set(None)
+            _log.info("leader election: this process stops, another one may lead")
+        await self._disconnect()
         if self._owns:
             await self._database.aclose()
 
@@ -119,8 +122,11 @@ class PostgresLeader:
         self._change = asyncio.Event()
 
     async def _lose(self, why: str) -> None:
-        connection, self._connection = self._connection, None
         self._end(why)
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed():
             try:
                 await connection.close(timeout=1.0)

@@ -164,10 +164,17 @@ def watched(owner, name, calls):
     setattr(owner, name, call)
 
 
+def raised(error):
+    raise error
+
+
 @pytest.mark.parametrize(
     ("score_of", "outcome", "failures"),
     [
         (lambda: 1 / 0, Failed("metric_error", "ZeroDivisionError: division by zero"), []),
+        (lambda: raised(asyncio.CancelledError()), Failed("metric_error", "CancelledError: "), []),
+        (lambda: raised(SystemExit(3)), Failed("metric_error", "SystemExit: 3"), []),
+        (lambda: raised(GeneratorExit()), Failed("metric_error", "GeneratorExit: "), []),
         (lambda: Score(1.5), Failed("invalid_score", "a score lies in [0, 1], got 1.5"), []),
         (lambda: Skipped("no_contexts"), Skipped("no_contexts"), []),
         (lambda: Score(0.5, "", ({"claim": "\ud83d"},)), Failed("unstorable", "UnicodeEncodeError"), ["store"]),
@@ -189,6 +196,27 @@ def test_a_sample_that_fails_in_a_batch_is_the_only_one(tmp_path, score_of, outc
     assert shown == outcome or shown.error == outcome.error
     assert failed == failures
     assert exported == EXPORTED
+
+
+def test_a_sample_that_ends_its_batch_does_so_once(tmp_path):
+    poisoned = []
+
+    def score_of(one):
+        if one.id == "s007":
+            poisoned.append(one)
+            asyncio.current_task().cancel()
+        return Score(0.5)
+
+    async def scenario(here):
+        await here.queue.put(SAMPLES)
+        async with here.running(), asyncio.timeout(30):
+            while len(await here.outcomes(SAMPLES)) < len(SAMPLES) - 1:  # noqa: ASYNC110 - a store has no event
+                await asyncio.sleep(0.02)
+        return set(await here.outcomes(SAMPLES))
+
+    stored = run(tmp_path, scenario, unjudged(AtOnce(score_of)), MemoryQueue(lease_s=0.3))
+    assert stored >= {one.id for one in SAMPLES} - {"s007"}
+    assert len(poisoned) > 1, "it was leased again"
 
 
 def test_a_sample_that_the_store_refuses_is_set_aside_and_the_rest_of_its_batch_is_stored(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges import SPEND, JudgeError
 from monitors.records import Failed, Sample, Score, Skipped
+from monitors.runtime.bounds import bounded_name
 
 SAMPLE = Sample(id="s1", started_at=0.0, response="Yes.")
 
@@ -28,7 +29,7 @@ class Metric:
 
     async def score(self, sample):
         result = self._does()
-        if isinstance(result, Exception):
+        if isinstance(result, BaseException):
             raise result
         return await result if asyncio.iscoroutine(result) else result
 
@@ -66,6 +67,12 @@ def invalid():
     return score
 
 
+async def awaiting_what_was_cancelled():
+    waiting = asyncio.get_running_loop().create_future()
+    waiting.cancel()
+    await waiting
+
+
 @pytest.mark.parametrize(
     ("does", "outcome"),
     [
@@ -73,6 +80,12 @@ def invalid():
         (lambda: JudgeError("refused", "it would not"), Failed("refused", "it would not")),
         (lambda: KeyError("x"), Failed("metric_error", "KeyError: 'x'")),
         (lambda: ValueError("a score lies"), Failed("metric_error", "ValueError: a score lies")),
+        (lambda: SystemExit(3), Failed("metric_error", "SystemExit: 3")),
+        (KeyboardInterrupt, Failed("metric_error", "KeyboardInterrupt: ")),
+        (asyncio.CancelledError, Failed("metric_error", "CancelledError: ")),
+        (awaiting_what_was_cancelled, Failed("metric_error", "CancelledError: ")),
+        (lambda: Skipped("x" * 1000), Skipped(bounded_name("x" * 1000))),
+        (lambda: Failed("y" * 1000, "z"), Failed(bounded_name("y" * 1000), "z")),
         (lambda: Score(1.5), Failed("invalid_score", "ValueError: a score lies in [0, 1], got 1.5")),
         (lambda: Score(math.nan), Failed("invalid_score", "ValueError: a score lies in [0, 1], got nan")),
         (invalid, Failed("invalid_score", "a score lies in [0, 1], got nan")),

@@ -424,6 +424,18 @@ if __name__ == "__main__":  # the table, and what the list holds that is missed 
         sys.stdout.write(rows + "\n" + "".join(f"{kind}: {text!r}\n" for kind, text in missed))
 
 
+@pytest.mark.parametrize("escaped", ["\t", "\n", "\r", "\b", "\f", "\u00a0", "\u2028", "caf\u00e9\t"])
+@pytest.mark.parametrize("value", ["C-123456", "ada.north@example.com", "+49 30 1234567", "192.0.2.17"])
+def test_a_value_behind_an_escape_in_json_is_replaced(escaped, value):
+    redactor = Redactor(KINDS, [("customer", r"\bC-\d{6}\b")], salt="s")
+    text = f"to {escaped}{value} today"
+    said = json.dumps([{"id": 1, "text": text}])
+    (placeholder,) = PLACEHOLDER.findall(redactor.redact(text))
+    assert redactor.redact(said) == said.replace(value, placeholder)
+    assert redactor.redact(json.dumps({"again": said})).count(placeholder) == 1
+    assert redactor.redact(r"C:\temp\new and \d") == r"C:\temp\new and \d"
+
+
 def test_a_sample_without_anything_to_redact_is_returned_as_it_is():
     sample = Sample(
         id="e",
