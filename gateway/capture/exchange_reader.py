@@ -31,11 +31,15 @@ from gateway.exchange import (
     Response,
 )
 from gateway.http import encoding, lenient_json, sse
+from gateway.http.json_strings import change_strings
 from gateway.http.sessions import SESSION_HEADERS, session_of
 from monitors.records import Sample, changed
 from monitors.runtime.bounds import bounded_calls, bounded_capture, bounded_history, bounded_name
 from monitors.sampling import keep, keeps
 
+_CRLF = rb"\r\n"
+"""A CRLF as it is written in JSON."""
+_PROMPT_KEYS = ("messages", "input", "prompt", "system", "instructions")
 _decode = msgspec.json.Decoder().decode
 _CUT_SHORT = {
     **dict.fromkeys(
@@ -242,6 +246,8 @@ def read(recording: Recording, limit: int, session_headers: Sequence[str] = SESS
     headers = _text_headers(recording.request_headers)
     sent = _plain(recording.request_body or b"", headers, limit)
     request_body = _json_object(sent, "request")
+    if _CRLF in sent:
+        _unify_line_breaks(request_body)
     response_headers = _text_headers(recording.response_headers)
     request = Request(route=recording.route, headers=headers, body=request_body, explicit=recording.explicit)
     received = b"".join(recording.chunks)
@@ -418,6 +424,15 @@ def _model(request_body: dict[str, Any], path: str, response: Response) -> str:
 def _plain(body: bytes, headers: dict[str, str], limit: int) -> bytes:
     coding = headers.get("content-encoding")
     return encoding.decode(body, coding, limit) if coding and body else body
+
+
+def _unify_line_breaks(request_body: dict[str, Any]) -> None:
+    """Make CRLF in the prompt a line feed, as layouts, patterns and templates expect."""
+    for key in _PROMPT_KEYS:
+        prompt = {key: request_body.get(key)}
+        change_strings(prompt, lambda text: text.replace("\r\n", "\n"))
+        if prompt[key] is not None:
+            request_body[key] = prompt[key]
 
 
 def _json_object(body: bytes, whose: str) -> dict[str, Any]:

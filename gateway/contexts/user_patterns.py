@@ -63,7 +63,11 @@ class PatternExtractor:
                         if template.read_as is not None:
                             found = _read_as(pieces, template.read_as)
                         else:
-                            found = self._split_at(pieces, between) if between else _split(pieces, template.separator)
+                            found = (
+                                self._split_at(pieces, between)
+                                if between
+                                else _split(pieces, template.separator.replace("\r\n", "\n"))
+                            )
                         found = _cleaned(found) if template.clean else found
                         return extraction(question, found, source="patterns", marker=template.name)
             except (TimeoutError, MemoryError, RecursionError):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gateway.http.json_strings import change_strings
+
 
 def read(data: bytes) -> Any:
     """Decode JSON; strings may hold halves of surrogate pairs, see `mend`. Raises ValueError and RecursionError."""
@@ -16,18 +18,8 @@ def read(data: bytes) -> Any:
 
 
 def mend(value: dict[str, Any] | list[Any]) -> None:
-    """Join the surrogate pairs in all strings, in place; single halves become U+FFFD. No recursion: it may be deep."""
-    waiting: list[dict[Any, Any] | list[Any]] = [value]
-    while waiting:
-        holder = waiting.pop()
-        items = list(holder.items()) if isinstance(holder, dict) else list(enumerate(holder))
-        for key, one in items:
-            if isinstance(one, str):
-                holder[key] = _paired(one)
-            elif isinstance(one, (dict, list)):
-                waiting.append(one)
-            if isinstance(holder, dict) and isinstance(key, str) and (name := _paired(key)) != key:
-                holder[name] = holder.pop(key)
+    """Join the surrogate pairs in all strings, in place; single halves become U+FFFD."""
+    change_strings(value, _paired)
 
 
 def _paired(text: str) -> str:

@@ -7,8 +7,10 @@ import pytest
 
 from gateway.capture.duplicates import Resubmissions
 from gateway.capture.exchange_reader import Capture, read, skip_reason
+from gateway.capture.factory import capture_of
 from gateway.capture.result import capture as make_sample
 from gateway.capture.result import summarise
+from gateway.config import Capture as Settings
 from gateway.exchange import Explicit, Recording, Trace
 from monitors.records import Usage
 from monitors.redaction import Redactor
@@ -339,3 +341,35 @@ def test_what_is_no_json_is_an_error():
     for raw in (b"<html>", b'{"choices": [', b"[" * 100_000, b"NaN", b'"text"'):
         with pytest.raises(ValueError, match="response body is not"):
             read(recording(raw=raw), LIMIT)
+
+
+PASSAGES = ["Mars has two moons, Phobos and Deimos.", "Venus has no moon at all.", "Earth has one moon, Luna."]
+PROMPTS = {
+    "langchain": "Answer the question based only on the following context:\n{0}\n\nQuestion: How many moons has Mars?",
+    "llamaindex": "Context information is below.\n---------------------\n{0}\n---------------------\n"
+    "Given the context information and not prior knowledge, answer the query.\nQuery: How many moons has Mars?\nAnswer:",
+    "separated": "Antworte nur mit diesen Auszügen.\n\n{1}\n\nFrage: How many moons has Mars?",
+}
+BODIES = {
+    "chat_completions": lambda said: {"messages": [{"role": "user", "content": [{"type": "text", "text": said}]}]},
+    "completions": lambda said: {"prompt": said},
+    "responses": lambda said: {"input": [{"role": "user", "content": [{"type": "input_text", "text": said}]}]},
+    "messages": lambda said: {"system": "Be\nbrief.", "messages": [{"role": "user", "content": said}]},
+}
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+@pytest.mark.parametrize("route", BODIES)
+def test_a_prompt_with_crlf_is_read_as_one_with_line_feeds(name, route):
+    def sample_of(body):
+        decoder = capture_of(Settings(), "key", lambda _: None)
+        return make_sample(decoder, recording(body, ANSWERS.get(route), route=route)).sample
+
+    body = BODIES[route](PROMPTS[name].format("\n\n".join(PASSAGES), "\n---\n".join(PASSAGES)))
+    lines, crlf = sample_of(body), sample_of(json.loads(json.dumps(body).replace(r"\n", r"\r\n")))
+    assert [one.text for one in lines.contexts] == PASSAGES
+    for field in ("question", "contexts", "context_source", "capture", "history"):
+        assert getattr(crlf, field) == getattr(lines, field), field
+
+
+ANSWERS = {"completions": {"choices": [{"text": "Two.", "finish_reason": "stop"}]}}
