@@ -347,7 +347,8 @@ PASSAGES = ["Mars has two moons, Phobos and Deimos.", "Venus has no moon at all.
 PROMPTS = {
     "langchain": "Answer the question based only on the following context:\n{0}\n\nQuestion: How many moons has Mars?",
     "llamaindex": "Context information is below.\n---------------------\n{0}\n---------------------\n"
-    "Given the context information and not prior knowledge, answer the query.\nQuery: How many moons has Mars?\nAnswer:",
+    "Given the context information and not prior knowledge, answer the query.\n"
+    "Query: How many moons has Mars?\nAnswer: ",
     "separated": "Antworte nur mit diesen Auszügen.\n\n{1}\n\nFrage: How many moons has Mars?",
 }
 BODIES = {
