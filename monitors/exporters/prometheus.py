@@ -33,10 +33,14 @@ class PrometheusExporter(Exporter):
                     self._evaluations(metric, "score", "").inc()
                 case Skipped(reason):
                     self._verdicts(app, metric, "skipped").inc()
-                    self._evaluations(metric, "skipped", self._instruments.cap("reason", reason)).inc()
+                    self._evaluations(metric, "skipped", self._reason(metric, reason)).inc()
                 case Failed(error):
                     self._verdicts(app, metric, "error").inc()
-                    self._evaluations(metric, "failed", self._instruments.cap("reason", error)).inc()
+                    self._evaluations(metric, "failed", self._reason(metric, error)).inc()
+
+    def _reason(self, metric: str, reason: str) -> str:
+        """Bound the reasons of each metric: a custom one may give any text."""
+        return self._instruments.cap(f"reason:{metric}", reason)
 
     def _verdict(self, metric: str, value: float) -> str:
         return "pass" if meets(value, *self._passes.get(metric, (0.5, False))) else "fail"

@@ -11,7 +11,9 @@ from monitors.alerting.engine import StreamStatus
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.exporters.instruments import AlertGauges, Instruments
-from monitors.runtime.label_cap import LabelCap
+from monitors.exporters.prometheus import PrometheusExporter
+from monitors.records import Evaluation, Failed, Sample, Skipped
+from monitors.runtime.label_cap import MAX_VALUES, OVERFLOW, LabelCap
 
 PROMISES = {"m": (0.95, 0.7)}
 GAUGES = (
@@ -86,6 +88,27 @@ def test_the_gauges_of_capture_leave_with_their_app_and_apps_beyond_the_cap_have
     instruments.show_capture([captured("app-000")])
     assert [value(instruments, name, app="app-000") for name in names] == [0.75, 0.6, 0.86, 40.0]
     assert all(value(instruments, name, app="app-099") is None for name in names)
+
+
+def test_reasons_of_a_metric_beyond_the_cap_are_counted_together_and_leave_others_alone(instruments):
+    exporter = PrometheusExporter(instruments, {})
+    some = Sample(id="s", started_at=0.0, app="a", model="m")
+
+    def export(metric, outcome):
+        exporter.export(some, [Evaluation(sample_id="s", metric=metric, version="1", outcome=outcome)])
+
+    for number in range(MAX_VALUES + 7):
+        export("mine", Skipped(f"reason {number}"))
+        export("mine", Failed(f"error {number}", "x"))
+    export("faithfulness", Failed("timeout", "x"))
+    skipped = {"metric": "mine", "outcome": "skipped"}
+    assert value(instruments, "evaluations_total", **skipped, reason="reason 0") == 1
+    shown = [one for one in instruments.registry.collect() if one.name == "gaugeway_evaluations"]
+    reasons = {each.labels["reason"] for one in shown for each in one.samples if each.labels["metric"] == "mine"}
+    assert len(reasons) == MAX_VALUES + 1
+    assert OVERFLOW in reasons
+    assert value(instruments, "label_overflow_total", label="reason:mine") == MAX_VALUES + 14
+    assert value(instruments, "evaluations_total", metric="faithfulness", outcome="failed", reason="timeout") == 1
 
 
 def test_the_memory_for_values_beyond_the_cap_is_bounded():
