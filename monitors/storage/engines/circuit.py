@@ -18,13 +18,16 @@ class Circuit:
     """While an engine is unreachable, lets one call at a time try it; all other calls fail at once.
 
     The waits between tries grow from 0.1 s to 5 s. Each is drawn at random from the upper half of its range, so that
-    many processes do not reconnect at the same moment. `name` is the engine's, for messages.
+    many processes do not reconnect at the same moment. `name` is the engine's, for messages; `clock` is monotonic (s).
     """
 
-    def __init__(self, name: str, *, draw: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self, name: str, *, draw: Callable[[], float] = random.random, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.name = name
         self.closed = False
         self._draw = draw
+        self._clock = clock
         self._trial = asyncio.Lock()
         self._failures = 0
         self._retry_at = 0.0
@@ -34,7 +37,7 @@ class Circuit:
         if self.closed:
             return await attempt()
         async with self._trial:
-            if (wait := self._retry_at - time.monotonic()) > 0:
+            if (wait := self._retry_at - self._clock()) > 0:
                 raise EngineError(f"{self.name}: unreachable; next try in {wait:.1f} s")
             return await attempt()
 
@@ -47,7 +50,7 @@ class Circuit:
         longest = min(_MAX_BACK_OFF_S, _FIRST_BACK_OFF_S * 2 ** min(self._failures, 10))
         self.closed = False
         self._failures += 1
-        self._retry_at = time.monotonic() + longest * (0.5 + self._draw() / 2)
+        self._retry_at = self._clock() + longest * (0.5 + self._draw() / 2)
 
     def reset(self) -> None:
         """The connections were closed on purpose: the next call opens them."""
