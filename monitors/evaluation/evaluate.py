@@ -38,17 +38,8 @@ async def evaluate(
         outcome = await _outcome(metric, sample, timeout_s)
     finally:
         SPEND.reset(token)
-    return Evaluation(
-        sample_id=sample.id,
-        metric=metric.name,
-        version=str(metric.version),
-        outcome=outcome,
-        judge=judge_of(metric),
-        seconds=max(0.0, clock() - started),
-        cost_usd=spend.usd,
-        rate=rate,
-        weight=weight,
-    )
+    seconds = clock() - started
+    return _evaluation(metric, sample, outcome, seconds=seconds, cost_usd=spend.usd, rate=rate, weight=weight)
 
 
 def evaluate_at_once(
@@ -72,13 +63,27 @@ def evaluate_at_once(
         else:
             scoring.close()
             return None
+    return _evaluation(metric, sample, outcome, seconds=clock() - started, rate=rate, weight=weight)
+
+
+def _evaluation(
+    metric: Metric,
+    sample: Sample,
+    outcome: Outcome,
+    *,
+    seconds: float,
+    rate: float,
+    weight: float | None,
+    cost_usd: float = 0.0,
+) -> Evaluation:
     return Evaluation(
         sample_id=sample.id,
         metric=metric.name,
         version=str(metric.version),
         outcome=outcome,
         judge=judge_of(metric),
-        seconds=max(0.0, clock() - started),
+        seconds=max(0.0, seconds),
+        cost_usd=cost_usd,
         rate=rate,
         weight=weight,
     )
