@@ -58,7 +58,7 @@ def evaluate_at_once(
             scoring.send(None)
         except StopIteration as done:
             outcome = _checked(done.value)
-        except BaseException as error:  # noqa: BLE001 - as in `_outcome`; nothing was awaited, so nobody cancelled it
+        except BaseException as error:  # noqa: BLE001 - as in `_outcome`; without an await this is no cancellation of ours
             outcome = _failed(error)
         else:
             scoring.close()

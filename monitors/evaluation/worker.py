@@ -273,7 +273,7 @@ class Worker:
                 continue
             try:
                 self._announce(one, sample, evaluations, new)
-            except Exception as error:  # noqa: BLE001 - it must not keep the others from being told and acknowledged
+            except Exception as error:  # noqa: BLE001 - it must not keep the others from being announced and acknowledged
                 _log.error("evaluation of %s ended: %s: %s", sample.id, type(error).__name__, error)
                 continue
             if self._is_unfinished(sample, evaluations):
