@@ -17,6 +17,10 @@ from tests.support.product import Product
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+def _rss_mib(about: Path) -> float:
+    return int((about / "statm").read_text().split()[1]) * PAGE / MIB
+
+
 class Looks:
     """The rows so far; what could not be asked is missing from its row, and the others stay."""
 
@@ -54,8 +58,11 @@ class Looks:
             began = time.monotonic()
             client.get(url)  # the connection is open: what is left is the process's turn
             late = time.monotonic() - began
+        children = (about / "task" / str(one.pid) / "children").read_text().split()
+        helpers = sum(_rss_mib(Path(f"/proc/{child}")) for child in children)
         return {
-            "RSS MiB": int((about / "statm").read_text().split()[1]) * PAGE / MIB,
+            "RSS MiB": _rss_mib(about),
+            **({"its processes: RSS MiB": helpers} if children else {}),
             "descriptors": len(list((about / "fd").iterdir())),
             "threads": len(list((about / "task").iterdir())),
             "answers after ms": 1000 * late,

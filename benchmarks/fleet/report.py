@@ -100,8 +100,12 @@ def written(
     *,
     warm_up_s: float,
     others: float,
+    done: str,
 ) -> tuple[str, bool]:
-    """The page, and whether all is well; `others` is the share of the processors that other programs took."""
+    """The page, and whether all is well.
+
+    `others` is the share of the processors that other programs took; `done` is what was done with every exchange.
+    """
     warm = [row for row in rows if row["t_s"] >= warm_up_s]
     names = list(dict.fromkeys(name for row in rows for name in row if name not in ("t_s", "sent")))
     lines, growing = [], []
@@ -115,7 +119,7 @@ def written(
     table = ["| | first | median | last | most | an hour | 95 % | |", "|---|---|---|---|---|---|---|---|", *lines]
     parts = [
         f"# Soak: {options.gateways} + {options.monitors} on {options.engine}",
-        _head(options, minutes, found, others),
+        _head(options, minutes, found, others, done),
         f"**{'All is well.' if not problems else 'Not well: ' + '; '.join(problems) + '.'}**",
         _counts(totals),
         _METHOD.format(warm=warm_up_s / 60, blocks=BLOCKS),
@@ -131,16 +135,17 @@ _METHOD = (
 )
 
 
-def _head(options: argparse.Namespace, minutes: float, found: float | None, others: float) -> str:
+def _head(options: argparse.Namespace, minutes: float, found: float | None, others: float, done: str) -> str:
     day, half = dt.datetime.now(dt.UTC).date(), ""
     if found is not None:
         half = f", half of the highest rate that held for {options.step:g} s ({found:.1f})"
     command = f"--minutes {options.minutes:g} --engine {options.engine}"
     command += f" --gateways {options.gateways} --monitors {options.monitors}"
+    command += " --unjudged" if options.unjudged else ""
     command += f" --rate {options.rate:g}" if found is None else " --find-maximum"
     return (
         f"`python benchmarks/fleet/soak.py {command}`, {day}: {minutes:.1f} minutes at {options.rate:.1f} requests a "
-        f"second{half}; everything captured and judged. {os.cpu_count()} cores, {platform.machine()}, Python "
+        f"second{half}; everything {done}. {os.cpu_count()} cores, {platform.machine()}, Python "
         f"{platform.python_version()}, which run engines, model, judge and client, too; other programs took "
         f"{others:.0%} of them before."
     )

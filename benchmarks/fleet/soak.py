@@ -2,12 +2,14 @@
 
     python benchmarks/fleet/soak.py --minutes 60 --find-maximum            # at half of the maximum it finds
     python benchmarks/fleet/soak.py --minutes 60 --rate 40 --engine postgres --gateways 2 --monitors 2
+    python benchmarks/fleet/soak.py --minutes 60 --rate 330 --unjudged
 
-Everything is captured, and judged by a judge that takes no time. Every 10 s: memory, descriptors and threads of each
-process, depth and age of the queue, sizes of the write-ahead log and of the store, how late a process's event loop
-answers, and the latency of requests. At the end a line is fitted to each after the warm-up, and everything sent must
-have been counted, captured, evaluated and stored once. What was seen is written every minute, and however the run ends,
-to results/soak-ENGINE.{md,csv}. Exit status 1 when something is not flat or does not add up. Loopback only.
+Everything is captured, and judged by a judge that takes no time; with `--unjudged`, scored without one. Every 10 s:
+memory, descriptors and threads of each process, depth and age of the queue, sizes of the write-ahead log and of the
+store, how late a process's event loop answers, and the latency of requests. At the end a line is fitted to each after
+the warm-up, and everything sent must have been counted, captured, evaluated and stored once. What was seen is written
+every minute, and however the run ends, to results/soak-ENGINE[-unjudged].{md,csv}. Exit status 1 when something is not
+flat or does not add up. Loopback only.
 
 The store grows with what it keeps: it is shown per exchange, and is not asked to be flat.
 """
@@ -27,14 +29,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from loads import load
 from looking import Looks
 from report import Totals, written
-from stands import engines, upstream
+from stands import engines
 
 from benchmarks.faults.table import busy
 from monitors.signals import SIGNALS
-from tests.support.fleet import CONFIG, Fleet
-from tests.support.traffic import Line, Sent, request_of
+from tests.support.fleet import Fleet
+from tests.support.traffic import Line, Sent
 
 RESULTS = Path(__file__).parent / "results"
 LOOK_S, SAVE_S, WARM_UP_S = 10.0, 60.0, 300.0
@@ -45,11 +48,11 @@ BACKLOG = 100
 class Traffic:
     """Sends so many requests a second, evenly, whatever the answers do; a late one is sent at once."""
 
-    def __init__(self, ports: list[int], rate: float, first: int) -> None:
+    def __init__(self, ports: list[int], rate: float, first: int, request: Callable[[int], bytes]) -> None:
         self.sent = Sent()
         self.next = first
         self.behind_s = 0.0
-        self._ports, self._rate = ports, rate
+        self._ports, self._rate, self._request = ports, rate, request
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
@@ -75,7 +78,7 @@ class Traffic:
                 await asyncio.sleep(max(0.0, began + count / self._rate - time.monotonic()))
                 await places.acquire()
                 self.behind_s = time.monotonic() - began - count / self._rate
-                group.create_task(self._one(free, places, request_of(self.next)))
+                group.create_task(self._one(free, places, self._request(self.next)))
                 self.next += 1
                 count += 1
         for line in free:
@@ -90,14 +93,16 @@ class Traffic:
             places.release()
 
 
-def maximum(fleet: Fleet, step_s: float, stopping: threading.Event) -> tuple[float, list[Traffic]]:
+def maximum(
+    fleet: Fleet, step_s: float, stopping: threading.Event, request: Callable[[int], bytes]
+) -> tuple[float, list[Traffic]]:
     """Raise the rate by a quarter until what waits grows, less is judged or the client falls behind.
 
     Returns the last rate that held, and all that was sent.
     """
     rate, held, sent = 8.0, 0.0, []
     while not stopping.is_set():
-        traffic = Traffic(fleet.ports, rate, sum(one.sent.count for one in sent))
+        traffic = Traffic(fleet.ports, rate, sum(one.sent.count for one in sent), request)
         sent.append(traffic)
         traffic.start()
         stopping.wait(step_s)
@@ -132,26 +137,27 @@ def soak(options: argparse.Namespace, stopping: threading.Event) -> bool:
         contextlib.ExitStack() as stack,
     ):
         directory = Path(scratch)
-        url = stack.enter_context(upstream(0.0))
+        sending = stack.enter_context(load(judged=not options.unjudged))
         place = stack.enter_context(engines(options.engine, directory))
-        rates = {"capture": 1.0, "faithfulness": 1.0, "relevancy": 0.0}
-        config = CONFIG.format(url=url, queue=place.queue, store=place.store, **rates)
+        config = sending.config.format(url=sending.url, queue=place.queue, store=place.store)
         fleet = stack.enter_context(Fleet(directory, config, gateways=options.gateways, monitors=options.monitors))
         before: list[Traffic] = []
         found = None
         if options.find_maximum:
-            found, before = maximum(fleet, options.step, stopping)
+            found, before = maximum(fleet, options.step, stopping, sending.request)
             options.rate = max(1.0, found / 2)
-        traffic = Traffic(fleet.ports, options.rate, sum(one.sent.count for one in before))
+        traffic = Traffic(fleet.ports, options.rate, sum(one.sent.count for one in before), sending.request)
         looks = Looks(fleet, place)
         totals = Totals()
 
         def save() -> bool:
             warm_up_s = min(WARM_UP_S, options.minutes * 60 / 4)
-            text, fine = written(options, looks.rows, totals, found, warm_up_s=warm_up_s, others=others)
+            text, fine = written(
+                options, looks.rows, totals, found, warm_up_s=warm_up_s, others=others, done=sending.said
+            )
             options.out.mkdir(exist_ok=True)
-            (options.out / f"soak-{options.engine}.md").write_text(text, "utf-8")
-            looks.write(options.out / f"soak-{options.engine}.csv")
+            page(options).write_text(text, "utf-8")
+            looks.write(page(options).with_suffix(".csv"))
             return fine
 
         try:
@@ -178,6 +184,12 @@ def soak(options: argparse.Namespace, stopping: threading.Event) -> bool:
     return fine
 
 
+def page(options: argparse.Namespace) -> Path:
+    """Where the run is written to."""
+    name = f"soak-{options.engine}{'-unjudged' if options.unjudged else ''}.md"
+    return Path(options.out) / name
+
+
 OUTCOMES = ("captured", "sampled_out", "back_pressure", "opted_out", "overflow", "too_large", "error")
 
 
@@ -188,6 +200,7 @@ def main() -> None:
     asking.add_argument("--find-maximum", action="store_true", help="take half of the highest rate that holds")
     asking.add_argument("--step", type=float, default=30.0, help="seconds for each rate that is tried")
     asking.add_argument("--engine", choices=("sqlite", "postgres", "redis"), default="sqlite")
+    asking.add_argument("--unjudged", action="store_true", help="large exchanges, scored without a judge")
     asking.add_argument("--gateways", type=int, default=1)
     asking.add_argument("--monitors", type=int, default=1)
     asking.add_argument("--scratch", type=Path, default=None, help="where the engines' files go")
@@ -199,7 +212,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     fine = soak(options, stopping)
-    print((options.out / f"soak-{options.engine}.md").read_text("utf-8"))
+    print(page(options).read_text("utf-8"))
     sys.exit(not fine)
 
 

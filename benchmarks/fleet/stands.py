@@ -21,14 +21,21 @@ MIB = 2**20
 @contextlib.contextmanager
 def upstream(delay_s: float) -> Iterator[str]:
     """Run model and judge; yields their URL."""
+    with process(Path(__file__).parent / "upstream.py", str(delay_s)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def process(script: Path, *arguments: str) -> Iterator[str]:
+    """Run a script that listens on the port it is given first; yields its URL."""
     (port,) = free_ports(1)
-    process = subprocess.Popen([sys.executable, Path(__file__).parent / "upstream.py", str(port), str(delay_s)])
+    running = subprocess.Popen([sys.executable, script, str(port), *arguments])
     try:
-        wait_until(lambda: process.poll() is not None or not is_free(port), 20)
+        wait_until(lambda: running.poll() is not None or not is_free(port), 20)
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
-        process.wait(10)
+        running.terminate()
+        running.wait(10)
 
 
 @dataclass(frozen=True, kw_only=True)

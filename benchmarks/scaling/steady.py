@@ -2,10 +2,10 @@
 
     python benchmarks/scaling/steady.py [--rate 100] [--seconds 60] [--rounds 3]
 
-Requests carry four passages, 8 KB in all, from a pool of 200, and get an answer of 300 words (those of
-benchmarks/capture/sample_cost.py), in turn plain and streamed in 20 pieces. Printed is the CPU time of each process in
-per cent of one core, after ten seconds of warm-up, until everything sent in that time is scored. Client and model are a
-process of their own and not counted. Loopback only.
+Requests carry four passages, 8 KB in all, from a pool of 200, and get an answer of 300 words (answering.py), in turn
+plain and streamed in 20 pieces. Printed is the CPU time of each process in per cent of one core, after ten seconds of
+warm-up, until everything sent in that time is scored. Client and model are a process of their own and not counted.
+Loopback only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import os
 import platform
-import random
 import signal
 import statistics
 import subprocess
@@ -27,49 +26,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "capture"), str(ROOT / "benchmarks" / "gateway")]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "gateway")]
 
+from answering import bodies, model, request  # noqa: E402
 from machine import cpu_by_process, free_port, tree  # noqa: E402
-from sample_cost import completion, recordings, streamed, text  # noqa: E402
 
 from tests.support.traffic import Line, Sent  # noqa: E402
 
-WARM_UP_S, CONNECTIONS, PIECES = 10.0, 200, 20
-
-
-async def model(port: int) -> asyncio.Server:
-    """Answer every request with one of 200 texts of 300 words."""
-    rng = random.Random(7)
-    answers = [text(rng, 300) for _ in range(200)]
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n%b\r\n\r\n"
-    plain = [head % (b"application/json", b"content-length: %d" % len(one)) + one for one in map(completion, answers)]
-    events = [streamed(answer) for answer in answers]
-
-    async def stream(writer: asyncio.StreamWriter, said: list[bytes]) -> None:
-        writer.write(head % (b"text/event-stream", b"transfer-encoding: chunked"))
-        for some in batched(said, len(said) // PIECES):
-            piece = b"".join(some)
-            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-            await asyncio.sleep(0.005)
-        writer.write(b"0\r\n\r\n")
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
-            while True:
-                asked = (await reader.readuntil(b"\r\n\r\n")).lower()
-                body = await reader.readexactly(int(asked.partition(b"content-length:")[2].split(b"\r\n")[0]))
-                if b'"stream": true' in body:
-                    await stream(writer, rng.choice(events))
-                else:
-                    writer.write(rng.choice(plain))
-        writer.close()
-
-    return await asyncio.start_server(serve, "127.0.0.1", port)
-
-
-def batched(items: list[bytes], size: int) -> Iterator[list[bytes]]:
-    """Cut a list into pieces."""
-    return (items[start : start + size] for start in range(0, len(items), size))
+WARM_UP_S, CONNECTIONS = 10.0, 200
 
 
 @contextlib.contextmanager
@@ -107,13 +71,12 @@ def scored(port: int) -> int:
     return int(sum(float(line.rsplit(" ", 1)[1]) for line in counts))
 
 
-async def send(port: int, rate: float, seconds: float, bodies: list[bytes], sent: Sent) -> None:
+async def send(port: int, rate: float, seconds: float, requests: list[bytes], sent: Sent) -> None:
     """Send requests evenly. Raises RuntimeError when the answers do not keep up."""
     free = [Line(port) for _ in range(CONNECTIONS)]
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ncontent-type: application/json\r\n"
 
-    async def one(line: Line, body: bytes) -> None:
-        await line.ask(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body, sent)
+    async def one(line: Line, request: bytes) -> None:
+        await line.ask(request, sent)
         free.append(line)
 
     began = time.monotonic()
@@ -122,22 +85,22 @@ async def send(port: int, rate: float, seconds: float, bodies: list[bytes], sent
             await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
             if not free:
                 raise RuntimeError(f"{CONNECTIONS} requests at once are not enough for {rate:g} a second")
-            group.create_task(one(free.pop(), bodies[number % len(bodies)]))
+            group.create_task(one(free.pop(), requests[number % len(requests)]))
     for line in free:
         line.close()
 
 
 async def measure(rate: float, seconds: float) -> dict[str, float]:
     """One run: the share of a core that each process took."""
-    bodies = [one.request_body for one in recordings("known", 4000)]
+    requests = [request(body) for body in bodies(4000)]
     upstream, sent = free_port(), Sent()
     server = await model(upstream)
     with tempfile.TemporaryDirectory(prefix="gaugeway-steady-") as directory, serving(upstream, Path(directory)) as run:
         pid, port, monitors = run
-        await send(port, rate, WARM_UP_S, bodies, sent)
+        await send(port, rate, WARM_UP_S, requests, sent)
         await _all_scored(monitors, sent)
         before, began = cpu_by_process(tree(pid)), time.monotonic()
-        await send(port, rate, seconds, bodies, sent)
+        await send(port, rate, seconds, requests, sent)
         await _all_scored(monitors, sent)
         taken, elapsed = cpu_by_process(tree(pid)), time.monotonic() - began
         if not sent.unharmed:
