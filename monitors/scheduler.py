@@ -318,7 +318,7 @@ class Scheduler:
             score_alone=scorer_of(other.present_metrics) if other and other.present_metrics else None,
             on_agreement=judging.show_agreement,
         )
-        judging.wake_anchors.append(watch.wake)
+        judging.anchor_watches.append(watch)
         return watch
 
     def _watch_retirement(self) -> list[asyncio.Task[None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ from monitors.evaluation.evaluator import BudgetFactor
 from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
-from monitors.judges.anchors import Agreement, Anchor, Drift
+from monitors.judges.anchors import Agreement, Anchor, AnchorWatch, Drift
 from monitors.judges.budget import BudgetPacer
 from monitors.judges.cost import Bill, Billing, Prices
 from monitors.judges.exact_match import ExactMatch
@@ -74,7 +74,7 @@ class JudgeSetup:
     instruments: Instruments
     anchors: tuple[Anchor, ...] = ()
     drifts: dict[str, Drift] = field(default_factory=dict)
-    wake_anchors: list[Callable[[], None]] = field(default_factory=list)
+    anchor_watches: list[AnchorWatch] = field(default_factory=list)
     superseded: dict[str, Drift] = field(default_factory=dict)
     successor: Successor | None = None
 
@@ -83,14 +83,19 @@ class JudgeSetup:
 
         `superseded` keeps the earlier results: until they are replaced, they say nothing about the time since.
         """
-        self.superseded.update(self.drifts if self.wake_anchors else {})
-        for wake in self.wake_anchors:
-            wake()
+        self.superseded.update(self.drifts if self.anchor_watches else {})
+        for watch in self.anchor_watches:
+            watch.wake()
 
     def show_drift(self, drift: Drift) -> None:
-        """Keep the anchors' result for a metric, and show it."""
+        """Keep the anchors' result for a metric, and show it.
+
+        A round that was requested while this one was going on supersedes it: its first scores may be from before.
+        """
         self.instruments.drifted(drift)
         self.drifts[drift.metric] = drift
+        if any(watch.is_requested() for watch in self.anchor_watches):
+            self.superseded[drift.metric] = drift
         if not drift.n:
             _log.warning("none of the %d anchors of %s could be scored", drift.failed, drift.metric)
         elif drift.drifted():
@@ -115,8 +120,10 @@ class JudgeSetup:
         )
 
     def evidence(self, metric: str) -> JudgeEvidence | None:
-        """Return the anchors' result for the judge of `metric`; None when there is none."""
+        """Return the anchors' result for the judge of `metric`; None when there is none, and none to come."""
         drift: Drift | None = self.drifts.get(metric)
+        if drift is None and self.anchor_watches and any(metric in one.expected for one in self.anchors):
+            return JudgeEvidence(drifted=False, pending=True)
         if drift is None or not drift.n:
             return None
         found = f"{drift.disagreement:.0%} of {drift.n} anchors are not scored as expected"

@@ -212,8 +212,12 @@ class AnchorWatch:
                 scheduled = True
 
     def wake(self) -> None:
-        """Start the next round now, with the present judge alone."""
+        """Start the next round now, or when the present one is over, with the present judge alone."""
         self._called.set()
+
+    def is_requested(self) -> bool:
+        """Whether a round was requested that has not begun."""
+        return self._called.is_set()
 
     async def once(self) -> list[Drift]:
         """Judge every anchor once; return one Drift for each metric that they name."""

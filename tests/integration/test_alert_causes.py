@@ -142,8 +142,9 @@ def test_a_doubled_share_of_a_hard_topic_is_the_traffic(shared, app):
     assert "of the exchanges" in more
 
 
-def test_a_judge_that_becomes_stricter_under_its_old_name_is_the_judge(tmp_path):
-    (tmp_path / "anchors.jsonl").write_text(anchors(40), "utf-8")
+@pytest.mark.parametrize("count", [40, 240], ids=["judged-before", "first-round-still-going-on"])
+def test_a_judge_that_becomes_stricter_under_its_old_name_is_the_judge(tmp_path, count):
+    (tmp_path / "anchors.jsonl").write_text(anchors(count), "utf-8")
     with lab(tmp_path, rules=[(["shop"], 0.9)], judge=f'anchors = "{tmp_path / "anchors.jsonl"}"') as one:
         one.script.delay_s = 0.03  # the anchors take longer than the alert is in coming
         one.ask(rounds("shop", BEFORE)(), per_s=60)
@@ -153,7 +154,7 @@ def test_a_judge_that_becomes_stricter_under_its_old_name_is_the_judge(tmp_path)
         one.ask_until(rounds("shop"), lambda: "judge" in causes(one, "shop"))
         one.took("shop", changed_at)
         assert set(causes(one, "shop")) <= {"judge", "unknown"}, "it looks like a broken retrieval"
-        assert "of 40 anchors" in last(one, "shop")["cause_detail"]
+        assert f"of {count} anchors" in last(one, "shop")["cause_detail"]
 
 
 NIGHT_H = 4.0

@@ -1,6 +1,7 @@
 """Between an alarm and the anchors' answer: what they said before the drop is no evidence about the time since."""
 
 import asyncio
+import json
 import math
 
 import pytest
@@ -12,7 +13,8 @@ from monitors.alerting.engine import AlertEngine
 from monitors.config import Judge
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
-from monitors.judges.anchors import Drift
+from monitors.judges.anchors import AnchorWatch
+from monitors.runtime.tasks import spawn
 from tests.support.alerting import TRIO, World
 
 ASKED = JudgeEvidence(drifted=False, detail="2% of 40 anchors", pending=True)
@@ -64,19 +66,82 @@ def test_a_fall_of_the_retrieval_that_no_judge_scored_is_not_left_open():
     assert explain("faithfulness", before, since, judge=ASKED).cause == "retrieval"
 
 
-def test_the_anchors_word_is_pending_from_the_suspicion_until_they_were_judged_again():
-    judging = open_judge(Judge(base_url="http://h/v1", model="m"), Instruments(CollectorRegistry(), version="0"))
-    drift = {"metric": "faithfulness", "n": 40, "failed": 0, "low": 0.0, "high": 0.1}
+class Rounds:
+    """Anchors that a judge scores as `score` says, one round at a time."""
+
+    def __init__(self, path, anchored=("faithfulness",)):
+        line = {"user_input": "q", "response": "r", "retrieved_contexts": ["c"]}
+        path.write_text(json.dumps({**line, "expected": dict.fromkeys(anchored, 1.0)}), "utf-8")
+        settings = Judge(base_url="http://h/v1", model="m", anchors=str(path))
+        self.judging = open_judge(settings, Instruments(CollectorRegistry(), version="0"))
+        self.begun, self.go_on, self.over = asyncio.Queue(), asyncio.Queue(), asyncio.Queue()
+        self.watch = AnchorWatch(self.judging.anchors, self._score, on_drift=self._note)
+        self.judging.anchor_watches.append(self.watch)
+
+    async def _score(self, sample, metric):
+        self.begun.put_nowait(sample.id)
+        return await self.go_on.get()
+
+    def _note(self, drift):
+        self.judging.show_drift(drift)
+        self.over.put_nowait(drift)
+
+    async def end(self, score=1.0):
+        """Let the present round end."""
+        await self.begun.get()
+        self.go_on.put_nowait(score)
+        await self.over.get()
+
+    def pending(self, metric="faithfulness"):
+        return (evidence := self.judging.evidence(metric)) and evidence.pending
+
+
+def in_rounds(path, scenario):
+    async def run():
+        rounds = Rounds(path)
+        task = spawn(rounds.watch.run(), name="anchors")
+        try:
+            async with asyncio.timeout(60):
+                await scenario(rounds)
+        finally:
+            task.cancel()
+
+    asyncio.run(run())
+
+
+def test_results_of_the_anchors_are_pending_from_the_request_until_the_next_round_is_over(tmp_path):
+    async def scenario(rounds):
+        assert rounds.pending(), "the first round is not over"
+        assert rounds.judging.evidence("context_relevancy") is None, "no anchor has a score of it"
+        await rounds.end()
+        assert not rounds.pending()
+        rounds.judging.recheck_anchors()
+        assert rounds.pending()
+        await rounds.end(score=0.0)
+        assert not rounds.pending()
+        assert rounds.judging.evidence("faithfulness").detail.startswith("100% of 1 anchors")
+
+    in_rounds(tmp_path / "anchors.jsonl", scenario)
+
+
+def test_a_round_that_was_going_on_at_the_request_does_not_answer_it(tmp_path):
+    async def scenario(rounds):
+        await asyncio.sleep(0)
+        rounds.begun.put_nowait(await rounds.begun.get())  # the first round has begun
+        rounds.judging.recheck_anchors()
+        await rounds.end()
+        assert rounds.pending()
+        await rounds.end()
+        assert not rounds.pending()
+
+    in_rounds(tmp_path / "anchors.jsonl", scenario)
+
+
+def test_nothing_is_pending_where_no_anchors_are_judged(tmp_path):
+    judging = Rounds(tmp_path / "anchors.jsonl").judging
+    judging.anchor_watches.clear()
     judging.recheck_anchors()
-    judging.drifts["faithfulness"] = Drift(**drift, disagreement=0.0, shift=0.0)
-    assert not judging.evidence("faithfulness").pending, "nobody judges any anchors"
-    woken = []
-    judging.wake_anchors.append(lambda: woken.append("anchors"))
-    judging.recheck_anchors()
-    assert judging.evidence("faithfulness").pending
-    judging.drifts["faithfulness"] = Drift(**drift, disagreement=0.0, shift=0.0)
-    assert not judging.evidence("faithfulness").pending
-    assert woken == ["anchors"]
+    assert judging.evidence("faithfulness") is None
 
 
 class Suspicious(World):
