@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import NamedTuple
 
 from monitors.alerting.detectors import Baseline, Detector
@@ -160,8 +161,9 @@ class RuleWatch:
         buckets: dict[tuple[int, str], dict[str, Point]] = {}
         failed: dict[tuple[int, str], int] = {}
         last, report = round(until / bucket_s) - 1, FeedReport()
+        covers = cache(self.covers)
         for point in points:
-            if self.covers(point.app):
+            if covers(point.app):
                 # a quotient of floats may round up to the edge: such a point is the last bucket's
                 key = min(last, math.floor(point.started_at / bucket_s)), point.app if self.by_app else ALL
                 if usable(point):

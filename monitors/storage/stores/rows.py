@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -282,33 +283,37 @@ def supplement(row: Sequence[Any]) -> Supplement:
     return msgspec.json.decode(row[0], type=Supplement)
 
 
-def point(row: Sequence[Any]) -> Point:
-    """Read one point."""
+def points(found: Iterable[Sequence[Any]]) -> list[Point]:
+    """Read points. Equal texts are one object: busy apps have tens of thousands of points a minute."""
+    texts: dict[Any, Any] = {}
+    read_tags = cache(_tags)
+    return [_point(row, texts.setdefault, read_tags) for row in found]
+
+
+def _point(row: Sequence[Any], text: Callable[[Any, Any], Any], read_tags: Callable[[Any], dict[str, str]]) -> Point:
     *known, weight, cluster, tags = row
     sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt = known
     return Point(
         sample_id=sample_id,
         started_at=started_at,
-        app=app,
-        model=model,
-        metric=metric,
-        outcome=outcome,
+        app=text(app, app),
+        model=text(model, model),
+        metric=text(metric, metric),
+        outcome=text(outcome, outcome),
         value=value,
-        reason=reason,
+        reason=text(reason, reason),
         rate=rate,
-        version=version,
-        judge=judge,
-        prompt=prompt,
-        tags=_tags(tags),
+        version=text(version, version),
+        judge=text(judge, judge),
+        prompt=text(prompt, prompt),
+        tags=read_tags(tags) if isinstance(tags, str) else {},
         cluster=cluster if isinstance(cluster, str) else None,
         weight=weight if isinstance(weight, float) and 0.0 < weight <= 1.0 else None,
     )
 
 
-def _tags(text: object) -> dict[str, str]:
+def _tags(text: str) -> dict[str, str]:
     """Read the tags; what somebody else wrote there counts for none."""
-    if not isinstance(text, str):
-        return {}
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except (msgspec.DecodeError, UnicodeEncodeError):

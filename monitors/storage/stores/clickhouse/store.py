@@ -200,7 +200,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         return await self._hearing.ask(sample)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        return [rows.point(row) for row in await self.database.query(*queries.series(query))]
+        return rows.points(await self.database.query(*queries.series(query)))
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}

@@ -244,7 +244,7 @@ class PostgresStore(rows.Lenient, EngineStore):
         return await self._points(query)
 
     async def _points(self, query: Query, exactly: float | None = None) -> Sequence[Point]:
-        return [rows.point(row) for row in await self._fetch(*queries.series(query, exactly))]
+        return rows.points(await self._fetch(*queries.series(query, exactly)))
 
     async def _metrics(self, query: Query) -> Iterable[str]:
         return [row[0] for row in await self._fetch(*queries.metrics(query))]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -294,18 +293,14 @@ class SQLiteStore(rows.Lenient, EngineStore):
 
     async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
         first, others = queries.points(query, index, exactly)
-        most = math.inf if query.limit is None else max(query.limit, 0)
+        most = None if query.limit is None else max(query.limit, 0)
 
-        def read(connection: Connection) -> tuple[list[Any], list[Any]]:
-            found: list[Any] = []
-            for one in others:
-                if len(found) < most:
-                    found += connection.execute(*one).fetchall()
-            return connection.execute(*first).fetchall(), found
+        def read(connection: Connection) -> list[Point]:  # in the reader's thread: a busy app has many
+            evaluations = connection.execute(*first)
+            merged = heapq.merge(evaluations, _one_after_the_other(connection, others, most), key=_KEYS[query.order])
+            return rows.points(islice(merged if others else evaluations, most))
 
-        evaluations, signals = await self._reader.read(read)
-        merged = heapq.merge(evaluations, signals, key=_KEYS[query.order]) if signals else evaluations
-        return [rows.point(row) for row in islice(merged, query.limit if query.limit is None else max(query.limit, 0))]
+        return await self._reader.read(read)
 
     async def _indexed_points(self, query: Query, exactly: float | None) -> Sequence[Point]:
         return await self._points(query, queries.VALUE_INDEX, exactly)
@@ -451,6 +446,19 @@ class SQLiteStore(rows.Lenient, EngineStore):
                 connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
                 return True
         return False
+
+
+def _one_after_the_other(
+    connection: Connection, statements: Sequence[queries.Statement], most: int | None
+) -> Iterator[Any]:
+    """Yield the rows of statements; those after the one that reaches `most` rows are not asked."""
+    count = 0
+    for one in statements:
+        if most is not None and count >= most:
+            return
+        for row in connection.execute(*one):
+            count += 1
+            yield row
 
 
 def _outcomes(connection: Connection, sample_id: str) -> list[tuple[str, str, str]]:
