@@ -99,7 +99,11 @@ class JudgeSetup:
         if not drift.n:
             _log.warning("none of the %d anchors of %s could be scored", drift.failed, drift.metric)
         elif drift.drifted():
-            _log.warning("the judge disagrees with %.0f %% of the anchors of %s", 100 * drift.low, drift.metric)
+            _log.warning(
+                "the judge scores %d of %d anchors of %s differently than expected (%.0f %%, 95 %%: at least %.0f %%)",
+                *(round(drift.disagreement * drift.n), drift.n, drift.metric),
+                *(100 * drift.disagreement, 100 * drift.low),
+            )
 
     def show_agreement(self, found: Agreement) -> None:
         """Show how the next judge agrees with the present one on the anchors of a metric."""

@@ -229,6 +229,16 @@ def test_anchors_in_a_file_that_is_not_there_are_named():
         )
 
 
+def test_the_log_says_how_many_anchors_moved(anchors, caplog):
+    judging = open_judge(
+        Judge(base_url="http://h/v1", model="now", anchors=anchors), Instruments(CollectorRegistry(), version="0")
+    )
+    judging.show_drift(compare("faithfulness", [(one, 1.0 if n < 8 else 0.0) for n, one in enumerate(judging.anchors)]))
+    (line,) = caplog.records
+    said = "the judge scores 12 of 20 anchors of faithfulness differently than expected (60 %, 95 %: at least 39 %)"
+    assert line.message == said
+
+
 def test_anchors_without_any_score_are_no_result(anchors, caplog):
     config = Judge(base_url="http://h/v1", model="now", next_model="next", anchors=anchors)
     instruments = Instruments(CollectorRegistry(), version="0")
