@@ -41,7 +41,7 @@ class Slope:
     median: float
 
     def flat(self, allowed: float) -> bool:
-        """Whether it grew by no more than is allowed, or by nothing that can be told from noise."""
+        """Whether it grew by no more than is allowed, or by nothing that can be distinguished from noise."""
         return self.low <= 0.0 or self.grew <= max(allowed, SHARE * abs(self.median))
 
 
@@ -131,7 +131,7 @@ def written(
 _METHOD = (
     "After {warm:.1f} minutes: a line through the medians of {blocks} blocks of time, per hour, with its 95 % "
     "interval. Flat: it grew by less than a twentieth of the median (or a small number, `report.py`), or by nothing "
-    "that can be told from noise."
+    "that can be distinguished from noise."
 )
 
 

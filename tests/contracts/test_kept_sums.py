@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.runtime.tasks import spawn
 from monitors.storage.engines.sqlite import Database
 from monitors.storage.stores import Query, from_url
 from monitors.storage.stores import rollups as sums
@@ -222,10 +223,12 @@ def test_counting_goes_on_while_others_ask_for_other_sums(running):
 def test_a_store_that_is_closed_stops_counting(running):
     async def main(store):
         await fill(store)
-        counting = []
+        asking, counting = spawn(store.spread(EVER, "model"), name="asking"), []
         while not counting:
-            assert not (await store.spread(EVER, "model", 0.005)).complete
+            await asyncio.sleep(0)
             counting = [one for one in asyncio.all_tasks() if one.get_name() == "counting scores"]
+        asking.cancel()  # it waits for the counting, which goes on without it
+        await asyncio.wait([asking])
         await store.aclose()
         return counting
 

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.demo.servers import free_ports
 from monitors.processes import interpreter
+from tests.support.fleet import wait_until
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.product import product
 
@@ -21,6 +22,12 @@ QUICK = "[gateway]\ndrain_s = 1\n"
 
 def children(pid):
     return [int(one) for path in Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
+
+
+def title(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def ask(running):
@@ -61,14 +68,14 @@ def test_a_restarted_process_imports_nothing_from_the_working_directory(tmp_path
     (tmp_path / "gateway" / "__init__.py").write_text("raise SystemExit(9)")
     with serving(upstream, tmp_path) as (process, port):
 
-        def first():
-            wait_for(f"http://127.0.0.1:{port}/readyz")
-            found = (one for one in children(process.pid) if b"gateway" in Path(f"/proc/{one}/cmdline").read_bytes())
-            return next(found)
+        def gateways():
+            return {one for one in children(process.pid) if title(one).startswith(b"gaugeway: gateway")}
 
-        before = first()
+        wait_for(f"http://127.0.0.1:{port}/readyz")
+        (before,) = gateways()
         os.kill(before, signal.SIGKILL)
-        assert first() != before
+        wait_until(lambda: gateways() - {before}, 60)
+        wait_for(f"http://127.0.0.1:{port}/readyz")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])

@@ -6,9 +6,9 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, TypeVar
@@ -297,8 +297,10 @@ class SQLiteStore(rows.Lenient, EngineStore):
 
         def read(connection: Connection) -> list[Point]:  # in the reader's thread: a busy app has many
             evaluations = connection.execute(*first)
-            merged = heapq.merge(evaluations, _one_after_the_other(connection, others, most), key=_KEYS[query.order])
-            return rows.points(islice(merged if others else evaluations, most))
+            if not others:
+                return rows.points(islice(evaluations, most))
+            signals = islice(chain.from_iterable(connection.execute(*one) for one in others), most)
+            return rows.points(islice(heapq.merge(evaluations, signals, key=_KEYS[query.order]), most))
 
         return await self._reader.read(read)
 
@@ -446,19 +448,6 @@ class SQLiteStore(rows.Lenient, EngineStore):
                 connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
                 return True
         return False
-
-
-def _one_after_the_other(
-    connection: Connection, statements: Sequence[queries.Statement], most: int | None
-) -> Iterator[Any]:
-    """Yield the rows of statements; those after the one that reaches `most` rows are not asked."""
-    count = 0
-    for one in statements:
-        if most is not None and count >= most:
-            return
-        for row in connection.execute(*one):
-            count += 1
-            yield row
 
 
 def _outcomes(connection: Connection, sample_id: str) -> list[tuple[str, str, str]]:
