@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
-from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain
+from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observation, Passages, explain
 from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.causes.topics import topics
@@ -147,7 +147,9 @@ class Describer:
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
         interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
-        why, step = await self._cause(alert.metric, old, new, self._scales(alert))
+        why, step = _settled(alert, self._judge.evidence(alert.metric)), None
+        if why is None:
+            why, step = await self._cause(alert.metric, old, new, self._scales(alert))
         worst = await self._store.series(lowest)
         if why.source is not None:
             worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
@@ -296,6 +298,18 @@ class Describer:
                 example = replace(example, question=question, answer=answer, faults=faults_of(stored[1], point.metric))
             examples.append(example)
         return tuple(examples)
+
+
+def _settled(alert: Alert, judge: JudgeEvidence | None) -> Explanation | None:
+    """Return the cause "judge" that anchors have shown since the alarm; None without, or with a new result.
+
+    A later round is about the judge of today, and after a restart there is none: neither says anything about the drop.
+    """
+    if alert.cause_evidence != MOVED or (judge is not None and judge.drifted and not judge.pending):
+        return None
+    return Explanation(
+        cause="judge", detail=alert.cause_detail, strength=alert.cause_strength, evidence=alert.cause_evidence
+    )
 
 
 def _found_cause(alert: Alert, at: float) -> FoundCause:

@@ -24,6 +24,9 @@ MATERIAL = 0.05
 KNOWN = 0.95
 """The strength where a change of the judge is a fact, and something else would have to have changed with it."""
 _REPLACED = 0.9
+MOVED = ("anchors that moved",)
+"""The evidence of a round of anchors that began after the alarm."""
+_MOVED_BEFORE = ("anchors that moved before the alarm",)
 
 
 def drifted(judge: JudgeEvidence | None) -> Explanation | None:
@@ -34,7 +37,7 @@ def drifted(judge: JudgeEvidence | None) -> Explanation | None:
         cause="judge",
         detail=judge.detail or "The judge scores its anchors differently than expected.",
         strength=KNOWN,
-        evidence=("anchors that moved",),
+        evidence=_MOVED_BEFORE if judge.pending else MOVED,
     )
 
 

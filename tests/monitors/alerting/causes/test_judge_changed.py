@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -145,16 +146,16 @@ def test_nothing_is_pending_where_no_anchors_are_judged(tmp_path):
 
 
 class Suspicious(World):
-    """A world with anchors: `said` is what they say."""
+    """A world with anchors: `said` is what they say, `requested` what they say once an alarm requested a round."""
 
-    said = FINE
+    said, requested = FINE, ASKED
 
     def restart(self):
         async def oldest():
             return self.oldest
 
         def ask():
-            self.said = ASKED
+            self.said = self.requested
 
         self.engine = AlertEngine(
             self.rules,
@@ -188,3 +189,48 @@ def test_a_firing_alert_is_explained_again_once_when_the_anchors_were_judged(tmp
             await world.store.aclose()
 
     assert asyncio.run(scenario()) == ("unknown", "judge", 0)
+
+
+@pytest.mark.parametrize("later", [None, ASKED, FINE], ids=["no-result", "in-progress", "back-to-normal"])
+def test_a_judge_that_was_found_stricter_stays_the_cause_of_the_alert(tmp_path, later):
+    async def scenario():
+        world = Suspicious(tmp_path / "store.db")
+        try:
+            await world.minutes([0.95] * 30, metrics=TRIO)
+            await world.minutes([0.5] * 20, metrics=TRIO)
+            world.said = STRICTER
+            await world.tick()
+            found = world.alert
+            await world.engine.aclose()
+            world.restart()
+            world.said = later
+            await world.minutes([0.5] * 5, metrics=TRIO)
+            return found, world.alert
+        finally:
+            await world.engine.aclose()
+            await world.store.aclose()
+
+    before, after = asyncio.run(scenario())
+    assert before.likely_cause == after.likely_cause == "judge"
+    assert after.finding.n > before.finding.n
+    assert (after.cause_detail, after.cause_evidence) == (before.cause_detail, ("anchors that moved",))
+
+
+def test_anchors_that_moved_before_the_alarm_only_do_not_settle_the_cause(tmp_path):
+    async def scenario():
+        world = Suspicious(tmp_path / "store.db")
+        try:
+            world.requested = replace(STRICTER, pending=True)
+            await world.minutes([0.95] * 30, metrics=TRIO)
+            await world.minutes([0.5] * 20, metrics=TRIO)
+            suspected = world.alert
+            world.said = FINE
+            await world.tick()
+            return suspected, world.alert
+        finally:
+            await world.engine.aclose()
+            await world.store.aclose()
+
+    suspected, known = asyncio.run(scenario())
+    assert (suspected.likely_cause, suspected.cause_evidence) == ("judge", ("anchors that moved before the alarm",))
+    assert known.likely_cause == "retrieval"
