@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +24,12 @@ from monitors.signals import SIGNALS
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek
+from monitors.storage.spread_points import spread_points
 from monitors.storage.stores import Point, Query, Store
 
 DAY_S = 86_400.0
-PAGE = 20_000
+MAX_POINTS = 20_000
+"""Evaluations that are read on each side of an onset, spread over its time."""
 WORST = 3
 _TOPICS_FROM = 1000
 _INTERVAL_FROM = 100
@@ -137,8 +140,6 @@ class Describer:
             since=onset - DAY_S,
             until=onset,
             app=app,
-            order="newest",
-            limit=PAGE,
             without=others,
             **_narrowed(alert.slice),
         )
@@ -194,8 +195,8 @@ class Describer:
         in the exchanges.
         """
         delay_s = self._judge.delay_s(metric)
-        old = [*await self._store.series(replace(whole, since=whole.since - delay_s))]
-        new = [*await self._store.series(since)]
+        old, _ = await spread_points(self._store, replace(whole, since=whole.since - delay_s), MAX_POINTS)
+        new, _ = await spread_points(self._store, since, MAX_POINTS)
         if not delay_s:
             return old, new
         onset = since.since - delay_s
@@ -235,32 +236,28 @@ class Describer:
         def find_cause() -> Explanation:
             found = topics(*questions) if all(questions) else {}
             equal = {one: _words(question) for side in questions for one, question in side.items()}
-            before, since = ([self._observed(point, found, equal, scales) for point in points] for points in (old, new))
+            strata = _Strata(found)
+            before, since = (
+                [self._observed(point, strata, equal, scales) for point in points] for points in (old, new)
+            )
             judge = self._judge.evidence(metric)
             return explain(metric, before, since, judge=judge, passages=passages, lower_is_better=scales)
 
         return await asyncio.to_thread(find_cause)  # takes up to a second
 
     async def _questions(self, points: Iterable[Point], metric: str, read: Collection[str]) -> Mapping[str, str]:
-        """Return the questions of the newest exchanges, and of those that were `read`, by id; topics quote from them.
+        """Return the questions of about a thousand exchanges, and of those that were `read`, by id; topics quote them.
 
         Sources are compared within topics and questions, so these are needed where passages are known.
         """
         if not self._content:
             return {}
-        ids = dict.fromkeys(point.sample_id for point in points if point.metric == metric and usable(point))
-        newest = list(ids)[:_TOPICS_FROM]
-        questions = await self._store.questions([*newest, *(one for one in list(ids)[_TOPICS_FROM:] if one in read)])
+        ids = list(dict.fromkeys(point.sample_id for point in points if point.metric == metric and usable(point)))
+        some = ids[:: math.ceil(len(ids) / _TOPICS_FROM) or 1]
+        questions = await self._store.questions(list(dict.fromkeys([*some, *(one for one in ids if one in read)])))
         return {key: question for key, question in questions.items() if not question.startswith(_HASHED)}
 
-    def _observed(
-        self, point: Point, topic: Mapping[str, str], equal: Mapping[str, str], scales: Scales
-    ) -> Observation:
-        strata = {"model": point.model, **{f"tag:{name}": value for name, value in point.tags.items()}}
-        if point.prompt is not None:
-            strata["prompt"] = point.prompt
-        if point.sample_id in topic:
-            strata["topic"] = topic[point.sample_id]
+    def _observed(self, point: Point, strata: _Strata, equal: Mapping[str, str], scales: Scales) -> Observation:
         value = point.value
         return Observation(
             sample_id=point.sample_id,
@@ -272,7 +269,7 @@ class Describer:
             reason=point.reason,
             version=point.version,
             judge=point.judge,
-            strata=strata,
+            strata=strata.of(point),
             question=equal.get(point.sample_id, ""),
         )
 
@@ -298,6 +295,25 @@ class Describer:
                 example = replace(example, question=question, answer=answer, faults=faults_of(stored[1], point.metric))
             examples.append(example)
         return tuple(examples)
+
+
+class _Strata:
+    """The strata of points, equal ones as one object; `topic` has the topics by sample id."""
+
+    def __init__(self, topic: Mapping[str, str]) -> None:
+        self._topic = topic
+        self._known: dict[tuple[object, ...], Mapping[str, str]] = {}
+
+    def of(self, point: Point) -> Mapping[str, str]:
+        """Return the strata of one point."""
+        topic = self._topic.get(point.sample_id)
+        key = (point.model, point.prompt, topic, *point.tags.items())
+        found = self._known.get(key)
+        if found is None:
+            found = {"model": point.model, **{f"tag:{name}": value for name, value in point.tags.items()}}
+            found |= {name: value for name, value in (("prompt", point.prompt), ("topic", topic)) if value is not None}
+            self._known[key] = found
+        return found
 
 
 def _settled(alert: Alert, judge: JudgeEvidence | None) -> Explanation | None:

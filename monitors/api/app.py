@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Protocol
 
+import msgspec
 from litestar import Request, Response, Router, get
 from litestar.config.compression import CompressionConfig
 from litestar.connection import ASGIConnection
@@ -162,7 +163,7 @@ def _exchange_handlers(store: Store) -> list[Any]:
             order=order,  # type: ignore[arg-type]  # the pattern says so
             limit=limit,
         )
-        return [asdict(point) for point in await store.series(query)]
+        return [msgspec.structs.asdict(point) for point in await store.series(query)]
 
     @get("/api/exchanges/{exchange_id:str}")
     async def exchange(exchange_id: FromPath[str]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from monitors.records import Cause
 from monitors.statistics.decomposition import Contrast, fall
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -18,8 +20,7 @@ HEAVIEST = 10.0
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tens of thousands at once
     """One evaluation of one exchange. `value` is on the "higher is better" scale, None unless it is a score.
 
     `rate` is its inclusion probability, `reason` that of a skip or failure; `version` and `judge` produced the outcome.

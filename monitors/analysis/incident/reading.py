@@ -17,6 +17,7 @@ from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.incident.background import BackgroundResults
 from monitors.analysis.incident.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
 from monitors.records import Alert, Sample
+from monitors.storage.spread_points import spread_points
 from monitors.storage.stores import Point, Query, Store
 
 MAX_ANSWERS = 2_000
@@ -27,7 +28,7 @@ LEAST_BEFORE_S = 3600.0
 """Answers of up to a day before the onset are compared with those of up to a week since."""
 MAX_KEPT = 16
 """Alerts whose comparison is kept."""
-PARTS, AT_ONCE = 8, 200
+AT_ONCE = 200
 FRESH_S = 120.0
 """How old a comparison, or topics, may become: making one takes about a second of computing."""
 _HASHED = "blake2b:"
@@ -150,19 +151,13 @@ async def incident_report(
 async def scored_points(store: Store, query: Query, most: int) -> tuple[list[Point], bool]:
     """Return one score for each exchange of a query, `most` at most, and whether these are all.
 
-    The time is read in `PARTS` parts with the same share of them.
+    More scores than that are read evenly over the time.
     """
-    length = (query.until - query.since) / PARTS
+    points, complete = await spread_points(store, replace(query, outcome="score"), most)
     found: dict[str, Point] = {}
-    complete = True
-    for part in range(PARTS):
-        since = query.since + part * length
-        some = replace(query, since=since, until=since + length, outcome="score", order="newest")
-        points = await store.series(replace(some, limit=most // PARTS + 1))
-        complete = complete and len(points) <= most // PARTS
-        for point in points[: most // PARTS]:
-            if usable(point):
-                found.setdefault(point.sample_id, point)
+    for point in points:
+        if usable(point):
+            found.setdefault(point.sample_id, point)
     return list(found.values()), complete
 
 

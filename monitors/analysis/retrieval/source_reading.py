@@ -19,14 +19,14 @@ from monitors.analysis.retrieval.sources import RetrievedExchange, Scope, Source
 from monitors.passage_identity import passage_names
 from monitors.passage_verdicts import PassageVerdicts, passage_verdicts
 from monitors.records import Evaluation, Sample
+from monitors.storage.spread_points import spread_points
 from monitors.storage.stores import Point, Query, Store
 
 DAY_S = 86_400.0
 DEFAULT_METRICS = ("faithfulness", "lexical_groundedness")
 """Metrics of a report that names none: the first one with scores."""
 MAX_EXCHANGES = 6_000
-"""Exchanges of a report: the latest of each part of the window, as many of each as far as it has them."""
-PARTS = 12
+"""Evaluations that a report reads, spread over its window."""
 MAX_REMEMBERED = 20_000
 """Exchanges whose sources are remembered, without their texts but 300 characters of the question."""
 AT_ONCE, IN_A_ROW = 8, 200
@@ -144,9 +144,11 @@ class SourceReports:
     async def _made(self, app: str, metric: str | None, since: float, until: float, deadline: float) -> Reports:
         named = metric or DEFAULT_METRICS[0]
         points: Sequence[Point] = ()
-        full = False
+        complete = True
         for one in (metric,) if metric else DEFAULT_METRICS:
-            points, full = await self._points(app, one, since, until)
+            window = Query(since=since, until=until, metric=one, app=app)
+            read, complete = await spread_points(self._store, window, MAX_EXCHANGES)
+            points = _last_evaluations(read)
             if any(point.value is not None for point in points):
                 named = one
                 break
@@ -160,33 +162,11 @@ class SourceReports:
             since=since,
             until=until,
             lower_is_better=self._passing(named).flipped,
-            complete=not full and not pending,
+            complete=complete and not pending,
             pending=pending,
         )
         remembered = {point.sample_id: self._known[point.sample_id] for point in known}
         return await asyncio.to_thread(self._reported, known, remembered, scope)
-
-    async def _points(self, app: str, metric: str, since: float, until: float) -> tuple[list[Point], bool]:
-        """Return the last evaluation of each exchange, `MAX_EXCHANGES` at most, and whether the window has more.
-
-        Each part of the window has the same share of them; what one does not use goes to the others.
-        """
-        length = (until - since) / PARTS
-        shares = [MAX_EXCHANGES // PARTS] * PARTS
-        parts: list[Sequence[Point]] = [()] * PARTS
-        busy = list(range(PARTS))
-        spare = MAX_EXCHANGES
-        while busy and spare:
-            for part in busy:
-                start = since + part * length
-                query = Query(since=start, until=start + length, metric=metric, app=app, order="newest")
-                parts[part] = await self._store.series(replace(query, limit=shares[part] + 1))
-            busy = [part for part in busy if len(parts[part]) > shares[part]]
-            spare = MAX_EXCHANGES - sum(map(min, map(len, parts), shares))
-            for at, part in enumerate(reversed(busy)):
-                shares[part] += spare // len(busy) + (at < spare % len(busy))
-        chosen = [point for share, some in zip(shares, parts, strict=True) for point in some[:share]]
-        return _last_evaluations(chosen), bool(busy)
 
     async def _read(self, ids: Sequence[str], deadline: float) -> set[str]:
         """Read exchanges that are not known, then those that may have changed; return those that are deleted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -31,8 +31,7 @@ WITHDRAWN = "withdrawn"
 """In place of pass or fail: the person takes an earlier label of theirs back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tens of thousands at once
     """One stored evaluation, flat. `value` is None unless `outcome` is "score"; `reason` is the skip or error word.
 
     `version` and `judge` made the outcome; `prompt`, `tags` and `cluster` are the sample's, `weight` the evaluation's.
@@ -50,7 +49,7 @@ class Point:
     version: str = ""
     judge: str | None = None
     prompt: str | None = None
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
     cluster: str | None = None
     weight: float | None = None
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from monitors.alerting.rule_watch import SavedWatch
 from monitors.alerting.rules import MONTH_S, problems_of, rules_of, watch_of

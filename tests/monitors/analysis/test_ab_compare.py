@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from dataclasses import replace
 from itertools import chain
 
 import httpx
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from litestar import Litestar
+from msgspec.structs import replace
 
 from gateway.cli.main import main
 from monitors.analysis.ab_binned import Parts

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from monitors.alerting.causes import Observation, Passages, explain
 
@@ -208,7 +209,7 @@ def test_a_drop_that_one_source_accounts_for_is_never_strong_evidence_of_worse_a
         for one in before
         if topic[one.sample_id] == "bad"
     }
-    sides = [[replace(one, question=topic[one.sample_id]) for one in side] for side in (before, since)]
+    sides = [[structs.replace(one, question=topic[one.sample_id]) for one in side] for side in (before, since)]
     found = explain("faithfulness", *sides, passages=passages)
     assert found.cause == "unknown"
     assert "It is the answers, or the source bad: with it 0.89 to 0.3" in found.detail

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from monitors.alerting.causes import JudgeEvidence, Observation, explain
 from monitors.alerting.causes.observations import Fall

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from monitors.alerting.causes import JudgeEvidence, Observation, explain, strength_word
 from monitors.alerting.causes.hypotheses import PRIORS, Moved, posterior
