@@ -15,12 +15,10 @@ Reference for the prediction: Searle, Casella & McCulloch, "Variance Components"
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import NamedTuple
-
-from cachetools import TTLCache
 
 MAX_CLUSTERS = 5_000
 """Clusters that one stream remembers; of more, the one that was silent longest is forgotten and starts again."""
@@ -72,11 +70,44 @@ class SavedClusters(NamedTuple):
     ages: dict[str, float] = {}  # noqa: RUF012 - a NamedTuple's default, never changed
 
 
-@dataclass(slots=True)
-class _Seen:
-    n: int = 0
-    total: float = 0.0
-    deviation: float = 0.0
+@lru_cache(1024)
+def _kept(n: int) -> float:
+    """Return the weight that what was known keeps when so many scores come."""
+    return math.pow(0.5, n / HORIZON)
+
+
+class _Seen(NamedTuple):
+    n: int
+    total: float
+    deviation: float
+    at: float
+
+
+class _Recent:
+    """What is remembered of clusters: the `MAX_CLUSTERS` latest ones, for an hour after their last scores.
+
+    A TTLCache does the same ten times as slowly, and a busy app has a cluster for nearly every score.
+    """
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()
+
+    def get(self, name: str, now: float) -> _Seen | None:
+        """Return what is remembered of a cluster; None for a new one."""
+        seen = self._seen.get(name)
+        return seen if seen is not None and now < seen.at + REMEMBERED_S else None
+
+    def put(self, name: str, seen: _Seen) -> None:
+        """Remember a cluster, which becomes the latest one."""
+        self._seen[name] = seen
+        self._seen.move_to_end(name)
+        if len(self._seen) > MAX_CLUSTERS:
+            self._seen.popitem(last=False)
+
+    def forget(self, now: float) -> None:
+        """Drop clusters that have been silent for too long; `put` never goes back in time."""
+        while self._seen and now >= next(iter(self._seen.values())).at + REMEMBERED_S:
+            self._seen.popitem(last=False)
 
 
 class DesignEffect:
@@ -103,7 +134,7 @@ class DesignEffect:
 
     def add(self, deviations: Sequence[float], *, earlier: float) -> float:
         """Take in a cluster's deviations of one bucket, after those with the sum `earlier`; return the new sum."""
-        total, keep = sum(deviations), 0.5 ** (len(deviations) / HORIZON)
+        total, keep = sum(deviations), _kept(len(deviations))
         self._n = keep * self._n + len(deviations)
         self._clusters = keep * self._clusters + total * (total + 2.0 * earlier)
         self._scores = keep * self._scores + sum(one * one for one in deviations)
@@ -193,11 +224,11 @@ class IntraclassCorrelation:
                 self._pair((deviation * deviation - own) / (n * (n - 1)))
             if earlier is not None:
                 self._pair((total / n - centre) * (earlier - centre))
-        keep = 0.5 ** (n / HORIZON)
+        keep = _kept(n)
         self._w, self._x, self._xx = keep * self._w + n, keep * self._x + total, keep * self._xx + squares
 
     def _pair(self, product: float) -> None:
-        keep = 0.5 ** (1.0 / HORIZON)
+        keep = _kept(1)
         self._pairs = keep * self._pairs + 1.0
         self._products = keep * self._products + product
         self._squares = keep * self._squares + product * product
@@ -232,7 +263,7 @@ class Clusters:
         self.correlation = IntraclassCorrelation()
         self.effect = DesignEffect()
         self._now = 0.0
-        self._seen: TTLCache[str, _Seen] = TTLCache(MAX_CLUSTERS, REMEMBERED_S, timer=lambda: self._now)
+        self._seen = _Recent()
         self._names: Counter[str] = Counter()
         self._first: dict[str, float] = {}
         self._scores = self._count_of_all = 0.0
@@ -259,9 +290,12 @@ class Clusters:
         What decides about the groups, and what is predicted, uses earlier buckets only.
         """
         self._now = max(self._now, at)
+        self._seen.forget(self._now)
         groups: dict[str | int, list[int]] = {}
-        for index, name in enumerate(names):
-            groups.setdefault(self._cluster(name) or index, []).append(index)
+        is_cluster = cache(self._is_cluster)  # the counts change after the bucket
+        for index, some in enumerate(names):
+            name = next((one for one in some.split() if is_cluster(one)), index) if some else index
+            groups.setdefault(name, []).append(index)
         r = self.correlation.lower
         found = [
             self._mean(name, [scores[i] for i in some], [weights[i] for i in some], r) for name, some in groups.items()
@@ -271,7 +305,7 @@ class Clusters:
 
     def _mean(self, name: str | int, scores: list[float], weights: list[float], r: float) -> ClusterMean:
         n, total = len(scores), sum(scores)
-        seen = self._seen.get(name) if isinstance(name, str) else None
+        seen = self._seen.get(name, self._now) if isinstance(name, str) else None
         earlier, shrinkage = (seen.total / seen.n, seen.n * r / (1.0 + (seen.n - 1) * r)) if seen else (0.0, 0.0)
         deviation = seen.deviation if seen else 0.0
         if (centre := self.correlation.centre) is not None:
@@ -279,20 +313,17 @@ class Clusters:
             deviation = self.effect.add(deviations, earlier=deviation)
         self.correlation.add(scores, earlier=earlier if seen else None, paired=seen is not None and seen.n > 1)
         if isinstance(name, str):
-            self._seen[name] = _Seen(n + (seen.n if seen else 0), total + (seen.total if seen else 0.0), deviation)
+            before, earlier_total = (seen.n, seen.total) if seen else (0, 0.0)
+            self._seen.put(name, _Seen(n + before, total + earlier_total, deviation, self._now))
         return ClusterMean(total / n, sum(weights) / n, n, earlier, shrinkage)
 
-    def _cluster(self, names: str | None) -> str | None:
-        """The closest name that is not common; of questions only rare ones, in a stream that is known well enough."""
+    def _is_cluster(self, name: str) -> bool:
+        """Whether a name is not common; of questions only rare ones, in a stream that is known well enough."""
         known = self._scores >= JUDGED_FROM
-        for name in (names or "").split():
-            share = self._names[name] / self._scores if known else 0.0
-            if name.startswith(QUESTION):
-                if known and share <= MOST_SHARE_OF_A_QUESTION:
-                    return name
-            elif share <= MOST_SHARE or (share < FROM_THE_START and self._age(name) < ESTABLISHED):
-                return name
-        return None
+        share = self._names.get(name, 0) / self._scores if known else 0.0
+        if name.startswith(QUESTION):
+            return known and share <= MOST_SHARE_OF_A_QUESTION
+        return share <= MOST_SHARE or (share < FROM_THE_START and self._age(name) < ESTABLISHED)
 
     def _age(self, name: str) -> float:
         """How many scores of the stream came since the first one of a name."""
@@ -302,7 +333,7 @@ class Clusters:
         """Count names; halve all counts when `HORIZON` scores came, so that rare ones go and the table stays small."""
         for some in names:
             for name in (some or "").split():
-                self._names[name] += 1
+                self._names[name] = self._names.get(name, 0) + 1
                 self._first.setdefault(name, self._count_of_all)
         self._scores += len(names)
         self._count_of_all += len(names)

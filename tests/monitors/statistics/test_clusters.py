@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from cachetools import TTLCache
 
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.detectors.baselines import Auto
 from monitors.alerting.detectors.e_sr import MixtureESR
 from monitors.alerting.detectors.recovery import Recovery
+from monitors.statistics import clusters as clusters_module
 from monitors.statistics.clusters import REMEMBERED_S, Clusters, DesignEffect, IntraclassCorrelation, groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.eprocess import bets, drop_payoffs, expected_means, log_factors, rise_payoffs
@@ -78,6 +80,27 @@ def test_a_cluster_is_forgotten_after_an_hour_of_silence():
     assert soon.earlier == 0.2
     assert soon.shrinkage > 0.5
     assert late.shrinkage == 0.0
+
+
+def test_of_more_clusters_than_are_remembered_the_one_silent_longest_is_forgotten(monkeypatch):
+    monkeypatch.setattr(clusters_module, "MAX_CLUSTERS", 3)
+    clusters = Clusters()
+    for names in (["a", "b", "c"], ["a"], ["d"]):
+        clusters.means([0.2] * len(names), [1.0] * len(names), names, at=0.0)
+    found = clusters.means([0.2] * 3, [1.0] * 3, ["a", "b", "d"], at=1.0)
+    assert [one.earlier for one in found] == [0.2, 0.0, 0.2]
+
+
+def test_what_is_remembered_is_what_a_cache_with_a_time_to_live_remembers(monkeypatch):
+    monkeypatch.setattr(clusters_module, "MAX_CLUSTERS", 20)
+    rng, clusters, now = np.random.default_rng(5), Clusters(), 0.0
+    expected = TTLCache(20, REMEMBERED_S, timer=lambda: now)
+    for _ in range(2000):
+        now += float(rng.choice([1.0, 60.0, 700.0]))
+        name = f"s:{rng.integers(30)}"
+        (found,) = clusters.means([0.5], [1.0], [name], at=now)
+        assert (found.earlier > 0.0) == (name in expected)
+        expected[name] = True
 
 
 @pytest.mark.parametrize("m0", [0.05, 0.5, 0.95])
