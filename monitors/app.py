@@ -36,7 +36,7 @@ from monitors.config import Config, Sampled, Shared
 from monitors.config_loading import join_problems, queue_url, store_url
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import is_judged
-from monitors.evaluation.models import JudgeSetup, Successor, open_embeddings, open_judge
+from monitors.evaluation.models import JudgeSetup, Successor, anchor_warnings, open_embeddings, open_judge
 from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters.factory import open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
@@ -344,6 +344,7 @@ def examine(config: Shared, problems: Problems) -> None:
         problems.extend_names(found.names)
         problems.extend(found.problems)
         problems.extend([line for needed, line in found.idle if not problems.cover(f"{needed}: ")])
+        problems.warnings += anchor_warnings(judge_settings, judging, found.catalogue)
     catalogue = build({}, None, None) if found is None else found.catalogue
     queue = problems.attempt(lambda: _queue(config, Path()), "queue")
     store = problems.attempt(lambda: _store(config, Path()), "store")

@@ -32,6 +32,7 @@ from monitors.judges.openai import OpenAIJudge
 from monitors.metrics import Metric
 from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.embeddings import opening as embeddings_opening
+from monitors.metrics.registry import Catalogue
 from monitors.records import Evaluation, Sample, Score
 from monitors.runtime.settings import ConfigError, Problems
 
@@ -40,6 +41,7 @@ AUDIT_RATE = 0.05
 """Share of the verifier's accepted answers that the judge is asked about too, where `[judge.small]` sets none."""
 
 _log = logging.getLogger("gaugeway.judge")
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +221,17 @@ def open_judge(
         if anchored and settings.next_model
         else None,
     )
+
+
+def anchor_warnings(settings: config.Judge, judging: JudgeSetup | None, metrics: Catalogue) -> list[str]:
+    """Return warnings about settings of anchors without effect, and metrics of anchors that are not enabled."""
+    if settings.anchors is None:
+        given = settings.anchors_every_s != config.Judge().anchors_every_s
+        return ["judge.anchors_every_s: has no effect without judge.anchors"] if given else []
+    named = {name for one in judging.anchors for name in one.expected} if judging else set()
+    unknown = sorted(named.difference(one.metric.name for one in metrics.enabled))
+    shown = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else "")
+    return [f"judge.anchors: no enabled metric has the name {shown}; its scores are not checked"] if unknown else []
 
 
 def _successor(settings: config.Judge, observer: Billing, present: Judge | None) -> Successor:

@@ -90,7 +90,7 @@ class Agreement:
 
 
 def read(lines: Iterable[str]) -> tuple[Anchor, ...]:
-    """Parse anchors from JSON lines. Raises ValueError that names the line."""
+    """Parse anchors from JSON lines. Raises ValueError that names the line, and for no anchors at all."""
     anchors = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -108,6 +108,8 @@ def read(lines: Iterable[str]) -> tuple[Anchor, ...]:
             reference=one.reference,
         )
         anchors.append(Anchor(sample=sample, expected=one.expected, tolerance=one.tolerance))
+    if not anchors:
+        raise ValueError("the file has no anchors")
     if len({one.sample.id for one in anchors}) < len(anchors):
         raise ValueError("two anchors have the same id")
     return tuple(anchors)

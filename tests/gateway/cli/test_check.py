@@ -691,3 +691,33 @@ def test_a_text_of_another_form_is_answered_with_the_form_in_words():
         "alerts.slices[0]: expected app, model, prompt or tag:NAME",
         "monitors.public_url: expected a URL that starts with http:// or https://",
     ]
+
+
+@pytest.mark.parametrize(
+    ("expected", "option", "warned"),
+    [
+        ('{"faithfulness": 1.0, "answer_relevancy": 0.9}', "anchors_every_s = 60", None),
+        (
+            '{"faithfullness": 1.0, "faithfulness": 1.0}',
+            "",
+            "judge.anchors: no enabled metric has the name faithfullness;",
+        ),
+        ('{"hallucination": 1.0}', "", "judge.anchors: no enabled metric has the name hallucination;"),
+        (None, "anchors_every_s = 60", "judge.anchors_every_s: has no effect without judge.anchors"),
+    ],
+)
+def test_anchors_that_check_nothing_are_a_warning(tmp_path, expected, option, warned):
+    path = tmp_path / "anchors.jsonl"
+    path.write_text(f'{{"response": "It has two.", "expected": {expected}}}\n')
+    anchors = "" if expected is None else f"anchors = '{path}'\n"
+    answer = check(f"{UPSTREAM}[metrics.hallucination]\nenabled = false\n{JUDGE}{anchors}{option}\n")
+    assert answer.exit_code == 0
+    found = [line for line in answer.stderr.splitlines() if "judge.anchors" in line]
+    assert len(found) == (warned is not None)
+    assert all(f"warning: {warned}" in line for line in found)
+
+
+def test_a_file_without_anchors_is_named(tmp_path):
+    path = tmp_path / "anchors.jsonl"
+    path.write_text("\n")
+    assert problems_of(f"{UPSTREAM}{JUDGE}anchors = '{path}'\n") == ["judge.anchors: the file has no anchors"]
