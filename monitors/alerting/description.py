@@ -123,12 +123,17 @@ class Describer:
             self._evidence.pop(fingerprint, None)
 
     def _has_new_evidence(self, case: Case) -> bool:
-        """Return whether the anchors were judged since a firing alert was described: that may change the cause."""
+        """Return whether the anchors were judged since an alert was described: that may change the cause.
+
+        Of a resolved alert only the round counts that was under way when it was described last.
+        """
         alert = case.alert
-        if alert.state != "firing" or alert.metric not in self._judge.metrics or not case.described_until:
+        if alert.metric not in self._judge.metrics or not case.described_until:
             return False
-        now = self._judge.evidence(alert.metric)
-        return now is not None and not now.pending and now != self._evidence.get(alert.fingerprint)
+        last, now = self._evidence.get(alert.fingerprint), self._judge.evidence(alert.metric)
+        if alert.state != "firing" and (last is None or not last.pending):
+            return False
+        return now is not None and not now.pending and now != last
 
     async def describe(self, alert: Alert, until: float, affected: Sequence[str]) -> Alert:
         """Return the alert with its description from exchanges that started before Unix time `until`."""

@@ -191,6 +191,30 @@ def test_a_firing_alert_is_explained_again_once_when_the_anchors_were_judged(tmp
     assert asyncio.run(scenario()) == ("unknown", "judge", 0)
 
 
+def test_an_alert_that_resolved_during_a_round_is_explained_by_that_round_only(tmp_path):
+    async def scenario():
+        world = Suspicious(tmp_path / "store.db")
+        try:
+            for value, minutes in ((0.95, 30), (0.5, 20), (0.95, 60)):
+                await world.minutes([value] * minutes, metrics=TRIO)
+            asked = world.alert
+            world.said = STRICTER
+            await world.tick()
+            answered = world.alert
+            world.said = FINE
+            await world.tick()
+            assert world.alert is answered, "a later round is not about the drop"
+            return asked, answered
+        finally:
+            await world.engine.aclose()
+            await world.store.aclose()
+
+    asked, answered = asyncio.run(scenario())
+    assert (asked.state, asked.likely_cause, answered.likely_cause) == ("resolved", "unknown", "judge")
+    assert "anchors are being judged" in asked.cause_detail
+    assert (answered.state, answered.ended_at, answered.mean_since) == ("resolved", asked.ended_at, asked.mean_since)
+
+
 @pytest.mark.parametrize("later", [None, ASKED, FINE], ids=["no-result", "in-progress", "back-to-normal"])
 def test_a_judge_that_was_found_stricter_stays_the_cause_of_the_alert(tmp_path, later):
     async def scenario():
