@@ -31,7 +31,7 @@ DAY_S = 86_400.0
 MAX_POINTS = 20_000
 """Evaluations that are read on each side of an onset, spread over its time."""
 WORST = 3
-_TOPICS_FROM = 1000
+_TOPICS_FROM, _AT_ONCE = 1000, 200
 _INTERVAL_FROM = 100
 """Effective scores since the onset, which is chosen because they are low: an interval around few would be biased."""
 _SHORT = 300
@@ -259,8 +259,11 @@ class Describer:
             return {}
         ids = list(dict.fromkeys(point.sample_id for point in points if point.metric == metric and usable(point)))
         some = ids[:: math.ceil(len(ids) / _TOPICS_FROM) or 1]
-        questions = await self._store.questions(list(dict.fromkeys([*some, *(one for one in ids if one in read)])))
-        return {key: question for key, question in questions.items() if not question.startswith(_HASHED)}
+        wanted = list(dict.fromkeys([*some, *(one for one in ids if one in read)]))
+        found: dict[str, str] = {}
+        for start in range(0, len(wanted), _AT_ONCE):
+            found |= await self._store.questions(wanted[start : start + _AT_ONCE])
+        return {key: question for key, question in found.items() if not question.startswith(_HASHED)}
 
     def _observed(self, point: Point, strata: _Strata, equal: Mapping[str, str], scales: Scales) -> Observation:
         value = point.value

@@ -284,31 +284,45 @@ def supplement(row: Sequence[Any]) -> Supplement:
 
 
 def points(found: Iterable[Sequence[Any]]) -> list[Point]:
-    """Read points. Equal texts are one object: busy apps have tens of thousands of points a minute."""
-    texts: dict[Any, Any] = {}
+    """Read points. What is equal is one object: busy apps have tens of thousands of points a minute."""
+    same: dict[Any, Any] = {}
     read_tags = cache(_tags)
-    return [_point(row, texts.setdefault, read_tags) for row in found]
+    read: list[Point] = []
+    last: Point | None = None
+    for row in found:
+        last = _point(row, last, same.setdefault, read_tags)
+        read.append(last)
+    return read
 
 
-def _point(row: Sequence[Any], text: Callable[[Any, Any], Any], read_tags: Callable[[Any], dict[str, str]]) -> Point:
+def _point(
+    row: Sequence[Any],
+    last: Point | None,
+    same: Callable[[Any, Any], Any],
+    read_tags: Callable[[Any], dict[str, str]],
+) -> Point:
+    """Read a point; `last` is the one before, often of the same exchange."""
     *known, weight, cluster, tags = row
     sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt = known
+    cluster = cluster if isinstance(cluster, str) else None
+    if last is not None and (sample_id, started_at, cluster) == (last.sample_id, last.started_at, last.cluster):
+        sample_id, started_at, cluster = last.sample_id, last.started_at, last.cluster
     return Point(
         sample_id=sample_id,
         started_at=started_at,
-        app=text(app, app),
-        model=text(model, model),
-        metric=text(metric, metric),
-        outcome=text(outcome, outcome),
+        app=same(app, app),
+        model=same(model, model),
+        metric=same(metric, metric),
+        outcome=same(outcome, outcome),
         value=value,
-        reason=text(reason, reason),
-        rate=rate,
-        version=text(version, version),
-        judge=text(judge, judge),
-        prompt=text(prompt, prompt),
+        reason=same(reason, reason),
+        rate=same(rate, rate),
+        version=same(version, version),
+        judge=same(judge, judge),
+        prompt=same(prompt, prompt),
         tags=read_tags(tags) if isinstance(tags, str) else {},
-        cluster=cluster if isinstance(cluster, str) else None,
-        weight=weight if isinstance(weight, float) and 0.0 < weight <= 1.0 else None,
+        cluster=cluster,
+        weight=same(weight, weight) if isinstance(weight, float) and 0.0 < weight <= 1.0 else None,
     )
 
 

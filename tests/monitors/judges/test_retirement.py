@@ -228,6 +228,6 @@ def test_a_sentinel_hides_no_earlier_date():
 def test_a_list_that_cannot_be_read_is_logged_once(caplog):
     with caplog.at_level(logging.INFO, "gaugeway.judge"):
         watched([Reply(body=b"<html>")], days=3)
-    assert [one.message for one in caplog.records] == [
+    assert [one.message for one in caplog.records if one.name == "gaugeway.judge"] == [
         "judge.model: the list of models of its endpoint cannot be read: the reply is not a list of models in JSON"
     ]

@@ -246,8 +246,12 @@ class SQLiteStore(rows.Lenient, EngineStore):
         return [row[0] for row in await self._reader.fetch(_SILENT, (since, until))]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
-        stored = await self._reader.fetch(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
-        return rows.questions(row[0] for row in stored)
+        wanted = (encoded(list(sample_ids)).decode(),)
+
+        def read(connection: Connection) -> Mapping[str, str]:  # one payload at a time: they hold whole exchanges
+            return rows.questions(row[0] for row in connection.execute(_PAYLOADS, wanted))
+
+        return await self._reader.read(read)
 
     async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
         stored = await self._reader.fetch(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
