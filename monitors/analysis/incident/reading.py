@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from monitors.alerting.causes.topics import TopicModel, fit_topics
 from monitors.alerting.rule_watch import ALL
@@ -127,14 +127,14 @@ async def incident_report(
     before, onset, until = incident_span(alert, now)
     old, all_old = await scored_points(store, incident_query(alert, before, onset), MAX_ANSWERS)
     new, all_new = await scored_points(store, incident_query(alert, onset, until), MAX_ANSWERS)
-    samples = await read_samples(store, [one.sample_id for one in (*old, *new)])
+    read = await _read(store, [one.sample_id for one in (*old, *new)], names)
     rule = passing(alert.metric)
     means = (alert.mean_before, alert.mean_since)
 
     def compare() -> Comparison:
-        model = fitted_topics(samples, new)
-        topic = {**model.own, **model.of(_questions(samples, old))} if model is not None else {}
-        answers = [[_answer(one, samples.get(one.sample_id), topic, names) for one in side] for side in (old, new)]
+        model = _fitted_topics(read, new)
+        topic = {**model.own, **model.of(_questions(read, old))} if model is not None else {}
+        answers = [[_answer(one, read.get(one.sample_id), topic) for one in side] for side in (old, new)]
         cutoff = cutoff_of(
             [one.score for one in answers[1]],
             threshold=rule.threshold,
@@ -170,14 +170,37 @@ async def read_samples(store: Store, ids: Iterable[str]) -> Mapping[str, Sample]
     return found
 
 
-def fitted_topics(samples: Mapping[str, Sample], points: Sequence[Point]) -> TopicModel | None:
+class _Read(NamedTuple):
+    """What is compared of a stored exchange; thousands of them are in memory at once, without their texts."""
+
+    question: str
+    sources: tuple[str, ...]
+
+
+async def _read(store: Store, ids: Iterable[str], names: Namer) -> Mapping[str, _Read]:
+    """Return what is compared of stored exchanges by id, read a few hundred at once."""
+
+    def kept(samples: Mapping[str, Sample]) -> dict[str, _Read]:
+        return {
+            name: _Read(_question(one), tuple(dict.fromkeys(source for source in names(one) if source)))
+            for name, one in samples.items()
+        }
+
+    wanted = list(dict.fromkeys(ids))
+    found: dict[str, _Read] = {}
+    for start in range(0, len(wanted), AT_ONCE):
+        found |= await asyncio.to_thread(kept, await store.samples(wanted[start : start + AT_ONCE]))
+    return found
+
+
+def _fitted_topics(read: Mapping[str, _Read], points: Sequence[Point]) -> TopicModel | None:
     """Return the topics of the questions of some exchanges; None for too few of them."""
-    return fit_topics(_questions(samples, points), k=MAX_TOPICS)
+    return fit_topics(_questions(read, points), k=MAX_TOPICS)
 
 
-def _questions(samples: Mapping[str, Sample], points: Sequence[Point]) -> Mapping[str, str]:
-    found = ((one.sample_id, samples.get(one.sample_id)) for one in points)
-    return {name: text for name, sample in found if sample is not None and (text := _question(sample))}
+def _questions(read: Mapping[str, _Read], points: Sequence[Point]) -> Mapping[str, str]:
+    found = ((one.sample_id, read.get(one.sample_id)) for one in points)
+    return {name: one.question for name, one in found if one is not None and one.question}
 
 
 class TopicReports:
@@ -197,8 +220,8 @@ class TopicReports:
 
         async def make() -> Topics:
             points, complete = await scored_points(self._store, query, MAX_ANSWERS)
-            samples = await read_samples(self._store, [one.sample_id for one in points])
-            model = await asyncio.to_thread(fitted_topics, samples, points)
+            read = await _read(self._store, [one.sample_id for one in points], _no_names)
+            model = await asyncio.to_thread(_fitted_topics, read, points)
             return Topics(model=model, complete=complete)
 
         return await self._topics.get(query, make, within_s=within_s)
@@ -206,10 +229,14 @@ class TopicReports:
     async def of(self, found: Topics, ids: Sequence[str]) -> Mapping[str, str]:
         """Return the topics of any exchanges by id, each the nearest one of those found."""
         unknown = [one for one in dict.fromkeys(ids) if one not in found.topic]
-        samples = await read_samples(self._store, unknown)
-        others = {name: text for name, one in samples.items() if (text := _question(one))}
+        read = await _read(self._store, unknown, _no_names)
+        others = {name: one.question for name, one in read.items() if one.question}
         more = found.model.of(others) if found.model is not None else {}
         return {one: topic for one in ids if (topic := found.topic.get(one) or more.get(one)) is not None}
+
+
+def _no_names(_: Sample) -> Sequence[str]:
+    return ()
 
 
 def _question(sample: Sample) -> str:
@@ -217,12 +244,12 @@ def _question(sample: Sample) -> str:
     return "" if question.startswith(_HASHED) else question[:_LONGEST_QUESTION]
 
 
-def _answer(point: Point, sample: Sample | None, topic: Mapping[str, str], names: Namer) -> Answer:
+def _answer(point: Point, read: _Read | None, topic: Mapping[str, str]) -> Answer:
     traits = [Trait("model", point.model)]
     traits += [Trait("prompt", point.prompt)] if point.prompt else []
     traits += [Trait(f"tag:{name}", value) for name, value in sorted(point.tags.items())[:MAX_TAGS]]
-    if sample is not None:
-        traits += [Trait("source", name) for name in dict.fromkeys(names(sample)) if name]
+    if read is not None:
+        traits += [Trait("source", name) for name in read.sources]
     if point.sample_id in topic:
         traits.append(Trait("topic", topic[point.sample_id]))
     return Answer(
