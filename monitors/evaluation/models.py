@@ -280,7 +280,7 @@ def _anchors(path: str | None) -> tuple[Anchor, ...]:
     if path is None:
         return ()
     try:
-        return anchors.read(Path(path).read_text("utf-8").splitlines())
+        return anchors.read(Path(path).read_text("utf-8-sig").splitlines())
     except FileNotFoundError:
         raise ConfigError([f"judge.anchors: file not found: {path}"]) from None
     except (OSError, ValueError) as error:

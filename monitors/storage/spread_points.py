@@ -9,7 +9,8 @@ from itertools import pairwise
 from monitors.storage.stores import Point, Query, Store
 
 PARTS = 12
-_LEAST_S = 60.0
+_LEAST_S = 1.0
+"""Parts become no shorter than this."""
 
 
 async def spread_points(store: Store, query: Query, most: int) -> tuple[list[Point], bool]:
@@ -33,7 +34,7 @@ def _parts(query: Query) -> list[Query]:
 
 
 async def _from_first(store: Store, query: Query) -> Query | None:
-    """Return the query without the time before its first point, down to a few minutes; None if it has no point."""
+    """Return the query without the time before its first point, down to a few seconds; None if it has no point."""
     while True:
         for part in _parts(query):
             if await store.series(replace(part, limit=1)):

@@ -717,6 +717,12 @@ def test_anchors_that_check_nothing_are_a_warning(tmp_path, expected, option, wa
     assert all(f"warning: {warned}" in line for line in found)
 
 
+def test_anchors_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "anchors.jsonl"
+    path.write_text('{"response": "It has two.", "expected": {"faithfulness": 1.0}}\n', "utf-8-sig")
+    assert check(f"{UPSTREAM}{JUDGE}anchors = '{path}'\n").exit_code == 0
+
+
 def test_a_file_without_anchors_is_named(tmp_path):
     path = tmp_path / "anchors.jsonl"
     path.write_text("\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -68,6 +69,15 @@ def test_an_app_that_is_young_is_read_from_its_first_point_on(tmp_path):
     shares = Counter(int((point.started_at - T0 - times[0]) // 200) for point in points)
     assert min(shares.values()) >= 20
     assert len(shares) == 6
+
+
+@pytest.mark.parametrize("age_s", [12.0, 110.0, 700.0, 5000.0])
+def test_the_first_points_of_a_young_app_are_among_those_read(tmp_path, age_s):
+    times = [DAY_S - age_s + age_s * number / 600 for number in range(600)]
+    points, complete = read(tmp_path, times, 120, until=T0 + DAY_S)
+    read_at = sorted(point.started_at - T0 for point in points)
+    assert (len(points), complete) == (120, False)
+    assert max(b - a for a, b in pairwise([times[0], *read_at, times[-1]])) <= age_s / 3
 
 
 def test_an_exchange_is_read_with_all_its_points_or_not_at_all(tmp_path):
