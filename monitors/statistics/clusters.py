@@ -83,33 +83,6 @@ class _Seen(NamedTuple):
     at: float
 
 
-class _Recent:
-    """What is remembered of clusters: the `MAX_CLUSTERS` latest ones, for an hour after their last scores.
-
-    A TTLCache does the same ten times as slowly, and a busy app has a cluster for nearly every score.
-    """
-
-    def __init__(self) -> None:
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()
-
-    def get(self, name: str, now: float) -> _Seen | None:
-        """Return what is remembered of a cluster; None for a new one."""
-        seen = self._seen.get(name)
-        return seen if seen is not None and now < seen.at + REMEMBERED_S else None
-
-    def put(self, name: str, seen: _Seen) -> None:
-        """Remember a cluster, which becomes the latest one."""
-        self._seen[name] = seen
-        self._seen.move_to_end(name)
-        if len(self._seen) > MAX_CLUSTERS:
-            self._seen.popitem(last=False)
-
-    def forget(self, now: float) -> None:
-        """Drop clusters that have been silent for too long; `put` never goes back in time."""
-        while self._seen and now >= next(iter(self._seen.values())).at + REMEMBERED_S:
-            self._seen.popitem(last=False)
-
-
 class DesignEffect:
     """By how much a mean's variance exceeds that of independent scores, from the clusters of a stream; recent ones
     count more.
@@ -263,7 +236,7 @@ class Clusters:
         self.correlation = IntraclassCorrelation()
         self.effect = DesignEffect()
         self._now = 0.0
-        self._seen = _Recent()
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()  # by the time of the last score
         self._names: Counter[str] = Counter()
         self._first: dict[str, float] = {}
         self._scores = self._count_of_all = 0.0
@@ -290,7 +263,7 @@ class Clusters:
         What decides about the groups, and what is predicted, uses earlier buckets only.
         """
         self._now = max(self._now, at)
-        self._seen.forget(self._now)
+        self._forget()
         groups: dict[str | int, list[int]] = {}
         is_cluster = cache(self._is_cluster)  # the counts change after the bucket
         for index, some in enumerate(names):
@@ -305,7 +278,7 @@ class Clusters:
 
     def _mean(self, name: str | int, scores: list[float], weights: list[float], r: float) -> ClusterMean:
         n, total = len(scores), sum(scores)
-        seen = self._seen.get(name, self._now) if isinstance(name, str) else None
+        seen = self._seen.get(name) if isinstance(name, str) else None
         earlier, shrinkage = (seen.total / seen.n, seen.n * r / (1.0 + (seen.n - 1) * r)) if seen else (0.0, 0.0)
         deviation = seen.deviation if seen else 0.0
         if (centre := self.correlation.centre) is not None:
@@ -314,8 +287,16 @@ class Clusters:
         self.correlation.add(scores, earlier=earlier if seen else None, paired=seen is not None and seen.n > 1)
         if isinstance(name, str):
             before, earlier_total = (seen.n, seen.total) if seen else (0, 0.0)
-            self._seen.put(name, _Seen(n + before, total + earlier_total, deviation, self._now))
+            self._seen[name] = _Seen(n + before, total + earlier_total, deviation, self._now)
+            self._seen.move_to_end(name)
+            if len(self._seen) > MAX_CLUSTERS:
+                self._seen.popitem(last=False)
         return ClusterMean(total / n, sum(weights) / n, n, earlier, shrinkage)
+
+    def _forget(self) -> None:
+        """Forget clusters that have been silent for too long: what a TTLCache does, in less time for each score."""
+        while self._seen and self._now >= next(iter(self._seen.values())).at + REMEMBERED_S:
+            self._seen.popitem(last=False)
 
     def _is_cluster(self, name: str) -> bool:
         """Whether a name is not common; of questions only rare ones, in a stream that is known well enough."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -162,12 +162,15 @@ async def scored_points(store: Store, query: Query, most: int) -> tuple[list[Poi
 
 
 async def read_samples(store: Store, ids: Iterable[str]) -> Mapping[str, Sample]:
-    """Return stored samples by id, read a few hundred at once."""
+    """Return stored samples by id."""
+    return {name: one async for some in _samples(store, ids) for name, one in some.items()}
+
+
+async def _samples(store: Store, ids: Iterable[str]) -> AsyncIterator[Mapping[str, Sample]]:
+    """Yield stored samples by id, a few hundred at once."""
     wanted = list(dict.fromkeys(ids))
-    found: dict[str, Sample] = {}
     for start in range(0, len(wanted), AT_ONCE):
-        found |= await store.samples(wanted[start : start + AT_ONCE])
-    return found
+        yield await store.samples(wanted[start : start + AT_ONCE])
 
 
 class _Read(NamedTuple):
@@ -178,7 +181,7 @@ class _Read(NamedTuple):
 
 
 async def _read(store: Store, ids: Iterable[str], names: Namer) -> Mapping[str, _Read]:
-    """Return what is compared of stored exchanges by id, read a few hundred at once."""
+    """Return what is compared of stored exchanges by id."""
 
     def kept(samples: Mapping[str, Sample]) -> dict[str, _Read]:
         return {
@@ -186,10 +189,9 @@ async def _read(store: Store, ids: Iterable[str], names: Namer) -> Mapping[str, 
             for name, one in samples.items()
         }
 
-    wanted = list(dict.fromkeys(ids))
     found: dict[str, _Read] = {}
-    for start in range(0, len(wanted), AT_ONCE):
-        found |= await asyncio.to_thread(kept, await store.samples(wanted[start : start + AT_ONCE]))
+    async for some in _samples(store, ids):
+        found |= await asyncio.to_thread(kept, some)
     return found
 
 

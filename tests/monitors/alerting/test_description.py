@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from monitors.alerting import description
 from monitors.alerting.description import Describer
-from monitors.records import Alert, Evaluation, Finding, Sample, Score
+from monitors.records import Evaluation, Sample, Score
 from monitors.storage.spread_points import PARTS
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.alerting import T0
+from tests.support.receivers import alert
 
 HOUR_S = 3600.0
 
@@ -64,19 +66,9 @@ def described(tmp_path, monkeypatch):
     async def main():
         store = Watched(tmp_path / "store.db")
         await fill(store)
-        finding = Finding(evidence_log10=1.0, baseline=0.9, onset=T0, n=300)
-        alert = Alert(
-            fingerprint="f",
-            rule="answers",
-            metric="faithfulness",
-            app="shop",
-            severity="page",
-            state="firing",
-            since=T0,
-            finding=finding,
-        )
+        about = alert(finding=replace(alert().finding, onset=T0), mean_before=None, mean_since=None)
         try:
-            found = await Describer(store, lower_is_better=lambda _: False).describe(alert, T0 + HOUR_S, ())
+            found = await Describer(store, lower_is_better=lambda _: False).describe(about, T0 + HOUR_S, ())
             return found, store.asked
         finally:
             await store.aclose()
@@ -85,17 +77,17 @@ def described(tmp_path, monkeypatch):
 
 
 def test_the_means_are_those_of_the_whole_time_not_of_the_last_minute(described):
-    alert, _ = described
-    assert alert.finding.n == 360
-    assert alert.mean_before > 0.8
-    assert alert.mean_since < 0.2
-    low, high = alert.ci
-    assert low <= alert.mean_since <= high
+    found, _ = described
+    assert found.finding.n == 360
+    assert found.mean_before > 0.8
+    assert found.mean_since < 0.2
+    low, high = found.ci
+    assert low <= found.mean_since <= high
 
 
 def test_the_cause_compares_the_whole_time(described):
-    alert, _ = described
-    before, since = re.search(r"0\.(\d\d) to 0\.(\d\d)", alert.cause_detail).groups()
+    found, _ = described
+    before, since = re.search(r"0\.(\d\d) to 0\.(\d\d)", found.cause_detail).groups()
     assert (int(before) > 80, int(since) < 20) == (True, True)
 
 
