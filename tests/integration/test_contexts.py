@@ -1,5 +1,7 @@
 """Contexts that come apart from their request, through the whole product."""
 
+import time
+
 import httpx
 
 from tests.support.llm_server import LLMServer, Reply
@@ -12,6 +14,7 @@ base_url = "{upstream}"
 otlp_receiver = true
 join_window_s = 8
 """
+STARTED_NS = time.time_ns()  # spans older than the retention are deleted
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "How many moons has Mars?"}]}
 
@@ -26,8 +29,8 @@ def span(trace, index, *texts):
         "traceId": trace,
         "spanId": f"{index:016x}",
         "name": "retrieve",
-        "startTimeUnixNano": str(1_790_000_000_000_000_000 + index),
-        "endTimeUnixNano": str(1_790_000_000_000_000_100 + index),
+        "startTimeUnixNano": str(STARTED_NS + index),
+        "endTimeUnixNano": str(STARTED_NS + index + 100),
         "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
     }
 
