@@ -11,6 +11,7 @@ import httpx
 from gateway.demo.model import Model, serve
 from gateway.demo.servers import free_ports
 from monitors.runtime.settings import child_environment
+from tests.support.processes import arguments, children
 
 KEY = "sk-of-the-first-minutes"
 BODY = {
@@ -37,8 +38,7 @@ def test_one_command_gives_judged_scores(tmp_path):
         try:
             page = f"http://127.0.0.1:{ports[2]}"
             wait(lambda: answers(f"http://127.0.0.1:{ports[0]}/readyz") and answers(f"{page}/healthz"))
-            arguments = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            assert all(KEY.encode() not in Path(f"/proc/{one}/cmdline").read_bytes() for one in arguments)
+            assert all(KEY.encode() not in word for one in children(process.pid) for word in arguments(one))
 
             def judged():
                 httpx.post(f"http://127.0.0.1:{ports[0]}/v1/chat/completions", json=BODY).raise_for_status()

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import httpx
 import pytest
@@ -14,20 +13,11 @@ from gateway.demo.servers import free_ports
 from monitors.processes import interpreter
 from tests.support.fleet import wait_until
 from tests.support.llm_server import LLMServer, Reply
+from tests.support.processes import arguments, children
 from tests.support.product import product
 
 CONFIG = '[[upstreams]]\nbase_url = "{url}"\n'
 QUICK = "[gateway]\ndrain_s = 1\n"
-
-
-def children(pid):
-    return [int(one) for path in Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
-
-
-def title(pid):
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
 
 
 def ask(running):
@@ -69,7 +59,7 @@ def test_a_restarted_process_imports_nothing_from_the_working_directory(tmp_path
     with serving(upstream, tmp_path) as (process, port):
 
         def gateways():
-            return {one for one in children(process.pid) if title(one).startswith(b"gaugeway: gateway")}
+            return {one for one in children(process.pid) if b"gaugeway: gateway" in arguments(one)}
 
         wait_for(f"http://127.0.0.1:{port}/readyz")
         (before,) = gateways()

@@ -13,6 +13,7 @@ from gateway.demo.servers import in_thread
 from monitors.analysis.capture_coverage import PREFIX
 from monitors.scoring_workers import NICENESS
 from tests.support.fleet import CONFIG, Fleet, evaluated, states, wait_until
+from tests.support.processes import arguments, children
 from tests.support.product import product
 from tests.support.scenario import Script
 from tests.support.traffic import Sent, request_of, send
@@ -24,8 +25,7 @@ TITLE = b"gaugeway: scoring worker"
 
 def processes(pid):
     """The scoring processes among the children of a monitors process."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(one) for one in children if TITLE in Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")]
+    return [one for one in children(pid) if TITLE in arguments(one)]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from gateway.demo.servers import free_ports
+from tests.support.processes import arguments, children
 
 
 class Product:
@@ -90,13 +91,9 @@ class Product:
     def pids_of(self, plane: str) -> list[int]:
         """The process ids of a plane, found among the supervisor's children."""
         assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        found = [
-            int(child)
-            for child in children
-            if f"gaugeway: {plane}".encode() in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        ]
-        assert found, f"no {plane} process among {children}"
+        among = children(self._process.pid)
+        found = [child for child in among if f"gaugeway: {plane}".encode() in arguments(child)]
+        assert found, f"no {plane} process among {among}"
         return found
 
     def signal(self, number: signal.Signals) -> None:

@@ -23,6 +23,7 @@ from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from gateway.handoff.sampler_process import Setup, frame, main, uncollected
 from monitors.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
+from tests.support.processes import children
 from tests.support.product import product
 
 ANSWER = {"id": "c", "choices": [{"message": {"content": "Two, says ada@example.com."}, "finish_reason": "stop"}]}
@@ -237,11 +238,6 @@ def test_capture_goes_on_when_the_process_is_killed(tmp_path):
         os.kill(gateway, signal.SIGKILL)
         gone = [Path(f"/proc/{pid}") for pid in (gateway, *helpers)]
         running.until(lambda: not any(one.exists() for one in gone), 60, what="no process is left behind")
-
-
-def children(pid):
-    """The process ids of a process's children, whichever of its threads started them."""
-    return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
 
 
 def test_the_garbage_collector_rests_within_a_batch_only():
