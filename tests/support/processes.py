@@ -1,13 +1,18 @@
-"""What /proc says about processes that may end at any moment."""
+"""What /proc says about processes and threads, which may end at any moment."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 
 def children(pid: int) -> list[int]:
     """The process ids of a process's children, whichever of its threads started them."""
-    return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, thread.read_text().split())
+    return found
 
 
 def arguments(pid: int) -> list[bytes]:

@@ -67,11 +67,11 @@ def retrieved(span: Span, conventions: Sequence[str], now: float) -> tuple[str, 
 def blank(span: Span, now: float) -> Supplement:
     """Return the supplement of a span without what it says.
 
-    It counts as received when it started, so that several of one trace stay in order; a clock that is a day ahead, or
-    at zero, is not believed.
+    It counts as received when it started, so that several of one trace stay in order; a start of more than a day away
+    is not believed, as retention would delete a span from a clock that is far behind before it joins its exchange.
     """
     started, ended = span.started_ns / 1e9, span.ended_ns / 1e9
-    believed = 0.0 < started < now + _DAY_S
+    believed = abs(now - started) < _DAY_S
     return Supplement(
         id=f"span-{span.trace_id}-{span.span_id}",
         received_at=started if believed else now,
