@@ -21,6 +21,20 @@ def _rss_mib(about: Path) -> float:
     return int((about / "statm").read_text().split()[1]) * PAGE / MIB
 
 
+def _processes(fleet: Fleet) -> dict[str, Product]:
+    named = {"gateway": fleet.gateways, "monitors": fleet.monitors}
+    return {f"{name} {n}": one for name, some in named.items() for n, one in enumerate(some, 1)}
+
+
+def _descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def descriptors(fleet: Fleet) -> dict[str, int]:
+    """How many descriptors each process has open."""
+    return {name: _descriptors(one.pid) for name, one in _processes(fleet).items()}
+
+
 class Looks:
     """The rows so far; what could not be asked is missing from its row, and the others stay."""
 
@@ -28,8 +42,7 @@ class Looks:
         self.rows: list[dict[str, float]] = []
         self._fleet, self._place = fleet, place
         self._began = time.monotonic()
-        named = {"gateway": fleet.gateways, "monitors": fleet.monitors}
-        self._processes = {f"{name} {n}": one for name, some in named.items() for n, one in enumerate(some, 1)}
+        self._processes = _processes(fleet)
 
     def look(self, sent: int, seconds: list[float]) -> None:
         """Add a row."""
@@ -63,7 +76,7 @@ class Looks:
         return {
             "RSS MiB": _rss_mib(about),
             **({"its processes: RSS MiB": helpers} if children else {}),
-            "descriptors": len(list((about / "fd").iterdir())),
+            "descriptors": _descriptors(one.pid),
             "threads": len(list((about / "task").iterdir())),
             "answers after ms": 1000 * late,
         }

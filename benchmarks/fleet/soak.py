@@ -7,9 +7,10 @@
 Everything is captured, and judged by a judge that takes no time; with `--unjudged`, scored without one. Every 10 s:
 memory, descriptors and threads of each process, depth and age of the queue, sizes of the write-ahead log and of the
 store, how late a process's event loop answers, and the latency of requests. At the end a line is fitted to each after
-the warm-up, and everything sent must have been counted, captured, evaluated and stored once. What was seen is written
-every minute, and however the run ends, to results/soak-ENGINE[-unjudged].{md,csv}. Exit status 1 when something is not
-flat or does not add up. Loopback only.
+the warm-up, everything sent must have been counted, captured, evaluated and stored once, and a minute after the traffic
+each process must have as many descriptors as before it. What was seen is written every minute, and however the run
+ends, to results/soak-ENGINE[-unjudged].{md,csv}. Exit status 1 when something is not flat or does not add up. Loopback
+only.
 
 The store grows with what it keeps: it is shown per exchange, and is not asked to be flat.
 """
@@ -30,7 +31,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from loads import load
-from looking import Looks
+from looking import Looks, descriptors
 from report import Totals, written
 from stands import engines
 
@@ -41,6 +42,8 @@ from tests.support.traffic import Line, Sent
 
 RESULTS = Path(__file__).parent / "results"
 LOOK_S, SAVE_S, WARM_UP_S = 10.0, 60.0, 300.0
+REST_S = 60.0
+"""Longer than a gateway keeps an idle connection to the upstream."""
 BACKLOG = 100
 """So many samples wait when the monitors do not keep up any more."""
 
@@ -130,6 +133,24 @@ def watch(
             save()
 
 
+def rest(
+    fleet: Fleet, sent: list[Traffic], stopping: threading.Event, request: Callable[[int], bytes]
+) -> list[Traffic]:
+    """Wait until all is done and idle connections are too old, then send a few requests, which close them."""
+    count = sum(one.sent.count for one in sent)
+    with contextlib.suppress(TimeoutError):
+        fleet.settle(count, within_s=300)
+    if stopping.wait(REST_S):
+        return []
+    last = Traffic(fleet.ports, 2.0 * len(fleet.ports), count, request)
+    last.start()
+    stopping.wait(1.0)
+    last.stop()
+    with contextlib.suppress(TimeoutError):
+        fleet.settle(count + last.sent.count, within_s=60)
+    return [last]
+
+
 def soak(options: argparse.Namespace, stopping: threading.Event) -> bool:
     others = busy()
     with (
@@ -142,7 +163,7 @@ def soak(options: argparse.Namespace, stopping: threading.Event) -> bool:
         config = sending.config.format(url=sending.url, queue=place.queue, store=place.store)
         fleet = stack.enter_context(Fleet(directory, config, gateways=options.gateways, monitors=options.monitors))
         before: list[Traffic] = []
-        found = None
+        found, open_before = None, descriptors(fleet)
         if options.find_maximum:
             found, before = maximum(fleet, options.step, stopping, sending.request)
             options.rate = max(1.0, found / 2)
@@ -166,9 +187,9 @@ def soak(options: argparse.Namespace, stopping: threading.Event) -> bool:
         finally:
             traffic.stop()
             every = [*before, traffic]
+            every += rest(fleet, every, stopping, sending.request)
             sent = sum(one.sent.count for one in every)
-            with contextlib.suppress(TimeoutError):
-                fleet.settle(sent, within_s=300)
+            open_after = descriptors(fleet)
             totals = Totals(
                 sent=sent,
                 answered=sum(one.sent.statuses.get(200, 0) for one in every),
@@ -179,6 +200,7 @@ def soak(options: argparse.Namespace, stopping: threading.Event) -> bool:
                 evaluations=place.rows(f"evaluations WHERE metric NOT IN {tuple(SIGNALS)}"),  # some engines keep both
                 counted=fleet.counted("evaluations_total"),
                 waiting=fleet.waiting(),
+                at_rest={} if stopping.is_set() else {name: (n, open_after[name]) for name, n in open_before.items()},
             )
             fine = save()
     return fine
