@@ -19,6 +19,7 @@ from monitors.analysis.covariates import COVARIATES, Covariates
 from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import Quality, estimate, largest
+from monitors.analysis.recent_sums import RecentSums
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
@@ -135,6 +136,7 @@ class Scheduler:
         self._engine = engine
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
+        self._recent = RecentSums(store, config.monitors.window_s)
         self._growing = GrowingWindow(store, config.monitors.window_s)
         self._capture = CaptureCoverage(state_store, replica_of(config), config.monitors.window_s)
         covariates = [one.metric.name for one in catalogue.enabled] if judging is not None else []
@@ -369,7 +371,8 @@ class Scheduler:
         """Estimate the quality of the window and show it. Raises EngineError."""
         now, window_s = time.time(), self._config.monitors.window_s
         window = Query(since=now - window_s, until=now + _DAY_S)
-        summaries = largest(await self.store.summary(window))
+        waiting = await self._queue.depth()  # before the scores are read: what has left the queue is in the store
+        summaries = largest(await self._recent.summary(now, waiting.oldest_started_at))
         given = {*COVARIATES, *SIGNALS}
         wanted = {(one.app, one.metric) for one in summaries if not one.slice and one.metric not in given}
         helped = await self._covariates.helped(window, now, wanted)

@@ -171,9 +171,10 @@ def _counts(totals: Totals) -> str:
         "outcomes": outcomes,
         "samples stored": f"{totals.samples}",
         "evaluations stored, counted": f"{totals.evaluations}, {totals.counted:.0f}",
-        "descriptors before the traffic, a minute after it": "; ".join(
-            f"{name}: {before}, {after}" for name, (before, after) in totals.at_rest.items()
-        ),
+    }
+    rows |= {
+        f"{name}: descriptors before the traffic, a minute after it": f"{before}, {after}"
+        for name, (before, after) in totals.at_rest.items()
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
 

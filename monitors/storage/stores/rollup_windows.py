@@ -14,6 +14,8 @@ from monitors.storage.stores import OutcomeCount, ScoreHistogram, ScoreSums, Sum
 
 Array: TypeAlias = NDArray[np.float64]
 HOUR_S, DAY_S = 3600, 86_400
+SETTLED_S = 900.0
+"""An hour is added up when it is over for so long: until then late scores come all the time."""
 _HOURS = DAY_S // HOUR_S
 _SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
 

@@ -25,6 +25,7 @@ from monitors.storage.stores import OutcomeCount, Query, ScoreHistogram, ScoreSu
 from monitors.storage.stores.rollup_windows import (
     DAY_S,
     HOUR_S,
+    SETTLED_S,
     Span,
     add_outcomes,
     add_scored,
@@ -37,8 +38,6 @@ from monitors.storage.stores.rollup_windows import (
 
 S = TypeVar("S", Summary, ScoreSums, ScoreHistogram, OutcomeCount)
 P = ParamSpec("P")
-SETTLED_S = 900.0
-"""An hour is added up when it is over for so long: until then late scores come all the time."""
 MOST_TAGS = 16
 """Tags by which one process keeps sums: names of tags come from the outside."""
 MOST_SPANS = 1000

@@ -582,7 +582,9 @@ def test_of_a_span_with_too_many_documents_one_more_than_is_kept_is_held():
     assert [one[1] for one in found(many)[2]] == [f"d{number}" for number in range(201)]
 
 
-@pytest.mark.parametrize(("started", "received"), [(NOW - 5.0, NOW - 5.0), (0.0, NOW), (NOW - 5e6, NOW), (NOW + 2e5, NOW)])
+@pytest.mark.parametrize(
+    ("started", "received"), [(NOW - 5.0, NOW - 5.0), (0.0, NOW), (NOW - 5e6, NOW), (NOW + 2e5, NOW)]
+)
 def test_a_span_counts_from_its_start_unless_its_clock_is_plainly_wrong(started, received):
     span = Span(trace_id=TRACE, span_id=SPAN, started_ns=int(started * 1e9), attributes=RETRIEVAL)
     assert read(Decoded(spans=(span,)), NOW).supplements[0].received_at == pytest.approx(received)

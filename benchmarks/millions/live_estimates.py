@@ -1,0 +1,134 @@
+"""The live estimates of a busy hour: rows of the whole window read each time, or only those that may still change.
+
+    python benchmarks/millions/live_estimates.py --exchanges 800000     # 222 a second for an hour
+
+Fills a SQLite store with exchanges of the last hour, each with lexical_groundedness and six signals. Then, `--rounds`
+times, adds those of another minute and adds the window up in both ways, as the monitors do once a minute. What both
+find must be the same. Writes results/live-estimates.md. Exit status 1 when the sums differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import math
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from monitors.analysis.recent_sums import RecentSums
+from monitors.records import Evaluation, Sample, Score
+from monitors.signals import VERSION
+from monitors.storage.stores import Query, Summary
+from monitors.storage.stores.sqlite.store import SQLiteStore
+
+RESULTS = Path(__file__).parent / "results"
+HOUR_S, STEP_S, BATCH = 3600.0, 60.0, 500
+SIGNALS = ("no_contexts", "contexts_per_answer", "abstained", "truncated", "slow", "language_mismatch")
+
+
+async def fill(store: SQLiteStore, numbers: Sequence[int], begin: float, every_s: float, apps: int) -> None:
+    """Store exchanges with these numbers, of which the first began at `begin`."""
+    draw, batch = random.Random(numbers[0]), []
+    for place, number in enumerate(numbers):
+        app, at = f"app-{number % apps}", begin + place * every_s
+        sample = Sample(id=f"{number:032x}", started_at=at, app=app, model="m", response="Thirty days.")
+        scores = [("lexical_groundedness", "3", draw.random())]
+        scores += [(one, VERSION, float(draw.random() < 0.1)) for one in SIGNALS]
+        found = [
+            Evaluation(sample_id=sample.id, metric=metric, version=version, outcome=Score(value=value))
+            for metric, version, value in scores
+        ]
+        batch.append((sample, found))
+        if len(batch) == BATCH:
+            await store.add_each(batch)
+            batch = []
+    await store.add_each(batch)
+
+
+async def timed(asked: Awaitable[Sequence[Summary]]) -> tuple[float, Sequence[Summary]]:
+    """Seconds, and what was found."""
+    began = time.perf_counter()
+    found = await asked
+    return time.perf_counter() - began, found
+
+
+def same(one: Sequence[Summary], other: Sequence[Summary]) -> bool:
+    """Whether the sums are the same but for rounding."""
+    first, second = ({(it.app, it.metric): (it.n, it.wx) for it in some} for some in (one, other))
+    return first.keys() == second.keys() and all(
+        n == second[key][0] and math.isclose(wx, second[key][1], rel_tol=1e-9) for key, (n, wx) in first.items()
+    )
+
+
+async def measure(count: int, apps: int, rounds: int, scratch: Path) -> tuple[list[float], list[float], float, bool]:
+    """Seconds of each round in both ways, those of the first reading, and whether all sums were the same."""
+    store, now, every_s = SQLiteStore(str(scratch / "store.db")), time.time(), HOUR_S / count
+    try:
+        await fill(store, range(count), now - HOUR_S, every_s, apps)
+        recent, fine = RecentSums(store, HOUR_S), True
+        whole, kept = [], []
+        first, _ = await timed(recent.summary(now))
+        more = round(STEP_S / every_s)
+        for one in range(rounds):
+            begin = now + one * STEP_S
+            await fill(store, range(count + one * more, count + (one + 1) * more), begin, every_s, apps)
+            at = begin + STEP_S
+            took, expected = await timed(store.summary(Query(since=at - HOUR_S, until=at + HOUR_S)))
+            whole.append(took)
+            took, found = await timed(recent.summary(at))
+            kept.append(took)
+            fine = fine and same(expected, found)
+        return whole, kept, first, fine
+    finally:
+        await store.aclose()
+
+
+def page(options: argparse.Namespace, whole: list[float], kept: list[float], first: float, *, fine: bool) -> str:
+    """The results as Markdown."""
+    rows = {"the whole hour": whole, "what may still change": kept}
+    lines = [
+        f"| {name} | {statistics.median(some):.2f} | {min(some):.2f} to {max(some):.2f} |"
+        for name, some in rows.items()
+    ]
+    ratio = statistics.median(one / other for one, other in zip(whole, kept, strict=True))
+    about = (
+        f"`python benchmarks/millions/live_estimates.py --exchanges {options.exchanges} --apps {options.apps} "
+        f"--rounds {options.rounds}`, {dt.datetime.now(dt.UTC).date()}: SQLite, seven scores each, a minute later each "
+        f"round. {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}."
+    )
+    said = (
+        f"Median ratio {ratio:.1f}. The first reading, of every minute, took {first:.2f} s. "
+        f"The sums are {'the same in every round' if fine else '**not the same**'}."
+    )
+    table = ["| rows that are read | seconds, median | |", "|---|---|---|", *lines]
+    return "\n".join(["# Live estimates of a busy hour", "", about, "", *table, "", said, ""])
+
+
+def main() -> None:
+    asking = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asking.add_argument("--exchanges", type=int, default=800_000)
+    asking.add_argument("--apps", type=int, default=1)
+    asking.add_argument("--rounds", type=int, default=9)
+    asking.add_argument("--out", type=Path, default=RESULTS)
+    options = asking.parse_args()
+    with tempfile.TemporaryDirectory(prefix="gaugeway-estimates-") as scratch:
+        whole, kept, first, fine = asyncio.run(measure(options.exchanges, options.apps, options.rounds, Path(scratch)))
+    text = page(options, whole, kept, first, fine=fine)
+    options.out.mkdir(exist_ok=True)
+    (options.out / "live-estimates.md").write_text(text, "utf-8")
+    print(text)
+    sys.exit(not fine)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Sums over the last hour, kept by the minute: only the minutes that may still change are read again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from monitors.storage.stores import Query, Summary
+from monitors.storage.stores.rollup_windows import HOUR_S, add_summaries
+from monitors.storage.stores.rollup_windows import SETTLED_S as HOUR_SETTLED_S
+
+SETTLED_S = 300.0
+"""A minute is kept when it is over for so long: an exchange is stored when its response has ended."""
+REREAD_S = 600.0
+"""Kept minutes are read again after about this time, because scores may come even later."""
+MOST_KEPT = 50_000
+"""Sums that are kept, over all minutes: further minutes are read each time."""
+_PART_S = 60.0
+_DAY_S = 86_400.0
+
+
+class Summaries(Protocol):
+    """The part of the store that is read."""
+
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        """Return one summary per app and metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    read_at: float
+    summaries: Sequence[Summary]
+
+
+class RecentSums:
+    """Adds up the scores of the last `window_s` seconds.
+
+    A score that is stored more than `SETTLED_S` after its exchange began, and whose sample did not wait in the queue,
+    is counted with a delay of up to about `REREAD_S`; so is a score that was changed or deleted.
+    """
+
+    def __init__(self, store: Summaries, window_s: float) -> None:
+        self._store = store
+        self._window_s = window_s
+        self._parts: dict[int, _Part] = {}
+        self._last = -math.inf
+
+    async def summary(self, now: float, oldest_waiting: float | None = None) -> Sequence[Summary]:
+        """Return one summary per app and metric of the window up to Unix time `now`.
+
+        `oldest_waiting` is when the first exchange began that waits in the queue, read before: nothing since then is
+        settled. Raises EngineError.
+        """
+        since, until = now - self._window_s, now + _DAY_S
+        settled = min(now - SETTLED_S, math.inf if oldest_waiting is None else oldest_waiting)
+        first, last = math.ceil(since / _PART_S), math.floor(settled / _PART_S)
+        if first >= last:
+            return await self._read(since, until)
+        hours = _whole_hours(since, min(settled, now - HOUR_SETTLED_S))
+        parts = [part for part in range(first, last) if not hours[0] <= part * _PART_S < hours[1]]
+        self._drop(parts, now)
+        found = [*await self._read(since, first * _PART_S)]
+        if hours[0] < hours[1]:
+            found += await self._read(*hours)
+        for part in parts:
+            found += await self._part(part, now)
+        return add_summaries([*found, *await self._read(last * _PART_S, until)])
+
+    async def _part(self, part: int, now: float) -> Sequence[Summary]:
+        if (known := self._parts.get(part)) is not None:
+            return known.summaries
+        found = await self._read(part * _PART_S, (part + 1) * _PART_S)
+        if sum(len(one.summaries) for one in self._parts.values()) + len(found) <= MOST_KEPT:
+            self._parts[part] = _Part(now, found)
+        return found
+
+    async def _read(self, since: float, until: float) -> Sequence[Summary]:
+        return await self._store.summary(Query(since=since, until=until))
+
+    def _drop(self, wanted: Sequence[int], now: float) -> None:
+        """Drop minutes that are not wanted, and of the others the oldest, so that all are read within `REREAD_S`.
+
+        A few at each time: all at once would take long. A clock that was set back makes all of them too old.
+        """
+        kept = {part: one for part in wanted if (one := self._parts.get(part)) is not None and one.read_at <= now}
+        most = math.ceil(len(kept) * min(1.0, (now - self._last) / REREAD_S))
+        for part in sorted(kept, key=lambda part: kept[part].read_at)[:most]:
+            if now - kept[part].read_at >= REREAD_S / 2:
+                del kept[part]
+        self._parts, self._last = kept, now
+
+
+def _whole_hours(since: float, until: float) -> tuple[float, float]:
+    """The whole hours of a time, whose sums the store keeps; the end is not after the start if there are none.
+
+    >>> _whole_hours(3000.0, 11_000.0)
+    (3600, 10800)
+    """
+    return math.ceil(since / HOUR_S) * HOUR_S, math.floor(until / HOUR_S) * HOUR_S

@@ -1,0 +1,123 @@
+"""Kept minutes give the sums of the rows, also while scores come late, and little is read again."""
+
+import asyncio
+import math
+import random
+
+import pytest
+
+from monitors.analysis.recent_sums import MOST_KEPT, REREAD_S, SETTLED_S, RecentSums
+from monitors.storage.stores import Summary
+
+NOW = 1_800_000_123.0
+
+
+class Rows:
+    """A store of (started_at, app, score); `read` are the seconds that each reading covered, without the future."""
+
+    def __init__(self, now=NOW):
+        self.now, self.rows, self.read = now, [], []
+
+    async def summary(self, query, by=""):
+        self.read.append(min(query.until, self.now) - query.since)
+        found = {}
+        for at, app, score in self.rows:
+            if query.since <= at < query.until:
+                found.setdefault(app, []).append(score)
+        return [summary(app, scores) for app, scores in found.items()]
+
+    def direct(self, window_s=3600.0):
+        self.read.clear()
+        return as_sums(asyncio.run(self.summary(Window(self.now - window_s, self.now + 86_400.0))))
+
+
+class Window:
+    def __init__(self, since, until):
+        self.since, self.until = since, until
+
+
+def summary(app, scores):
+    x, x2 = math.fsum(scores), math.fsum(one * one for one in scores)
+    n = len(scores)
+    return Summary(app=app, metric="m", n=n, failed=0, w=n, wx=x, w2=n, w2x=x, w2x2=x2)
+
+
+def as_sums(found):
+    return {one.app: (one.n, pytest.approx(one.wx), pytest.approx(one.w2x2)) for one in found}
+
+
+def recent(sums, rows, waiting=None):
+    rows.read.clear()
+    return {one.app: (one.n, one.wx, one.w2x2) for one in asyncio.run(sums.summary(rows.now, waiting))}
+
+
+@pytest.mark.parametrize("window_s", [60.0, 400.0, 3600.0, 7200.0, 10_000.0, 86_400.0])
+@pytest.mark.parametrize("every_s", [2.0, 61.7])
+def test_the_sums_are_those_of_the_rows_while_scores_come_in(window_s, every_s):
+    drawn = random.Random(7)
+    rows = Rows()
+    sums = RecentSums(rows, window_s)
+    rows.rows = [(NOW - drawn.uniform(0.0, 1.2 * window_s), drawn.choice("abc"), drawn.random()) for _ in range(500)]
+    for _ in range(40):
+        rows.now += every_s
+        new = [(rows.now - drawn.uniform(0.0, SETTLED_S - every_s), drawn.choice("abcd"), drawn.random()) for _ in "12"]
+        rows.rows += new
+        assert recent(sums, rows) == rows.direct(window_s)
+
+
+def test_little_is_read_again():
+    rows = Rows()
+    sums = RecentSums(rows, 3600.0)
+    recent(sums, rows)
+    assert sum(rows.read) == pytest.approx(3600.0)
+    for _ in range(600):
+        rows.now += 2.0
+        recent(sums, rows)
+        assert sum(rows.read) <= SETTLED_S + 4 * 60.0
+        assert len(rows.read) <= 5
+
+
+def test_minutes_since_the_oldest_sample_that_waits_are_read_each_time():
+    rows = Rows()
+    sums = RecentSums(rows, 3600.0)
+    recent(sums, rows)
+    waiting = NOW - 2000.0
+    for late in range(5):
+        rows.now += 2.0
+        recent(sums, rows, waiting)
+        rows.rows.append((waiting + 100.0 * late, "late", 0.5))
+        assert recent(sums, rows, waiting) == rows.direct()
+    assert recent(sums, rows) == rows.direct(), "what was stored while it waited is counted when it has left the queue"
+
+
+def test_a_score_that_comes_much_later_is_counted_when_its_minute_is_read_again():
+    for age_s in (SETTLED_S + 100.0, 2000.0, 3000.0):
+        rows = Rows()
+        sums = RecentSums(rows, 7200.0)
+        recent(sums, rows)
+        rows.rows.append((NOW - age_s, "late", 0.5))
+        counted = []
+        while rows.now < NOW + 2 * REREAD_S:
+            rows.now += 10.0
+            counted.append("late" in recent(sums, rows))
+        assert all(counted[counted.index(True) :])
+        assert counted.index(True) * 10.0 < 1.5 * REREAD_S
+
+
+def test_a_clock_that_is_set_back_reads_all_again():
+    rows = Rows()
+    sums = RecentSums(rows, 3600.0)
+    recent(sums, rows)
+    rows.rows.append((NOW - 2000.0, "late", 0.5))
+    rows.now -= 100.0
+    assert recent(sums, rows) == rows.direct()
+
+
+def test_no_more_sums_are_kept_than_the_limit():
+    rows = Rows()
+    sums = RecentSums(rows, 3600.0)
+    apps = MOST_KEPT // 50
+    rows.rows = [(NOW - minute * 60.0, f"app-{app}", 0.5) for minute in range(60) for app in range(apps)]
+    recent(sums, rows)
+    recent(sums, rows)
+    assert SETTLED_S + 120.0 < sum(rows.read) < 1200.0
