@@ -117,7 +117,8 @@ async def ask_all(urls: Sequence[str], token: str | None, *, only: tuple[str, ..
     import httpx  # noqa: PLC0415 - only once the page is looked at: 6 MB, 40 ms
 
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    tls = any(url.startswith("https:") for url in urls) and _tls_context()  # redirects are not followed
+    plain = all(url.lower().startswith("http:") for url in urls)  # and redirects are not followed
+    tls = not plain and _tls_context()
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, headers=headers, verify=tls) as client:
         return list(await asyncio.gather(*(_ask(client, url, only) for url in urls)))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 
 import pytest
+import trustme
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.addresses import traffic_url, without_secrets
@@ -107,6 +109,25 @@ def test_the_gateways_token_goes_along(tmp_path):
 
     asyncio.run(main())
     assert b"authorization: Bearer secret" in seen[0].replace(b"Authorization", b"authorization")
+
+
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_a_gateway_whose_certificate_nobody_vouches_for_gets_no_token(scheme):
+    context, seen = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+
+    async def listening(reader, writer):
+        seen.append(await reader.read(65536))
+        writer.close()
+
+    async def main():
+        async with await asyncio.start_server(listening, "127.0.0.1", 0, ssl=context) as server:
+            port = server.sockets[0].getsockname()[1]
+            (answer,) = await ask_all([f"{scheme}://127.0.0.1:{port}"], "secret")
+            return answer
+
+    assert "CERTIFICATE_VERIFY_FAILED" in asyncio.run(main()).error
+    assert seen == []
 
 
 def test_what_became_of_samples_is_said_by_metric_and_reason(tmp_path):
