@@ -14,7 +14,7 @@ from monitors.storage.stores.rollup_windows import SETTLED_S as HOUR_SETTLED_S
 SETTLED_S = 300.0
 """A minute is kept when it is over for so long: an exchange is stored when its response has ended."""
 REREAD_S = 600.0
-"""Kept minutes are read again after about this time, because scores may come even later."""
+"""Kept minutes are read again after this time, because scores may come even later."""
 MOST_KEPT = 50_000
 """Sums that are kept, over all minutes: further minutes are read each time."""
 _PART_S = 60.0
@@ -37,15 +37,16 @@ class _Part:
 class RecentSums:
     """Adds up the scores of the last `window_s` seconds.
 
-    A score that is stored more than `SETTLED_S` after its exchange began, and whose sample did not wait in the queue,
-    is counted with a delay of up to about `REREAD_S`; so is a score that was changed or deleted.
+    A score that is stored more than `SETTLED_S` after its exchange began, and whose sample was not seen to wait in the
+    queue, is counted with a delay of up to `REREAD_S`; so is the change or deletion of one.
     """
 
     def __init__(self, store: Summaries, window_s: float) -> None:
         self._store = store
         self._window_s = window_s
         self._parts: dict[int, _Part] = {}
-        self._last = -math.inf
+        self._at = 0.0
+        self._due = 0.0
 
     async def summary(self, now: float, oldest_waiting: float | None = None) -> Sequence[Summary]:
         """Return one summary per app and metric of the window up to Unix time `now`.
@@ -57,6 +58,7 @@ class RecentSums:
         settled = min(now - SETTLED_S, math.inf if oldest_waiting is None else oldest_waiting)
         first, last = math.ceil(since / _PART_S), math.floor(settled / _PART_S)
         if first >= last:
+            self._parts.clear()
             return await self._read(since, until)
         hours = _whole_hours(since, min(settled, now - HOUR_SETTLED_S))
         parts = [part for part in range(first, last) if not hours[0] <= part * _PART_S < hours[1]]
@@ -80,16 +82,17 @@ class RecentSums:
         return await self._store.summary(Query(since=since, until=until))
 
     def _drop(self, wanted: Sequence[int], now: float) -> None:
-        """Drop minutes that are not wanted, and of the others the oldest, so that all are read within `REREAD_S`.
+        """Drop minutes that are not wanted or were read after `now`, by a clock that was set back since.
 
-        A few at each time: all at once would take long. A clock that was set back makes all of them too old.
+        Of the others drop those that were read first, so many that all are read again within `REREAD_S`: a few at each
+        time, because all at once would take long.
         """
         kept = {part: one for part in wanted if (one := self._parts.get(part)) is not None and one.read_at <= now}
-        most = math.ceil(len(kept) * min(1.0, (now - self._last) / REREAD_S))
-        for part in sorted(kept, key=lambda part: kept[part].read_at)[:most]:
-            if now - kept[part].read_at >= REREAD_S / 2:
-                del kept[part]
-        self._parts, self._last = kept, now
+        self._due = min(len(kept), self._due + len(kept) * max(0.0, now - self._at) / REREAD_S)
+        for part in sorted(kept, key=lambda part: kept[part].read_at)[: int(self._due)]:
+            del kept[part]
+            self._due -= 1.0
+        self._parts, self._at = kept, now
 
 
 def _whole_hours(since: float, until: float) -> tuple[float, float]:

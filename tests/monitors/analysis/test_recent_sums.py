@@ -1,6 +1,7 @@
 """Kept minutes give the sums of the rows, also while scores come late, and little is read again."""
 
 import asyncio
+import itertools
 import math
 import random
 
@@ -91,17 +92,29 @@ def test_minutes_since_the_oldest_sample_that_waits_are_read_each_time():
 
 
 def test_a_score_that_comes_much_later_is_counted_when_its_minute_is_read_again():
-    for age_s in (SETTLED_S + 100.0, 2000.0, 3000.0):
+    for age_s, every_s in itertools.product((SETTLED_S + 100.0, 1500.0, 2000.0), (2.0, 10.0, 61.0)):
         rows = Rows()
-        sums = RecentSums(rows, 7200.0)
+        sums = RecentSums(rows, 3600.0)
         recent(sums, rows)
         rows.rows.append((NOW - age_s, "late", 0.5))
         counted = []
-        while rows.now < NOW + 2 * REREAD_S:
-            rows.now += 10.0
+        while rows.now < NOW + 1.5 * REREAD_S:
+            rows.now += every_s
             counted.append("late" in recent(sums, rows))
         assert all(counted[counted.index(True) :])
-        assert counted.index(True) * 10.0 < 1.5 * REREAD_S
+        assert counted.index(True) * every_s <= REREAD_S + every_s
+
+
+def test_minutes_are_read_again_a_few_at_a_time():
+    rows = Rows()
+    sums = RecentSums(rows, 3600.0)
+    recent(sums, rows)
+    again = []
+    for _ in range(40):
+        rows.now += 61.0
+        recent(sums, rows)
+        again.append(sum(rows.read))
+    assert max(again) <= SETTLED_S + 9 * 60.0
 
 
 def test_a_clock_that_is_set_back_reads_all_again():
