@@ -62,10 +62,9 @@ def test_head_of_a_view_is_answered_like_get_without_a_body(tmp_path):
 
 def test_a_period_that_ends_later_ends_now_and_long_lists_say_so(tmp_path):
     async def scenario(w):
-        await w.drop(good=60, bad=0)
         for index in range(205):
             await w.add(0.9, app=f"app-{index}", at=time.time() - 1200.0)
-        await w.look()
+        await w.drop(good=60, bad=0)
         return await w.page("/pipeline"), await w.page("/explore"), await w.page("/review"), await w.page("/")
 
     pipeline, explore, review, overview = run(tmp_path, scenario)
