@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from monitors.analysis.growing_window import Summaries
 from monitors.storage.stores import Query, Summary
-from monitors.storage.stores.rollup_windows import HOUR_S, add_summaries
+from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, add_summaries
 from monitors.storage.stores.rollup_windows import SETTLED_S as HOUR_SETTLED_S
 
 SETTLED_S = 300.0
@@ -18,14 +18,6 @@ REREAD_S = 600.0
 MOST_KEPT = 50_000
 """Sums that are kept, over all minutes: further minutes are read each time."""
 _PART_S = 60.0
-_DAY_S = 86_400.0
-
-
-class Summaries(Protocol):
-    """The part of the store that is read."""
-
-    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
-        """Return one summary per app and metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +46,7 @@ class RecentSums:
         `oldest_waiting` is when the first exchange began that waits in the queue, read before: nothing since then is
         settled. Raises EngineError.
         """
-        since, until = now - self._window_s, now + _DAY_S
+        since, until = now - self._window_s, now + DAY_S
         settled = min(now - SETTLED_S, math.inf if oldest_waiting is None else oldest_waiting)
         first, last = math.ceil(since / _PART_S), math.floor(settled / _PART_S)
         if first >= last:
