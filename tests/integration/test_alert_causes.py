@@ -159,6 +159,9 @@ def test_a_judge_that_becomes_stricter_under_its_old_name_is_the_judge(tmp_path,
 
 NIGHT_H = 4.0
 QUIET = """
+[queue]
+target_age_s = inf
+
 [metrics.context_relevancy]
 enabled = false
 
@@ -196,7 +199,7 @@ def test_a_quiet_night_pages_nobody(calm):
     night_s = NIGHT_H * 3600 * BUCKET_S / 60
     calm.ask(rounds("shop", int(night_s * 86))(), per_s=86)
     calm.settle()
-    assert calm.scored("shop") > 1800  # of 2,064; on a busy machine some are not judged
+    assert calm.scored("shop") > 1800  # of 2,064; on a busy machine a call to the judge may time out
     assert abs(calm.mean("shop") - 0.9) < 0.015
     time.sleep(2 * WATERMARK_S)
     rules = [one["rule"] for one in calm.running.get("/api/alerts") if one["state"] != "pending"]

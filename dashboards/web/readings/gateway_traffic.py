@@ -51,14 +51,16 @@ class AppTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Traffic by app over `window_s` seconds; None, and no app, after the first reading: rates need two.
+    """Traffic by app over `window_s` seconds at most; None, and no app, after the first reading: rates need two.
 
-    `gateways` of them were read, 0 if none answered; `read` is False until the first reading has ended.
+    `gateways` of those that are `configured` are in it, 0 if none answered; `read` is False until the first reading has
+    ended.
     """
 
     apps: Mapping[str, AppTraffic]
     window_s: float | None = None
     gateways: int = 0
+    configured: int = 0
     read: bool = True
 
 
@@ -90,25 +92,29 @@ def totals_of(series: Series) -> dict[str, Totals]:
     return found
 
 
-def traffic_between(first: Snapshot, last: Snapshot) -> Traffic:
-    """Traffic between two snapshots of the same gateways; one that restarted counts from its start.
+def traffic_over(snapshots: Sequence[Snapshot], configured: int) -> Traffic:
+    """Traffic over these snapshots of `configured` gateways, oldest first; one that restarted counts from its start.
 
-    A gateway that only one of them has is left out. With the same snapshot twice nothing is known yet.
+    The rates of a gateway are over the time since the first snapshot that has it, so one that answers later than others
+    counts from its second answer on; one that is not in the last snapshot is left out.
     """
-    window_s = last[0] - first[0]
-    if window_s <= 0.0:
-        return Traffic(apps={}, gateways=len(last[1]))
-    sums: dict[str, Totals] = {}
-    both = [url for url in last[1] if url in first[1]]
-    for url in both:
-        before = first[1][url]
-        for app, now in last[1][url].items():
-            old = before.get(app, Totals())
-            _add(sums.setdefault(app, Totals()), now, Totals() if now.requests < old.requests else old)
+    last_at, last = snapshots[-1]
+    rates: dict[str, Totals] = {}
+    windows = []
+    for url, apps in last.items():
+        first_at, first = next((at, found[url]) for at, found in snapshots if url in found)
+        if (window_s := last_at - first_at) <= 0.0:
+            continue
+        windows.append(window_s)
+        for app, now in apps.items():
+            old = first.get(app, Totals())
+            before = Totals() if now.requests < old.requests else old
+            _add(rates.setdefault(app, Totals()), now, before, window_s / 60.0)
     return Traffic(
-        apps={app: _traffic(one, window_s / 60.0) for app, one in sums.items()},
-        window_s=window_s,
-        gateways=len(both),
+        apps={app: _traffic(one) for app, one in rates.items()},
+        window_s=max(windows, default=None),
+        gateways=len(windows) or len(last),
+        configured=configured,
     )
 
 
@@ -159,16 +165,15 @@ class TrafficReader:
         if self._urls and not self._snapshots:
             await happens_within(self._first, timeout_s)
         if not self._snapshots:
-            return Traffic(apps={}, read=not self._urls or self._first.is_set())
-        return traffic_between(self._snapshots[0], self._snapshots[-1])
+            return Traffic(apps={}, configured=len(self._urls), read=not self._urls or self._first.is_set())
+        return traffic_over(self._snapshots, len(self._urls))
 
     async def read(self) -> None:
         """Take a snapshot; gateways that do not answer are missing in it."""
         answers = await ask_all(self._urls, self._token, only=NAMES)
         found = {one.url: await asyncio.to_thread(totals_of, one.series) for one in answers if not one.error}
         now = self._clock()
-        if found:
-            self._snapshots.append((now, found))
+        self._snapshots.append((now, found))
         while len(self._snapshots) > 1 and now - self._snapshots[1][0] >= WINDOW_S:
             self._snapshots.popleft()
         self._first.set()
@@ -182,21 +187,22 @@ class TrafficReader:
         self._snapshots.clear()
 
 
-def _add(total: Totals, now: Totals, before: Totals) -> None:
-    """Add what was counted from `before` to `now`."""
-    total.requests += now.requests - before.requests
-    total.errors += max(0.0, now.errors - before.errors)
-    total.answers += max(0.0, now.answers - before.answers)
-    total.cost_usd += max(0.0, now.cost_usd - before.cost_usd)
+def _add(total: Totals, now: Totals, before: Totals, minutes: float) -> None:
+    """Add what was counted from `before` to `now`, per minute."""
+    total.requests += (now.requests - before.requests) / minutes
+    total.errors += max(0.0, now.errors - before.errors) / minutes
+    total.answers += max(0.0, now.answers - before.answers) / minutes
+    total.cost_usd += max(0.0, now.cost_usd - before.cost_usd) / minutes
     for bound, count in now.buckets.items():
-        added = max(0.0, count - before.buckets.get(bound, 0.0))
+        added = max(0.0, count - before.buckets.get(bound, 0.0)) / minutes
         total.buckets[bound] = total.buckets.get(bound, 0.0) + added
 
 
-def _traffic(one: Totals, minutes: float) -> AppTraffic:
+def _traffic(rates: Totals) -> AppTraffic:
+    answered = rates.answers > 0.0 and rates.cost_usd > 0.0
     return AppTraffic(
-        requests_per_min=one.requests / minutes,
-        error_ratio=one.errors / one.requests if one.requests > 0.0 else None,
-        p95_s=quantile(P95, one.buckets),
-        usd_per_answer=one.cost_usd / one.answers if one.answers > 0.0 and one.cost_usd > 0.0 else None,
+        requests_per_min=rates.requests,
+        error_ratio=rates.errors / rates.requests if rates.requests > 0.0 else None,
+        p95_s=quantile(P95, rates.buckets),
+        usd_per_answer=rates.cost_usd / rates.answers if answered else None,
     )

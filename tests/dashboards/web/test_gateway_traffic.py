@@ -10,7 +10,7 @@ from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.readings import gateway_traffic
-from dashboards.web.readings.gateway_traffic import Totals, TrafficReader, quantile, traffic_between
+from dashboards.web.readings.gateway_traffic import Totals, TrafficReader, quantile, traffic_over
 from gateway.exchange import Recording
 from gateway.telemetry.metrics import Instruments
 from monitors.runtime.auth import metrics_handler
@@ -46,11 +46,11 @@ def read_twice(between):
             reader = TrafficReader([url], None, stopping=asyncio.Event(), clock=lambda: now[0])
             request(instruments, "shop", count=10)
             await reader.read()
-            first = traffic_between(reader._snapshots[0], reader._snapshots[-1])  # noqa: SLF001 - without its task
+            first = traffic_over(reader._snapshots, 1)  # noqa: SLF001 - without its task
             between(instruments)
             now[0] += 60.0
             await reader.read()
-            return first, traffic_between(reader._snapshots[0], reader._snapshots[-1])  # noqa: SLF001
+            return first, traffic_over(reader._snapshots, 1)  # noqa: SLF001
 
     return asyncio.run(main())
 
@@ -75,12 +75,35 @@ def test_rates_are_of_what_was_counted_between_two_readings():
     assert 2.56 < shop.p95_s <= 5.12
 
 
-def test_a_gateway_that_restarted_counts_from_its_start_and_one_that_is_new_later():
+def test_a_gateway_that_restarted_counts_from_its_start():
     one = {"a": Totals(requests=100.0, errors=50.0)}
-    restarted = traffic_between((0.0, {"u": one}), (60.0, {"u": {"a": Totals(requests=6.0, errors=3.0)}, "new": one}))
-    assert restarted.gateways == 1
+    restarted = traffic_over([(0.0, {"u": one}), (60.0, {"u": {"a": Totals(requests=6.0, errors=3.0)}})], 1)
     assert restarted.apps["a"].requests_per_min == 6.0
     assert restarted.apps["a"].error_ratio == 0.5
+
+
+def test_a_gateway_counts_from_its_second_answer_on_over_the_time_since_its_first():
+    old, new = {"a": Totals(requests=0.0)}, {"a": Totals(requests=1000.0)}
+    snapshots = [
+        (0.0, {"old": old}),
+        (60.0, {"old": {"a": Totals(requests=10.0)}, "new": new}),
+        (120.0, {"old": {"a": Totals(requests=20.0)}, "new": {"a": Totals(requests=1030.0, errors=10.0)}}),
+    ]
+    before, after = traffic_over(snapshots[:2], 2), traffic_over(snapshots, 2)
+    assert (before.gateways, before.configured, before.window_s) == (1, 2, 60.0)
+    assert before.apps["a"].requests_per_min == 10.0
+    assert (after.gateways, after.window_s) == (2, 120.0)
+    assert after.apps["a"].requests_per_min == 10.0 + 30.0
+    assert after.apps["a"].error_ratio == 10.0 / 40.0
+
+
+def test_a_gateway_that_answers_no_more_is_not_in_the_traffic():
+    first, last = {"a": Totals(requests=0.0)}, {"a": Totals(requests=60.0)}
+    gone = traffic_over(
+        [(0.0, {"u": first, "gone": first}), (60.0, {"u": last, "gone": last}), (120.0, {"u": last})], 2
+    )
+    assert (gone.gateways, gone.apps["a"].requests_per_min) == (1, 30.0)
+    assert traffic_over([(0.0, {"u": first}), (60.0, {"u": last}), (120.0, {})], 1).gateways == 0
 
 
 def test_a_quantile_in_the_last_bucket_is_its_lower_bound():
@@ -100,7 +123,7 @@ def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_si
         async with serving(app) as port:
             (tmp_path / "one").mkdir()
             (tmp_path / "none").mkdir()
-            async with world(tmp_path / "one", gateways=[f"http://127.0.0.1:{port}"]) as w:
+            async with world(tmp_path / "one", gateways=[f"http://127.0.0.1:{port}", "http://127.0.0.1:1"]) as w:
                 await w.add(0.9)
                 await w.plane.estimate()
                 for _ in range(50):
@@ -126,3 +149,4 @@ def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_si
     assert "Requests, errors, latency and cost: after two readings, 15 s apart" in seen.words
     assert re.search(r"\d\.\d 25\.0 % ", later.words), "requests per minute stand beside the share of errors"
     assert "no gateway answered" in silent.words
+    assert "at 1 of 2 gateways, the others were not read" in later.words
