@@ -137,7 +137,7 @@ class Scheduler:
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
         self._recent = RecentSums(store, config.monitors.window_s)
-        self._growing = GrowingWindow(store, config.monitors.window_s)
+        self._growing = GrowingWindow(store, self._recent, config.monitors.window_s)
         self._capture = CaptureCoverage(state_store, replica_of(config), config.monitors.window_s)
         covariates = [one.metric.name for one in catalogue.enabled] if judging is not None else []
         self._covariates = Covariates(store, covariates, config.monitors.window_s)
@@ -378,7 +378,7 @@ class Scheduler:
         helped = await self._covariates.helped(window, now, wanted)
         effects = self._engine.design_effects()
         found = estimate(summaries, helped, effects, window_s=window_s)
-        self._quality = await self._growing.grown(found, now, effects)
+        self._quality = await self._growing.grown(found, now, effects, waiting.oldest_started_at)
         objectives = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, objectives)
         self._instruments.show_capture(self._capture.captured())

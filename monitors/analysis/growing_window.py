@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
-from monitors.storage.stores import Query, Summary
+from monitors.analysis.recent_sums import RecentSums, Summaries
+from monitors.storage.stores import Query
+from monitors.storage.stores.rollup_windows import HOUR_S, add_summaries
 
 WINDOWS_S = (6 * 3600.0, 24 * 3600.0, 7 * 86_400.0)
 """Windows that are tried after the configured one, the shortest first."""
@@ -15,14 +17,6 @@ _REREAD = 60.0
 """A window is read again after a sixtieth of its length: 6 minutes, 24 minutes, 2.8 hours."""
 _FIRST_S = 60.0
 """A stream that has no basis in any window read is looked for again after this time."""
-_DAY_S = 86_400.0
-
-
-class Summaries(Protocol):
-    """The part of the store that is read."""
-
-    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
-        """Return one summary per app and metric."""
 
 
 @dataclass(slots=True)
@@ -34,24 +28,33 @@ class _Read:
 class GrowingWindow:
     """Replaces estimates without a basis by those of longer windows, which are read rarely.
 
-    `window_s` is the configured window. Estimates of longer windows are Hajek's, without the covariate. At most
-    `MAX_STREAMS` are kept for each window.
+    `window_s` is the configured window, whose sums `recent` keeps. Longer windows begin at a whole hour, so they are up
+    to an hour longer than they say: the store keeps the sums of whole hours, and rows take long to add up. Estimates of
+    longer windows are Hajek's, without the covariate. At most `MAX_STREAMS` are kept for each window.
     """
 
-    def __init__(self, store: Summaries, window_s: float) -> None:
+    def __init__(self, store: Summaries, recent: RecentSums, window_s: float) -> None:
         self._store = store
+        self._recent = recent
         self._windows = tuple(one for one in WINDOWS_S if one > window_s)
         self._read: dict[float, _Read] = {}
 
     async def grown(
-        self, found: Sequence[Quality], now: float, effects: Mapping[tuple[str, str, str], float]
+        self,
+        found: Sequence[Quality],
+        now: float,
+        effects: Mapping[tuple[str, str, str], float],
+        oldest_waiting: float | None = None,
     ) -> Sequence[Quality]:
         """Return the estimates of the configured window, and of a longer one where it has fewer than 10 effective
-        scores; sorted by app, metric and slice. Raises EngineError.
+        scores; sorted by app, metric and slice. `oldest_waiting` as in `RecentSums.summary`. Raises EngineError.
         """
         streams = {(one.app, one.metric): one for one in found if not one.slice}
         for window_s in self._windows:
-            quality = await self._quality(window_s, now, effects, wanted=streams)
+            if not self._is_due(window_s, now, streams):
+                quality = self._read[window_s].quality
+            else:
+                quality = await self._quality(window_s, now, effects, oldest_waiting)
             for key, one in quality.items():
                 known = streams.get(key)
                 if one.mean is None or (known is not None and known.mean is not None):
@@ -61,26 +64,29 @@ class GrowingWindow:
         slices = [one for one in found if one.slice]
         return sorted([*streams.values(), *slices], key=lambda one: (one.app, one.metric, one.slice))
 
+    def _is_due(self, window_s: float, now: float, wanted: Mapping[tuple[str, str], Quality]) -> bool:
+        known = self._read.get(window_s)
+        if known is None:
+            return True
+        age_s = now - known.at
+        lacking = len(known.quality) < MAX_STREAMS and any(
+            one.mean is None and key not in known.quality for key, one in wanted.items()
+        )
+        return age_s >= window_s / _REREAD or (lacking and age_s >= _FIRST_S)
+
     async def _quality(
         self,
         window_s: float,
         now: float,
         effects: Mapping[tuple[str, str, str], float],
-        *,
-        wanted: Mapping[tuple[str, str], Quality],
+        oldest_waiting: float | None,
     ) -> Mapping[tuple[str, str], Quality]:
-        known = self._read.get(window_s)
-        if known is not None:
-            age_s = now - known.at
-            lacking = len(known.quality) < MAX_STREAMS and any(
-                one.mean is None and key not in known.quality for key, one in wanted.items()
-            )
-            if age_s < window_s / _REREAD and not (lacking and age_s >= _FIRST_S):
-                return known.quality
-        summaries = largest(await self._store.summary(Query(since=now - window_s, until=now + _DAY_S)))
+        begin = math.floor((now - window_s) / HOUR_S) * HOUR_S
+        older = await self._store.summary(Query(since=begin, until=self._recent.whole_hour(now)))
+        summaries = add_summaries([*older, *await self._recent.since_whole_hour(now, oldest_waiting)])
         quality = {
             (one.app, one.metric): replace(one, window_s=window_s)
-            for one in estimate(summaries, effects=effects)
+            for one in estimate(largest(summaries), effects=effects)
             if not one.slice
         }
         self._read[window_s] = _Read(now, quality)

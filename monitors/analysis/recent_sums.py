@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from monitors.analysis.growing_window import Summaries
 from monitors.storage.stores import Query, Summary
 from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, add_summaries
 from monitors.storage.stores.rollup_windows import SETTLED_S as HOUR_SETTLED_S
@@ -20,6 +20,13 @@ MOST_KEPT = 50_000
 _PART_S = 60.0
 
 
+class Summaries(Protocol):
+    """The part of the store that is read."""
+
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        """Return one summary per app and metric."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     read_at: float
@@ -27,10 +34,11 @@ class _Part:
 
 
 class RecentSums:
-    """Adds up the scores of the last `window_s` seconds.
+    """Adds up the scores of the last `window_s` seconds, or since the whole hour before.
 
     A score that is stored more than `SETTLED_S` after its exchange began, and whose sample was not seen to wait in the
-    queue, is counted with a delay of up to `REREAD_S`; so is the change or deletion of one.
+    queue, is counted with a delay of up to `REREAD_S`; so is the change or deletion of one. Minutes from before the
+    window are not read again.
     """
 
     def __init__(self, store: Summaries, window_s: float) -> None:
@@ -46,15 +54,29 @@ class RecentSums:
         `oldest_waiting` is when the first exchange began that waits in the queue, read before: nothing since then is
         settled. Raises EngineError.
         """
-        since, until = now - self._window_s, now + DAY_S
+        return await self._since(now - self._window_s, now, oldest_waiting)
+
+    async def since_whole_hour(self, now: float, oldest_waiting: float | None = None) -> Sequence[Summary]:
+        """Return the same from `whole_hour(now)` on."""
+        return await self._since(self.whole_hour(now), now, oldest_waiting)
+
+    def whole_hour(self, now: float) -> float:
+        """Return when the last whole hour ended that is settled and before the window; minutes are kept from then on.
+
+        The store keeps the sums of the whole hours before.
+        """
+        return math.floor((now - max(self._window_s, HOUR_SETTLED_S)) / HOUR_S) * HOUR_S
+
+    async def _since(self, since: float, now: float, oldest_waiting: float | None) -> Sequence[Summary]:
+        until = now + DAY_S
         settled = min(now - SETTLED_S, math.inf if oldest_waiting is None else oldest_waiting)
         first, last = math.ceil(since / _PART_S), math.floor(settled / _PART_S)
         if first >= last:
             self._parts.clear()
             return await self._read(since, until)
-        hours = _whole_hours(since, min(settled, now - HOUR_SETTLED_S))
+        hours = _whole_hours(now - self._window_s, min(settled, now - HOUR_SETTLED_S))
         parts = [part for part in range(first, last) if not hours[0] <= part * _PART_S < hours[1]]
-        self._drop(parts, now)
+        self._drop(first, parts, now)
         found = [*await self._read(since, first * _PART_S)]
         if hours[0] < hours[1]:
             found += await self._read(*hours)
@@ -66,25 +88,41 @@ class RecentSums:
         if (known := self._parts.get(part)) is not None:
             return known.summaries
         found = await self._read(part * _PART_S, (part + 1) * _PART_S)
-        if sum(len(one.summaries) for one in self._parts.values()) + len(found) <= MOST_KEPT:
+        room = MOST_KEPT - len(found) - sum(len(one.summaries) for one in self._parts.values())
+        for old in sorted(self._before_window(now)):
+            if room >= 0:
+                break
+            room += len(self._parts.pop(old).summaries)
+        if room >= 0:
             self._parts[part] = _Part(now, found)
         return found
 
     async def _read(self, since: float, until: float) -> Sequence[Summary]:
-        return await self._store.summary(Query(since=since, until=until))
+        return await self._store.summary(Query(since=since, until=until)) if since < until else ()
 
-    def _drop(self, wanted: Sequence[int], now: float) -> None:
+    def _before_window(self, now: float) -> Sequence[int]:
+        return [part for part in self._parts if part * _PART_S < now - self._window_s]
+
+    def _drop(self, first: int, wanted: Sequence[int], now: float) -> None:
         """Drop minutes that are not wanted or were read after `now`, by a clock that was set back since.
 
-        Of the others drop those that were read first, so many that all are read again within `REREAD_S`: a few at each
-        time, because all at once would take long.
+        Minutes before the `first` one that is asked for stay, back to the whole hour. Of the window's drop those that
+        were read first, so many that all are read again within `REREAD_S`: a few at each time, because all at once
+        would take long.
         """
-        kept = {part: one for part in wanted if (one := self._parts.get(part)) is not None and one.read_at <= now}
-        self._due = min(len(kept), self._due + len(kept) * max(0.0, now - self._at) / REREAD_S)
-        for part in sorted(kept, key=lambda part: kept[part].read_at)[: int(self._due)]:
+        earlier = range(math.floor(self.whole_hour(now) / _PART_S), first)
+        kept = {
+            part: one
+            for part in (*earlier, *wanted)
+            if (one := self._parts.get(part)) is not None and one.read_at <= now
+        }
+        self._parts = kept
+        again = sorted(kept.keys() - {*self._before_window(now)}, key=lambda part: kept[part].read_at)
+        self._due = min(len(again), self._due + len(again) * max(0.0, now - self._at) / REREAD_S)
+        for part in again[: int(self._due)]:
             del kept[part]
             self._due -= 1.0
-        self._parts, self._at = kept, now
+        self._at = now
 
 
 def _whole_hours(since: float, until: float) -> tuple[float, float]:

@@ -52,6 +52,11 @@ def recent(sums, rows, waiting=None):
     return {one.app: (one.n, one.wx, one.w2x2) for one in asyncio.run(sums.summary(rows.now, waiting))}
 
 
+def whole(sums, rows, waiting=None):
+    rows.read.clear()
+    return {one.app: (one.n, one.wx, one.w2x2) for one in asyncio.run(sums.since_whole_hour(rows.now, waiting))}
+
+
 @pytest.mark.parametrize("window_s", [60.0, 400.0, 3600.0, 7200.0, 10_000.0, 86_400.0])
 @pytest.mark.parametrize("every_s", [2.0, 61.7])
 def test_the_sums_are_those_of_the_rows_while_scores_come_in(window_s, every_s):
@@ -64,6 +69,46 @@ def test_the_sums_are_those_of_the_rows_while_scores_come_in(window_s, every_s):
         new = [(rows.now - drawn.uniform(0.0, SETTLED_S - every_s), drawn.choice("abcd"), drawn.random()) for _ in "12"]
         rows.rows += new
         assert recent(sums, rows) == rows.direct(window_s)
+
+
+@pytest.mark.parametrize("window_s", [60.0, 400.0, 3600.0, 7200.0, 10_000.0, 86_400.0])
+def test_the_sums_since_the_whole_hour_are_those_of_the_rows_too(window_s):
+    drawn = random.Random(8)
+    rows = Rows()
+    sums = RecentSums(rows, window_s)
+    rows.rows = [(NOW - drawn.uniform(0.0, window_s + 7200.0), drawn.choice("abc"), drawn.random()) for _ in range(900)]
+    for step in range(80):
+        rows.now += 97.0
+        rows.rows += [
+            (rows.now - drawn.uniform(0.0, SETTLED_S - 97.0), drawn.choice("abcd"), drawn.random()) for _ in "1"
+        ]
+        waiting = drawn.choice([None, rows.now - 30.0, rows.now - 1.1 * window_s])
+        if step % 4 == 0:
+            since = sums.whole_hour(rows.now)
+            assert since % 3600.0 == 0.0
+            assert window_s <= rows.now - since <= max(window_s, 900.0) + 3600.0
+            assert whole(sums, rows, waiting) == rows.direct(rows.now - since)
+        else:
+            assert recent(sums, rows, waiting) == rows.direct(window_s)
+
+
+def test_minutes_from_before_the_window_are_kept_but_not_beyond_the_limit():
+    rows = Rows()
+    sums = RecentSums(rows, 3600.0)
+    whole(sums, rows)
+    for _ in range(59):
+        rows.now += 60.0
+        recent(sums, rows)
+    whole(sums, rows)
+    assert sum(rows.read) <= SETTLED_S + 4 * 60.0, "each minute was kept when it left the window"
+    rows.rows = [
+        (rows.now - 60.0 * minute, f"app-{app}", 0.5) for minute in range(120) for app in range(MOST_KEPT // 70)
+    ]
+    for _ in range(2 * int(REREAD_S // 60.0)):
+        rows.now += 60.0
+        recent(sums, rows)
+    assert sum(rows.read) <= SETTLED_S + 9 * 60.0, "the window's minutes take the place of earlier ones"
+    assert recent(sums, rows) == rows.direct()
 
 
 def test_little_is_read_again():
