@@ -1,10 +1,11 @@
-"""The live estimates of a busy hour: rows of the whole window read each time, or only those that may still change.
+"""The live estimates of a busy app: rows of the whole window read each time, or only those that may still change.
 
-    python benchmarks/millions/live_estimates.py --exchanges 800000     # 222 a second for an hour
+    python benchmarks/millions/live_estimates.py --exchanges 800000     # an hour: 222 a second
 
-Fills a SQLite store with exchanges of the last hour, each with lexical_groundedness and six signals. Then, `--rounds`
-times, adds those of another minute and adds the window up in both ways, as the monitors do once a minute. What both
-find must be the same. Writes results/live-estimates.md. Exit status 1 when the sums differ.
+Fills a SQLite store with exchanges of the last two hours and of the first one of the last six, each with
+lexical_groundedness and six signals. Then, `--rounds` times, adds those of another minute and adds up the last hour and
+the last six in both ways, as the monitors do once a minute and once in six minutes. What both find must be the same.
+Writes results/live-estimates.md. Exit status 1 when the sums differ.
 """
 
 from __future__ import annotations
@@ -29,10 +30,17 @@ from monitors.analysis.recent_sums import RecentSums
 from monitors.records import Evaluation, Sample, Score
 from monitors.signals import VERSION
 from monitors.storage.stores import Query, Summary
+from monitors.storage.stores.rollup_windows import add_summaries
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
 RESULTS = Path(__file__).parent / "results"
 HOUR_S, STEP_S, BATCH = 3600.0, 60.0, 500
+LONGER_H = 6
+ONE, ONE_KEPT, SIX, SIX_KEPT = (
+    f"{hours}: {rows}"
+    for hours in ("the last hour", f"the last {LONGER_H} hours")
+    for rows in ("all rows without a stored sum", "those that may still change")
+)
 SIGNALS = ("no_contexts", "contexts_per_answer", "abstained", "truncated", "slow", "language_mismatch")
 
 
@@ -70,48 +78,59 @@ def same(one: Sequence[Summary], other: Sequence[Summary]) -> bool:
     )
 
 
-async def measure(count: int, apps: int, rounds: int, scratch: Path) -> tuple[list[float], list[float], float, bool]:
-    """Seconds of each round in both ways, those of the first reading, and whether all sums were the same."""
+async def six_hours(store: SQLiteStore, recent: RecentSums, now: float) -> Sequence[Summary]:
+    """The sums of a longer window as `GrowingWindow` adds them up."""
+    older = await store.summary(Query(since=now - LONGER_H * HOUR_S, until=recent.whole_hour(now)))
+    return add_summaries([*older, *await recent.since_whole_hour(now)])
+
+
+async def measure(count: int, apps: int, rounds: int, scratch: Path) -> tuple[dict[str, list[float]], bool]:
+    """Seconds of each round by what was added up, and whether all sums were the same."""
     store, now, every_s = SQLiteStore(str(scratch / "store.db")), time.time(), HOUR_S / count
+    seconds: dict[str, list[float]] = {name: [] for name in (ONE, ONE_KEPT, SIX, SIX_KEPT)}
+    more, filled = round(STEP_S / every_s), 3 * count
     try:
-        await fill(store, range(count), now - HOUR_S, every_s, apps)
+        await fill(store, range(count), now - LONGER_H * HOUR_S, every_s, apps)
+        await fill(store, range(count, filled), now - 2 * HOUR_S, every_s, apps)
         recent, fine = RecentSums(store, HOUR_S), True
-        whole, kept = [], []
-        first, _ = await timed(recent.summary(now))
-        more = round(STEP_S / every_s)
+        await six_hours(store, recent, now)
         for one in range(rounds):
             begin = now + one * STEP_S
-            await fill(store, range(count + one * more, count + (one + 1) * more), begin, every_s, apps)
+            await fill(store, range(filled + one * more, filled + (one + 1) * more), begin, every_s, apps)
             at = begin + STEP_S
-            took, expected = await timed(store.summary(Query(since=at - HOUR_S, until=at + HOUR_S)))
-            whole.append(took)
-            took, found = await timed(recent.summary(at))
-            kept.append(took)
-            fine = fine and same(expected, found)
-        return whole, kept, first, fine
+            for hours, names in ((1, (ONE, ONE_KEPT)), (LONGER_H, (SIX, SIX_KEPT))):
+                took, expected = await timed(store.summary(Query(since=at - hours * HOUR_S, until=at + HOUR_S)))
+                seconds[names[0]].append(took)
+                took, found = await timed(recent.summary(at) if hours == 1 else six_hours(store, recent, at))
+                seconds[names[1]].append(took)
+                fine = fine and same(expected, found)
+        return seconds, fine
     finally:
         await store.aclose()
 
 
-def page(options: argparse.Namespace, whole: list[float], kept: list[float], first: float, *, fine: bool) -> str:
+def page(options: argparse.Namespace, seconds: dict[str, list[float]], *, fine: bool) -> str:
     """The results as Markdown."""
-    rows = {"the whole hour": whole, "what may still change": kept}
     lines = [
         f"| {name} | {statistics.median(some):.2f} | {min(some):.2f} to {max(some):.2f} |"
-        for name, some in rows.items()
+        for name, some in seconds.items()
     ]
-    ratio = statistics.median(one / other for one, other in zip(whole, kept, strict=True))
+    ratios = [
+        statistics.median(one / other for one, other in zip(seconds[rows], seconds[kept], strict=True))
+        for rows, kept in ((ONE, ONE_KEPT), (SIX, SIX_KEPT))
+    ]
     about = (
         f"`python benchmarks/millions/live_estimates.py --exchanges {options.exchanges} --apps {options.apps} "
-        f"--rounds {options.rounds}`, {dt.datetime.now(dt.UTC).date()}: SQLite, seven scores each, a minute later each "
-        f"round. {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}."
+        f"--rounds {options.rounds}`, {dt.datetime.now(dt.UTC):%Y-%m-%d, %H:%M UTC}: SQLite, three hours with so many "
+        f"exchanges each (the first and the last two of six), seven scores each, a minute later each round. "
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}."
     )
     said = (
-        f"Median ratio {ratio:.1f}. The first reading, of every minute, took {first:.2f} s. "
+        f"Median ratios {ratios[0]:.1f} and {ratios[1]:.1f}. "
         f"The sums are {'the same in every round' if fine else '**not the same**'}."
     )
-    table = ["| rows that are read | seconds, median | |", "|---|---|---|", *lines]
-    return "\n".join(["# Live estimates of a busy hour", "", about, "", *table, "", said, ""])
+    table = ["| added up | seconds, median | |", "|---|---|---|", *lines]
+    return "\n".join(["# Live estimates of a busy app", "", about, "", *table, "", said, ""])
 
 
 def main() -> None:
@@ -122,8 +141,8 @@ def main() -> None:
     asking.add_argument("--out", type=Path, default=RESULTS)
     options = asking.parse_args()
     with tempfile.TemporaryDirectory(prefix="gaugeway-estimates-") as scratch:
-        whole, kept, first, fine = asyncio.run(measure(options.exchanges, options.apps, options.rounds, Path(scratch)))
-    text = page(options, whole, kept, first, fine=fine)
+        seconds, fine = asyncio.run(measure(options.exchanges, options.apps, options.rounds, Path(scratch)))
+    text = page(options, seconds, fine=fine)
     options.out.mkdir(exist_ok=True)
     (options.out / "live-estimates.md").write_text(text, "utf-8")
     print(text)

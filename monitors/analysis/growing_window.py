@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
 from monitors.analysis.recent_sums import RecentSums, Summaries
 from monitors.storage.stores import Query
-from monitors.storage.stores.rollup_windows import HOUR_S, add_summaries
+from monitors.storage.stores.rollup_windows import add_summaries
 
 WINDOWS_S = (6 * 3600.0, 24 * 3600.0, 7 * 86_400.0)
 """Windows that are tried after the configured one, the shortest first."""
@@ -28,8 +27,8 @@ class _Read:
 class GrowingWindow:
     """Replaces estimates without a basis by those of longer windows, which are read rarely.
 
-    `window_s` is the configured window, whose sums `recent` keeps. Longer windows begin at a whole hour, so they are up
-    to an hour longer than they say: the store keeps the sums of whole hours, and rows take long to add up. Estimates of
+    `window_s` is the configured window, whose sums `recent` keeps, back to a whole hour: the store keeps those of the
+    hours before, so of a longer window only the rows from its begin to the next whole hour are read. Estimates of
     longer windows are Hajek's, without the covariate. At most `MAX_STREAMS` are kept for each window.
     """
 
@@ -81,8 +80,7 @@ class GrowingWindow:
         effects: Mapping[tuple[str, str, str], float],
         oldest_waiting: float | None,
     ) -> Mapping[tuple[str, str], Quality]:
-        begin = math.floor((now - window_s) / HOUR_S) * HOUR_S
-        older = await self._store.summary(Query(since=begin, until=self._recent.whole_hour(now)))
+        older = await self._store.summary(Query(since=now - window_s, until=self._recent.whole_hour(now)))
         summaries = add_summaries([*older, *await self._recent.since_whole_hour(now, oldest_waiting)])
         quality = {
             (one.app, one.metric): replace(one, window_s=window_s)

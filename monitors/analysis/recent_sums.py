@@ -17,6 +17,8 @@ REREAD_S = 600.0
 """Kept minutes are read again after this time, because scores may come even later."""
 MOST_KEPT = 50_000
 """Sums that are kept, over all minutes: further minutes are read each time."""
+_FEW = 1_000
+"""Minutes from before the window that hold fewer scores are read each time: that is quick."""
 _PART_S = 60.0
 
 
@@ -37,8 +39,8 @@ class RecentSums:
     """Adds up the scores of the last `window_s` seconds, or since the whole hour before.
 
     A score that is stored more than `SETTLED_S` after its exchange began, and whose sample was not seen to wait in the
-    queue, is counted with a delay of up to `REREAD_S`; so is the change or deletion of one. Minutes from before the
-    window are not read again.
+    queue, is counted with a delay of up to `REREAD_S`; so is the change or deletion of one. Minutes of `_FEW` scores or
+    more from before the window are not read again.
     """
 
     def __init__(self, store: Summaries, window_s: float) -> None:
@@ -58,6 +60,9 @@ class RecentSums:
 
     async def since_whole_hour(self, now: float, oldest_waiting: float | None = None) -> Sequence[Summary]:
         """Return the same from `whole_hour(now)` on."""
+        for part in self._before_window(now):
+            if sum(one.n for one in self._parts[part].summaries) < _FEW:
+                del self._parts[part]
         return await self._since(self.whole_hour(now), now, oldest_waiting)
 
     def whole_hour(self, now: float) -> float:

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from monitors.analysis import recent_sums
 from monitors.analysis.recent_sums import MOST_KEPT, REREAD_S, SETTLED_S, RecentSums
 from monitors.storage.stores import Summary
 
@@ -92,22 +93,32 @@ def test_the_sums_since_the_whole_hour_are_those_of_the_rows_too(window_s):
             assert recent(sums, rows, waiting) == rows.direct(window_s)
 
 
-def test_minutes_from_before_the_window_are_kept_but_not_beyond_the_limit():
+@pytest.mark.parametrize("scores", [1, 5])
+def test_minutes_from_before_the_window_are_kept_if_they_hold_many_scores(scores, monkeypatch):
+    monkeypatch.setattr(recent_sums, "_FEW", 5)
     rows = Rows()
     sums = RecentSums(rows, 3600.0)
+    rows.rows = [(NOW + 60.0 * minute, "a", 0.5) for minute in range(-130, 60) for _ in range(scores)]
     whole(sums, rows)
-    for _ in range(59):
+    while rows.now % 3600.0 < 2700.0 or rows.now < NOW + 3600.0:
         rows.now += 60.0
         recent(sums, rows)
+    rows.rows.append((rows.now - 4000.0, "late", 0.5))
+    found = whole(sums, rows)
+    few = scores < 5
+    assert (found == rows.direct(rows.now - sums.whole_hour(rows.now))) == few
+    assert (whole(sums, rows) and sum(rows.read) > 2700.0) == few
+
+
+def test_the_minutes_of_the_window_take_the_place_of_earlier_ones():
+    rows = Rows()
+    sums = RecentSums(rows, 3600.0)
+    rows.rows = [(NOW - 60.0 * minute, f"app-{app}", 0.5) for minute in range(120) for app in range(MOST_KEPT // 70)]
     whole(sums, rows)
-    assert sum(rows.read) <= SETTLED_S + 4 * 60.0, "each minute was kept when it left the window"
-    rows.rows = [
-        (rows.now - 60.0 * minute, f"app-{app}", 0.5) for minute in range(120) for app in range(MOST_KEPT // 70)
-    ]
     for _ in range(2 * int(REREAD_S // 60.0)):
         rows.now += 60.0
         recent(sums, rows)
-    assert sum(rows.read) <= SETTLED_S + 9 * 60.0, "the window's minutes take the place of earlier ones"
+    assert sum(rows.read) <= SETTLED_S + 9 * 60.0
     assert recent(sums, rows) == rows.direct()
 
 
