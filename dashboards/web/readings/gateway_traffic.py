@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dashboards.web.readings.gateway_scrape import Series, ask_all
@@ -93,29 +93,43 @@ def totals_of(series: Series) -> dict[str, Totals]:
 
 
 def traffic_over(snapshots: Sequence[Snapshot], configured: int) -> Traffic:
-    """Traffic over these snapshots of `configured` gateways, oldest first; one that restarted counts from its start.
+    """Traffic over these snapshots of `configured` gateways, oldest first.
 
-    The rates of a gateway are over the time since the first snapshot that has it, so one that answers later than others
-    counts from its second answer on; one that is not in the last snapshot is left out.
+    What a gateway counted after a restart is added to what it had counted before. A gateway that answers later than
+    others counts from its second answer on: its requests per minute are those since its first one. One that is not in
+    the last snapshot is left out.
     """
     last_at, last = snapshots[-1]
-    rates: dict[str, Totals] = {}
+    sums: dict[str, Totals] = {}
+    per_min: dict[str, float] = {}
     windows = []
-    for url, apps in last.items():
-        first_at, first = next((at, found[url]) for at, found in snapshots if url in found)
-        if (window_s := last_at - first_at) <= 0.0:
+    for url in last:
+        answers = [(at, found[url]) for at, found in snapshots if url in found]
+        if (window_s := last_at - answers[0][0]) <= 0.0:
             continue
         windows.append(window_s)
-        for app, now in apps.items():
-            old = first.get(app, Totals())
-            before = Totals() if now.requests < old.requests else old
-            _add(rates.setdefault(app, Totals()), now, before, window_s / 60.0)
+        for before, now in _runs([apps for _, apps in answers]):
+            for app, one in now.items():
+                old = before.get(app, Totals())
+                _add(sums.setdefault(app, Totals()), one, old)
+                per_min[app] = per_min.get(app, 0.0) + (one.requests - old.requests) * 60.0 / window_s
     return Traffic(
-        apps={app: _traffic(one) for app, one in rates.items()},
+        apps={app: _traffic(one, per_min[app]) for app, one in sums.items()},
         window_s=max(windows, default=None),
         gateways=len(windows) or len(last),
         configured=configured,
     )
+
+
+def _runs(answers: Sequence[Mapping[str, Totals]]) -> Iterator[tuple[Mapping[str, Totals], Mapping[str, Totals]]]:
+    """The first and the last counters of each run of a gateway; after a restart it counts from 0."""
+    first = last = answers[0]
+    for now in answers[1:]:
+        if any(one.requests > now.get(app, Totals()).requests for app, one in last.items()):
+            yield first, last
+            first = {}
+        last = now
+    yield first, last
 
 
 def quantile(q: float, buckets: Mapping[float, float]) -> float | None:
@@ -187,22 +201,21 @@ class TrafficReader:
         self._snapshots.clear()
 
 
-def _add(total: Totals, now: Totals, before: Totals, minutes: float) -> None:
-    """Add what was counted from `before` to `now`, per minute."""
-    total.requests += (now.requests - before.requests) / minutes
-    total.errors += max(0.0, now.errors - before.errors) / minutes
-    total.answers += max(0.0, now.answers - before.answers) / minutes
-    total.cost_usd += max(0.0, now.cost_usd - before.cost_usd) / minutes
+def _add(total: Totals, now: Totals, before: Totals) -> None:
+    """Add what was counted from `before` to `now`."""
+    total.requests += now.requests - before.requests
+    total.errors += max(0.0, now.errors - before.errors)
+    total.answers += max(0.0, now.answers - before.answers)
+    total.cost_usd += max(0.0, now.cost_usd - before.cost_usd)
     for bound, count in now.buckets.items():
-        added = max(0.0, count - before.buckets.get(bound, 0.0)) / minutes
+        added = max(0.0, count - before.buckets.get(bound, 0.0))
         total.buckets[bound] = total.buckets.get(bound, 0.0) + added
 
 
-def _traffic(rates: Totals) -> AppTraffic:
-    answered = rates.answers > 0.0 and rates.cost_usd > 0.0
+def _traffic(one: Totals, requests_per_min: float) -> AppTraffic:
     return AppTraffic(
-        requests_per_min=rates.requests,
-        error_ratio=rates.errors / rates.requests if rates.requests > 0.0 else None,
-        p95_s=quantile(P95, rates.buckets),
-        usd_per_answer=rates.cost_usd / rates.answers if answered else None,
+        requests_per_min=requests_per_min,
+        error_ratio=one.errors / one.requests if one.requests > 0.0 else None,
+        p95_s=quantile(P95, one.buckets),
+        usd_per_answer=one.cost_usd / one.answers if one.answers > 0.0 and one.cost_usd > 0.0 else None,
     )

@@ -75,11 +75,22 @@ def test_rates_are_of_what_was_counted_between_two_readings():
     assert 2.56 < shop.p95_s <= 5.12
 
 
-def test_a_gateway_that_restarted_counts_from_its_start():
-    one = {"a": Totals(requests=100.0, errors=50.0)}
-    restarted = traffic_over([(0.0, {"u": one}), (60.0, {"u": {"a": Totals(requests=6.0, errors=3.0)}})], 1)
-    assert restarted.apps["a"].requests_per_min == 6.0
-    assert restarted.apps["a"].error_ratio == 0.5
+@pytest.mark.parametrize("again", [[6.0], [6.0, 200.0]], ids=["fewer-than-before", "more-than-before"])
+def test_what_a_gateway_counted_before_and_after_a_restart_is_added(again):
+    counts = [(100.0, 0.0), (130.0, 30.0), *((requests, 3.0) for requests in again)]
+    snapshots = [
+        (60.0 * place, {"u": {"a": Totals(requests=requests, errors=errors)}})
+        for place, (requests, errors) in enumerate(counts)
+    ]
+    found = traffic_over(snapshots, 1)
+    assert found.apps["a"].requests_per_min == (30.0 + again[-1]) / (len(counts) - 1)
+    assert found.apps["a"].error_ratio == 33.0 / (30.0 + again[-1])
+
+
+def test_an_app_that_a_restarted_gateway_has_not_seen_again_keeps_its_traffic():
+    before, after = {"a": Totals(requests=10.0), "b": Totals(requests=1.0)}, {"b": Totals(requests=5.0)}
+    found = traffic_over([(0.0, {"u": {}}), (60.0, {"u": before}), (120.0, {"u": after})], 1)
+    assert {app: one.requests_per_min for app, one in found.apps.items()} == {"a": 5.0, "b": 3.0}
 
 
 def test_a_gateway_counts_from_its_second_answer_on_over_the_time_since_its_first():
@@ -94,7 +105,7 @@ def test_a_gateway_counts_from_its_second_answer_on_over_the_time_since_its_firs
     assert before.apps["a"].requests_per_min == 10.0
     assert (after.gateways, after.window_s) == (2, 120.0)
     assert after.apps["a"].requests_per_min == 10.0 + 30.0
-    assert after.apps["a"].error_ratio == 10.0 / 40.0
+    assert after.apps["a"].error_ratio == 10.0 / 50.0, "a share of the counted requests"
 
 
 def test_a_gateway_that_answers_no_more_is_not_in_the_traffic():
