@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import httpx
 
 from benchmarks.page.browser import chromium
 from gateway.demo.model import serve
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.product import needs, product
 
 HALF = '[[upstreams]]\nbase_url = "{url}"\n\n[capture]\nrate = 0.5\n'
@@ -48,6 +50,19 @@ def counted(running):
     return running.value(running.admin, "gaugeway_exchanges_total")
 
 
+async def saved(running):
+    store = SQLiteStore(running.data / "store.db")
+    try:
+        return await store.load()
+    finally:
+        await store.aclose()
+
+
+def was_read(running):
+    """Whether the gateway's counters were read once: counting begins with the first reading."""
+    return "gateway-counts/last" in asyncio.run(saved(running))
+
+
 def scored(running):
     """The exchanges that the worker has stored, all of which have a score."""
     rows = running.get("/api/exchanges?metric=lexical_groundedness&limit=1000")
@@ -57,6 +72,7 @@ def scored(running):
 def test_the_funnel_adds_up_after_a_restart(tmp_path):
     needs("chromium")
     with serve() as url, product(tmp_path, HALF.format(url=url)) as running, chromium(tmp_path) as tab:
+        running.until(lambda: was_read(running), 60, what="the counters are read once")
         for number in range(SENT):
             ask(running, number)
         running.until(lambda: counted(running) == SENT, 60, what="every exchange is counted")
