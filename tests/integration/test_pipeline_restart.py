@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import httpx
 
 from benchmarks.page.browser import chromium
 from gateway.demo.model import serve
-from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.product import needs, product
 
 HALF = '[[upstreams]]\nbase_url = "{url}"\n\n[capture]\nrate = 0.5\n'
@@ -50,17 +48,9 @@ def counted(running):
     return running.value(running.admin, "gaugeway_exchanges_total")
 
 
-async def saved(running):
-    store = SQLiteStore(running.data / "store.db")
-    try:
-        return await store.load()
-    finally:
-        await store.aclose()
-
-
 def was_read(running):
     """Whether the gateway's counters were read once: counting begins with the first reading."""
-    return "gateway-counts/last" in asyncio.run(saved(running))
+    return "gateway-counts/last" in running.saved_states()
 
 
 def scored(running):

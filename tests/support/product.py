@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import httpx
 
 from gateway.demo.servers import free_ports
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.processes import arguments, children
 
 
@@ -133,6 +135,18 @@ class Product:
             if series.split("{")[0] == name and all(f'{key}="{wanted}"' in series for key, wanted in labels.items()):
                 total += float(value)
         return total
+
+    def saved_states(self) -> Mapping[str, bytes]:
+        """What the state store in its data directory holds."""
+
+        async def load() -> Mapping[str, bytes]:
+            store = SQLiteStore(str(self.data / "store.db"))
+            try:
+                return await store.load()
+            finally:
+                await store.aclose()
+
+        return asyncio.run(load())
 
     def until(self, condition: Callable[[], bool], within_s: float, *, what: str) -> None:
         """Wait until `condition` holds, or fail saying `what` did not, with the log."""

@@ -14,7 +14,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ import msgspec
 from gateway.demo.model_judge import Block, fenced
 from gateway.demo.servers import in_thread
 from monitors.alerting.stream import Case
-from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.product import Product, Webhook, product
 from tests.support.receivers import Alertmanager, alertmanager
 
@@ -291,7 +290,7 @@ class Lab:
 
     def took(self, app: str, since: float) -> int:
         """How many scores of an app there were from `since` to the alarm; prints that, and what was named at last."""
-        cases = msgspec.json.decode(asyncio.run(self._ledger())["alerts/cases"], type=list[Case])
+        cases = msgspec.json.decode(self.running.saved_states()["alerts/cases"], type=list[Case])
         alarm_at = max(one.alarm_at for one in cases if one.alert.app == app)
         count, cause = self.between(app, since, alarm_at), self.told(app)[-1]["annotations"]
         print(f"{app}: alarm after {count} scores; {cause['likely_cause']}: {cause['cause_detail']}")  # noqa: T201
@@ -301,13 +300,6 @@ class Lab:
         """How many of an app's answers of that time have a score."""
         points = self.running.get(f"/api/exchanges?app={app}&metric=faithfulness&limit=1000")
         return sum(one["outcome"] == "score" and since <= one["started_at"] < until for one in points)
-
-    async def _ledger(self) -> Mapping[str, bytes]:
-        store = SQLiteStore(self.running.data / "store.db")
-        try:
-            return await store.load()
-        finally:
-            await store.aclose()
 
     def prompt(self, app: str) -> str:
         """The version of the prompt of an app's newest exchange."""
