@@ -2,7 +2,7 @@
 
 All accept weights w = pi_min/pi in (0, 1] of scores that were sampled with unequal probabilities pi. What they need is
 E[w (x - mean) | past] = 0 over the sampled scores, which holds when every exchange has the same conditional mean given
-the past (STATISTICS 3.4); without weights w = 1.
+the past (docs/explanation/estimates.md#the-mean); without weights w = 1.
 
 Reference: Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting", arXiv 2010.09686.
 """
@@ -30,7 +30,8 @@ _MOMENTS, _STATE = 4, 10
 class EmpiricalBernstein:
     """A two-sided confidence sequence in closed form: the true mean is ever outside with probability <= alpha.
 
-    Plug-in (predictable) bets; each side has alpha/2, the upper one is the lower one of 1 - x (STATISTICS 1.2)::
+    Plug-in (predictable) bets; each side has alpha/2, the upper one is the lower one of 1 - x
+    (docs/explanation/estimates.md#the-interval)::
 
         lam_t = min( sqrt( 2 ln(2/alpha) / (s2_{t-1} t ln(1 + t)) ), 1/2 )             psi(l) = -ln(1 - l) - l
         lower_t = ( sum lam_i x_i - ln(2/alpha) - sum psi(lam_i) (x_i - mean_{i-1})^2 ) / sum lam_i
@@ -131,7 +132,8 @@ def _plug_in(moments: Array, scores: Array, weights: Array) -> tuple[Array, Arra
 class HedgedBetting:
     """A two-sided confidence sequence on a grid of means m: tighter than `EmpiricalBernstein` for the first thousands.
 
-    Two capitals for each m, one that bets on "the mean is above m", one on "below" (STATISTICS 1.2)::
+    Two capitals for each m, one that bets on "the mean is above m", one on "below"
+    (docs/explanation/estimates.md#the-interval)::
 
         K+_t(m) = prod( 1 + min(lam_i, c/m) w_i (x_i - m) )
         K-_t(m) = prod( 1 - min(lam_i, c/(1-m)) w_i (x_i - m) )
@@ -222,7 +224,8 @@ def betting_lower(scores: Sequence[float], weights: Sequence[float] | None = Non
 
     falls with m; the bound is the largest m with max_t K_t(m) >= 1/alpha (Ville's inequality), found by bisection and
     rounded down. c = 3/4. The scores come in an order fixed without looking at them, that of time for instance. This
-    is what a baseline is made of (STATISTICS 1.4). Raises ValueError for no score, or one that cannot be.
+    is what a baseline is made of (docs/explanation/alerts.md#baselines). Raises ValueError for no score, or
+    one that cannot be.
 
     >>> round(betting_lower([1.0, 1.0, 0.0, 1.0, 1.0] * 400), 3)
     0.777

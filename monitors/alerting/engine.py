@@ -87,7 +87,9 @@ class NullObserver(AlertObserver):
 
 
 class AlertEngine:
-    """Evaluates every rule on every app it matches, within the budget of false alarms (STATISTICS 1.5, 1.6).
+    """Evaluates every rule on every app it matches, within the budget of false alarms.
+
+    See docs/explanation/alerts.md#what-is-guaranteed.
 
     `tick` reads the scores of closed buckets from the store, each once and in the order of time. A bucket closes when
     it ended `watermark_s` ago and no earlier sample waits in the queue. Scores stored later count for estimates only;

@@ -39,9 +39,9 @@ def value_of(point: Point, dimension: str) -> str | None:
 class Slices:
     """Splits an app's points into slices `dimension=value`; values with too few scores a month go to `_other`.
 
-    A slice with fewer than `least` scores in 30 days cannot detect anything (STATISTICS 1.5) and gets no stream. Past
-    scores decide: counts decay as exp(-age/30 days). A dimension with a single value is not split, as its slice would
-    be the whole app.
+    A slice with fewer than `least` scores in 30 days cannot detect anything and gets no stream
+    (docs/explanation/alerts.md#slices). Past scores decide: counts decay as exp(-age/30 days). A dimension with a
+    single value is not split, as its slice would be the whole app.
 
     >>> slices = Slices(["model"], least=2)
     >>> point = Point(sample_id="1", started_at=0.0, app="a", model="m", metric="x", outcome="score", value=1.0,

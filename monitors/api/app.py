@@ -21,7 +21,7 @@ from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.api.errors import as_json, on_error
-from monitors.api.openapi import openapi_handler
+from monitors.api.openapi import SAMPLE_NAMES, openapi_handler
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
 from monitors.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 from monitors.signals import SIGNALS
@@ -177,7 +177,8 @@ def _exchange_handlers(store: Store) -> list[Any]:
 
 
 def _as_json(sample: Sample, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    return {"sample": asdict(sample), "evaluations": [_evaluation(evaluation) for evaluation in evaluations]}
+    fields = {SAMPLE_NAMES.get(name, name): value for name, value in asdict(sample).items()}
+    return {"sample": fields, "evaluations": [_evaluation(evaluation) for evaluation in evaluations]}
 
 
 def _evaluation(evaluation: Evaluation) -> dict[str, Any]:

@@ -70,6 +70,8 @@ _REASONS = {
     503: "Not available: this process is starting, or another one is the leader.",
 }
 _GUARDS = (401, 403, 429)
+SAMPLE_NAMES = {"conversation": "conversation_id"}
+"""Fields of a sample that the API gives under another name."""
 
 
 def _ref(kind: type[Any]) -> dict[str, Any]:
@@ -323,6 +325,8 @@ def _parameter(generated: Mapping[str, Any]) -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     _, sent = msgspec.json.schema_components(_ANSWERS, ref_template="#/components/schemas/{name}")
+    sample = sent["Sample"]["properties"]
+    sent["Sample"]["properties"] = {SAMPLE_NAMES.get(name, name): field for name, field in sample.items()}
     for schema in sent.values():
         if "properties" in schema:  # an answer has all properties, whatever their defaults
             schema["required"] = list(schema["properties"])

@@ -14,7 +14,7 @@ from monitors.statistics.eprocess import Array
 
 MIN_LABELS = 10
 ENOUGH_LABELS = 100
-"""The minimum of every plan: with fewer, an interval rests on a handful of the judge's errors (STATISTICS 4)."""
+"""The minimum of every plan: with fewer, an interval rests on a handful of the judge's errors."""
 PSEUDO_LABELS = 4.0
 
 

@@ -1,8 +1,8 @@
 """Lower confidence bounds on a mean, updated bucket by bucket; the state has at most a few hundred numbers.
 
 Both accept weights w = (smallest sampling rate)/(rate of the score) in (0, 1]. They need E[w (x - mean)] = 0 over the
-judged exchanges, which holds for rates fixed before the score (STATISTICS 3.4). The bet is fixed before a bucket is
-seen and the same for all of its scores, so their order does not matter.
+judged exchanges, which holds for rates fixed before the score (docs/explanation/estimates.md#the-mean). The bet is
+fixed before a bucket is seen and the same for all of its scores, so their order does not matter.
 
 Reference: Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting", arXiv 2010.09686.
 """

@@ -16,7 +16,8 @@ _PSEUDO_SCORES = 2.0
 def confidence_sequence(estimate: Estimate, *, alpha: float = 0.05, tightest_at: float = 500.0) -> tuple[float, float]:
     """Return the asymptotic confidence sequence: an interval that stays valid if it is looked at after every score.
 
-    With t = n_eff (STATISTICS 1.2; Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, arXiv 2103.06476)::
+    With t = n_eff (Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, arXiv 2103.06476;
+    docs/explanation/estimates.md#the-interval)::
 
         mean +- s sqrt( 2 (t r2 + 1) / (t^2 r2) * ln( sqrt(t r2 + 1) / alpha ) )
         r2 = ( -2 ln alpha + ln(-2 ln alpha + 1) ) / tightest_at

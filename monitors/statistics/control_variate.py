@@ -1,7 +1,7 @@
 """The mean of an expensive score, estimated with a cheap covariate that is known for all traffic.
 
 f is the cheap score of every exchange, Y the judge's score of those sampled, each with a known probability pi
-(STATISTICS 3.3). With g = a + lam f, fixed before Y is known::
+(docs/explanation/estimates.md#the-covariate). With g = a + lam f, fixed before Y is known::
 
     Z = g + (judged / pi) (Y - g)         mean = mean(Z)         V = var(Z) / N
 

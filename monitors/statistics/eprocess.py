@@ -1,7 +1,8 @@
 """The parts of an e-detector in the log domain: payoffs, bets, and the Shiryaev-Roberts and CUSUM recursions.
 
 Reference: Shin, Ramdas & Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
-arXiv 2203.03532; betting factors as in Waudby-Smith & Ramdas, arXiv 2010.09686. Formulas: STATISTICS 1.3.
+arXiv 2203.03532; betting factors as in Waudby-Smith & Ramdas, arXiv 2010.09686. Formulas:
+docs/explanation/alerts.md#how-it-decides.
 All functions work on the last axis (the K bets), so that a simulation can run many streams at once.
 """
 
@@ -21,7 +22,7 @@ EMPTY = float("-inf")
 
 
 def bets() -> Array:
-    """Return the fractions g_k, a geometric grid that covers drops of every size (STATISTICS 1.3, "Choice of bets").
+    """Return the fractions g_k, a geometric grid that covers drops of every size.
 
     >>> bets().round(3).tolist()
     [0.02, 0.034, 0.057, 0.097, 0.165, 0.279, 0.472, 0.8]

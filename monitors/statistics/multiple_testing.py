@@ -17,8 +17,8 @@ def affected(log_evidence: Mapping[str, float], alpha: float = 0.1) -> tuple[str
     weight of the period that alpha is meant for (`per_period`). That share grows with time: use it to list slices in an
     alert, not to decide whether to raise one.
 
-    References: Wang & Ramdas, arXiv 2009.02824 (e-BH); arXiv 2501.04130 (on e-detectors); STATISTICS 1.5. Raises
-    ValueError for an alpha outside (0, 1) or evidence that is NaN.
+    References: Wang & Ramdas, arXiv 2009.02824 (e-BH); arXiv 2501.04130 (on e-detectors);
+    docs/explanation/alerts.md#slices. Raises ValueError for an alpha outside (0, 1) or evidence that is NaN.
 
     >>> affected({"model=a": 5.0, "model=b": 3.8, "model=c": 0.0, "model=d": -9.0}, alpha=0.1)
     ('model=a', 'model=b')

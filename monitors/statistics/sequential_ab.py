@@ -12,7 +12,8 @@ the probability that any of them ever decides wrongly is at most alpha, under an
 shipped or not on each comparison alone, so the family-wise error is what counts, not the false discovery rate).
 
 References: Ramdas, Grunwald, Vovk & Shafer, arXiv 2210.01948 (e-processes); Waudby-Smith & Ramdas, arXiv 2010.09686
-(the bets); STATISTICS 1.4.5 (the infimum over the unknown mean of a product of e-processes).
+(the bets); docs/explanation/estimates.md#the-difference-of-two-versions (the infimum over the unknown mean of a
+product of e-processes).
 """
 
 from __future__ import annotations

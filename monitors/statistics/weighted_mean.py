@@ -29,7 +29,7 @@ class Estimate:
 def hajek(values: Sequence[float], rates: Sequence[float], clusters: Sequence[int] | None = None) -> Estimate:
     """Estimate the mean over all traffic from scores sampled with probabilities `rates`.
 
-    With weights w = 1/rate (Hajek's ratio estimator; STATISTICS 3.2)::
+    With weights w = 1/rate (Hajek's ratio estimator; docs/explanation/estimates.md#the-mean)::
 
         mean  = sum(w x) / sum(w)              V = sum(w^2 (x - mean)^2) / sum(w)^2
         n_eff = sum(w)^2 / sum(w^2)            sd = sqrt(V n_eff)

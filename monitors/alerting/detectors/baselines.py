@@ -1,7 +1,7 @@
 """Baselines: an SLO, or a lower bound of the mean learned from the stream.
 
 A learned m0 is a lower confidence bound of the mean minus a tolerance, which preserves the detector's guarantee
-(STATISTICS 1.4). Each is fixed before the scores that are compared with it are seen.
+(docs/explanation/alerts.md#baselines). Each is fixed before the scores that are compared with it are seen.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ _DIGITS = 6
 
 
 class MixtureESR:
-    """Tests H0: E[score | past] >= m0, for any law and dependence of scores in [0, 1] (STATISTICS 1.3, 1.5, 1.6).
+    """Tests H0: E[score | past] >= m0, for any law and dependence of scores in [0, 1].
+
+    See docs/explanation/alerts.md#how-it-decides.
 
     For each bucket with scores x_i and weights w_i, and each bet g_k (`eprocess.bets`)::
 
@@ -44,7 +46,8 @@ class MixtureESR:
     `loads` rejects (ValueError, without a change) a state with another m0, budget or set of bets: evidence against one
     hypothesis is none against another.
 
-    Reference: Shin, Ramdas & Rinaldo, arXiv 2203.03532 (e-detectors); STATISTICS 1.3 for the bound with start weights.
+    Reference: Shin, Ramdas & Rinaldo, arXiv 2203.03532 (e-detectors); the bound with start weights is derived in
+    docs/explanation/alerts.md#how-it-decides.
 
     >>> detector = MixtureESR(m0=0.8, budget_per_s=1 / 86_400)
     >>> good = [Bucket(start=60.0 * i, seconds=60.0, scores=(0.9,) * 5, weights=(1.0,) * 5) for i in range(100)]
@@ -102,7 +105,7 @@ class MixtureESR:
         mean = checked_mean(self.m0 if m0 is None else m0)
         if not scores.size:
             return None
-        # a sum over the bucket: the order of its scores does not matter (STATISTICS 1.6)
+        # a sum over the bucket: the order of its scores does not matter
         expected = eprocess.expected_means(mean, bucket.earlier, bucket.shrinkage)
         payoffs = eprocess.drop_payoffs(scores, weights, mean, expected)
         increments = eprocess.log_factors(payoffs, self._bets).sum(axis=0)

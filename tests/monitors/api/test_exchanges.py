@@ -7,6 +7,7 @@ import asyncio
 import httpx
 from prometheus_client import CollectorRegistry
 
+from monitors.analysis.captured import as_record
 from monitors.api.app import admin_app
 from monitors.records import CaptureInfo, Context, PromptPart, Sample
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -67,3 +68,12 @@ def test_an_exchange_says_how_it_was_found_and_an_old_one_that_it_does_not_know(
     assert {"$ref": "#/components/schemas/CaptureInfo"} in schemas["Sample"]["properties"]["capture"]["anyOf"]
     assert set(schemas["CaptureInfo"]["required"]) == set(capture)
     assert set(schemas["PromptPart"]["required"]) == set(capture["parts"][0])
+
+
+def test_the_place_in_a_conversation_has_the_names_of_the_export(tmp_path):
+    sample = Sample(id="new", started_at=1.0, conversation="c-1", turn=2, hop=1)
+    (told,), document = asked(tmp_path, sample)
+    place = {"conversation_id": "c-1", "turn": 2, "hop": 1}
+    assert place.items() <= told["sample"].items()
+    assert place.items() <= as_record(sample, {}).items()
+    assert set(document["components"]["schemas"]["Sample"]["required"]) == set(told["sample"])
