@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ MISSED = 1
 RUNS = Path(".gaugeway") / "runs"
 _POSITIVE = click.IntRange(min=1)
 _PATH = click.Path(path_type=Path, dir_okay=False)
+_IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -41,7 +43,8 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 _judged = _options(
     click.option("--metrics", help="Names or import strings, comma-separated, or 'all'. [those of the configuration]"),
     config_option(),
-    click.option("--judge", help="llm, none, or an import string. [the configured one, if any]"),
+    click.option("--judge", help="A model, llm, none, or an import string. [the configured one, if any]"),
+    click.option("--judge-url", help="Base URL of the judge. [that of [judge], else of the first upstream]"),
     click.option(
         "--output",
         type=_PATH,
@@ -80,8 +83,7 @@ def evaluate(file: Path, **options: Any) -> None:
 
     Exit codes: 0 success, 1 a floor is missed, 2 bad input. A second run judges only what is missing.
     """
-    from monitors.config_loading import load  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline import comparison, dataset, progress, thresholds  # noqa: PLC0415
+    from monitors.offline import comparison, dataset, progress, thresholds  # noqa: PLC0415 - `--help` need not load them
     from monitors.offline.library import evaluate_samples  # noqa: PLC0415
     from monitors.offline.reports import Extras  # noqa: PLC0415
     from monitors.offline.results_cache import ResultsCache  # noqa: PLC0415
@@ -90,8 +92,7 @@ def evaluate(file: Path, **options: Any) -> None:
         required = {name: limit for text in options["fail_under"] for name, limit in thresholds.parse(text).items()}
         against: Path | None = options["compare_with"]
         old = _load_run(against) if against is not None else None
-        settings = load(options["config"])
-        request = _request(settings, options)
+        request = _request(_settings(options), options)
         renamed = field_mapping.parse(options["mapped"])
         samples, notes = dataset.read(file, limit=options["limit"], renamed=renamed)
         cache = ResultsCache(options["run_file"] or RUNS / f"{file.stem}.db", fresh=options["fresh"])
@@ -150,14 +151,13 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
 
     The new scores are stored in the same store as separate metrics: faithfulness~JUDGE.
     """
-    from monitors.config_loading import load  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline import comparison, progress  # noqa: PLC0415
+    from monitors.offline import comparison, progress  # noqa: PLC0415 - `--help` need not load them
     from monitors.offline.plan import open_plan  # noqa: PLC0415
     from monitors.offline.replay import replay as run_replay  # noqa: PLC0415
     from monitors.offline.reports import Extras  # noqa: PLC0415
 
     with _reported_errors(options["metrics"]):
-        settings = load(options["config"])
+        settings = _settings(options)
         request = _request(settings, options)
         _check_content(settings)
         start, end = store_options.span(since)
@@ -220,17 +220,42 @@ def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
     click.echo(", ".join(said), err=True)
 
 
+def _settings(options: dict[str, Any]) -> Config:
+    """Read the configuration, with the judge of the command line."""
+    from monitors.config_loading import load  # noqa: PLC0415 - `--help` need not load it
+
+    named, url = _names_model(options), options["judge_url"]
+    settings = load(options["config"], judge=(options["judge"] if named else None, url))
+    if named and settings.judge.base_url is None:
+        raise ConfigError(
+            [f"--judge-url: missing: {options['judge']} has no address in [judge], and there is no upstream"]
+        )
+    if url is not None and settings.judge.model is None:
+        raise ConfigError(
+            ["--judge: missing: --judge-url is the address of a judge, which needs the name of its model"]
+        )
+    return settings
+
+
+def _names_model(options: dict[str, Any]) -> bool:
+    """Return whether `--judge` names a model. `llama3:latest` looks like an import string: `--judge-url` decides."""
+    from monitors.offline.plan import LLM, NO_JUDGE  # noqa: PLC0415 - `--help` need not load it
+
+    judge: str | None = options["judge"]
+    if judge is None or judge in (LLM, NO_JUDGE):
+        return False
+    return options["judge_url"] is not None or _IMPORT_STRING.fullmatch(judge) is None
+
+
 def _request(settings: Config, options: dict[str, Any]) -> EvaluationRequest:
     from monitors.offline import reports  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline.plan import LLM, NO_JUDGE, EvaluationRequest  # noqa: PLC0415
+    from monitors.offline.plan import LLM, EvaluationRequest  # noqa: PLC0415
 
     for path in options["output"]:
         reports.check(path)
     text: str | None = options["metrics"]
     names = None if text is None else _names(text)
-    judge: str | None = options["judge"]
-    if judge is not None and judge not in (LLM, NO_JUDGE) and ":" not in judge:
-        raise ConfigError([f"--judge: expected llm, none or an import string 'pkg.mod:Name', got {judge!r}"])
+    judge = LLM if _names_model(options) else options["judge"]
     return EvaluationRequest(config=settings, metrics=names, judge=judge, concurrency=options["concurrency"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
@@ -31,6 +32,7 @@ from monitors.offline.dataset_fields import (
 from monitors.records import Sample
 
 MAX_PROBLEMS = 50
+_BROKEN_LIST = re.compile(r"\s*[\[{]\s*[\"'\[{\]}]")
 _CELL_LIMIT = min(sys.maxsize, 2**31 - 1)
 _STRUCTURED = LISTS | TABLES | OBJECTS | SELECTIONS
 _NUMBERS = NUMBERS | dict.fromkeys(COUNTS, "counted from 1")
@@ -73,7 +75,7 @@ def collect(
     A name in `renamed`, the value of `option`, that no record has is one, and the only one reported; if `limit` left
     records unread, it is a note.
     """
-    reader = Reader(renamed or {})
+    reader = Reader(renamed or {}, option)
     samples: list[Sample] = []
     problems: list[str] = []
     more = 0
@@ -90,7 +92,7 @@ def collect(
             found = [f"{where}{number}: {problem}" for problem in error.problems]
             more += max(0, len(problems) + len(found) - MAX_PROBLEMS)
             problems = (problems + found)[:MAX_PROBLEMS]
-    if complete and (missing := reader.missing_names(option)):
+    if complete and (missing := reader.missing_names()):
         raise DataError(missing)
     if problems:
         raise DataError([*problems, f"... and {more} more"] if more else problems)
@@ -123,7 +125,7 @@ def _json(path: Path) -> Numbered:
 
 
 def _csv(path: Path, renamed: Mapping[str, str]) -> Numbered:
-    """Yield rows; cells of list fields hold JSON or, from pandas, Python literals; an empty cell is no value."""
+    """Yield rows; cells of list fields hold JSON, Python literals (pandas) or one text; an empty cell is no value."""
     csv.field_size_limit(_CELL_LIMIT)
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file)
@@ -159,10 +161,9 @@ def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
         elif cell and fields[name] == REFERENCE:
             record[name] = _reference(name, cell)
         elif cell and fields[name] in _STRUCTURED:
-            value = _structure(cell)
-            if value is None:
+            record[name] = _list_of(cell) if fields[name] in LISTS else _structure(cell)
+            if record[name] is None:
                 problems.append(f"{name}: expected a JSON list, got a text")
-            record[name] = value
         elif cell and fields[name] in _NUMBERS:
             try:
                 record[name] = float(cell)
@@ -178,6 +179,12 @@ def _reference(name: str, cell: str) -> Any:
     value = _structure(cell)
     is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
     return value if is_list or (value is not None and name == TRUTHS) else cell
+
+
+def _list_of(cell: str) -> Any:
+    """Return the list that a cell holds; a list of its text where that is no list, None where it only begins as one."""
+    value = _structure(cell)
+    return [cell] if value is None and _BROKEN_LIST.match(cell) is None else value
 
 
 def _structure(cell: str) -> Any:

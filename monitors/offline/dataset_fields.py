@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
@@ -70,10 +70,11 @@ class Reader:
     """Converts records to samples; checks that ids are unique and counts unknown fields.
 
     `renamed` maps a field, by any of its names, to its name in these records; where a record has both, the mapped one
-    is used.
+    is used. `option` is where the user gave them.
     """
 
     renamed: Mapping[str, str] = field(default_factory=dict)
+    option: str = "fields"
     unknown: dict[str, int] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
     _read: int = 0
@@ -109,7 +110,7 @@ class Reader:
             f"{given[name]}: {problem}" for name, value in found.items() for problem in _checked(name)(name, value)
         ]
         if not problems and not any(found.get(name) for name in _CONTENT):
-            problems.append(f"no field with content; expected some of {', '.join(_CONTENT)}")
+            problems.append(f"no field with content; expected some of {', '.join(_CONTENT)}{self._strangers(values)}")
         if not problems:
             problems += _passages_problems(found)
         name = "" if problems else self._name(found, problems)
@@ -126,15 +127,21 @@ class Reader:
         ]
         scores = _score_columns(self.unknown)
         return partly + [
-            f"field {name!r} ({count} {'record' if count == 1 else 'records'}) is not used{_meant(name)}"
+            f"field {name!r} ({count} {'record' if count == 1 else 'records'}) is not used{_meant(name, self.option)}"
             for name, count in self.unknown.items()
             if name not in scores
         ]
 
-    def missing_names(self, option: str) -> list[str]:
-        """Return a problem for each mapped name that no record has; `option` is where the user gave it."""
+    def missing_names(self) -> list[str]:
+        """Return a problem for each mapped name that no record has."""
         missing = {ours: theirs for ours, theirs in self.renamed.items() if theirs not in self._having}
-        return unmapped_names(option, missing, self._having) if self._read else []
+        return unmapped_names(self.option, missing, self._having) if self._read else []
+
+    def _strangers(self, names: Iterable[str]) -> str:
+        """Return how to use the fields of a record that have none of our names, "" without such a field."""
+        others = [name for name in names if name not in _KNOWN and name not in _IGNORED and name not in self._back]
+        some = ", ".join(map(repr, others[:_SHOWN]))
+        return f"; it has {some}: {self.option} {_CONTENT[0]}={others[0]} reads one of them" if others else ""
 
     def _fields(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
         """Return the values by canonical name, the names used in the record, and problems with the names."""
@@ -369,8 +376,11 @@ def canonical(name: str, renamed: Mapping[str, str] | None = None) -> str:
     return _KNOWN.get(back.get(name, name), name)
 
 
-def _meant(name: str) -> str:
-    return _near(name, _KNOWN)
+def _meant(name: str, option: str) -> str:
+    """Return the closest field with the option that maps `name` to it; without one, how to map any field."""
+    near = _near(name, _KNOWN)
+    field = _KNOWN[difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.75)[0]] if near else "FIELD"
+    return f"{near or ';'} {option} {field}={name} reads it"
 
 
 def _near(name: str, names: Collection[str]) -> str:

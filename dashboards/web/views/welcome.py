@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -218,6 +219,18 @@ def judge_snippet(upstreams: Sequence[Mapping[str, Any]], origins: Mapping[str, 
     )
 
 
+def init_command(upstreams: Sequence[Mapping[str, Any]], model: str, judge_url: str | None) -> str:
+    """Return the command that writes a file for this set-up, in which every answer is judged.
+
+    >>> init_command([{"base_url": "http://127.0.0.1:8000/v1"}], "gpt-6-luna", None)
+    'gaugeway init --upstream http://127.0.0.1:8000/v1 --judge gpt-6-luna --rate 1.0'
+    """
+    upstream = without_secrets(str(upstreams[0].get("base_url", PROVIDER))) if upstreams else PROVIDER
+    words = ["gaugeway", "init", "--upstream", upstream, "--judge", model]
+    url = without_secrets(judge_url or upstream)
+    return shlex.join([*words, *(["--judge-url", url] if url != upstream else []), "--rate", "1.0"])
+
+
 async def first_judged(site: Site, metrics: Sequence[Mapping[str, Any]]) -> Point | None:
     """Return a recent score that a judge gave, if there is one."""
     for one in metrics:
@@ -279,6 +292,7 @@ def welcome_handlers(site: Site) -> list[Any]:
             judged=judged,
             unjudged=unjudged,
             has_file=any(source != OPTION for source in site.origins.values()),
+            init_command=init_command(config.upstreams, config.judge.model or "", config.judge.base_url),
             rates=rates_in_words([one for one in about["metrics"] if one["rate"] < 1.0]),
             scores=count,
             enough=FIRST_SCORES,

@@ -185,7 +185,8 @@ def test_judge_and_metric_by_import_string(tmp_path):
         ([DATA, "--metrics", "faithfulness", "--judge", "none"], "--metrics: faithfulness needs a judge"),
         ([DATA, "--metrics", "answer_similarity", "--judge", "none"], "answer_similarity needs embeddings"),
         ([DATA, "--judge", "llm"], "none is configured"),
-        ([DATA, "--judge", "gpt-5"], "expected llm, none or an import string"),
+        ([DATA, "--judge", "gpt-5"], "--judge-url: missing: gpt-5 has no address in [judge], and there is no upstream"),
+        ([DATA, "--judge-url", "http://127.0.0.1:1/v1"], "--judge: missing: --judge-url is the address of a judge"),
         ([DATA, "--judge", "examples.rules:Nobody"], "has no 'Nobody'"),
         ([DATA, "--judge", "none", "--fail-under", "faithfulness=0.8"], "'faithfulness' is not computed"),
         ([DATA, "--fail-under", "faithfulness"], "expected metric=number"),
@@ -598,3 +599,18 @@ def test_its_own_csv_is_read_back_without_a_note_on_its_columns(tmp_path):
     assert evaluate("d.jsonl", "--output", "rows.csv").exit_code == 0
     again = evaluate("rows.csv")
     assert (again.exit_code, "is not used" in again.output) == (0, False), again.output
+
+
+@pytest.mark.parametrize("model", ["stub", "qwen2.5:7b", "llama3:latest"])
+def test_a_model_of_the_command_line_judges_without_a_configuration(llm, tmp_path, model):
+    options = ("--judge", model, "--judge-url", llm.url, "--metrics", "faithfulness", "--limit", "2")
+    evaluated = evaluate(DATA, *options, "--output", tmp_path / "run.json")
+    assert evaluated.exit_code == 0, evaluated.output
+    assert {request.body["model"] for request in llm.requests} == {model}
+    assert {row.evaluations["faithfulness"].judge for row in Run.load(tmp_path / "run.json").rows} == {model}
+
+
+def test_a_model_of_the_command_line_has_the_address_of_the_configuration(llm, config, tmp_path):
+    options = ("--judge", "other", "--metrics", "faithfulness", "--limit", "1", "--config", config)
+    assert evaluate(DATA, *options).exit_code == 0
+    assert {request.body["model"] for request in llm.requests} == {"other"}

@@ -70,12 +70,20 @@ def test_csv_with_lists_as_json_or_as_pandas_writes_them(tmp_path, write):
 
 def test_bad_cells_of_a_csv_are_told(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text('answer,contexts\nfine,"[""a""]"\nbad,just text\nshort\nlong,[],1,2\n')
+    path.write_text('answer,contexts\nfine,"[""a""]"\nbad,"[""cut off"\nshort\nlong,[],1,2\n')
     assert problems(path) == [
         f"{path}:3: contexts: expected a JSON list, got a text",
         f"{path}:4: contexts: this line has too few cells",
         f"{path}:5: more cells than columns: 2 too many",
     ]
+
+
+@pytest.mark.parametrize("text", ["Refunds take 14 days.", "[1] Refunds, see {terms}.", "14"])
+def test_a_cell_with_plain_text_is_one_passage(tmp_path, text):
+    path = tmp_path / "a.csv"
+    path.write_text(f'answer,contexts\nfine,"{text}"\n')
+    (sample,), _ = reading.read(path)
+    assert [passage.text for passage in sample.contexts] == [text]
 
 
 def test_parquet(tmp_path):

@@ -123,7 +123,9 @@ def test_without_an_id_the_question_names_the_sample_in_every_run():
 def test_a_misspelt_field_is_told_with_the_one_that_may_be_meant():
     reader = Reader()
     reader.sample({"answer": "x", "retreived_contexts": ["a"], "scores": {}})
-    assert reader.notes() == ["field 'retreived_contexts' (1 record) is not used; did you mean 'retrieved_contexts'?"]
+    (note,) = reader.notes()
+    assert note.startswith("field 'retreived_contexts' (1 record) is not used; did you mean 'retrieved_contexts'? ")
+    assert note.endswith("? fields retrieved_contexts=retreived_contexts reads it")
 
 
 def test_objects_are_records_too():
@@ -208,3 +210,11 @@ def test_ground_truths_hold_texts_only():
     assert problems({"question": "Who?", "ground_truths": ["A"], "reference": "B"}) == [
         "reference: conflicts with ground_truths, another name of the same field"
     ]
+
+
+def test_a_record_without_content_says_which_option_reads_its_fields():
+    with pytest.raises(DataError, match=r"it has 'frage', 'antwort': --map user_input=frage reads one of them"):
+        Reader(option="--map").sample({"frage": "Why?", "antwort": "So.", "id": "1"})
+    reader = Reader(option="--map")
+    reader.sample({"question": "Why?", "notes": "x"})
+    assert reader.notes() == ["field 'notes' (1 record) is not used; --map FIELD=notes reads it"]

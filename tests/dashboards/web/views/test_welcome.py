@@ -131,7 +131,8 @@ def test_a_judge_that_fails_is_named_with_its_error(tmp_path):
         return await w.page("/welcome")
 
     page = run(tmp_path, scenario, config=JUDGE)
-    assert "The judge does not answer" in page.words
+    assert "Failed: The judge does not answer" in page.words
+    assert any("bad" in one["class"].split() for one in page.all("p") if "tick" in one.get("class", "").split())
     assert "judge-1: authentication (1)" in page.words
 
 
@@ -195,7 +196,8 @@ def test_without_a_file_it_says_how_to_write_one(tmp_path):
         return await w.page("/welcome")
 
     page = run(tmp_path, scenario, config=JUDGE)
-    words = "To judge every answer, run gaugeway init --rate 1.0, which writes a gaugeway.toml, and restart."
+    options = "--upstream https://api.openai.com/v1 --judge judge-1 --judge-url http://127.0.0.1:1/v1 --rate 1.0"
+    words = f"To judge every answer, run gaugeway init {options}, which writes a gaugeway.toml, and restart."
     assert words in page.words
     assert "No passages found in the only answer of app shop." in page.words
     assert "the Overview becomes the front page" in page.words
