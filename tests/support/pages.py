@@ -45,16 +45,38 @@ class Parsed(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.elements, self.text, self._forms, self._inside = [], "", [], []
+        self.tables = []
+        """For each table its rows, each a list of [tag, whether it is aligned as a number, whether it spans, text]."""
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
+        self._table(tag, dict(attrs))
         if tag == "form":
             self._forms.append((dict(attrs), {}))
         elif tag == "input" and self._forms and "name" in dict(attrs):
             self._forms[-1][1][dict(attrs)["name"]] = dict(attrs).get("value", "")
         if tag in ("script", "style"):
             self._inside.append(tag)
+
+    def _table(self, tag, attributes):
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr" and self.tables:
+            self.tables[-1].append([])
+        elif tag in ("td", "th") and self.tables and self.tables[-1]:
+            is_number = "n" in (attributes.get("class") or "").split()
+            self.tables[-1][-1].append([tag, is_number, bool(attributes.get("colspan")), ""])
+
+    def misaligned(self):
+        """The columns whose heading is aligned otherwise than their cells: (table counted from 1, heading)."""
+        for number, (heading, *rows) in enumerate((table for table in self.tables if table), 1):
+            if {tag for tag, *_ in heading} != {"th"}:
+                continue
+            whole = [row for row in rows if len(row) == len(heading) and not any(spans for *_, spans, _ in row)]
+            for column, (_, is_number, *_, name) in enumerate(heading):
+                if {row[column][1] for row in whole if row[column][-1].strip()} - {is_number}:
+                    yield number, name
 
     def handle_endtag(self, tag):
         if self._inside and self._inside[-1] == tag:
@@ -65,6 +87,8 @@ class Parsed(HTMLParser):
     def handle_data(self, data):
         if not self._inside:
             self.text += data
+            if self.tables and self.tables[-1] and self.tables[-1][-1]:
+                self.tables[-1][-1][-1][-1] += data
 
     def all(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
@@ -133,7 +157,9 @@ class World:
     async def page(self, path, status=200, **headers):
         answer = await self.client.get(path, headers={"accept": "text/html", **headers})
         assert answer.status_code == status, answer.text
-        return Parsed(answer.text)
+        parsed = Parsed(answer.text)
+        assert not list(parsed.misaligned()), (path, list(parsed.misaligned()))
+        return parsed
 
     async def post(self, path, fields, status=303, **headers):
         own = {"accept": "text/html", "origin": f"http://{self.client.base_url.netloc.decode()}"}
