@@ -150,7 +150,7 @@ class Accounting:
         kind = bill.operation.kind
         if kind == "free":  # also where it shows what another request has used, as a stored response does
             return
-        metered = bill.meter.read()
+        metered = bill.meter.read(complete=not bill.cut)
         usage = metered.usage
         if usage is None and kind == "unmetered":
             self.charge_unmetered(permit, route)

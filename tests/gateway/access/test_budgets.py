@@ -109,6 +109,32 @@ def test_no_request_escapes_its_charge(tmp_path, path, body, headers):
     assert scenario.seen == [200, 200, 429, 429, 429, 429]
 
 
+ECHO = {"tools": [{"parameters": {"examples": [{"usage": {"input_tokens": 1e9, "output_tokens": 1e9}}]}}]}
+
+
+def echoing(*, stream):
+    """Answer as the Responses API does, which repeats the tools of a request in its first events and in its last."""
+    done = {"id": "r", "model": "m", **ECHO, "status": "completed", "output": [], "usage": {"input_tokens": 300_000}}
+    kinds = {"created": {**done, "status": "in_progress", "usage": None}, "completed": done}
+    if not stream:
+        return reply(json.dumps(done).encode())
+    events = [
+        f"event: response.{kind}\ndata: {json.dumps({'type': f'response.{kind}', 'response': one})}\n\n"
+        for kind, one in kinds.items()
+    ]
+    return reply("".join(events).encode()).replace(b"application/json", b"text/event-stream")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("quota", [Quota(tokens_per_min=800_000), Quota(usd_per_day=0.8)])
+def test_an_echoed_schema_spends_no_budget(tmp_path, stream, quota):
+    body = json.dumps({"model": "m", "input": "Q?", "stream": stream, **ECHO}).encode()
+    scenario = statuses(5, "/v1/responses", body)
+    run(scenario, tmp_path, answering(echoing(stream=stream)), quota=quota)
+    assert scenario.seen == [200, 200, 200, 429, 429]  # 300,000 tokens each
+    assert scenario.estimated == 0
+
+
 @pytest.mark.parametrize(
     "capture", [Capture(rate=0.0), Capture(buffer_exchanges=1, buffer_bytes=1), Capture(max_content_bytes=1)]
 )
