@@ -92,7 +92,7 @@ class Metered(NamedTuple):
 
     `output_tokens` is 0 where the reported usage is final. `ended`: although bytes are missing, the stream's last event
     arrived, so that the reported usage is final. `finished` is False when a complete answer reports that its text is
-    still being generated, or cannot be read.
+    still being generated, or cannot be read. `size` is its bytes, decompressed where it can be.
     """
 
     usage: Usage | None
@@ -100,6 +100,7 @@ class Metered(NamedTuple):
     output_tokens: int
     ended: bool = False
     finished: bool = True
+    size: int = 0
 
 
 class Meter:
@@ -152,7 +153,8 @@ class Meter:
             try:
                 head, tail = encoding.decode(head, self._encoding, DECODED_BYTES), b""
             except ValueError:
-                return Metered(None, None, math.ceil(self.received / BYTES_PER_TOKEN), finished=False)
+                tokens = math.ceil(self.received / BYTES_PER_TOKEN)
+                return Metered(None, None, tokens, finished=False, size=self.received)
         held = head + tail if whole else head + b"\n" + tail
         usage, finished = None, True
         if held.lstrip(_BYTE_ORDER_MARK + b" \t\r\n").startswith(b"{"):
@@ -175,6 +177,7 @@ class Meter:
             0 if is_final else _estimate(held, scale),
             ended=ended,
             finished=finished,
+            size=max(self.received, len(held)),
         )
 
 
@@ -197,19 +200,24 @@ def usage_of(reported: Any) -> Usage | None:
 
 
 class ConversationMeter:
-    """Meters the messages of a Realtime connection in both directions until an answer reports their usage."""
+    """Meters the messages of a Realtime connection in both directions until an answer reports their usage.
 
-    __slots__ = ("_answered", "_given")
+    `size` is their total, in characters and bytes; each answer reads the conversation so far again.
+    """
+
+    __slots__ = ("_answered", "_given", "size")
 
     def __init__(self) -> None:
-        self._given = self._answered = 0
+        self._given = self._answered = self.size = 0
 
     def up(self, message: str | bytes) -> None:
         """Meter a message from the client."""
+        self.size += len(message)
         self._given += _message_tokens(message)
 
     def down(self, message: str | bytes) -> Usage | None:
         """Meter a message from the upstream; return the usage that it reports for earlier messages."""
+        self.size += len(message)
         if isinstance(message, str) and '"usage"' in message:
             report = _parsed(message.encode("utf-8", "surrogatepass"))
             if report is not None and (usage := _usage_in(report)) is not None:

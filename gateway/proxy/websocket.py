@@ -284,7 +284,7 @@ class SessionBill:
     def down(self, message: str | bytes) -> None:
         """Meter a message of the upstream, and charge the usage that it reports."""
         if (usage := self._meter.down(message)) is not None:
-            self._accounting.charge_usage(self._permit, self._model, usage, "realtime")
+            self._accounting.charge_usage(self._permit, self._model, usage, "realtime", visible=self._meter.size)
 
     async def watch(self, every_s: float) -> Exception | None:
         """Return a Rejection as soon as the key or the budget has ended."""

@@ -475,3 +475,40 @@ def test_the_connection_of_a_key_that_has_ended_is_closed_with_1008(tmp_path, en
         assert end in reason
 
     realtime(scenario, echo, quota=Quota(), tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reported", "per_min", "waits_s", "reason"),
+    [
+        ({"input_tokens": 10**30, "output_tokens": 1}, 1_000_000, 540, "implausible"),
+        ({"input_tokens": 10**30, "output_tokens": 10**30}, 10_000, 3600, "debt"),
+        ({"input_tokens": 50, "output_tokens": 400_000}, 100_000, 180, None),  # reasoning
+        ({"input_tokens": 2_000_000, "output_tokens": 50}, 200_000, 540, None),  # a stored conversation
+    ],
+)
+def test_a_report_is_charged_whole_where_it_can_be_real(tmp_path, reported, per_min, waits_s, reason):
+    answer = json.dumps({"id": "r", "status": "completed", "usage": reported}).encode()
+    body = json.dumps({"model": "m", "input": "Q?", "previous_response_id": "r0"}).encode()
+
+    async def scenario(gateway, secret):
+        raw = post(body, "/v1/responses", f"Authorization: Bearer {secret}")
+        assert (await exchange(gateway.port, raw))[0].split()[1] == b"200"
+        head, *_ = await exchange(gateway.port, raw)
+        assert head.split()[1] == b"429"
+        waits = next(int(line.split()[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"retry-after:"))
+        assert waits_s - 60 < waits <= waits_s + 1
+        counted = {
+            one: gateway.total("gaugeway_charges_estimated_total", reason=one) for one in ("implausible", "debt")
+        }
+        assert counted["implausible"] == (reported["input_tokens"] == 10**30)
+        assert counted["debt"] == (reason == "debt")
+
+    run(scenario, tmp_path, answering(reply(answer)), quota=Quota(tokens_per_min=per_min), prices={})
+
+
+def test_an_implausible_report_costs_no_more_than_the_largest_answer(tmp_path):
+    answer = json.dumps({"id": "r", "usage": {"prompt_tokens": 10**30, "completion_tokens": 0}}).encode()
+    scenario = statuses(3)
+    prices = {"m": Price(input=1, output=1)}  # at most USD 10.01 an answer
+    run(scenario, tmp_path, answering(reply(answer)), quota=Quota(usd_per_day=15), prices=prices)
+    assert scenario.seen == [200, 200, 429]
