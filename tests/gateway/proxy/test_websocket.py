@@ -11,6 +11,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
 from gateway.config import Config, Gateway, Limits, Upstream
+from monitors.runtime.tasks import spawn
 from tests.support.running import running_gateway
 
 
@@ -140,7 +141,7 @@ def limited(scenario, upstream, **gateway):
         ended = asyncio.Event()
 
         async def handler(connection):
-            serving, ending = asyncio.create_task(upstream(connection)), asyncio.create_task(ended.wait())
+            serving, ending = spawn(upstream(connection), name="upstream"), spawn(ended.wait(), name="end")
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
             serving.cancel()
             connection.transport.abort()
@@ -193,7 +194,7 @@ def test_a_client_that_leaves_frees_its_place_at_once_whatever_the_upstream_does
 def test_an_upstream_that_does_not_read_is_given_up():
     async def scenario(gateway, url):
         async with connect(url, compression=None) as client:
-            sending = asyncio.create_task(client.send(os.urandom(12_000_000)))
+            sending = spawn(client.send(os.urandom(12_000_000)), name="client")
             with pytest.raises(ConnectionClosed) as caught:
                 await client.recv()
             assert caught.value.rcvd.code == 1011
