@@ -16,8 +16,7 @@ _PLACEHOLDER = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
 _EXPRESSIONS = ("capture.redact_patterns.", "capture.templates[")
 """Keys that hold regular expressions, in which `${` may be a quantifier of an escaped dollar."""
 _LONGEST_SECRET = 65_536
-_SHORTEST_PART = 6
-_PARTS = re.compile(r"[^\s/:@?#&=,;'\"\\]{%d,}" % _SHORTEST_PART)
+_PARTS = re.compile(r"[^\s/:@?#&=,;'\"\\]{6,}")
 """The parts of a value that an error may quote alone, such as the host of a URL; shorter ones say nothing."""
 _SHORT = 4
 _filled_in: dict[str, str] = {}
@@ -109,7 +108,7 @@ def concealed(message: str) -> str:
     for value, placeholder in sorted(_filled_in.items(), key=lambda entry: -len(entry[0])):
         written = re.escape(value)
         pattern = written if len(value) >= _SHORT else rf"(?<!\w){written}(?!\w)"
-        text = re.sub(pattern, lambda _, shown=placeholder: shown, text, flags=re.IGNORECASE)
+        text = re.sub(pattern, placeholder.replace("\\", r"\\"), text, flags=re.IGNORECASE)
     return f"{key}{colon}{text}"
 
 
