@@ -51,6 +51,7 @@ from monitors.processes.worker_metrics import WorkerMetrics, inherited
 from monitors.redaction.key import redaction_key
 from monitors.runtime import audit
 from monitors.runtime import otlp_exporters as telemetry
+from monitors.runtime.placeholders import concealed
 from monitors.runtime.plugins import load
 from monitors.runtime.serving import Listener, ServerProtocol, patient, serve
 from monitors.runtime.settings import ConfigError
@@ -208,7 +209,7 @@ class Gateway:
         except Exception as error:  # noqa: BLE001 - whatever a file names (a certificate, a class), traffic goes on
             self._instruments.reloaded("refused")
             audit.tell("reload", outcome="refused", process=os.getpid(), problems=1)
-            _log.error("reload refused, configuration unchanged: %s: %s", type(error).__name__, error)
+            _log.error("reload refused, configuration unchanged: %s: %s", type(error).__name__, concealed(str(error)))
         else:
             self._instruments.reloaded("applied")
             audit.tell("reload", outcome="applied", process=os.getpid())

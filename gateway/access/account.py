@@ -123,10 +123,9 @@ class Account:
         if self._requests is not None:
             self._requests.take(1.0, now)
 
-    def charge(self, tokens: int, now: float) -> None:
-        """Count tokens; the bucket may go negative."""
-        if self._tokens is not None:
-            self._tokens.take(tokens, now)
+    def charge(self, tokens: int, hidden: int, now: float) -> bool:
+        """Count tokens, `hidden` ones up to a debt of MAX_DEBT_S; return whether all were counted."""
+        return self._tokens is None or self._tokens.take_reported(tokens, hidden, now)
 
     def draws(self, now: float) -> Iterator[Draw]:
         """Yield the draws that the other processes have not received yet."""

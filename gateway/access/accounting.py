@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.access.account import Quote
-from gateway.access.gate import Gate, Permit
+from gateway.access.gate import MOST_CHARGED_TOKENS, Gate, Permit
 from gateway.access.metering import BASE64_BYTES_PER_TOKEN, Meter, Metered, larger, text_tokens
 from gateway.access.operations import Operation
 from gateway.access.prices import Prices, costs_at
@@ -25,6 +25,11 @@ RESERVED_OUTPUT_TOKENS = 1000
 """Tokens reserved for an answer when the request sets no maximum."""
 MOST_RESERVED_TOKENS = 128_000
 """The most that is reserved for an answer: a large maximum must not lock out everybody who shares the budget."""
+MOST_HIDDEN_TOKENS = 10_000_000
+"""The most that an answer is charged beyond its visible size, which is the bytes of request and answer, as a token has
+at least one, and the output reserved. Reasoning, stored conversations, files, images behind URLs and the steps of an
+upstream's own tools are not visible: an answer of 50 steps with 200,000 tokens of context each comes to this number.
+"""
 _FIRST_ERROR = 400
 
 
@@ -77,6 +82,10 @@ class Bill:
         """The request's tokens, estimated from its size. Streamed uploads are mostly audio or images."""
         return self._given if self.body else self.received // BASE64_BYTES_PER_TOKEN
 
+    def visible(self, metered: Metered) -> int:
+        """The most tokens that the request and the answer show."""
+        return max(len(self.body), self.received) + self.answered + metered.size
+
 
 class Accounting:
     """Counts tokens and USD of exchanges, and charges requests to limits and budgets."""
@@ -128,12 +137,13 @@ class Accounting:
             self._charge(permit, bill, recording.route)
             permit.free()
 
-    def charge_usage(self, permit: Permit, model: str | None, usage: Usage, route: str) -> None:
-        """Charge the usage that one answer of a connection reports."""
+    def charge_usage(self, permit: Permit, model: str | None, usage: Usage, route: str, *, visible: int) -> None:
+        """Charge the usage that one answer of a connection reports; `visible` is the size of its messages so far."""
+        usage = self._credible(usage, visible, route)
         usd, own = self._cost(model, usage)
         if not own and usd:
             self._instruments.charge_estimated(route, "unpriced")
-        self._book(permit, usage, usd)
+        self._book(permit, usage, usd, route=route, visible=visible)
 
     def charge_estimate(self, permit: Permit, model: str | None, usage: Usage, route: str) -> None:
         """Charge the estimated usage of one answer of a connection."""
@@ -150,7 +160,7 @@ class Accounting:
         kind = bill.operation.kind
         if kind == "free":  # also where it shows what another request has used, as a stored response does
             return
-        metered = bill.meter.read()
+        metered = bill.meter.read(complete=not bill.cut)
         usage = metered.usage
         if usage is None and kind == "unmetered":
             self.charge_unmetered(permit, route)
@@ -158,13 +168,25 @@ class Accounting:
         reported = usage is not None and _is_final(bill, metered)
         if usage is None or not reported:
             usage = self._estimate(bill, metered, route)
+        visible = bill.visible(metered)
+        usage = self._credible(usage, visible, route)
         usd, own = self._priced(permit, bill, metered, usage, cached_apart=route == "messages")
         if kind != "metered" and not (own and reported):
             self.charge_unmetered(permit, route)
             usd = 0.0
         elif not own and usd:
             self._instruments.charge_estimated(route, "unpriced")
-        self._book(permit, usage, usd)
+        self._book(permit, usage, usd, route=route, visible=visible)
+
+    def _credible(self, usage: Usage, visible: int, route: str) -> Usage:
+        """Return the part of a usage that an answer can have; an implausible report is counted."""
+        most = visible + MOST_HIDDEN_TOKENS
+        given, answered, cached = usage.input_tokens or 0, usage.output_tokens or 0, usage.cached_tokens or 0
+        if given + answered <= most and cached <= most:
+            return usage
+        self._instruments.charge_estimated(route, "implausible")
+        given = min(given, most)
+        return Usage(input_tokens=given, output_tokens=min(answered, most - given), cached_tokens=min(cached, most))
 
     def _priced(
         self, permit: Permit, bill: Bill, metered: Metered, usage: Usage, *, cached_apart: bool
@@ -194,9 +216,12 @@ class Accounting:
             (sum(costs_at(price, usage, cached_apart=cached_apart).values()), own) if price is not None else (0.0, own)
         )
 
-    def _book(self, permit: Permit, usage: Usage, usd: float) -> None:
+    def _book(
+        self, permit: Permit, usage: Usage, usd: float, *, route: str = "", visible: int = MOST_CHARGED_TOKENS
+    ) -> None:
         if self._gate is not None:
-            self._gate.charge(permit, usage.input_tokens, usage.output_tokens, usd)
+            tokens = (usage.input_tokens, usage.output_tokens)
+            self._gate.charge(permit, *tokens, usd, visible=visible, route=route)
 
     @property
     def _unmetered_usd(self) -> float:

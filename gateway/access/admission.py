@@ -59,7 +59,13 @@ class Admission:
         if not first and self._parts is not None:
             return self._parts
         limits, keys = config.limits, config.keys
-        gate = Gate(limits, needs_key=keys.enabled, workers=config.gateway.workers, every_s=limits.sync_s)
+        gate = Gate(
+            limits,
+            needs_key=keys.enabled,
+            workers=config.gateway.workers,
+            every_s=limits.sync_s,
+            on_bounded=lambda route: self._instruments.charge_estimated(route, "debt"),
+        )
         keeper = sync = None
         if self._keys_file is not None:
             keeper = KeySync(_open_keys(config, self._keys_file), gate, every_s=keys.refresh_s)

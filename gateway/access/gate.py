@@ -37,6 +37,16 @@ class Holder(NamedTuple):
     app: str
 
 
+class _Charge(NamedTuple):
+    """Tokens, those of them that only the upstream's report shows, and USD of a request."""
+
+    holder: Holder
+    tokens: int
+    hidden: int
+    usd: float
+    route: str
+
+
 class Permit:
     """An admitted request: the accounts it is charged to, and the headers for the upstream. `release` it at the end.
 
@@ -98,6 +108,7 @@ class Gate:
     sync (`draws`, `hear`, `part`; every `every_s`) rates are whole, and `max_concurrency` is divided by the number of
     processes. Daily budgets are never divided: the spending of all processes is read every few seconds. Beyond
     `max_apps`, apps that only the client names share one account. `clock` is monotonic, `wall` is Unix time.
+    `on_bounded` gets the route of each charge that was not taken whole.
     """
 
     def __init__(
@@ -110,6 +121,7 @@ class Gate:
         max_apps: int = MAX_APPS,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        on_bounded: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._limits = limits
         self.needs_key = needs_key
@@ -121,7 +133,8 @@ class Gate:
         self._accounts: dict[str, Account] = {}
         self._stirred: dict[str, Account] = {}
         self._ledger = Ledger()
-        self._charges: deque[tuple[Holder, int, float]] = deque()
+        self._charges: deque[_Charge] = deque()
+        self._on_bounded = on_bounded
         self._purged_at = -math.inf
 
     def identify(self, headers: Headers) -> VirtualKey | None:
@@ -223,12 +236,22 @@ class Gate:
         return self._limits.unmetered_usd
 
     def charge(
-        self, to: Permit | Holder, input_tokens: int | None, output_tokens: int | None, usd: float | None
+        self,
+        to: Permit | Holder,
+        input_tokens: int | None,
+        output_tokens: int | None,
+        usd: float | None,
+        *,
+        visible: int = MOST_CHARGED_TOKENS,
+        route: str = "",
     ) -> None:
-        """Charge a request's usage. Thread-safe: it is applied on the event loop."""
+        """Charge a request's usage. Thread-safe: it is applied on the event loop.
+
+        Tokens beyond `visible`, which nothing but the upstream's report shows, leave at most MAX_DEBT_S of debt.
+        """
         holder = to.holder if isinstance(to, Permit) else to
         tokens = min((input_tokens or 0) + (output_tokens or 0), MOST_CHARGED_TOKENS)
-        self._charges.append((holder, tokens, usd or 0.0))
+        self._charges.append(_Charge(holder, tokens, max(tokens - visible, 0), usd or 0.0, route))
 
     def use(self, limits: Limits) -> None:
         """Replace the limits; the usage so far stays counted."""
@@ -310,16 +333,18 @@ class Gate:
     def _settle(self) -> None:
         now, today = self._clock(), self.today()
         while self._charges:
-            holder, tokens, usd = self._charges.popleft()
+            holder, tokens, hidden, usd, route = self._charges.popleft()
             account = self._app_account(holder)
             payers = [account.subject]
-            account.charge(tokens, now)
+            whole = account.charge(tokens, hidden, now)
             self._stirred[account.subject] = account
             if holder.key_id is not None:
                 payers.append(f"key:{holder.key_id}")
                 if (key_account := self._accounts.get(payers[-1])) is not None:
-                    key_account.charge(tokens, now)
+                    whole &= key_account.charge(tokens, hidden, now)
                     self._stirred[key_account.subject] = key_account
+            if not whole:
+                self._on_bounded(route)
             if usd > 0:
                 for subject in payers:
                     self._ledger.add(today, subject, usd)

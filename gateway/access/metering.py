@@ -1,7 +1,7 @@
 """The usage of an answer, metered independently of capture: as reported, otherwise estimated from its size.
 
-Only the beginning and the end of an answer are kept. Reported usage is read from the parsed answer if it is complete,
-otherwise found by its member name: generated text cannot imitate it, since quotes in strings are escaped.
+Only the beginning and the end of an answer are kept. Usage counts only at the place where an API reports it: answers
+may echo anything that a client sends, such as the schemas of its tools. Only events with the name "usage" are parsed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import math
 import re
 import string
 from collections import deque
+from collections.abc import Iterator
 from json import decoder as json_decoder
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gateway.exchange import Headers
-from gateway.http import encoding
+from gateway.http import encoding, lenient_json
+from gateway.http.json_cursor import JsonCursor, value_starts
+from gateway.http.sse_events import Events
 from monitors.records import Usage
 
 HEAD_BYTES = TAIL_BYTES = 64 * 1024
@@ -24,8 +27,10 @@ HEAD_BYTES = TAIL_BYTES = 64 * 1024
 ENCODED_BYTES = 1024 * 1024
 """Bytes of an encoded answer that are kept: it can only be decoded from its beginning."""
 DECODED_BYTES = 8 * 1024 * 1024
-MOST_REPORTS = 100
-"""Usage reports read at the beginning and at the end of the kept bytes: some streams report with every event."""
+MOST_REPORTS = 20
+"""Events with usage read at the beginning and at the end of a stream: some streams report with every event."""
+MOST_MENTIONS = 10_000
+"""Occurrences of the name "usage" in an answer without a stream."""
 USAGE_BYTES = 4096
 MOST_COUNTED = 10**9
 """The largest number of tokens that an answer may report."""
@@ -34,7 +39,15 @@ BASE64_BYTES_PER_TOKEN = 50
 SOUND_BYTES_PER_TOKEN = 1000
 """Base64 bytes of Realtime audio per token: 1,000 (G.711) to 6,400 (PCM)."""
 
+_NAME = b'"usage"'
 _USAGE = re.compile(rb'"usage"\s{0,8}:\s{0,8}(?=\{)')
+_BLANK_LINE = b"\n\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed", "response.done"})
+_RESPONSES = re.compile(rb'^event: ?response\.|^data: ?\{[^{}]{0,200}"type"\s{0,8}:\s{0,8}"response\.', re.MULTILINE)
+"""The beginning of a stream of the Responses API."""
+_BEGINNING_BYTES = 1000
+_NOTHING_MORE = re.compile(rb"\n*(?:data: ?\[DONE\]\n*)?")
 _MODEL = re.compile(rb'"model"\s{0,8}:\s{0,8}"([^"\\]{1,200})"')
 _TEXT = re.compile(
     rb'"(?:content|text|delta|arguments|partial_json|thinking|reasoning|reasoning_content|refusal|transcript)"'
@@ -57,13 +70,19 @@ _BASE64_STARTS = (b"base64,", b'"data":"', b'"data": "')
 _BASE64 = (string.ascii_letters + string.digits + "+/=_-").encode()
 
 
-class _Answer(msgspec.Struct):
-    usage: Any = None
-    model: Any = None
+class _Report(msgspec.Struct):
+    """The members of an answer, or of one event of a stream, that report usage or lead to it; nested ones undecoded."""
+
+    type: Any = None
     status: Any = None
+    usage: Any = None
+    response: msgspec.Raw = msgspec.Raw()
+    message: msgspec.Raw = msgspec.Raw()
+    x_groq: msgspec.Raw = msgspec.Raw()
+    choices: msgspec.Raw = msgspec.Raw()
 
 
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_report = msgspec.json.Decoder(_Report).decode
 _decode = msgspec.json.Decoder().decode
 _raw_decode = json_decoder.JSONDecoder().raw_decode
 
@@ -71,8 +90,9 @@ _raw_decode = json_decoder.JSONDecoder().raw_decode
 class Metered(NamedTuple):
     """The reported usage and model of an answer, and the estimated tokens of its text.
 
-    `ended`: the stream's last event arrived, so that the reported usage is final even if bytes are missing. `finished`
-    is False when a complete answer reports that its text is still being generated, or cannot be read.
+    `output_tokens` is 0 where the reported usage is final. `ended`: although bytes are missing, the stream's last event
+    arrived, so that the reported usage is final. `finished` is False when a complete answer reports that its text is
+    still being generated, or cannot be read. `size` is its bytes, decompressed where it can be.
     """
 
     usage: Usage | None
@@ -80,6 +100,7 @@ class Metered(NamedTuple):
     output_tokens: int
     ended: bool = False
     finished: bool = True
+    size: int = 0
 
 
 class Meter:
@@ -123,8 +144,8 @@ class Meter:
         """Whether `read` takes so long that other requests would notice."""
         return bool(self._encoding) and self._head_bytes > HEAD_BYTES
 
-    def read(self) -> Metered:
-        """Return the metered usage. Never raises."""
+    def read(self, *, complete: bool = True) -> Metered:
+        """Return the metered usage; `complete`: no byte of the answer is missing. Never raises."""
         whole = self.received == self._head_bytes + self._tail_bytes
         head, tail = b"".join(self._head), b"".join(self._tail)
         scale = self.received / max(len(head) + len(tail), 1)
@@ -132,20 +153,31 @@ class Meter:
             try:
                 head, tail = encoding.decode(head, self._encoding, DECODED_BYTES), b""
             except ValueError:
-                return Metered(None, None, math.ceil(self.received / BYTES_PER_TOKEN), finished=False)
+                tokens = math.ceil(self.received / BYTES_PER_TOKEN)
+                return Metered(None, None, tokens, finished=False, size=self.received)
         held = head + tail if whole else head + b"\n" + tail
-        answer = _structure(held) if whole else None
-        finished = _is_finished(answer, held)
-        usage = usage_of(answer.usage) if answer is not None else None
-        if usage is None and (finished or answer is None):  # a queued answer repeats the client's own members
-            usage = _find_usage(held)
+        usage, finished = None, True
+        if held.lstrip(_BYTE_ORDER_MARK + b" \t\r\n").startswith(b"{"):
+            answer = _parsed(held) if whole else None
+            finished = _is_finished(answer, held)
+            if answer is not None:
+                usage = _usage_in(answer)
+            elif finished:  # a queued answer has none yet
+                usage = _largest(_at_the_top(held if whole else head))
+                if usage is None and not whole and complete:
+                    usage = _largest(_from_the_end(tail, 1))
+        else:
+            usage = _largest(_streamed(held, b"") if whole else _streamed(head, tail, complete=complete))
+        ended = not (finished and complete) and _has_ended(held)
+        is_final = usage is not None and (ended or (finished and complete))
         model = _MODEL.search(held)
         return Metered(
             usage,
             model[1].decode("latin-1") if model else None,
-            _estimate(held, scale),
-            ended=_has_ended(held),
+            0 if is_final else _estimate(held, scale),
+            ended=ended,
             finished=finished,
+            size=max(self.received, len(held)),
         )
 
 
@@ -168,25 +200,29 @@ def usage_of(reported: Any) -> Usage | None:
 
 
 class ConversationMeter:
-    """Meters the messages of a Realtime connection in both directions until an answer reports their usage."""
+    """Meters the messages of a Realtime connection in both directions until an answer reports their usage.
 
-    __slots__ = ("_answered", "_given")
+    `size` is their total, in characters and bytes; each answer reads the conversation so far again.
+    """
+
+    __slots__ = ("_answered", "_given", "size")
 
     def __init__(self) -> None:
-        self._given = self._answered = 0
+        self._given = self._answered = self.size = 0
 
     def up(self, message: str | bytes) -> None:
         """Meter a message from the client."""
+        self.size += len(message)
         self._given += _message_tokens(message)
 
     def down(self, message: str | bytes) -> Usage | None:
         """Meter a message from the upstream; return the usage that it reports for earlier messages."""
+        self.size += len(message)
         if isinstance(message, str) and '"usage"' in message:
-            content = _structured(message)
-            for reported in (content.get("usage"), _dict(content.get("response")).get("usage")):
-                if (usage := usage_of(reported)) is not None:
-                    self._given = self._answered = 0
-                    return usage
+            report = _parsed(message.encode("utf-8", "surrogatepass"))
+            if report is not None and (usage := _usage_in(report)) is not None:
+                self._given = self._answered = 0
+                return usage
         self._answered += _message_tokens(message)
         return None
 
@@ -219,18 +255,137 @@ def _is_base64(body: bytes, start: int, end: int) -> bool:
     return not any(body[at : min(at + step, end)].translate(None, _BASE64) for at in range(start, end, step))
 
 
-def _structure(body: bytes) -> _Answer | None:
+def _parsed(document: bytes) -> _Report | None:
+    """Parse an answer or the data of an event; None if it is no JSON object."""
     try:
-        return _decode_answer(body)
+        return _decode_report(document)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    try:
+        content = lenient_json.read(document)
+    except (ValueError, RecursionError):
         return None
+    return _Report(**{name: content.get(name) for name in _Report.__struct_fields__}) if _dict(content) else None
 
 
-def _is_finished(answer: _Answer | None, held: bytes) -> bool:
+def _nested(member: Any) -> Any:
+    """Return a nested member decoded; None if it is absent."""
+    if not isinstance(member, msgspec.Raw):
+        return member
+    return _decode(member) if bytes(member) else None
+
+
+def _usage_in(report: _Report) -> Usage | None:
+    """Return the usage that an answer or an event reports at its API's place.
+
+    That is `response` in the last event of the Responses API, `message` in Anthropic's first event, and the top of all
+    others; some providers report with a choice (Moonshot) or in `x_groq` instead.
+    """
+    kind = report.type
+    if kind == "message_start":
+        return usage_of(_dict(_nested(report.message)).get("usage"))
+    if isinstance(kind, str) and kind.startswith("response."):
+        return usage_of(_dict(_nested(report.response)).get("usage")) if kind in _TERMINAL else None
+    if (usage := usage_of(report.usage)) is not None:
+        return usage
+    if (usage := usage_of(_dict(_nested(report.x_groq)).get("usage"))) is not None:
+        return usage
+    choices = _nested(report.choices)
+    return _largest(usage_of(_dict(choice).get("usage")) for choice in (choices if isinstance(choices, list) else ()))
+
+
+def _largest(reports: Iterator[Usage | None]) -> Usage | None:
+    """Return the largest of each count: a stream may report repeatedly."""
+    largest = None
+    for usage in reports:
+        if usage is not None:
+            largest = usage if largest is None else larger(largest, usage)
+    return largest
+
+
+def _at_the_top(document: bytes) -> Iterator[Usage | None]:
+    """Yield the usage at the top of a JSON object whose end may be missing, or that a strict decoder refuses."""
+    try:
+        for start in value_starts(document, "usage", MOST_MENTIONS):
+            yield _usage_at(document, start)
+    except ValueError:
+        return
+
+
+def _from_the_end(document: bytes, depth: int) -> Iterator[Usage | None]:
+    """Yield the usage in objects nested `depth` deep in a JSON object whose beginning may be missing.
+
+    A name followed by a colon stands outside strings, so the brackets from there to the end give its depth.
+    """
+    level, end = 0, len(document)
+    for match in reversed(list(_USAGE.finditer(document))[-MOST_MENTIONS:]):
+        cursor = JsonCursor(document[match.start() : end])
+        cursor.advance(end - match.start())
+        if cursor.inside:
+            return
+        level, end = level - cursor.depth, match.start()
+        if level == depth:
+            yield _usage_at(document, match.end())
+
+
+def _usage_at(document: bytes, start: int) -> Usage | None:
+    try:
+        reported, _ = _raw_decode(document[start : start + USAGE_BYTES].decode("latin-1"))
+    except (ValueError, RecursionError):
+        return None
+    return usage_of(reported)
+
+
+def _streamed(head: bytes, tail: bytes, *, complete: bool = True) -> Iterator[Usage | None]:
+    """Yield the usage that events report; between `head` and `tail`, if there is one, bytes are missing.
+
+    Of the event whose end is at the beginning of `tail`, the depth decides: its type may be among what is missing. In
+    the Responses API it must be the last event of a complete stream.
+    """
+    head, tail = _with_plain_line_breaks(head), _with_plain_line_breaks(tail)
+    first = tail.find(_BLANK_LINE)
+    for events in (head, tail[first:] if first >= 0 else b""):
+        for event in _with_usage(events):
+            data = next(Events(event + _BLANK_LINE), None)
+            report = None if data is None else _parsed(data)
+            yield None if report is None else _usage_in(report)
+    if first >= 0:
+        is_responses = _RESPONSES.search(head[:_BEGINNING_BYTES]) is not None
+        if not is_responses:
+            yield from _from_the_end(tail[:first], 1)
+        elif complete and _NOTHING_MORE.fullmatch(tail, first):
+            yield from _from_the_end(tail[:first], 2)
+
+
+def _with_plain_line_breaks(stream: bytes) -> bytes:
+    return stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in stream else stream
+
+
+def _with_usage(stream: bytes) -> Iterator[bytes]:
+    """Yield the first and the last events in which the name "usage" occurs."""
+    start = count = 0
+    while count < MOST_REPORTS and (found := stream.find(_NAME, start)) >= 0:
+        begin, start = _event_around(stream, found, start, len(stream))
+        yield stream[begin:start]
+        count += 1
+    end, count = len(stream), 0
+    while count < MOST_REPORTS and (found := stream.rfind(_NAME, start, end)) >= 0:
+        begin, stop = _event_around(stream, found, start, end)
+        yield stream[begin:stop]
+        end = begin
+        count += 1
+
+
+def _event_around(stream: bytes, position: int, start: int, end: int) -> tuple[int, int]:
+    before, after = stream.rfind(_BLANK_LINE, start, position), stream.find(_BLANK_LINE, position, end)
+    return (before + len(_BLANK_LINE) if before >= 0 else start), (after if after >= 0 else end)
+
+
+def _is_finished(answer: _Report | None, held: bytes) -> bool:
     """Whether a complete answer is final: background Responses are generated later."""
     if answer is not None:
         return not (isinstance(answer.status, str) and answer.status in _UNFINISHED)
-    return not held.lstrip().startswith(b"{") or _STATUS_UNFINISHED.search(held) is None
+    return _STATUS_UNFINISHED.search(held) is None
 
 
 def _has_ended(held: bytes) -> bool:
@@ -238,20 +393,6 @@ def _has_ended(held: bytes) -> bool:
     if _LAST_EVENT.search(held) is not None:
         return True
     return _FINISH_REASON.search(held) is not None and _NAMED_EVENT.search(held) is None
-
-
-def _find_usage(held: bytes) -> Usage | None:
-    """Return the largest of several counts: a stream may report repeatedly."""
-    found = None
-    matches = list(_USAGE.finditer(held))
-    for match in matches[:MOST_REPORTS] + matches[MOST_REPORTS:][-MOST_REPORTS:]:
-        try:
-            reported, _ = _raw_decode(held[match.end() : match.end() + USAGE_BYTES].decode("latin-1"))
-        except (ValueError, RecursionError):
-            continue
-        if (usage := usage_of(reported)) is not None:
-            found = usage if found is None else larger(found, usage)
-    return found
 
 
 def larger(one: Usage, other: Usage) -> Usage:
@@ -282,13 +423,6 @@ def _message_tokens(message: str | bytes) -> int:
     if isinstance(message, bytes) or ".audio" in message[:200] or "_audio" in message[:200]:
         return len(message) // SOUND_BYTES_PER_TOKEN
     return sum(len(text) for text in _SPOKEN.findall(message)) // BYTES_PER_TOKEN
-
-
-def _structured(message: str) -> dict[str, Any]:
-    try:
-        return _dict(_decode(message))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {}
 
 
 def _dict(value: Any) -> dict[str, Any]:

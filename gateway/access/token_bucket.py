@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _MINUTE_S = 60.0
+MAX_DEBT_S = 3600.0
+"""The longest debt that tokens leave which only an upstream's report shows: a wrong report must not lock an app out."""
 _TRUST = 2
 """A process may take 1/(2N) of the last known level, so that several processes with the same level leave some."""
 
@@ -65,6 +67,10 @@ class TokenBucket:
         """Take `amount`; the level may become negative."""
         self._level = self.level(now) - amount
 
+    def room(self, now: float) -> float:
+        """Return how much can be taken until the debt lasts MAX_DEBT_S."""
+        return max(self.level(now) + MAX_DEBT_S * self._rate, 0.0)
+
     def is_full(self, now: float) -> bool:
         """Whether it is full, so that it can be dropped."""
         return self.level(now) >= self._burst
@@ -120,6 +126,13 @@ class SharedBucket:
         self._own.take(amount, now)
         self._whole.take(amount, now)
         self.unsent += amount
+
+    def take_reported(self, amount: float, hidden: float, now: float) -> bool:
+        """Take `amount`, of it `hidden` only up to a debt of MAX_DEBT_S; return whether all was taken."""
+        self.take(amount - hidden, now)
+        taken = min(hidden, (self._whole if self._together else self._own).room(now))
+        self.take(taken, now)
+        return taken == hidden
 
     def is_full(self, now: float) -> bool:
         """Whether it is full, so that it can be dropped."""

@@ -24,6 +24,7 @@ from monitors.processes.data_directory import hold
 from monitors.runtime import audit, descriptors
 from monitors.runtime.endpoints import port_problems
 from monitors.runtime.logs import configure_logs
+from monitors.runtime.placeholders import concealed
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
     found = [*address_warnings(config), *configuration.credential_warnings(config)]
     warnings = [*problems.warnings, *(one for one in found if not problems.cover(one))]
     for warning in warnings:
-        click.echo(f"gaugeway: warning: {warning}", err=True)
+        click.echo(f"gaugeway: warning: {concealed(warning)}", err=True)
     if problems.lines:
         fail(ConfigError(problems.lines))
     count = len(warnings)
@@ -210,7 +211,7 @@ def _load_with_warnings(options: dict[str, Any]) -> configuration.Config:
     config, problems = configuration.examine(options["config"], *_given(options))
     problems.raise_any()
     for warning in problems.warnings:
-        _log.warning("%s", warning)
+        _log.warning("%s", concealed(warning))
     return config
 
 

@@ -66,6 +66,7 @@ class _FastPathProtocol(TrafficProtocol):
 
     def on_headers_complete(self) -> None:
         """Serve the request on the fast path if it is eligible."""
+        self.check_host()
         if (exchange := self._eligible()) is None:
             super().on_headers_complete()
         else:

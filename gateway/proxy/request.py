@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gateway.contexts import explicit
 from gateway.contexts.explicit import ExplicitError
-from gateway.exchange import Headers, Recording, route_of
+from gateway.exchange import Explicit, Headers, Recording, route_of
 from gateway.http import json_member
 from gateway.http.errors import Rejection
 from gateway.http.headers import RequestHead
@@ -56,8 +56,8 @@ def read_explicit(
     """Read the `gaugeway` member and headers; return the body without the member and its new length, if it changed."""
     new_length = None
     in_body = None
+    in_headers = explicit_headers(seen.ours)
     try:
-        in_headers = explicit.from_headers(seen.ours) if seen.ours else None
         if cut is not None or json_member.mentions_key(body):
             body, value = cut or json_member.cut_key(body)
             if value is not None:
@@ -65,5 +65,17 @@ def read_explicit(
                 new_length = len(body)
         recording.explicit = explicit.merge(in_body, in_headers)
     except ExplicitError as error:
-        raise Rejection(400, "invalid_value", f"Invalid '{error.field}': {error}.", error.field) from error
+        raise _rejection(error) from error
     return body, new_length
+
+
+def explicit_headers(ours: Headers) -> Explicit | None:
+    """Read the `x-gaugeway-*` headers. Raises Rejection."""
+    try:
+        return explicit.from_headers(ours) if ours else None
+    except ExplicitError as error:
+        raise _rejection(error) from error
+
+
+def _rejection(error: ExplicitError) -> Rejection:
+    return Rejection(400, "invalid_value", f"Invalid '{error.field}': {error}.", error.field)

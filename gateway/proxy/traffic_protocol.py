@@ -18,6 +18,12 @@ _MALFORMED = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncon
 _MALFORMED += b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
 
 
+LINGER_S = 2.0
+"""How long what follows malformed bytes is read and ignored: closing on unread bytes resets the connection, and the
+client may never see the answer.
+"""
+
+
 class _Discarding:
     """A parser for what follows malformed bytes."""
 
@@ -74,12 +80,18 @@ class TrafficProtocol(ServerProtocol):
 
     def on_headers_complete(self) -> None:
         """Read on behind the first request that has to wait its turn: the client's leaving must be noticed."""
+        self.check_host()
         last_cycle = self.cycle
         super().on_headers_complete()
         if self.cycle is not last_cycle and self.scope["http_version"] == "1.0":
             self.cycle.__class__ = _UnframedCycle
         if len(self.pipeline) == 1:
             self.flow.resume_reading()
+
+    def check_host(self) -> None:
+        """Raise ValueError for HTTP/1.1 without exactly one Host (RFC 9112, 3.2): the parser calls it malformed."""
+        if [name for name, _ in self.headers].count(b"host") != 1 and self.parser.get_http_version() == "1.1":
+            raise ValueError("expected one Host")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Notify the running request of the disconnect as well: the server notifies the last one that arrived."""
@@ -111,7 +123,16 @@ class TrafficProtocol(ServerProtocol):
             return
         if self.is_idle() or not getattr(self.cycle, "response_started", False):
             self._tell_malformed()
-        self.transport.close()
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close once the client has read the answer, or after LINGER_S."""
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)
 
     def _tell_malformed(self) -> None:
         self.transport.write(_MALFORMED)

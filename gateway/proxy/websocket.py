@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import parse_qs
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -19,14 +20,14 @@ from gateway.access.keys import VirtualKey, model_asked, without_credentials
 from gateway.access.metering import ConversationMeter
 from gateway.access.operations import METERED, UNKNOWN, is_realtime
 from gateway.access.restrictions import check_handshake, check_message, is_restricted
-from gateway.contexts.explicit import from_headers
 from gateway.exchange import Explicit, Headers, Recording
 from gateway.http.errors import Rejection, body_of
 from gateway.http.headers import OURS, connection_tokens, inspect, upstream_exchange_ids
 from gateway.http.origins import OriginPolicy
 from gateway.http.url import Target, check_target
 from gateway.proxy import loops
-from gateway.proxy.request import begin
+from gateway.proxy.request import begin, explicit_headers
+from monitors.runtime.serving import SOCKET
 from monitors.runtime.tasks import happens_within, spawn
 
 if TYPE_CHECKING:
@@ -36,13 +37,19 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_REASON_BYTES = 123
 """As RFC 6455 has it."""
 CLOSE_S = 5.0
+READ_AHEAD_BYTES = 1024 * 1024
+"""Of a client's messages that the upstream has not taken; one more message of any size may exceed it."""
+_LOOK_S = 1.0
+"""Between two looks at whether a client has left whose messages are not read."""
+_HAS_LEFT = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+"""Without POLLRDHUP (not Linux) only a reset is seen; the write timeout ends the rest."""
 _HANDSHAKE = frozenset({b"host", b"connection", b"upgrade", b"content-length", b"transfer-encoding", loops.HEADER})
-_NORMAL, _NO_STATUS, _ABNORMAL, _POLICY = 1000, 1005, 1006, 1008
+_NORMAL, _NO_STATUS, _ABNORMAL, _POLICY, _INTERNAL_ERROR = 1000, 1005, 1006, 1008, 1011
 _NOT_TO_BE_SENT = frozenset({_NO_STATUS, _ABNORMAL})
 
 
 class Times(NamedTuple):
-    """Seconds: to connect to the upstream, for a client to take a message, and between checks of the key and budget."""
+    """Seconds: to connect to the upstream, for either side to take a message, between checks of the key and budget."""
 
     connect_s: float
     write_s: float = 60.0
@@ -54,7 +61,8 @@ class Realtime:
 
     The upstream is connected first: if it refuses the handshake, the client gets its status. A connection counts as one
     request of route `realtime`; the content of messages is not captured. It is closed with 1008 when its key or budget
-    has ended, and aborted when the client does not take a message in time.
+    has ended, and aborted when the client or the upstream does not take a message in time. Its place of
+    `max_concurrency` is free as soon as the client has left.
     """
 
     def __init__(
@@ -105,11 +113,11 @@ class Realtime:
         if self._origins is not None:
             self._origins.check(recording.request_headers)
         gate, accounting = self._gate, self._accounting
+        said = explicit_headers([header for header in recording.request_headers if header[0].startswith(OURS)])
         if gate is None or accounting is None:
             await self._pass(scope, recording.request_headers, receive, send, recording)
             return
         headers, raw_path = recording.request_headers, _raw_path(scope)
-        said = from_headers([header for header in headers if header[0].startswith(OURS)])
         if gate.needs_key:
             recording.request_headers = without_credentials(headers)
         key = gate.identify(headers)
@@ -156,36 +164,52 @@ class Realtime:
             await _refuse(scope, send, 502, [], b"")
             return
         recording.status = 101
-        async with upstream:
+        try:
             ours = [(b"x-gaugeway-exchange-id", recording.id.encode())]
             if upstream.response is not None and (ids := upstream_exchange_ids(_raw(upstream.response))):
                 ours.append((b"x-gaugeway-upstream-exchange-id", ids))
             await send({"type": "websocket.accept", "subprotocol": upstream.subprotocol, "headers": ours})
-            try:
-                await self._converse(upstream, receive, send, session)
-            except Rejection as rejection:
-                recording.ending = "rejected"
-                await self._close(send, _POLICY, rejection.message)
-            except _StalledError:
+            messages = _ClientMessages(receive, scope.get(SOCKET))
+            await self._converse(upstream, messages, send, session)
+        except Rejection as rejection:
+            recording.ending = "rejected"
+            await self._close(send, _POLICY, rejection.message)
+        except _StalledError as stalled:
+            upstream.transport.abort()
+            if stalled.side == "client":
                 recording.ending = "client_cancelled"
                 self._on_stall()
-                upstream.transport.abort()  # what it still sends nobody takes
+            else:
+                recording.ending, recording.error_kind = "timeout", "timeout"
+                await self._close(send, _INTERNAL_ERROR, "The upstream does not read.")
+        finally:
+            await _hang_up(upstream)
 
     async def _converse(
-        self, upstream: ClientConnection, receive: Receive, send: Send, session: SessionBill | None
+        self, upstream: ClientConnection, messages: _ClientMessages, send: Send, session: SessionBill | None
     ) -> None:
-        """Relay messages until either side has gone. Raises Rejection, and _StalledError."""
+        """Relay messages until either side has gone. Raises Rejection, and _StalledError.
+
+        What a client sent before it left is delivered if the upstream takes it within CLOSE_S.
+        """
+        reading = spawn(messages.read_ahead(), name="realtime, from the client")
         downward = spawn(self._downward(upstream, send, session), name="realtime, to the client")
-        upward = spawn(_upward(receive, upstream, session), name="realtime, to the upstream")
+        upward = spawn(_upward(messages, upstream, session, self._times.write_s), name="realtime, to the upstream")
         tasks: set[asyncio.Task[Exception | None]] = {downward, upward}
         if session is not None:
             tasks.add(spawn(session.watch(self._times.recheck_s), name="realtime, key and budget"))
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({*tasks, reading}, return_when=asyncio.FIRST_COMPLETED)
+            if reading in done:
+                if session is not None:
+                    session.leave()
+                done, _ = await asyncio.wait(tasks, timeout=CLOSE_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
+            for task in (*tasks, reading):
                 task.cancel()
-        await asyncio.wait(tasks)
+        await asyncio.wait({*tasks, reading})
+        if messages.have_ended:
+            return
         for task in done:
             if (ended_by := task.result()) is not None:
                 raise ended_by
@@ -203,7 +227,7 @@ class Realtime:
                     async with asyncio.timeout(self._times.write_s):
                         await send(passed)
                 except TimeoutError:
-                    return _StalledError()
+                    return _StalledError("client")
         return None
 
     async def _close(self, send: Send, code: int, reason: str) -> None:
@@ -259,7 +283,60 @@ class _ConnectWithoutRedirects(connect):
 
 
 class _StalledError(Exception):
-    """The client does not read."""
+    """The client or the upstream does not read."""
+
+    def __init__(self, side: Literal["client", "upstream"]) -> None:
+        super().__init__()
+        self.side = side
+
+
+class _ClientMessages:
+    """A client's messages, read ahead: its leaving must be noticed while the upstream does not take them.
+
+    `socket` is the client's, if it is known: it shows that a client has left whose messages are not read any more.
+    """
+
+    def __init__(self, receive: Receive, socket: Any) -> None:
+        self._receive = receive
+        self._socket = socket
+        self._messages: asyncio.Queue[Any] = asyncio.Queue()
+        self._size = 0
+        self._taken = asyncio.Event()
+        self.have_ended = False
+
+    async def read_ahead(self) -> None:
+        """Read until the client has left."""
+        while not self.have_ended:
+            message: Any = {"type": "websocket.disconnect"} if await self._wait_for_room() else await self._receive()
+            self.have_ended = message["type"] == "websocket.disconnect"
+            self._size += _size(message)
+            self._messages.put_nowait(message)
+
+    async def next(self) -> Any:
+        """Return the next message."""
+        message = await self._messages.get()
+        self._size -= _size(message)
+        self._taken.set()
+        return message
+
+    async def _wait_for_room(self) -> bool:
+        """Wait until enough was taken; return True if the client leaves before."""
+        while self._size >= READ_AHEAD_BYTES:
+            self._taken.clear()
+            if not await happens_within(self._taken, _LOOK_S) and self._has_left():
+                return True
+        return False
+
+    def _has_left(self) -> bool:
+        if self._socket is None:
+            return False
+        poll = select.poll()
+        poll.register(self._socket.fileno(), _HAS_LEFT)
+        return bool(poll.poll(0))
+
+
+def _size(message: Any) -> int:
+    return len(message.get("text") or message.get("bytes") or "")
 
 
 class SessionBill:
@@ -284,7 +361,11 @@ class SessionBill:
     def down(self, message: str | bytes) -> None:
         """Meter a message of the upstream, and charge the usage that it reports."""
         if (usage := self._meter.down(message)) is not None:
-            self._accounting.charge_usage(self._permit, self._model, usage, "realtime")
+            self._accounting.charge_usage(self._permit, self._model, usage, "realtime", visible=self._meter.size)
+
+    def leave(self) -> None:
+        """Free the place of `max_concurrency`: the client has left."""
+        self._permit.leave()
 
     async def watch(self, every_s: float) -> Exception | None:
         """Return a Rejection as soon as the key or the budget has ended."""
@@ -305,13 +386,18 @@ def _raw_path(scope: WebSocketScope) -> bytes:
     return scope.get("raw_path") or scope["path"].encode()
 
 
-async def _upward(receive: Receive, upstream: ClientConnection, session: SessionBill | None) -> Exception | None:
-    """Relay the client's messages until it leaves; return a Rejection for one that its key does not allow."""
+async def _upward(
+    messages: _ClientMessages, upstream: ClientConnection, session: SessionBill | None, write_s: float
+) -> Exception | None:
+    """Relay the client's messages until it leaves.
+
+    Returns a Rejection for one that its key does not allow, and _StalledError if the upstream takes one too late.
+    """
     while True:
-        message: Any = await receive()
+        message = await messages.next()
         if message["type"] == "websocket.disconnect":
             code = int(message.get("code") or _NO_STATUS)
-            await upstream.close(code if code not in _NOT_TO_BE_SENT else _NORMAL, message.get("reason") or "")
+            await _hang_up(upstream, code if code not in _NOT_TO_BE_SENT else _NORMAL, message.get("reason") or "")
             return None
         content = message.get("text")
         content = content if content is not None else message["bytes"]
@@ -320,8 +406,22 @@ async def _upward(receive: Receive, upstream: ClientConnection, session: Session
                 session.up(content)
         except Rejection as rejection:
             return rejection
-        with contextlib.suppress(ConnectionClosed):
-            await upstream.send(content)
+        try:
+            async with asyncio.timeout(write_s):
+                await upstream.send(content)
+        except TimeoutError:
+            return _StalledError("upstream")
+        except ConnectionClosed:
+            continue  # reading its messages ends the connection
+
+
+async def _hang_up(upstream: ClientConnection, code: int = _NORMAL, reason: str = "") -> None:
+    """Close the upstream's connection; abort it if it does not take part, as the library waits for it without end."""
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await upstream.close(code, reason)
+    except TimeoutError:
+        upstream.transport.abort()
 
 
 async def _refuse(

@@ -131,9 +131,9 @@ class Delivery:
                 sends.append(self._send_heartbeat(name))  # first, so that an alert storm does not delay it
             sends += [self._deliver(name, message) for message in self._messages(name)[:MAX_MESSAGES]]
             if sends:
-                self._rounds[name] = spawn(self._round(sends, name), name=f"alert delivery to {name}")
+                self._rounds[name] = spawn(self._round(sends, name), name=f"alert delivery to {name}", is_retried=True)
         if self._unsaved and not any(map(self._busy, [*self._notifiers, _SAVE])):
-            self._rounds[_SAVE] = spawn(self._round([]), name="alert delivery")
+            self._rounds[_SAVE] = spawn(self._round([]), name="alert delivery", is_retried=True)
 
     async def aclose(self) -> None:
         """Wait for running rounds; their time limits end them."""

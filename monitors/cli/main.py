@@ -16,6 +16,7 @@ from monitors.cli.config_option import config_option
 from monitors.processes.data_directory import TAKE_OVER_S, hold
 from monitors.runtime import descriptors
 from monitors.runtime.logs import configure_logs
+from monitors.runtime.placeholders import concealed
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def log_config(config: Path | None) -> None:
 def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
     """Print the problems, one line each, and exit with `code`."""
     for line in error.problems if isinstance(error, ConfigError) else [str(error)]:
-        click.echo(f"gaugeway: {line}", err=True)
+        click.echo(f"gaugeway: {concealed(line)}", err=True)
     sys.exit(code)
 
 

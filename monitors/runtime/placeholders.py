@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -14,6 +16,12 @@ _PLACEHOLDER = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
 _EXPRESSIONS = ("capture.redact_patterns.", "capture.templates[")
 """Keys that hold regular expressions, in which `${` may be a quantifier of an escaped dollar."""
 _LONGEST_SECRET = 65_536
+_PARTS = re.compile(r"[^\s/:@?#&=,;'\"\\]{6,}")
+"""The parts of a value that an error may quote alone, such as the host of a URL; shorter ones say nothing."""
+_SHORT = 4
+_filled_in: dict[str, str] = {}
+"""All values that placeholders of this process stood for, and these."""
+_MOST_REMEMBERED = 1000
 _RESOLVED = b"\0gaugeway-resolved-1\n"
 """Begins a resolved configuration; TOML has no NUL, so no configuration file can."""
 
@@ -82,9 +90,35 @@ def expand(value: Any, key: str, lookup: Lookup, problems: list[str]) -> Any:
         found = lookup(match[0])
         if found.problem is not None:
             problems.append(f"{key}: {found.problem}")
+        else:
+            _remember(found.text, match[0])
         return found.text
 
     return _PLACEHOLDER.sub(filled, value)
+
+
+def concealed(message: str) -> str:
+    """Return an error message with the placeholder in place of every value that came from one, whole or in part.
+
+    The key before the first colon stays: placeholders fill in values only.
+    """
+    key, colon, text = message.partition(": ")
+    if not colon:
+        key, text = "", message
+    for value, placeholder in sorted(_filled_in.items(), key=lambda entry: -len(entry[0])):
+        written = re.escape(value)
+        pattern = written if len(value) >= _SHORT else rf"(?<!\w){written}(?!\w)"
+        text = re.sub(pattern, placeholder.replace("\\", r"\\"), text, flags=re.IGNORECASE)
+    return f"{key}{colon}{text}"
+
+
+def _remember(value: str, placeholder: str) -> None:
+    written = (value, value.strip(), repr(value)[1:-1], json.dumps(value)[1:-1], *_PARTS.findall(value))
+    for form in filter(None, written):
+        _filled_in.pop(form, None)
+        _filled_in[form] = placeholder
+    while len(_filled_in) > _MOST_REMEMBERED:
+        del _filled_in[next(iter(_filled_in))]
 
 
 def _secret(path: Path) -> Value:
@@ -92,8 +126,11 @@ def _secret(path: Path) -> Value:
     text = problem = ""
     try:
         if path.is_absolute():
-            with path.open(encoding="utf-8") as file:
-                text = file.read(_LONGEST_SECRET + 1)
+            with open(path, encoding="utf-8", opener=_open_without_waiting) as file:
+                if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    text = file.read(_LONGEST_SECRET + 1)
+                else:
+                    problem = "not a regular file"
         else:
             problem = "the path must be absolute"
     except OSError as error:
@@ -106,3 +143,8 @@ def _secret(path: Path) -> Value:
     if problem or not text:
         return Value(MISSING, f"{path}: {problem or 'empty'}")
     return Value(text)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; a named pipe must not wait for its writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -41,6 +41,8 @@ MAX_PENDING_BYTES = 1024 * 1024 * 1024
 """Of bodies that are still arriving and are held in memory, in all connections of a process."""
 STREAMED = "gaugeway.streamed"
 """Set in the ASGI scope by an app that passes a body on as it comes, so that it counts as not held in memory."""
+SOCKET = "gaugeway.socket"
+"""The client's socket, in the ASGI scope of a WebSocket."""
 WRITE_S, WRITE_RATE = 60.0, 1000.0
 """Grace period in seconds, and required bytes per second, of a client that reads slowly."""
 _BODY_LOOKS = 12
@@ -184,6 +186,9 @@ class ServerProtocol(HttpToolsProtocol):
             self.transport.close()
             return
         super().handle_websocket_upgrade()
+        scope = getattr(self.transport.get_protocol(), "scope", None)
+        if scope is not None:  # None where the handshake was refused
+            scope[SOCKET] = self.transport.get_extra_info("socket")
 
     def on_message_complete(self) -> None:
         """The body is whole."""

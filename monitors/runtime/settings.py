@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from monitors.runtime.placeholders import MISSING, Live, Lookup, expand, pack, unpack
+from monitors.runtime.placeholders import MISSING, Live, Lookup, concealed, expand, pack, unpack
 from monitors.runtime.plugins import reason
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -39,11 +39,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `problems` has one line for each thing to mend."""
+    """The configuration cannot be used; `problems` has one line for each thing to mend.
+
+    Values that came from placeholders are concealed, whichever check wrote the line.
+    """
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+        self.problems = [concealed(problem) for problem in problems]
+        super().__init__("\n".join(self.problems))
 
 
 class Problems:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +16,9 @@ from monitors.offline import results_codec as codec
 from monitors.offline.results import Row, Run
 from monitors.records import Evaluation, Failed, Score
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A cell that begins with one of these is a formula to a spreadsheet (OWASP: CSV injection)."""
+_FORMULA = re.compile(r"[\s\x00-\x1f\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]*[=+\-@|%]")
+"""A cell that begins so is a formula to a spreadsheet (OWASP: CSV injection), which may skip what is not visible."""
+_LOOKED_AT = 200
 _SAMPLE = (
     *("id", "app", "model", "session", "conversation_id", "user_input", "response"),
     *("retrieved_contexts", "reference", "tags", "duration_s", "retrieval_s", "started_at", "turn", "hop"),
@@ -83,4 +86,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, (int, float)):
         return str(value)
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    is_formula = (
+        text[:1] in ("\t", "\r") or _FORMULA.match(unicodedata.normalize("NFKC", text[:_LOOKED_AT])) is not None
+    )
+    return f"'{text}" if is_formula else text

@@ -142,7 +142,7 @@ class Sums:
             task = self._counting.get(kind)
             if task is None or task.done():
                 making = self._made(kind, missing, read, add_spreads, list[ScoreHistogram])
-                task = self._counting[kind] = spawn(making, name="counting scores")
+                task = self._counting[kind] = spawn(making, name="counting scores", is_retried=True)
             await asyncio.wait({task}, timeout=None if deadline == math.inf else deadline - time.monotonic())
             known |= await self._known(kind, missing, list[ScoreHistogram])
             if task.done() and task is not earlier:  # that one may have read before the latest rows were written

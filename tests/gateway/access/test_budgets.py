@@ -109,6 +109,32 @@ def test_no_request_escapes_its_charge(tmp_path, path, body, headers):
     assert scenario.seen == [200, 200, 429, 429, 429, 429]
 
 
+ECHO = {"tools": [{"parameters": {"examples": [{"usage": {"input_tokens": 1e9, "output_tokens": 1e9}}]}}]}
+
+
+def echoing(*, stream):
+    """Answer as the Responses API does, which repeats the tools of a request in its first events and in its last."""
+    done = {"id": "r", "model": "m", **ECHO, "status": "completed", "output": [], "usage": {"input_tokens": 300_000}}
+    kinds = {"created": {**done, "status": "in_progress", "usage": None}, "completed": done}
+    if not stream:
+        return reply(json.dumps(done).encode())
+    events = [
+        f"event: response.{kind}\ndata: {json.dumps({'type': f'response.{kind}', 'response': one})}\n\n"
+        for kind, one in kinds.items()
+    ]
+    return reply("".join(events).encode()).replace(b"application/json", b"text/event-stream")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("quota", [Quota(tokens_per_min=800_000), Quota(usd_per_day=0.8)])
+def test_an_echoed_schema_spends_no_budget(tmp_path, stream, quota):
+    body = json.dumps({"model": "m", "input": "Q?", "stream": stream, **ECHO}).encode()
+    scenario = statuses(5, "/v1/responses", body)
+    run(scenario, tmp_path, answering(echoing(stream=stream)), quota=quota)
+    assert scenario.seen == [200, 200, 200, 429, 429]  # 300,000 tokens each
+    assert scenario.estimated == 0
+
+
 @pytest.mark.parametrize(
     "capture", [Capture(rate=0.0), Capture(buffer_exchanges=1, buffer_bytes=1), Capture(max_content_bytes=1)]
 )
@@ -449,3 +475,40 @@ def test_the_connection_of_a_key_that_has_ended_is_closed_with_1008(tmp_path, en
         assert end in reason
 
     realtime(scenario, echo, quota=Quota(), tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reported", "per_min", "waits_s", "reason"),
+    [
+        ({"input_tokens": 10**30, "output_tokens": 1}, 1_000_000, 540, "implausible"),
+        ({"input_tokens": 10**30, "output_tokens": 10**30}, 10_000, 3600, "debt"),
+        ({"input_tokens": 50, "output_tokens": 400_000}, 100_000, 180, None),  # reasoning
+        ({"input_tokens": 2_000_000, "output_tokens": 50}, 200_000, 540, None),  # a stored conversation
+    ],
+)
+def test_a_report_is_charged_whole_where_it_can_be_real(tmp_path, reported, per_min, waits_s, reason):
+    answer = json.dumps({"id": "r", "status": "completed", "usage": reported}).encode()
+    body = json.dumps({"model": "m", "input": "Q?", "previous_response_id": "r0"}).encode()
+
+    async def scenario(gateway, secret):
+        raw = post(body, "/v1/responses", f"Authorization: Bearer {secret}")
+        assert (await exchange(gateway.port, raw))[0].split()[1] == b"200"
+        head, *_ = await exchange(gateway.port, raw)
+        assert head.split()[1] == b"429"
+        waits = next(int(line.split()[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"retry-after:"))
+        assert waits_s - 60 < waits <= waits_s + 1
+        counted = {
+            one: gateway.total("gaugeway_charges_estimated_total", reason=one) for one in ("implausible", "debt")
+        }
+        assert counted["implausible"] == (reported["input_tokens"] == 10**30)
+        assert counted["debt"] == (reason == "debt")
+
+    run(scenario, tmp_path, answering(reply(answer)), quota=Quota(tokens_per_min=per_min), prices={})
+
+
+def test_an_implausible_report_costs_no_more_than_the_largest_answer(tmp_path):
+    answer = json.dumps({"id": "r", "usage": {"prompt_tokens": 10**30, "completion_tokens": 0}}).encode()
+    scenario = statuses(3)
+    prices = {"m": Price(input=1, output=1)}  # at most USD 10.01 an answer
+    run(scenario, tmp_path, answering(reply(answer)), quota=Quota(usd_per_day=15), prices=prices)
+    assert scenario.seen == [200, 200, 429]

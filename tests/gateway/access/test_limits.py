@@ -8,7 +8,7 @@ from gateway.access.account import OverLimit
 from gateway.access.concurrency import ConcurrencyLimiter
 from gateway.access.gate import Gate, Holder, any_limit, limits_of
 from gateway.access.keys import Keyring, Quota, VirtualKey, digest
-from gateway.access.token_bucket import TokenBucket
+from gateway.access.token_bucket import SharedBucket, TokenBucket
 from gateway.config import AppLimits, Limits
 from gateway.http.errors import Rejection
 from monitors.runtime.tasks import spawn
@@ -489,3 +489,25 @@ def test_a_gate_is_needed_only_where_there_is_a_limit():
     assert not any_limit(Limits(queue_s=3, apps={"shop": AppLimits(queue_s=1)}))
     assert any_limit(Limits(max_concurrency=1))
     assert any_limit(Limits(apps={"shop": AppLimits(usd_per_day=1)}))
+
+
+@given(
+    st.floats(1, 1e7),
+    st.integers(1, 4),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**9)), max_size=5),
+)
+def test_hidden_tokens_leave_an_hour_of_debt_at_most_and_visible_ones_are_taken_whole(
+    rate, processes, together, charges
+):
+    bucket = SharedBucket(rate, 0.0, processes=processes, together=together)
+    floor = -60 * (rate if together else rate / processes)
+    for visible, hidden in charges:
+        before = bucket.level(0.0)
+        whole = bucket.take_reported(visible + hidden, hidden, 0.0)
+        taken = before - bucket.level(0.0)
+        if whole:
+            assert taken == pytest.approx(visible + hidden, abs=1e-3)
+        else:
+            assert visible - 1e-3 <= taken < visible + hidden
+            assert bucket.level(0.0) == pytest.approx(min(before - visible, floor), rel=1e-6)

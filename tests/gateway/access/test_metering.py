@@ -23,12 +23,12 @@ REPORTED = Usage(input_tokens=12, output_tokens=34)
 JSON = [(b"content-type", b"application/json")]
 
 
-def metered(body, *headers, pieces=1000):
+def metered(body, *headers, pieces=1000, complete=True):
     meter = Meter()
     meter.begin(200, [*JSON, *headers])
     for start in range(0, len(body), pieces):
         meter.feed(body[start : start + pieces])
-    return meter.read()
+    return meter.read(complete=complete)
 
 
 def answer(text="A.", **more):
@@ -57,7 +57,14 @@ def test_reading_any_bytes_never_fails(body, pieces):
         + b"data: [DONE]\n\n",
         event({"choices": [], "usage": USAGE}) * 3000,
         event(
-            {"response": {"output": ["x" * 200_000], "usage": {"input_tokens": 12, "output_tokens": 34}, "user": None}}
+            {
+                "type": "response.completed",
+                "response": {
+                    "output": ["x" * 200_000],
+                    "usage": {"input_tokens": 12, "output_tokens": 34},
+                    "user": None,
+                },
+            }
         ),
     ],
     ids=["plain", "NaN", "BOM", "large", "stream", "with every event", "responses"],
@@ -83,6 +90,80 @@ def test_what_stands_in_a_text_or_in_arguments_is_no_usage():
     assert metered(event({"choices": [{"delta": {"content": fake}}]})).usage is None
     nested = answer(usage=USAGE, output=[{"input": {"usage": {"prompt_tokens": 10**6, "completion_tokens": 0}}}])
     assert metered(nested).usage == REPORTED
+
+
+def named(kind, **more):
+    return b"event: " + kind.encode() + b"\n" + event({"type": kind, **more})
+
+
+FORGED = {"usage": {"input_tokens": 1e9, "output_tokens": 1e9, "prompt_tokens": 1e9, "completion_tokens": 1e9}}
+RESPONSES_USAGE = {"input_tokens": 12, "output_tokens": 34}
+
+
+def echo(size):
+    """What answers repeat of a request; the forged usage stands at many depths."""
+    schema = {"type": "object", "examples": [FORGED], "description": "x" * size, **FORGED}
+    tools = [{"type": "function", "name": "f", "parameters": schema, **FORGED}, schema]
+    return {"tools": tools, "metadata": FORGED, "prompt": {"variables": FORGED}, "text": {"format": {"schema": FORGED}}}
+
+
+def responses_stream(size, last):
+    echoed = {"id": "resp_1", "model": "m-1", **echo(size)}
+    begun = {"response": {**echoed, "status": "in_progress", "usage": None}, "item": {**FORGED, **echo(size)}}
+    first = b"".join(named(f"response.{kind}", **begun) for kind in ("created", "queued", "in_progress"))
+    items = named("response.output_item.added", **begun) + named("response.output_item.done", **begun)
+    text = named("response.output_text.delta", delta="A.", **FORGED)
+    whole = {**echoed, "output": [], "usage": RESPONSES_USAGE, **echo(size)}
+    return first + items + text + named(f"response.{last}", response=whole)
+
+
+def chat_stream(size, **last):
+    chunk = event({"choices": [{"delta": {"content": "A."}}], "request": echo(size), "usage": None})
+    return chunk * 3 + event({"choices": [], "request": echo(size)} | last) + b"data: [DONE]\n\n"
+
+
+def messages_stream(size):
+    begun = {"role": "assistant", "model": "m-1", "container": echo(size), "usage": {"input_tokens": 12}}
+    block = named("content_block_start", content_block={"type": "tool_use", "input": FORGED, **FORGED})
+    deltas = named("content_block_delta", delta={"type": "text_delta", "text": "x" * size, **FORGED})
+    last = named("message_delta", delta=FORGED, context=echo(size), usage={"output_tokens": 34})
+    return named("message_start", message=begun) + block + deltas + last + named("message_stop")
+
+
+@pytest.mark.parametrize("size", [10, 30_000, 200_000])
+@pytest.mark.parametrize("line_break", [b"\n", b"\r\n"])
+def test_usage_counts_only_at_its_place_in_an_event(size, line_break):
+    streams = [responses_stream(size, last) for last in ("completed", "incomplete", "failed")]
+    streams += [
+        chat_stream(size, usage=USAGE),
+        chat_stream(size, x_groq={"id": "r", "usage": USAGE}),
+        chat_stream(size, choices=[{"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}]),
+        messages_stream(min(size, 30_000)),  # whole events: a first one beyond what is kept has no end
+    ]
+    found = [metered(stream.replace(b"\n", line_break)).usage for stream in streams]
+    places = range(len(streams))
+    expected = [None if size == 200_000 and place in (4, 5) else REPORTED for place in places]
+    assert found == expected  # of an event that is not kept whole, usage counts where its API has it
+
+
+@pytest.mark.parametrize("size", [10, 30_000, 200_000])
+def test_usage_counts_only_at_the_top_of_an_answer_without_a_stream(size):
+    for usage in (USAGE, RESPONSES_USAGE):
+        for more in ({}, {"odd": float("nan")}):
+            assert metered(json.dumps({**echo(size), "usage": usage, **more}).encode()).usage == REPORTED
+            assert metered(json.dumps({"usage": usage, "id": "c", **more, **echo(size)}).encode()).usage == REPORTED
+            assert metered(json.dumps({**echo(size), **more}).encode()).usage is None
+
+
+@given(st.integers(0, 400_000))
+def test_an_answer_that_was_cut_off_reports_no_forged_usage(end):
+    for answered in (
+        json.dumps({"id": "c", **echo(60_000)}).encode(),
+        responses_stream(30_000, "completed"),
+        chat_stream(60_000),
+    ):
+        found = metered(answered[:end], pieces=20_000, complete=False).usage
+        assert found in {None, REPORTED}
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
@@ -131,14 +212,14 @@ def test_a_stream_has_ended_when_its_last_event_is_there():
     said = event({"choices": [{"delta": {"content": "\ndata: [DONE]\nevent: message_stop\n"}}]})
     echo = b"event: response.created\n" + event({"response": {"tools": [{"finish_reason": "stop"}]}})
     for more in (said, echo):
-        assert not metered(more).ended
+        assert not metered(more, complete=False).ended
     for last in (
         b"data: [DONE]\n\n",
         event({"choices": [{"finish_reason": "stop"}]}),
         b"event: response.completed\n" + event({"type": "response.completed"}),
         b"event: message_delta\n" + event({"type": "message_delta"}),
     ):
-        assert metered(said + last).ended
+        assert metered(said + last, complete=False).ended
 
 
 def test_counts_beyond_belief_are_cut_and_odd_ones_passed_over():
@@ -176,6 +257,9 @@ def test_a_conversation_is_charged_as_reported_and_the_rest_by_estimate():
     assert meter.down(done) == Usage(input_tokens=12, output_tokens=34, cached_tokens=3)
     assert meter.rest() is None
     meter.down('{"usage": nonsense')
+    for kind in ("session.updated", "response.created", "response.output_item.done", "conversation.item.done"):
+        echoed = {"session": {**FORGED, **echo(10)}, "item": FORGED, "response": FORGED}
+        assert meter.down(json.dumps({"type": kind, **echoed})) is None
     meter.down(json.dumps({"type": "response.output_audio.delta", "delta": "A" * 64_000}))
     meter.down(b"\x00" * 1000)
     assert meter.rest().output_tokens == 65

@@ -1,12 +1,17 @@
 """Realtime WebSockets through a running gateway, against a real WebSocket server."""
 
 import asyncio
+import os
+import socket
 
 import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame, Opcode
 
+from gateway.config import Config, Gateway, Limits, Upstream
+from monitors.runtime.tasks import spawn
 from tests.support.running import running_gateway
 
 
@@ -125,5 +130,110 @@ def test_an_unreachable_upstream_is_a_502():
             with pytest.raises(InvalidStatus) as caught:
                 await connect(f"ws://127.0.0.1:{gateway.port}/v1/realtime")
             assert caught.value.response.status_code == 502
+
+    asyncio.run(main())
+
+
+def limited(scenario, upstream, **gateway):
+    """Run with one place of `max_concurrency`, against an upstream that completes the handshake."""
+
+    async def main():
+        ended = asyncio.Event()
+
+        async def handler(connection):
+            serving, ending = spawn(upstream(connection), name="upstream"), spawn(ended.wait(), name="end")
+            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            serving.cancel()
+            connection.transport.abort()
+
+        async with serve(handler, "127.0.0.1", 0, max_size=None, max_queue=1, compression=None) as server:
+            port = server.sockets[0].getsockname()[1]
+            config = Config(
+                upstreams=(Upstream(base_url=f"http://127.0.0.1:{port}/v1"),),
+                limits=Limits(max_concurrency=1, queue_s=50),
+                gateway=Gateway(**gateway),
+            )
+            try:
+                async with running_gateway("", config=config) as running, asyncio.timeout(100):
+                    await scenario(running, f"ws://127.0.0.1:{running.port}/v1/realtime?model=m")
+            finally:
+                ended.set()
+
+    asyncio.run(main())
+
+
+async def hung(_):
+    """Read nothing, for ever: the library reads one message ahead."""
+    await asyncio.Event().wait()
+
+
+async def flooding(connection):
+    while True:
+        await connection.send("y" * 1_000_000)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("upstream", [hung, flooding])
+@pytest.mark.parametrize("megabytes", [0, 20])
+@pytest.mark.parametrize("abort", [True, False])
+def test_a_client_that_leaves_frees_its_place_at_once_whatever_the_upstream_does(upstream, megabytes, abort):
+    async def scenario(gateway, url):
+        for _ in range(2):  # one after the other: there is one place
+            client = await connect(url, open_timeout=60, close_timeout=0, max_size=None, compression=None)
+            for _ in range(megabytes * 10):
+                client.transport.write(Frame(Opcode.TEXT, b"x" * 100_000).serialize(mask=True))
+            if abort:
+                client.transport.abort()
+            else:
+                client.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        await gateway.until(lambda: gateway.total("gaugeway_requests_total", route="realtime") == 2)
+
+    limited(scenario, upstream, write_timeout_s=3600.0)
+
+
+def test_an_upstream_that_does_not_read_is_given_up():
+    async def scenario(gateway, url):
+        async with connect(url, compression=None) as client:
+            sending = spawn(client.send(os.urandom(12_000_000)), name="client")
+            with pytest.raises(ConnectionClosed) as caught:
+                await client.recv()
+            assert caught.value.rcvd.code == 1011
+            await asyncio.wait([sending])
+        await gateway.until(lambda: gateway.total("gaugeway_requests_total", route="realtime", ending="timeout") == 1)
+
+    limited(scenario, hung, write_timeout_s=1.0)
+
+
+def test_what_a_client_sent_before_it_left_is_delivered():
+    seen = []
+    done = asyncio.Event()
+
+    async def slow(connection):
+        async for message in connection:
+            await asyncio.sleep(0)
+            seen.append(message)
+        done.set()
+
+    async def scenario(gateway, url):
+        async with connect(url) as client:
+            for number in range(100):
+                await client.send(f"{number} " + "x" * 5_000)
+        await done.wait()
+        assert [int(message.split()[0]) for message in seen] == list(range(100))
+
+    limited(scenario, slow)
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(max_concurrency=1)])
+@pytest.mark.parametrize("header", ["x-gaugeway-tags: odd", "x-gaugeway-odd: 1", "x-gaugeway-capture: maybe"])
+def test_a_handshake_with_a_malformed_header_is_a_400(limits, header):
+    async def main():
+        upstreams = (Upstream(base_url="http://127.0.0.1:9/v1"),)
+        async with running_gateway("", config=Config(upstreams=upstreams, limits=limits)) as gateway:
+            name, value = header.split(": ")
+            with pytest.raises(InvalidStatus) as caught:
+                await connect(f"ws://127.0.0.1:{gateway.port}/v1/realtime", additional_headers={name: value})
+            assert caught.value.response.status_code == 400
+            assert name in caught.value.response.body.decode()
 
     asyncio.run(main())

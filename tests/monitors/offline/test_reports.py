@@ -267,6 +267,9 @@ def test_answers_that_decline_stand_beside_the_means(suffix):
 
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1")
+_SIGNS = "=+-@\uff1d\uff0b\uff0d\uff20\ufe66"
+_LEADS = ("\n", " ", "\x00", "\xa0", "\u3000", "\u200b", "\ufeff", "\u202e", " \n\t")
+FORMULAS = [*FORMULAS, *_SIGNS, *(f"{lead}{sign}1+1" for lead in _LEADS for sign in _SIGNS)]
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
