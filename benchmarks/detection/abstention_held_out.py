@@ -68,7 +68,11 @@ DECLINES: dict[str, tuple[str, ...]] = {
     "hi": ("क्षमा करें, दस्तावेज़ों में यह नहीं है।", "संदर्भ में इसका उत्तर नहीं है।"),
     "ar": ("عذرا، المقاطع لا تحتوي على ذلك.", "المصادر لا تشرح ذلك."),
     "zh": ("抱歉,这些段落里没有这个内容。", "提供的资料并没有解释如何取消。", "上下文不足以回答这个问题。"),
-    "ja": ("申し訳ありませんが、その内容は文書に含まれていません。", "資料ではその点が説明されていません。", "文脈だけでは回答できません。"),
+    "ja": (
+        "申し訳ありませんが、その内容は文書に含まれていません。",
+        "資料ではその点が説明されていません。",
+        "文脈だけでは回答できません。",
+    ),
     "ko": ("죄송하지만 문서에 그런 내용이 없습니다.", "자료에서는 이를 설명하지 않습니다."),
 }
 
@@ -82,7 +86,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "The device does not contain a battery.",
         "You cannot answer calls while the update runs.",
         "The warranty excludes damage that is not reported within a week.",
-        "The manual says: \"We do not know the exact date.\" It was later set to 4 May.",
+        'The manual says: "We do not know the exact date." It was later set to 4 May.',
         "Documents that do not contain a signature are rejected.",
         "The article was not found guilty of plagiarism by the board.",
         "I'm sorry, your order could not be delivered; the courier will try again tomorrow.",

@@ -46,3 +46,91 @@ def test_a_long_text_answers():
 )
 def test_the_time_is_bounded_for_hostile_texts(piece):
     assert abstained((piece * LONGEST)[:LONGEST]) in (True, False)
+
+
+LACKING = (
+    "I am sorry, the passages do not contain that.",
+    "I am sorry, the passages don't cover this topic.",
+    "Sorry, the documents do not say how long the trial lasts.",
+    "The provided context never states the fee for a second device.",
+    "The excerpts do not name the manager.",
+    "That is not in the documents I have.",
+    "This question cannot be answered with the passages given.",
+    "I'm afraid the passages are silent about returns.",
+    "These passages do not allow me to answer.",
+    "The context provided isn't sufficient to answer the question.",
+    "I can't tell from the passages whether the lift is open.",
+    "Es tut mir leid, die Textstellen enthalten das nicht.",
+    "Die Dokumente nennen den Preis nicht.",
+    "Das geht aus den Passagen nicht hervor.",
+    "Leider steht in den Quellen nichts über die Garantie.",
+    "Die Auszüge reichen nicht, um die Frage zu beantworten.",
+    "Je regrette, les documents ne le disent pas.",
+    "Les passages ne mentionnent pas le prix.",
+    "Cela n'apparaît pas dans les extraits.",
+    "Malheureusement, le contexte n'explique pas cela.",
+    "Lo siento, los documentos no contienen eso.",
+    "Las fuentes no indican el precio.",
+    "Eso no aparece en los pasajes.",
+    "Mi dispiace, i documenti non contengono questa risposta.",
+    "Le fonti non indicano il prezzo.",
+    "Questo non compare nei passaggi.",
+    "Lamento, os documentos não contêm isso.",
+    "As fontes não indicam o preço.",
+    "Isso não aparece nos trechos.",
+    "Het spijt me, de documenten bevatten dit niet.",
+    "De bronnen noemen de prijs niet.",
+    "Dat staat niet in de fragmenten.",
+    "К сожалению, документы этого не объясняют.",
+    "В источниках этого нет.",
+    "للأسف، المصادر لا توضح ذلك.",
+    "抱歉,资料里没有这方面的内容。",
+    "文档没有解释这一点。",
+    "申し訳ありませんが、資料には説明されていません。",
+    "Üzgünüm, belgeler bunu açıklamıyor.",
+)
+SAYING = (
+    "I'm sorry for the trouble, the parcel arrives on Monday.",
+    "The insurance does not cover theft.",
+    "The documents state no visa is needed.",
+    "The passages say the fee is not refundable.",
+    "According to the documents, children do not pay.",
+    "The documents are not translated by us.",
+    "The sources do not agree on the date.",
+    "The text does not contain typos any more.. we fixed them.",
+    "The context does not name a person, the footnote says it was Ada Lovelace.",
+    "In the documents it says that you cannot cancel.",
+    "It opens at nine, the documents do not mention Sundays.",
+    "The handbook says that employees do not have to answer calls at night.",
+    "We do not store the texts that you send.",
+    "Laut den Dokumenten ist keine Anzahlung nötig.",
+    "In den Dokumenten steht, dass kein Visum nötig ist.",
+    "Die Quellen sagen, dass er nicht kommt.",
+    "Aus den Unterlagen geht hervor, dass keine Gebühr anfällt.",
+    "Die Texte sind nicht barrierefrei.",
+    "Selon les documents, vous ne payez rien.",
+    "Les passages disent que vous ne devez pas payer.",
+    "Los documentos dicen que no se paga.",
+    "Según las fuentes, no hay que pagar.",
+    "I documenti dicono che non si paga.",
+    "Os documentos dizem que não se paga.",
+    "Volgens de documenten hoeft u niet te betalen.",
+    "De documenten zeggen dat u geen visum nodig heeft.",
+    "Согласно документам, платить не нужно.",
+    "В документах сказано, что виза не нужна.",
+    "根据文件,不需要付款。",
+    "文件说明不需要签证。",
+    "資料によると、料金はかかりません。",
+    "資料にはビザは必要ないと書かれています。",
+    "Belgelere göre ödeme gerekmez.",
+)
+
+
+@pytest.mark.parametrize("text", LACKING)
+def test_an_answer_declines_where_the_passages_lack_what_was_asked(text):
+    assert abstained(text)
+
+
+@pytest.mark.parametrize("text", SAYING)
+def test_an_answer_about_the_passages_answers(text):
+    assert not abstained(text)
