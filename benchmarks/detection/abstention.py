@@ -167,6 +167,7 @@ def main() -> int:
     measure(abstention_decorated.DECLINES, abstention_decorated.ANSWERS)
     measure(abstention_decorated.LATER_DECLINES, abstention_decorated.LATER_ANSWERS)
     measure(abstention_held_out.DECLINES, abstention_held_out.ANSWERS)
+    measure(abstention_held_out.LATER_DECLINES, abstention_held_out.LATER_ANSWERS)
     return 0
 
 
