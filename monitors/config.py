@@ -206,9 +206,10 @@ class Rule(Table, frozen=True):
     `direction` is that of the change; None: a drop, or a rise where 0 is best.
 
     It is compared with `slo` (the least mean, or the greatest where 0 is best) or with a `baseline` learned from the
-    traffic; a drop of up to `tolerance` is allowed. Its default is 0 with `slo`, 0.02 for severity "warn", for a page
-    below the baseline "auto" what the hourly means of the last week varied by (0.02 to 0.05), else 0.05. `detector` is
-    "esr", "threshold" or an import string; `options` are its own.
+    traffic; a drop of up to `tolerance` is allowed. Its default is 0 with `slo`, 0.02 for severity "warn", below the
+    baseline "auto" for a page or without `severity` what the hourly means of the last week varied by (0.02 to 0.05),
+    else 0.05. `severity` is "page" by default, and "warn" for signals other than `no_contexts` and `truncated`.
+    `detector` is "esr", "threshold" or an import string; `options` are its own.
     """
 
     metric: str
@@ -217,7 +218,7 @@ class Rule(Table, frozen=True):
     tolerance: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] | None = None
     direction: Direction | None = None
     apps: tuple[str, ...] = ("*",)
-    severity: str = "page"
+    severity: str | None = None
     name: str | None = None
     detector: str = "esr"
     options: dict[str, Any] = msgspec.field(default_factory=dict)

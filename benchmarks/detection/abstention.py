@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.detection import abstention_decorated
+from benchmarks.detection import abstention_decorated, abstention_held_out
 from monitors.signals.abstention import abstained
 
 DECLINES = {
@@ -166,6 +166,8 @@ def main() -> int:
     measure(DECLINES, ANSWERS)
     measure(abstention_decorated.DECLINES, abstention_decorated.ANSWERS)
     measure(abstention_decorated.LATER_DECLINES, abstention_decorated.LATER_ANSWERS)
+    measure(abstention_held_out.DECLINES, abstention_held_out.ANSWERS)
+    measure(abstention_held_out.LATER_DECLINES, abstention_held_out.LATER_ANSWERS)
     return 0
 
 

@@ -98,7 +98,7 @@ class Source:
                 continue
             if self.usual.known:
                 high = self.signal in ("slow", "expensive")
-                found.append(float(self.usual.is_high(value)) if high else self.usual.rank(value))
+                found.append(self.usual.high(value) if high else self.usual.rank(value))
             self.usual.add(value, at)
         return found
 

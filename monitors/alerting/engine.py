@@ -54,6 +54,7 @@ class StreamStatus:
     learned: int = 0
     needed: int = 0
     margin: float = 0.0
+    severity: str = "page"
 
 
 class AlertObserver(DeliveryObserver, Protocol):
@@ -364,4 +365,5 @@ def status_of(watch: RuleWatch, stream: Stream, closed_until: float) -> StreamSt
         learned=learned,
         needed=needed,
         margin=stream.baseline.margin,
+        severity=stream.severity,
     )

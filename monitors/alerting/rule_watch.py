@@ -14,6 +14,7 @@ from monitors.alerting.detectors import Baseline, Detector
 from monitors.alerting.slices import Counts, Slices
 from monitors.alerting.stream import HOUR_S, Case, SavedStream, Stream, usable
 from monitors.config import Rule
+from monitors.signals import SIGNALS
 from monitors.statistics.multiple_testing import affected, per_period, share
 from monitors.storage.stores import Point
 
@@ -99,8 +100,19 @@ def name_of(rule: Rule, *, lower_is_better: bool) -> str:
     side = "above" if lower_is_better else "below"
     apps = () if rule.apps == (ALL,) else rule.apps
     what = [side, f"{rule.slo:g}"] if rule.slo is not None else ["rise" if lower_is_better else "drop"]
-    severity = [] if rule.severity == "page" else [rule.severity]
+    severity = [] if rule.severity in (None, "page") else [rule.severity]
     return rule.name or "-".join([rule.metric, *what, *severity, *apps])
+
+
+def severity_of(rule: Rule) -> str:
+    """Return the severity of a rule's alerts; by default that of its signal (`Signal.severity`), "page" for a metric.
+
+    >>> [severity_of(Rule(metric=metric, slo=0.1)) for metric in ("faithfulness", "abstained", "truncated")]
+    ['page', 'warn', 'page']
+    """
+    if rule.severity is not None:
+        return rule.severity
+    return SIGNALS[rule.metric].severity if rule.metric in SIGNALS else "page"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,7 +154,7 @@ class RuleWatch:
                 metric=self.rule.metric,
                 app=app,
                 slice=part,
-                severity=self.rule.severity,
+                severity=severity_of(self.rule),
                 budget_per_s=budget,
                 flipped=self.flipped,
                 detector=self.detector(budget),

@@ -107,13 +107,14 @@ def _detector_problems(rule: Rule, where: str) -> list[str]:
 def tolerance_of(rule: Rule) -> float | None:
     """Return how far the mean may fall below the baseline before it is a drop; 0 for an SLO by default.
 
-    None: what the hourly means have varied by, for rules with the default baseline that page.
+    None: what the hourly means have varied by, for rules with the default baseline and no other severity than "page".
     """
     if rule.tolerance is not None:
         return rule.tolerance
-    if rule.baseline == "auto" and rule.severity == "page":
+    severity = rule.severity or "page"
+    if rule.baseline == "auto" and severity == "page":
         return None
-    return 0.0 if rule.slo is not None else TOLERANCES.get(rule.severity, _DEFAULT_TOLERANCE)
+    return 0.0 if rule.slo is not None else TOLERANCES.get(severity, _DEFAULT_TOLERANCE)
 
 
 def watch_of(rule: Rule, config: Alerts, *, part: float, flipped: bool) -> RuleWatch:

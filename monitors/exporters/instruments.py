@@ -41,7 +41,7 @@ class Instruments(Observer):
         self.verdicts = counter("verdicts", "Scores against their threshold.", ("app", "metric", "verdict"))
         self.evaluations = counter("evaluations", "Evaluations by outcome.", ("metric", "outcome", "reason"))
         self._for_quality(counter, gauge)
-        self._for_signals(gauge)
+        self._for_signals(counter, gauge)
         self._for_capture(counter, gauge)
         self._for_judging(counter, gauge, histogram)
         self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
@@ -102,6 +102,7 @@ class Instruments(Observer):
         self.quality_baseline = gauge(
             "quality_baseline", "Mean below which a drop is reported, on the metric's scale.", watched
         )
+        self.rule_info = gauge("rule_info", "Always 1; the severity of a rule's alerts.", ("rule", "severity"))
         self.quality_slice_alarm = gauge("quality_slice_alarm", "1 while a slice's alert fires.", (*watched, "slice"))
         self.version_first_seen = gauge(
             "version_first_seen_timestamp_seconds", "When a version was first seen.", ("app", "kind", "version")
@@ -110,7 +111,13 @@ class Instruments(Observer):
         self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
         self.score_threshold_ratio = gauge("score_threshold_ratio", "Lowest score that passes.", stream)
 
-    def _for_signals(self, gauge: Callable[..., Gauge]) -> None:
+    def _for_signals(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
+        self.abstention_comparisons = counter(
+            "abstention_comparisons", "Answers of which judge and signal say whether they decline.", ("app",)
+        )
+        self.abstention_disagreements = counter(
+            "abstention_disagreements", "Of these, answers that only one of them finds to decline.", ("app", "kind")
+        )
         names = {
             "signal_mean": "Estimated mean of a signal over the window.",
             "signal_ci_low": "Lower bound of the 95 % confidence sequence of gaugeway_signal_mean.",
@@ -362,6 +369,7 @@ class AlertGauges:
             if app == OVERFLOW:  # under one name they would overwrite each other
                 continue
             labels = (app, one.metric, one.rule)
+            self._instruments.rule_info.labels(one.rule, one.severity).set(1)
             if one.slice:
                 if one.state == "firing":
                     firing.add((*labels, one.slice))

@@ -8,6 +8,7 @@ from functools import cache
 from monitors.exporters import Exporter, meets
 from monitors.exporters.instruments import Instruments
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.signals.answers import declines, declines_to_judge
 
 
 class PrometheusExporter(Exporter):
@@ -20,6 +21,8 @@ class PrometheusExporter(Exporter):
         self._score = cache(instruments.score.labels)
         self._verdicts = cache(instruments.verdicts.labels)
         self._evaluations = cache(instruments.evaluations.labels)
+        self._compared = cache(instruments.abstention_comparisons.labels)
+        self._disagreed = cache(instruments.abstention_disagreements.labels)
 
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         app, model = self._instruments.cap.pair(sample.app, sample.model)
@@ -37,6 +40,18 @@ class PrometheusExporter(Exporter):
                 case Failed(error):
                     self._verdicts(app, metric, "error").inc()
                     self._evaluations(metric, "failed", self._reason(metric, error)).inc()
+
+        self._compare(app, sample, evaluations)
+
+    def _compare(self, app: str, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        """Count where judge and signal differ on whether the answer declines."""
+        judged = declines_to_judge(evaluations)
+        signal = declines(sample) if judged is not None else None
+        if signal is None:
+            return
+        self._compared(app).inc()
+        if judged != bool(signal):
+            self._disagreed(app, "judge_only" if judged else "signal_only").inc()
 
     def _reason(self, metric: str, reason: str) -> str:
         """Bound the reasons of each metric: a custom one may give any text."""

@@ -54,11 +54,24 @@ def _declines(text: str, phrases: Phrases) -> bool:
     for number, clause in enumerate(_clauses(text, phrases)):
         if number >= _MOST_CLAUSES:
             return False
-        if phrases.declines.match(clause) is not None or phrases.anywhere.search(clause) is not None:
+        said = phrases.declines.match(clause) is not None or phrases.anywhere.search(clause) is not None
+        if said or _lacks(clause, phrases):
             declined = True
         elif phrases.polite.match(clause) is None:
             return False
     return declined
+
+
+def _lacks(clause: str, phrases: Phrases) -> bool:
+    """Return whether a clause says that the passages lack something, and beside it nothing but what was asked."""
+    found = phrases.lacking.search(clause)
+    if found is None:
+        return False
+    before, after = clause[: found.start()].split(",")[:-1], clause[found.end() :].split(",")[1:]
+    openings = (phrases.polite, phrases.opening)
+    return all(any(one.match(part.strip()) for one in openings) for part in before if part.strip()) and all(
+        phrases.joins.match(part.strip()) or phrases.polite.match(part.strip()) for part in after if part.strip()
+    )
 
 
 def _languages(text: str) -> tuple[str, ...]:

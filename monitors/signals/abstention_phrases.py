@@ -11,6 +11,7 @@ import re
 from functools import cached_property
 
 from monitors.signals.abstention_short import SHORT
+from monitors.signals.abstention_words import WORDS
 
 _NEVER = "(?!)"
 _COMMA = "[,\u3001\u060c]"
@@ -21,10 +22,11 @@ class Phrases:
     """The patterns of one language, compiled with their first use: that takes 10 ms."""
 
     def __init__(
-        self, *, short: str, before: str, declines: str, polite: str, turns: str, anywhere: str = _NEVER
+        self, *, language: str, before: str, declines: str, polite: str, turns: str, anywhere: str = _NEVER
     ) -> None:
-        self._before, self._declines, self._polite = before, f"{declines.strip()}\n{short}", polite
+        self._before, self._declines, self._polite = before, f"{declines.strip()}\n{SHORT[language]}", polite
         self._turns, self._anywhere = turns, anywhere
+        self._words = WORDS.get(language)
 
     @cached_property
     def declines(self) -> re.Pattern[str]:
@@ -32,6 +34,21 @@ class Phrases:
         opening = f"(?:{self._before}){_WORD_END}"
         openings = f"(?:{opening}[^,\u3001\u060c]{{0,90}}{_COMMA} ?){{0,2}}(?:{opening} (?:that )?)?"
         return re.compile(f"{openings}(?:{_any_of(self._declines)})")
+
+    @cached_property
+    def opening(self) -> re.Pattern[str]:
+        """Matches how a clause may begin before it declines."""
+        return re.compile(f"(?:{self._before}){_WORD_END}")
+
+    @cached_property
+    def lacking(self) -> re.Pattern[str]:
+        """Found in a clause that says what the passages lack."""
+        return re.compile(self._words.pattern() if self._words is not None else _NEVER)
+
+    @cached_property
+    def joins(self) -> re.Pattern[str]:
+        """Matches what goes on with the question behind the comma of such a clause."""
+        return re.compile(rf"(?:{self._words.joins})\b" if self._words is not None and self._words.joins else "")
 
     @cached_property
     def anywhere(self) -> re.Pattern[str]:
@@ -76,7 +93,7 @@ _EN_CANNOT = (
 )
 
 ENGLISH = Phrases(
-    short=SHORT["en"],
+    language="en",
     before=r"based on|according to|from|given|in|within|after|unfortunately|regrettably|sorry|i(?: am|\'m) (?:sorry|afraid)|at (?:this|the) (?:time|moment)|currently|honestly|as an? |to be honest|well|hmm|i apologi[sz]e|with the|looking|apologies",
     declines=rf"""
         (?:i|we) (?:\w+ )?(?:do not|don't) (?:\w+ )?know(?! of\b| about you\b)
@@ -90,9 +107,6 @@ ENGLISH = Phrases(
         (?:i|we|i'm|we're|i am) ?{_EN_CANNOT} help(?: you)?(?: with (?:that|this|your)\b.*)?$
         (?:i|we|i'm|we're|i am) ?{_EN_CANNOT} (?:find|locate|see|provide|give|offer|share|access)(?: you(?: with)?)? {_EN_INFO}
         (?:i|we|i'm|we're|i am) ?{_EN_CANNOT} (?:provide|give|offer)(?: you(?: with)?)? (?:\w+ ){{0,3}}(?:advice|instructions|assistance|opinions?)\b
-        {_EN_DOCS} {_EN_NOT} (?:say|mention|specify|state|answer|address|indicate|discuss|reveal|disclose|tell)\b
-        {_EN_DOCS} {_EN_NOT} (?:contain|include|provide|have|give|offer|cover) {_EN_INFO}
-        {_EN_DOCS} (?:contains?|includes?|provides?|has|have|gives?|makes?|says?) (?:no (?:\w+ )?(?:information|mention|details|answer|data on|reference to)|nothing (?:about|on))\b
         there(?: is|'s| was| are|(?: is|'s| are)n't| is not| are not) (?:no|not enough|enough|any|insufficient|not sufficient|not any) (?:\w+ )?(?:(?:information|context|details)(?: (?:about|on|regarding|concerning|for|to|of|related|that|available|provided|given|here|{_EN_IN})\b|$)|mention of|answer to|answer in|data (?:on|about|for)\b|documentation (?:on|about|for)\b)
         (?:no|insufficient|not enough) (?:\w+ ){{0,2}}(?:information|mention|details)(?: (?:about|on|regarding|concerning|of) [^,]{{1,60}}?)? (?:(?:is|was|were|are|could be|can be|has been) )?(?:\w+ly )?(?:found|available|provided|given|included|contained|mentioned|present|listed|retrieved)\b(?! (?:to|by|with)\b)
         (?:no|insufficient|not enough) (?:\w+ ){{0,2}}(?:information|mention|details) (?:about|on|regarding|concerning|of) (?:(?!(?:is|are|was|were|will|can|may|must|has|have|do|does|gets?|appears?|needs?|goes|leaves?)\b)[^\s,]+ ?){{1,10}}$
@@ -105,7 +119,6 @@ ENGLISH = Phrases(
         i (?:won't|will not) (?:be able to )?(?:help|assist|answer|do that|provide that)\b
     """,
     anywhere=rf"""
-        \b(?:is|are|was|were)(?: not|n't) (?:\w+ly )?(?:mentioned|specified|stated|provided|given|covered|addressed|discussed|described|included|found|answered|listed|disclosed|available|clear) (?:\w+ )?(?:in|by|from|within) {_EN_DOCS}
         \b(?:cannot|can't|could not|couldn't) be (?:\w+ly )?(?:found|determined|answered|inferred|derived|established|confirmed) (?:\w+ )?(?:from|in|based on|with|using|within) {_EN_DOCS}
     """,
     polite=r"""
@@ -134,7 +147,7 @@ _DE_INFO = (
 )
 
 GERMAN = Phrases(
-    short=SHORT["de"],
+    language="de",
     before=r"leider|auf (?:der )?grundlage|auf basis|basierend|laut|gemäß|nach|anhand|tut mir leid|es tut mir leid|entschuldigung|ehrlich gesagt|aktuell|derzeit|bedauerlicherweise|in den|mit den|aus den",
     declines=rf"""
         (?:ich|wir) (?:wei(?:ß|ss)|wissen) (?:\w+ ){{0,3}}nicht\b
@@ -143,9 +156,7 @@ GERMAN = Phrases(
         (?:ich|wir) (?:kann|können|konnte|konnten|darf|habe|haben) (?:[^,]{{0,60}} )?(?:nicht (?:\w+ )?(?:beantworten|sagen|helfen|weiterhelfen|bestimmen|beurteilen|feststellen|bestätigen)\b|keine? {_DE_INFO})
         (?:dazu |darüber |hierzu |leider ){{0,2}}(?:habe|haben|finde|finden|liegen|liegt|gibt es|lassen sich|enthalten) (?:ich |wir |mir |uns |dazu |darüber |hierzu |davon |in {_DE_DOCS} |{_DE_DOCS} ){{0,3}}(?:leider )?keine? {_DE_INFO}
         es (?:gibt|liegen|liegt) (?:mir |uns |hier |leider |in {_DE_DOCS} ){{0,3}}keine? {_DE_INFO}
-        (?:dazu|darüber|hierzu) (?:finde|finden|steht|habe) (?:ich |wir )?(?:in {_DE_DOCS} )?(?:leider )?nichts\b
         (?:in|aus|laut) {_DE_DOCS} (?:\w+ )?(?:steht|stehen|geht|wird|werden|findet|finden|gibt|ist|sind|lässt|lassen) (?:[^,]{{0,80}} )?(?:nicht (?:\w+ )?(?:hervor|erwähnt|genannt|angegeben|beschrieben|enthalten|beantworten|entnehmen|behandelt|beantwortet)|nichts\b|keine? {_DE_INFO})
-        {_DE_DOCS} (?:enthält|enthalten|liefern|liefert|geben|gibt|bieten|bietet|machen|macht|sagen|sagt|nennen|nennt|erwähnen|erwähnt|beantworten|beantwortet) (?:[^,]{{0,60}} )?(?:keine? {_DE_INFO}|nichts\b|nicht\b)
         (?:ich|wir) (?:bin|sind) (?:mir |uns )?(?:leider )?nicht (?:ganz )?sicher\b
         (?:das|dies|diese frage|ihre frage) liegt außerhalb\b
         (?:keine|nicht genügend|unzureichende) (?:\w+ )?(?:informationen|angaben|antwort) (?:\w+ )?(?:gefunden|verfügbar|vorhanden|zu|über|darüber|dazu)\b
@@ -174,15 +185,13 @@ _FR_DOCS = (
 _FR_INFO = r"(?:\w+ ){0,3}(?:informations?|réponse|détails?|précisions?|mention|données|indication|renseignements?|éléments?)\b"
 
 FRENCH = Phrases(
-    short=SHORT["fr"],
+    language="fr",
     before=r"malheureusement|désolée?|je suis désolée?|selon|d\'après|sur la base|dans|à partir|en tant|actuellement|au vu|hélas|à ma connaissance|avec les",
     declines=rf"""
         (?:je|nous) ne (?:le |la )?(?:sais|savons|connais|connaissons) (?:\w+ )?pas\b
         (?:je|nous) (?:ne )?(?:peux|peut|pouvons|puis|parviens|suis|sommes|pourrai) (?:\w+ )?(?:pas en mesure de|pas|malheureusement pas|incapable de|dans l'incapacité de) (?:\w+ )?(?:répondre|vous répondre|dire|vous dire|déterminer|aider|vous aider|t'aider|trouver|confirmer|préciser|en mesure|vous fournir|fournir (?:de |d'|cette |ces )|vous donner)
         (?:je|nous) n'(?:ai|avons) (?:malheureusement )?(?:pas|aucune?)(?: trouvé)?(?: assez| suffisamment)?(?: d'| de | cette | la | l'| )?{_FR_INFO}
         (?:je|nous) ne (?:trouve|trouvons|dispose|disposons|vois) (?:malheureusement )?(?:pas|aucune?)(?: de | d'| la | l'| )?{_FR_INFO}
-        {_FR_DOCS} ne (?:le |la |l')?(?:di(?:t|sent)|mentionne(?:nt)?|précise(?:nt)?|contien(?:t|nent)|indique(?:nt)?|fournissent|fournit|donnent?|permet(?:tent)?|comporte(?:nt)?|répond(?:ent)?|parlent?|traitent?|spécifie(?:nt)?) (?:pas|rien|aucune?)\b
-        {_FR_DOCS} n'(?:indique(?:nt)?|offre(?:nt)?|aborde(?:nt)?|évoque(?:nt)?|apporte(?:nt)?) (?:pas|rien|aucune?)\b
         (?:il )?n'y a (?:pas|aucune?)(?: assez| suffisamment)?(?: d'| de | )?(?:informations?|mention|réponse|détails?|précisions?|renseignements?)\b
         aucune? (?:\w+ )?(?:information|mention|réponse|détail|précision|document)(?: (?:sur|concernant|relative? à|à propos de) (?:(?!n'|ne )[^\s,]+ ){{1,8}}?)? ?(?:(?:n'est|n'a été|ne sont|n'ont été) (?:\w+ )?(?:disponible|trouvée?|fournie?|mentionnée?|donnée?|précisée?|indiquée?)s?\b(?! (?:à|aux|par)\b)|ne (?:figure|permet|répond|mentionne|précise|concerne|traite)\b|à ce sujet|disponible)
         aucune? (?:\w+ )?(?:information|mention|réponse|détail|précision) (?:sur|concernant) (?:(?!n'|ne\b)[^\s,]+ ?){{1,8}}$
@@ -212,13 +221,12 @@ _ES_DOCS = (
 _ES_INFO = r"(?:\w+ ){0,3}(?:información|informaciones|respuesta|detalles?|datos|mención|referencias? a|conocimiento)\b"
 
 SPANISH = Phrases(
-    short=SHORT["es"],
+    language="es",
     before=r"lamentablemente|perdón|disculpe|disculpa|desafortunadamente|lo siento|según|basándome|con base|a partir|en base|de acuerdo|en|actualmente|por desgracia|con la|desgraciadamente",
     declines=rf"""
         (?:yo |nosotros )?(?:no )(?:lo )?(?:sé|sabemos|lo sé)\b
         no (?:me )?(?:puedo|podemos|puede|pude|es posible|me es posible) (?:\w+ )?(?:responder|contestar|decirte|decirle|decir|determinar|ayudarte|ayudarle|ayudar|encontrar|confirmar|saber|proporcionar(?:te|le)? (?:\w+ )?(?:información|detalles|esa|ese|asesoramiento))\b
         no (?:tengo|tenemos|dispongo|disponemos|encuentro|encontré|encontramos|he encontrado|hemos encontrado|hay|existe|veo|cuento con|se encontró|se encuentra)(?: de| con)?(?: suficiente| ninguna| la| esa| ningún)?(?: de)? ?{_ES_INFO}
-        {_ES_DOCS} no (?:lo )?(?:dicen?|mencionan?|especifican?|contienen?|indican?|proporcionan?|incluyen? {_ES_INFO}|ofrecen?|responden?|abordan?|aclaran?|precisan?|tratan?|hablan?|dan?)\b
         no (?:estoy|estamos) (?:\w+ )?(?:seguro|segura|seguros|en condiciones|autorizad[oa])\b
         (?:eso|esto|esta pregunta|esa pregunta|su pregunta|tu pregunta) (?:queda|está|cae) fuera\b
         (?:debo|tengo que) (?:rechazar|declinar)\b
@@ -242,13 +250,12 @@ _IT_DOCS = (
 _IT_INFO = r"(?:\w+ ){0,3}(?:informazioni|risposta|dettagli|dati|menzione|riferimenti?|indicazioni|conoscenza)\b"
 
 ITALIAN = Phrases(
-    short=SHORT["it"],
+    language="it",
     before=r"purtroppo|mi dispiace|secondo|in base|sulla base|dai|dal|nei|nel|attualmente|spiacente|al momento",
     declines=rf"""
         (?:io )?non (?:lo )?(?:so|sappiamo|saprei)\b
         non (?:posso|possiamo|riesco|riusciamo|sono in grado di|è possibile|mi è possibile|sono riuscit[oa]) (?:a )?(?:\w+ )?(?:rispondere|dire|dirti|dirle|determinare|aiutarti|aiutarla|aiutare|trovare|confermare|stabilire|fornire (?:\w+ )?(?:informazioni|dettagli|quest|consulenza)|fornirti|fornirle)\b
         non (?:ho|abbiamo|dispongo|disponiamo|trovo|ho trovato|c'è|ci sono|vi sono|esistono)(?: di| abbastanza| sufficienti| alcuna| nessuna)? ?{_IT_INFO}
-        {_IT_DOCS} non (?:lo )?(?:dicono|dice|menzionano|menziona|specificano|specifica|contengono|contiene|indicano|indica|forniscono|fornisce|riportano|riporta|affrontano|trattano|parlano|parla|rispondono|danno)\b
         non sono (?:\w+ )?(?:sicur[oa]|cert[oa]|autorizzat[oa])\b
         (?:questo|questa domanda|la domanda|ciò) (?:esula|va oltre|è al di fuori)\b
         (?:devo|mi trovo costretto a) (?:\w+ )?(?:rifiutare|declinare)\b
@@ -273,13 +280,12 @@ _PT_DOCS = (
 _PT_INFO = r"(?:\w+ ){0,3}(?:informações|informação|resposta|detalhes?|dados|menção|referências? a|conhecimento)\b"
 
 PORTUGUESE = Phrases(
-    short=SHORT["pt"],
+    language="pt",
     before=r"infelizmente|desculpe|sinto muito|segundo|de acordo|com base|com as|no|nos|atualmente|lamento|a partir",
     declines=rf"""
         (?:eu )?não (?:sei|sabemos)\b
         (?:eu )?não (?:posso|podemos|consigo|conseguimos|é possível|pude|consegui|sou capaz de) (?:\w+ )?(?:responder|dizer|te dizer|lhe dizer|determinar|ajudar|ajudá-lo|ajudá-la|encontrar|confirmar|informar|fornecer (?:\w+ )?(?:informações|detalhes|ess|aconselhamento))\b
         (?:eu )?não (?:tenho|temos|disponho|encontrei|encontramos|há|existem?|foram encontradas|foi encontrada)(?: de| suficientes?| nenhuma| a)? ?{_PT_INFO}
-        {_PT_DOCS} não (?:o )?(?:dizem|diz|mencionam?|especificam?|contêm|contém|indicam?|fornecem?|informam?|abordam?|tratam?|falam?|respondem?|trazem?|incluem {_PT_INFO})\b
         não (?:estou|tenho) (?:\w+ )?(?:cert[oa]|certeza|autorizad[oa]|segur[oa])\b
         (?:isso|isto|esta pergunta|essa pergunta|a pergunta) (?:está|fica|foge)(?: d| fora)\b
         (?:devo|preciso|tenho que) (?:\w+ )?(?:recusar|declinar)\b
@@ -302,7 +308,7 @@ _NL_DOCS = (
 _NL_INFO = r"(?:\w+ ){0,3}(?:informatie|antwoord|details|gegevens|vermelding|kennis)\b"
 
 DUTCH = Phrases(
-    short=SHORT["nl"],
+    language="nl",
     before=r"helaas|sorry|het spijt me|volgens|op basis|gezien|in|momenteel|uit|met de",
     declines=rf"""
         (?:ik|wij|we) (?:weet|weten) (?:\w+ ){{0,3}}niet\b
@@ -313,7 +319,6 @@ DUTCH = Phrases(
         (?:hier |daar )(?:heb|hebben|is|zijn) (?:ik |we |wij |er )?geen {_NL_INFO}
         (?:helaas |daarover |hierover ){{0,2}}(?:heb|hebben|is|zijn) (?:ik |we |er |hierover |daarover |daar |hier ){{0,2}}geen {_NL_INFO}
         er (?:is|zijn|staat)(?: \w+)? (?:geen|onvoldoende|niet genoeg) {_NL_INFO}
-        (?:in )?{_NL_DOCS} (?:staat|bevat|bevatten|vermeldt|vermelden|zegt|zeggen|geeft|geven|noemt|noemen|wordt|worden|biedt|bieden|beantwoordt|beantwoorden) (?:[^,]{{0,60}} )?(?:niets|niet|geen {_NL_INFO})\b
         ik ben (?:er )?niet (?:helemaal )?zeker\b
         (?:dat|dit|deze vraag) valt buiten\b
         ik moet (?:dit |dat |helaas )?(?:weigeren|afwijzen)\b
@@ -331,7 +336,7 @@ DUTCH = Phrases(
 )
 
 TURKISH = Phrases(
-    short=SHORT["tr"],
+    language="tr",
     before=r"üzgünüm|maalesef|ne yazık ki|verilen|sağlanan|özür dilerim|belgelere",
     declines=r"""
         (?:ben )?(?:bunu |bu konuda |maalesef |ne yazık ki )*bilmiyorum\b
@@ -348,7 +353,7 @@ TURKISH = Phrases(
 )
 
 RUSSIAN = Phrases(
-    short=SHORT["ru"],
+    language="ru",
     before=r"к сожалению|извините|простите|согласно|на основе|на основании|судя|исходя|в|из|увы|по",
     declines=r"""
         (?:я |мы )?(?:этого |об этом |к сожалению )*не (?:знаю|знаем|уверен|уверена|уверены)\b
@@ -371,7 +376,7 @@ RUSSIAN = Phrases(
 )
 
 HINDI = Phrases(
-    short=SHORT["hi"],
+    language="hi",
     before=r"क्षमा|माफ़|माफ|दुर्भाग्य|दिए|प्रदान",
     declines=r"""
         (?:क्षमा करें |माफ़ करें |माफ कीजिए )?(?:मुझे|हमें) (?:[^,]{0,60} )?(?:नहीं पता|पता नहीं|मालूम नहीं|जानकारी नहीं|नहीं मालूम)
@@ -387,7 +392,7 @@ HINDI = Phrases(
 )
 
 ARABIC = Phrases(
-    short=SHORT["ar"],
+    language="ar",
     before=r"عذرا|عذرًا|آسف|للأسف|بناء|بناءً|وفقا|وفقًا|استنادا|حسب|معذرة|أعتذر",
     declines=r"""
         (?:أنا |للأسف |في الواقع )*لا (?:أعرف|أعلم|أدري|نعرف|نعلم)
@@ -406,13 +411,12 @@ ARABIC = Phrases(
 
 _ZH_DOCS = r"(?:所?提供的?|给定的?|上述|现有的?|以上|这些|该|相关)?(?:文档|文件|上下文|资料|文本|段落|来源|材料|知识库|信息|内容)(?:中|里|内)?"
 CHINESE = Phrases(
-    short=SHORT["zh"],
+    language="zh",
     before=r"很?抱歉|对不起|不好意思|很?遗憾|根据|从|遗憾的是",
     declines=rf"""
         (?:很?抱歉|对不起|不好意思|很遗憾)?,?(?:我|我们)?(?:也|并|暂时|目前|确实)?(?:不知道|不清楚|不太清楚|不确定|不了解)
         (?:很?抱歉|对不起|不好意思|很遗憾)?,?(?:我|我们)?(?:暂时|目前|现在)?(?:无法|不能|没办法|未能|没法)(?:从{_ZH_DOCS})?(?:回答|确定|提供(?:.{{0,10}})?(?:信息|答案|建议|帮助|资料)|帮助|帮您|帮你|得知|判断|找到(?:.{{0,12}})?(?:信息|答案|资料|内容)|确认|告诉|协助|满足)
         (?:很?抱歉|对不起|不好意思)?,?(?:我|我们|这里|目前)?(?:没有|没找到|没有找到|未找到|找不到)(?:.{{0,20}})(?:信息|答案|资料|说明)
-        (?:根据|从|在)?{_ZH_DOCS},?(?:并|都|也)?(?:没有|未|没|不)(?:明确|具体|直接)?(?:提到|提及|说明|包含(?:.{{0,20}})(?:信息|内容|答案)|涉及|给出|指出|写明|说|回答|提供)
         (?:这个问题|该问题|您的问题|这)超出了
     """,
     polite=r"""
@@ -425,12 +429,11 @@ CHINESE = Phrases(
 
 _JA_DOCS = r"(?:提供された|与えられた|この|これらの|上記の|ご?提示の)?(?:文書|ドキュメント|資料|コンテキスト|文脈|文章|情報源|ソース|情報|テキスト)"
 JAPANESE = Phrases(
-    short=SHORT["ja"],
+    language="ja",
     before=r"申し訳|すみません|残念ながら|提供され|与えられ|恐れ入り",
     declines=rf"""
         (?:申し訳(?:ありません|ございません)が、?|すみませんが、?|残念ながら、?)?(?:私には|それは|その点は|[^。、]{{0,60}}(?:は|について|については|か))?、?(?:わかりません|分かりません|存じません|知りません|わかりかねます|分かりかねます|お答えできません|回答できません|お答えすることができません|お答えしかねます|判断できません|確認できません(?:でした)?)
         (?:申し訳(?:ありません|ございません)が、?|すみませんが、?|残念ながら、?)?[^。]{{0,60}}(?:情報|記載|記述|回答|答え)(?:は|が)(?:、?{_JA_DOCS}(?:に|には)?)?(?:ありません|見つかりません(?:でした)?|含まれていません|見当たりません|ございません)
-        (?:申し訳(?:ありません|ございません)が、?)?{_JA_DOCS}(?:に|には|では|から|の中に)?は?[^。]{{0,60}}(?:記載されていません|書かれていません|含まれていません|言及されていません|触れられていません|述べられていません|示されていません|わかりません|分かりません|記載がありません)
         (?:申し訳(?:ありません|ございません)が、?)?(?:そのご?要望|ご?依頼|この件|それ)[^。]{{0,20}}(?:お手伝いできません|対応できません|お応えできません|支援できません)
     """,
     polite=r"""
@@ -441,7 +444,7 @@ JAPANESE = Phrases(
 )
 
 KOREAN = Phrases(
-    short=SHORT["ko"],
+    language="ko",
     before=r"죄송|안타깝게도|유감|제공된|주어진",
     declines=r"""
         (?:죄송하지만 |죄송합니다만 |안타깝게도 |유감스럽게도 )?(?:저는 |저도 |그건 |그것은 |[^,.]{0,60}(?:은|는|지|에 대해서는|에 대해) )?(?:잘 )?(?:모르겠습니다|모릅니다|알 수 없습니다|확실하지 않습니다|답변할 수 없습니다|답변드릴 수 없습니다|답변드리기 어렵습니다|도와드릴 수 없습니다|도움을 드릴 수 없습니다|확인할 수 없습니다|대답할 수 없습니다)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from monitors.records import Sample
+from collections.abc import Iterable
+
+from monitors.records import Evaluation, Sample, Score, Skipped
 from monitors.signals.abstention import abstained
 from monitors.signals.language import asks_for_another_language, language_of
 
 ANSWERED = frozenset({None, "truncated_response", "refusal"})
 """Skip reasons of exchanges that answered a user."""
+NONCOMMITTAL = "noncommittal"
+"""How the reason of a score ends where the judge calls the answer noncommittal."""
 COMPLETED = ANSWERED | {"tool_call", "content_filter", "empty_response"}
 """Skip reasons of exchanges with a complete response of the model, which may be a tool call."""
 
@@ -17,6 +21,22 @@ def declines(sample: Sample) -> float | None:
     if sample.skip_reason == "refusal":
         return 1.0
     return float(abstained(sample.response)) if sample.skip_reason in ANSWERED and sample.response else None
+
+
+def declines_to_judge(evaluations: Iterable[Evaluation]) -> bool | None:
+    """Return whether a judge finds that an answer declines; None if none of these evaluations says so or denies it.
+
+    It does with a score of 0 for a noncommittal answer, or by skipping it as `abstained`; not with another score.
+    """
+    judged = [one.outcome for one in evaluations if one.judge and isinstance(one.outcome, Score | Skipped)]
+    if any(
+        one.reason == "abstained"
+        if isinstance(one, Skipped)
+        else one.value == 0.0 and one.reason.endswith(NONCOMMITTAL)
+        for one in judged
+    ):
+        return True
+    return False if any(isinstance(one, Score) for one in judged) else None
 
 
 def is_truncated(sample: Sample) -> float | None:

@@ -10,12 +10,12 @@ from monitors.signals.references import References
 
 
 def is_slow(sample: Sample, usual: References) -> float | None:
-    """Return whether the response took longer than 95 % of the app's usual ones."""
+    """Return 1 for a response that took longer than 95 % of the app's usual ones, else 0 (`Reference.high`)."""
     return _is_high(sample, usual, "duration", sample.duration_s)
 
 
 def is_expensive(sample: Sample, usual: References) -> float | None:
-    """Return whether the response cost more than 95 % of the app's usual ones; None without prices."""
+    """Return 1 for a response that cost more than 95 % of the app's usual ones, else 0; None without prices."""
     return _is_high(sample, usual, "cost", sample.cost_usd)
 
 
@@ -25,6 +25,6 @@ def _is_high(sample: Sample, usual: References, quantity: str, value: float | No
     known = usual.compared(sample.app, quantity, value, sample.started_at)
     if known is None:
         return None
-    high = known.is_high(value)
+    high = known.high(value)
     usual.learn(sample.app, quantity, value, sample.started_at)
-    return float(high)
+    return high

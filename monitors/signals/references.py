@@ -1,91 +1,168 @@
-"""What is usual for an app: a bounded sample of its earlier values, against which new ones are ranked."""
+"""What is usual for an app: a sketch of the distribution of its earlier values, against which new ones are ranked."""
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from itertools import accumulate
+from math import exp
+from typing import NamedTuple
 
 import msgspec
 
 SIZE = 256
-"""Values of one quantity that are kept, and needed before anything is compared with them."""
+"""Values of one quantity that are needed before anything is compared with them, and that are taken in at a time."""
+BINS = 128
+"""Bins of a sketch."""
+CAPACITY = 4_096
+"""Values that the reference is worth: until then each new one counts in full."""
 HORIZON_S = 7 * 86_400.0
-"""Once full, the values are replaced one by one, all within this time: a sudden change is not taken for usual."""
+"""Then the earlier values fade exponentially, by 1/e in this time: a sudden change is not taken for usual."""
 MAX_APPS = 200
 """Apps with references of their own; exchanges of more apps get no signal that needs one."""
 HIGH = 0.95
 """Above this quantile of the usual values one is high."""
 
 
+class Bin(NamedTuple):
+    """`weight` values in [low, high]; between two bins there are none."""
+
+    low: float
+    high: float
+    weight: float
+
+
 class Reference:
     """The usual values of one quantity of one app.
 
-    The first `SIZE` values are all kept. Afterwards the oldest is replaced by the latest every `HORIZON_S` / `SIZE`
-    seconds (40 minutes), so that in a week the reference follows what changes slowly.
+    Every value counts: the ranks of independent values among all earlier ones are independent and uniform, whatever
+    their law (A. Renyi, 1962, Theorie des elements saillants d'une suite d'observations), so that the mean rank of
+    unchanged traffic stays at 1/2. Among 256 values that are replaced it wanders by 0.02 (a standard deviation).
+
+    The values are counted in at most `BINS` bins of about the same weight. All values in a bin count as equal, which
+    leaves the mean rank at 1/2. New values are taken in by blocks of `SIZE`.
 
     >>> reference = Reference()
     >>> for value in range(SIZE):
-    ...     _ = reference.add(float(value), at=0.0)
-    >>> reference.rank(127.5), reference.rank(-1.0), reference.is_high(250.0), reference.is_high(10.0)
-    (0.5, 0.0, True, False)
+    ...     reference.add(float(value), at=0.0)
+    >>> reference.rank(127.5), reference.rank(-1.0), reference.high(255.0), reference.high(10.0)
+    (0.5, 0.0, 1.0, 0.0)
     """
 
-    __slots__ = ("_changed_at", "_mean", "_sorted", "_values")
+    __slots__ = ("_at", "_below", "_bins", "_highs", "_pending")
 
     def __init__(self) -> None:
-        self._values = array("f")
-        self._sorted: list[float] = []
-        self._changed_at = 0.0
-        self._mean: float | None = None
+        self._at = 0.0
+        self._pending = array("f")
+        self._set(())
 
     @property
     def known(self) -> bool:
         """Whether there are enough values to compare with."""
-        return len(self._values) >= SIZE
+        return bool(self._bins)
 
-    def add(self, value: float, at: float) -> bool:
-        """Take in a value of Unix time `at`; return whether it was kept."""
-        full = self.known
-        if full and at < self._changed_at + HORIZON_S / SIZE:
-            return False
-        if full:
-            self._sorted.pop(bisect_left(self._sorted, self._values.pop(0)))
-        self._values.append(value)
-        self._mean = None
-        insort(self._sorted, self._values[-1])
-        self._changed_at = max(at, self._changed_at) if full else at
-        return True
+    def add(self, value: float, at: float) -> None:
+        """Take in a value of Unix time `at`."""
+        self._pending.append(value)
+        if len(self._pending) >= SIZE:
+            self._take_in(at)
 
     def rank(self, value: float) -> float:
         """Return the share of the values below `value`, with half of those equal to it; 0.5 is usual."""
-        value = array("f", (value,))[0]
-        return (bisect_left(self._sorted, value) + bisect_right(self._sorted, value)) / (2 * len(self._sorted))
+        below, equal = self._shares(value)
+        return below + equal / 2.0
 
-    def is_high(self, value: float) -> bool:
-        """Return whether `value` is above the `HIGH` quantile."""
-        return array("f", (value,))[0] > self._sorted[int(HIGH * (len(self._sorted) - 1))]
+    def high(self, value: float) -> float:
+        """Return 1 for a value above the `HIGH` quantile, 0 for one below, and for one at it the part of it above.
 
-    @property
-    def mean(self) -> float:
-        """The mean of the values."""
-        if self._mean is None:
-            self._mean = sum(self._values) / len(self._values)
-        return self._mean
+        So the mean of unchanged traffic is 1 - `HIGH` whatever its law, also where many values are equal.
+        """
+        below, equal = self._shares(value)
+        return min(1.0, (below + equal - HIGH) / equal) if below < HIGH < below + equal else float(below >= HIGH)
 
-    def saved(self) -> tuple[float, bytes]:
-        """Return the state to save."""
-        return self._changed_at, self._values.tobytes()
+    def saved(self) -> tuple[float, bytes, bytes]:
+        """Return the state to save: time, bins, and values not taken in yet; at most 2.6 KB."""
+        bins = array("f", [number for one in self._bins for number in one])
+        return self._at, bins.tobytes(), self._pending.tobytes()
 
     @classmethod
-    def restored(cls, changed_at: float, values: bytes) -> Reference:
-        """Restore a saved state. Raises ValueError."""
-        found = cls()
-        found._values.frombytes(values[: SIZE * found._values.itemsize])
-        if any(value != value for value in found._values):  # noqa: PLR0124 - NaN
+    def restored(cls, at: float, *states: bytes) -> Reference:
+        """Restore a saved state, also of a release that kept 256 values and nothing else. Raises ValueError."""
+        *bins, values = (array("f", state) for state in states)
+        if any(number != number for numbers in (*bins, values) for number in numbers):  # noqa: PLR0124 - NaN
             raise ValueError("a reference holds numbers")
-        found._sorted = sorted(found._values)
-        found._changed_at = changed_at
+        found = cls()
+        for numbers in bins:
+            found._set(Bin(*numbers[place : place + 3]) for place in range(0, min(len(numbers), 3 * BINS), 3))
+        found._at = at
+        for value in values[:SIZE]:
+            found.add(value, at)
         return found
+
+    def _set(self, bins: Iterable[Bin]) -> None:
+        self._bins = [Bin(*array("f", one)) for one in bins]  # as it is saved: a restart changes nothing
+        self._highs = [one.high for one in self._bins]
+        self._below = [0.0, *accumulate(one.weight for one in self._bins)]
+
+    def _place(self, value: float) -> tuple[int, bool]:
+        """Return the number of bins below `value`, and whether the next one holds it."""
+        place = bisect_left(self._highs, value)
+        return place, place < len(self._bins) and self._bins[place].low <= value
+
+    def _shares(self, value: float) -> tuple[float, float]:
+        """Return the shares of the values below `value`, and of those in its bin."""
+        place, inside = self._place(array("f", (value,))[0])
+        total = self._below[-1]
+        return self._below[place] / total, self._bins[place].weight / total if inside else 0.0
+
+    def _take_in(self, at: float) -> None:
+        """Count the pending values, each in its bin or in a new one."""
+        total, at = self._below[-1], max(at, self._at)
+        fading = 0.0 if total < CAPACITY else min(SIZE / total, 1.0 - exp((self._at - at) / HORIZON_S))
+        each = fading * total / SIZE if total >= CAPACITY else 1.0
+        inside: dict[int, list[float]] = {}
+        new: Counter[float] = Counter()
+        for value in sorted(self._pending):
+            place, known = self._place(value)
+            if known:
+                inside.setdefault(place, []).append(value)
+            else:
+                new[value] += 1
+        bins = [Bin(value, value, each * count) for value, count in new.items()]
+        for place, (low, high, weight) in enumerate(self._bins):
+            values = inside.get(place, [])
+            grown = Bin(low, high, weight * (1.0 - fading) + each * len(values))
+            bins += _split(grown, values) if grown.weight > 4.0 * total / BINS else [grown]
+        self._set(_joined(sorted(bins)))
+        self._pending = array("f")
+        self._at = at
+
+
+def _split(one: Bin, values: list[float]) -> list[Bin]:
+    """Split a bin between two of `values`, a sorted sample of those in it, at about their median."""
+    cuts = [place for place in range(1, len(values)) if values[place - 1] < values[place]]
+    if not cuts:
+        return [one]
+    cut = min(cuts, key=lambda place: abs(2 * place - len(values)))
+    part = one.weight * cut / len(values)
+    return [Bin(one.low, values[cut - 1], part), Bin(values[cut], one.high, one.weight - part)]
+
+
+def _joined(bins: list[Bin]) -> list[Bin]:
+    """Join neighbours that weigh at most 2/`BINS` of all together; then there are fewer than `BINS`."""
+    if len(bins) <= BINS:
+        return bins
+    most = 2.0 * sum(one.weight for one in bins) / BINS
+    kept = bins[:1]
+    for one in bins[1:]:
+        last = kept[-1]
+        if last.weight + one.weight <= most:
+            kept[-1] = Bin(last.low, one.high, last.weight + one.weight)
+        else:
+            kept.append(one)
+    return kept
 
 
 class References:
@@ -109,25 +186,26 @@ class References:
         if reference is None:
             reference = known[quantity] = Reference()
         if not reference.known:
-            self.changed |= reference.add(value, at)
+            self.learn(app, quantity, value, at)
             return None
         return reference
 
     def learn(self, app: str, quantity: str, value: float, at: float) -> None:
         """Take in a value that was compared with its reference."""
-        self.changed |= self._apps[app][quantity].add(value, at)
+        self._apps[app][quantity].add(value, at)
+        self.changed = True
 
     def dumps(self) -> bytes:
-        """Return the state to save; a kilobyte for each app and quantity."""
+        """Return the state to save; at most 2.6 KB for each app and quantity."""
         return msgspec.msgpack.encode(
             {app: {name: one.saved() for name, one in known.items()} for app, known in self._apps.items()}
         )
 
     def loads(self, state: bytes) -> None:
-        """Restore a saved state. Raises ValueError."""
-        saved = msgspec.msgpack.decode(state, type=dict[str, dict[str, tuple[float, bytes]]])
+        """Restore a saved state. Raises ValueError, or TypeError for an incomplete one."""
+        saved = msgspec.msgpack.decode(state, type=dict[str, dict[str, tuple[float | bytes, ...]]])
         self._apps = {
-            app: {name: Reference.restored(*one) for name, one in known.items()}
+            app: {name: Reference.restored(*one) for name, one in known.items()}  # type: ignore[arg-type]
             for app, known in list(saved.items())[:MAX_APPS]
         }
         self.changed = False

@@ -9,7 +9,7 @@ from monitors.signals.answers import ANSWERED
 from monitors.signals.references import References
 
 USUALLY = 0.5
-"""Share of answers with passages from which on an app usually has some."""
+"""Share of answers with passages from which on an app usually has some; between none (0) and some (1)."""
 _HAS, _COUNT, _SCORE = "has_contexts", "contexts", "scores"
 
 
@@ -21,7 +21,7 @@ def lacks_contexts(sample: Sample, usual: References) -> float | None:
     known = usual.compared(sample.app, _HAS, has, sample.started_at)
     if known is None:
         return None
-    expects = known.mean >= USUALLY
+    expects = known.rank(USUALLY) <= 1.0 - USUALLY
     usual.learn(sample.app, _HAS, has, sample.started_at)
     return 1.0 - has if expects else None
 

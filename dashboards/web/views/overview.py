@@ -21,6 +21,7 @@ from dashboards.web.quality_matrix import (
     ordered,
     rows_of,
 )
+from dashboards.web.readings.gateway_scrape import Series, own
 from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
 from dashboards.web.readings.trends import Key, Trends
 from dashboards.web.site import Page, Site
@@ -39,6 +40,7 @@ MAX_METRICS, MAX_ALL_METRICS = 8, 40
 """Columns of metrics at first, and on request."""
 MAX_SLICES = 200
 MAX_BREAKDOWNS, BREAKDOWN_FRESH_S = 16, 15.0
+ABSTENTIONS_FRESH_S = 30.0
 """Breakdowns that are remembered, for 15 seconds."""
 MAX_FIELD = 200
 """Characters of a filter, a sort key or a dimension."""
@@ -208,6 +210,29 @@ def notices(alerts: Sequence[Alert], captured: Iterable[Captured], now: float) -
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """Of `compared` answers of an app, since the start, those that decline only to the judge, or only to the signal."""
+
+    compared: int
+    judge_only: int
+    signal_only: int
+
+
+def disagreements_of(series: Series) -> dict[str, Disagreement]:
+    """Return where judge and signal disagree about abstention, by app."""
+    kinds = series.by("gaugeway_abstention_disagreements_total", "app", "kind")
+    return {
+        app: Disagreement(
+            compared=round(compared),
+            judge_only=round(kinds.get(f"{app} judge_only", 0.0)),
+            signal_only=round(kinds.get(f"{app} signal_only", 0.0)),
+        )
+        for app, compared in series.by("gaugeway_abstention_comparisons_total", "app").items()
+        if f"{app} judge_only" in kinds or f"{app} signal_only" in kinds
+    }
+
+
 def overview_handlers(site: Site) -> list[Any]:
     """The handlers of `/`."""
     trends = Trends(site.insight.store, site.clock)
@@ -215,6 +240,7 @@ def overview_handlers(site: Site) -> list[Any]:
     configured = [one for one in site.config.alerts.slices if one.startswith("tag:")]
     first_scores = FirstScores(site)
     remembered: TTLCache[str, list[Quality]] = TTLCache(MAX_BREAKDOWNS, BREAKDOWN_FRESH_S)
+    counted: TTLCache[str, dict[str, Disagreement]] = TTLCache(1, ABSTENTIONS_FRESH_S)
 
     @get("/")
     async def overview(request: Page) -> Template | Redirect:
@@ -237,6 +263,8 @@ def overview_handlers(site: Site) -> list[Any]:
         parts = remembered.get(wanted.by, [])
         if wanted.by and wanted.by not in remembered:
             parts = remembered[wanted.by] = await slices_of(site.insight.store, wanted.by, window_s, now)
+        if about["judge"] and "" not in counted:
+            counted[""] = disagreements_of(await own(site.registry))
         return site.render(
             request,
             "overview.html",
@@ -253,6 +281,7 @@ def overview_handlers(site: Site) -> list[Any]:
             capped=len(quality) >= MAX_STREAMS,
             meanings={name: one.meaning for name, one in SIGNALS.items()},
             abstains=ABSTENTIONS_BESIDE,
+            disagreements=counted.get("", {}),
             complete=complete,
             window_s=window_s,
             by=wanted.by,

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from monitors.alerting.causes.topics import NAMELESS, UNLIKE
 from monitors.analysis.retrieval.sources import TREND_PARTS, RetrievedExchange, Scope, Share, Whole, share_of
 from monitors.records import Evaluation, Sample, Score, Skipped
-from monitors.signals.answers import declines
+from monitors.signals.answers import NONCOMMITTAL, declines
 
 Gap: TypeAlias = Literal["declined", "no_passages", "low"]
 GAPS: tuple[Gap, ...] = ("declined", "no_passages", "low")
@@ -21,7 +21,6 @@ OTHERS = "other questions"
 """The name of what is in no topic."""
 _DECLINED = frozenset({"abstained", "declined", "no_claims", "refusal"})
 """Reasons of skips that say that the answer does not answer: no claim in it, or a refusal."""
-_NONCOMMITTAL = "noncommittal"
 _SIGNAL = "abstained"
 
 
@@ -101,7 +100,7 @@ def is_declined(sample: Sample, evaluations: Iterable[Evaluation]) -> bool:
         if isinstance(one.outcome, Skipped) and one.outcome.reason in _DECLINED:
             return True
         if isinstance(one.outcome, Score):
-            if one.outcome.reason.endswith(_NONCOMMITTAL) or (one.metric == _SIGNAL and one.outcome.value > 0.0):
+            if one.outcome.reason.endswith(NONCOMMITTAL) or (one.metric == _SIGNAL and one.outcome.value > 0.0):
                 return True
             computed |= one.metric == _SIGNAL
     return not computed and declines(sample) == 1.0

@@ -12,7 +12,7 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PrometheusExporter
-from monitors.records import Evaluation, Failed, Sample, Skipped
+from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.runtime.label_cap import MAX_VALUES, OVERFLOW, LabelCap
 
 PROMISES = {"m": (0.95, 0.7)}
@@ -147,3 +147,58 @@ def test_the_window_of_a_mean_is_exported_beside_it_and_leaves_with_it(instrumen
     instruments.show_quality([replace(one, mean=None, ci_low=None, ci_high=None) for one in wide], PROMISES)
     assert value(instruments, "quality_window_seconds", app="a", metric="m") is None
     assert value(instruments, "signal_window_seconds", app="a", signal="abstained") is None
+
+
+def judged(outcome, judge="large"):
+    return Evaluation(sample_id="x", metric="answer_relevancy", version="1", outcome=outcome, judge=judge)
+
+
+@pytest.mark.parametrize(
+    ("response", "outcomes", "kind"),
+    [
+        ("I don't know.", [Score(0.0, "the response is noncommittal")], None),
+        ("I don't know.", [Skipped("abstained")], None),
+        ("I don't know.", [Score(0.9, "9 of 10 claims are relevant")], "signal_only"),
+        ("That is a story for another day.", [Score(0.0, "the response is noncommittal")], "judge_only"),
+        ("That is a story for another day.", [Score(0.9), Skipped("abstained")], "judge_only"),
+        ("It opens at nine.", [Score(0.0, "0 of 1 claims are relevant")], None),
+        ("It opens at nine.", [Score(0.5, "1 of 2 claims are supported by the contexts; noncommittal")], None),
+    ],
+)
+def test_where_judge_and_signal_disagree_about_abstention_is_counted(instruments, response, outcomes, kind):
+    exporter = PrometheusExporter(instruments, {})
+    exporter.export(sample_of(response), [judged(outcome) for outcome in outcomes])
+    kinds = {
+        one: value(instruments, "abstention_disagreements_total", app="shop", kind=one)
+        for one in ("judge_only", "signal_only")
+    }
+    assert value(instruments, "abstention_comparisons_total", app="shop") == 1.0
+    assert {one for one, count in kinds.items() if count} == ({kind} if kind else set())
+
+
+@pytest.mark.parametrize(
+    "evaluations",
+    [[judged(Failed("timeout"))], [judged(Skipped("no_claims"))], [judged(Score(0.0, "noncommittal"), judge=None)], []],
+)
+def test_what_no_judge_decided_is_no_disagreement(instruments, evaluations):
+    PrometheusExporter(instruments, {}).export(sample_of("It opens at nine."), evaluations)
+    assert value(instruments, "abstention_comparisons_total", app="shop") is None
+
+
+def sample_of(response):
+    return Sample(id="x", started_at=0.0, app="shop", response=response)
+
+
+def test_the_severity_of_a_rule_is_exported_beside_its_alarm(instruments):
+    one = StreamStatus(
+        rule="abstained-rise",
+        metric="abstained",
+        app="shop",
+        m0=0.5,
+        evidence_log10=0.0,
+        state="firing",
+        closed_until=0.0,
+        severity="warn",
+    )
+    AlertGauges(instruments).show_streams([one])
+    assert value(instruments, "rule_info", rule="abstained-rise", severity="warn") == 1.0
