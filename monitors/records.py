@@ -358,6 +358,21 @@ class FoundCause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A version that took over answers with an alert's onset: `kind` is model, prompt or tag:NAME.
+
+    `before` and `since` are its shares of the answers, in [0, 1]; `replaced` is the version it took the place of, ""
+    where others remain.
+    """
+
+    kind: str
+    value: str
+    replaced: str = ""
+    before: float = 0.0
+    since: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """A quality drop, from pending to resolved. `fingerprint` stays the same in all three states.
 
@@ -371,7 +386,9 @@ class Alert:
     which are about its worse direction. While it fires, `recovery` is the share in [0, 1] of the evidence for a
     recovery, and `recovering_since` the time from which on that evidence has grown; exchanges after it do not change
     the cause. `at_alarm` is the cause as the scores until the alarm show it; None in alerts of older releases.
-    `unwatched`: it ended because no rule watches this any more, which says nothing about a recovery.
+    `unwatched`: it ended because no rule watches this any more, which says nothing about a recovery. `changes` are the
+    versions that took over answers with the onset, None while that has not been looked up. `is_update` marks a message
+    about an alert that was sent before, without its cause.
     """
 
     fingerprint: str
@@ -403,6 +420,8 @@ class Alert:
     direction: Literal["drop", "rise"] | None = None
     unwatched: bool = False
     at_alarm: FoundCause | None = None
+    changes: tuple[Change, ...] | None = None
+    is_update: bool = False
 
     def on_own_scale(self) -> Alert:
         """Return the alert with its finding on the metric's own scale, like the other means."""

@@ -13,7 +13,7 @@ import msgspec
 from monitors.alerting.acknowledgements import Acknowledgements, UndeliveredNotification, undelivered_id
 from monitors.alerting.alert_history import Event, Kind
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
-from monitors.alerting.notifiers.message import labels_of, watchdog
+from monitors.alerting.notifiers.message import NAMES, labels_of, watchdog
 from monitors.alerting.repeat_policy import LAST_RETRY_S, Key, Pace, Progress, Task, group_key
 from monitors.config import Alerts
 from monitors.records import Alert
@@ -163,7 +163,11 @@ class Delivery:
 
     def _messages(self, name: str) -> list[_Message]:
         """Return the messages due for one notifier, with the alerts of a group together if it takes groups."""
-        due = [(alert, task) for alert in self._alerts.values() if (task := self._due(name, alert)) is not None]
+        due = [
+            (replace(alert, is_update=self._of(name, alert).lacks_cause and alert.at_alarm is not None), task)
+            for alert in self._alerts.values()
+            if (task := self._due(name, alert)) is not None
+        ]
         if not self._notifiers[name].takes_groups:
             return [_Message([alert], [task]) for alert, task in due]
         groups: dict[Key, list[tuple[Alert, Task]]] = {}
@@ -174,7 +178,11 @@ class Delivery:
             else:
                 groups.setdefault(self._group(name, alert), []).append((alert, task))
         progress = self._progress_by_group(name) if groups else {}
-        ready = [members for key, members in groups.items() if self._ready(name, key, progress.get(key, []))]
+        ready = [
+            members
+            for key, members in groups.items()
+            if any(alert.is_update for alert, _ in members) or self._ready(name, key, progress.get(key, []))
+        ]
         if len(ready) > MAX_GROUPS:
             ready = [[member for members in ready for member in members]]
         messages += [_Message.of(part) for members in ready for part in batched(members, MAX_IN_MESSAGE)]
@@ -263,7 +271,9 @@ class Delivery:
         else:
             for alert, task in zip(message.alerts, message.tasks, strict=True):
                 self._observer.notified(name, "delivered")
-                self._of(name, alert).settled(task, self._clock(), "delivered")
+                progress = self._of(name, alert)
+                progress.settled(task, self._clock(), "delivered")
+                progress.lacks_cause = task == "firing" and alert.rule not in NAMES and alert.at_alarm is None
                 self._note("delivered", name, alert, task)
         self._unsaved = True
 

@@ -13,6 +13,7 @@ from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observat
 from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.causes.topics import topics
+from monitors.alerting.changes import changes_at_onset
 from monitors.alerting.passages import MAX_EXCHANGES, read_passages
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
@@ -107,13 +108,17 @@ class Describer:
         if not case.described_until and metric in self._judge.metrics:
             self._judge.on_alarm()
         evidence = self._judge.evidence(metric)
-        described = await self.describe(case.alert, until, slices)
+
+        def measured(described: Alert) -> None:
+            case.alert = _with_measures(case.alert, described)  # what is known at once does not wait for the cause
+
+        described = await self.describe(case.alert, until, slices, measured=None if case.described_until else measured)
         if not case.described_until:
             onset = case.alert.finding.onset
             alarm_at = onset + (case.alarm_at - onset)  # as `to_describe` has it, to the last bit
             first = described if until <= alarm_at else await self.describe(case.alert, alarm_at, slices)
             described = replace(described, at_alarm=_found_cause(first, min(until, alarm_at)))
-        case.alert = described
+        case.alert = _with_cause(_with_measures(case.alert, described), described)
         case.described_until = until
         self._evidence[case.alert.fingerprint] = evidence
 
@@ -135,8 +140,18 @@ class Describer:
             return False
         return now is not None and not now.pending and now != last
 
-    async def describe(self, alert: Alert, until: float, affected: Sequence[str]) -> Alert:
-        """Return the alert with its description from exchanges that started before Unix time `until`."""
+    async def describe(
+        self,
+        alert: Alert,
+        until: float,
+        affected: Sequence[str],
+        *,
+        measured: Callable[[Alert], None] | None = None,
+    ) -> Alert:
+        """Return the alert with its description from exchanges that started before Unix time `until`.
+
+        `measured` takes the alert with its means and what changed with the onset, before its cause is looked for.
+        """
         onset, flipped = alert.finding.onset, self._flipped(alert)
         app = None if alert.app == ALL else alert.app
         kept = {alert.metric, *(OF_RETRIEVAL if alert.metric in SIGNALS else ())}
@@ -153,14 +168,7 @@ class Describer:
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
         interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
-        why, step = _settled(alert, self._judge.evidence(alert.metric)), None
-        if why is None:
-            why, step = await self._cause(alert.metric, old, new, self._scales(alert))
-        worst = await self._store.series(lowest)
-        if why.source is not None:
-            worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
-        examples = await self._examples(worst)
-        return replace(
+        alert = replace(
             alert,
             finding=replace(
                 alert.finding,
@@ -171,6 +179,19 @@ class Describer:
             mean_before=on_scale(before.mean, flipped=flipped) if before is not None else None,
             mean_since=on_scale(after.mean, flipped=flipped) if after is not None else None,
             ci=_own_scale(interval, flipped=flipped),
+            changes=changes_at_onset(old, new, alert.metric),
+        )
+        if measured is not None:
+            measured(alert)
+        why, step = _settled(alert, self._judge.evidence(alert.metric)), None
+        if why is None:
+            why, step = await self._cause(alert.metric, old, new, self._scales(alert))
+        worst = await self._store.series(lowest)
+        if why.source is not None:
+            worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
+        examples = await self._examples(worst)
+        return replace(
+            alert,
             likely_cause=why.cause,
             first_cause=alert.first_cause or (why.cause if why.cause != "unknown" else None),
             cause_detail=why.detail,
@@ -322,6 +343,21 @@ class _Strata:
             found |= {name: value for name, value in (("prompt", point.prompt), ("topic", topic)) if value is not None}
             self._known[key] = found
         return found
+
+
+def _with_measures(alert: Alert, described: Alert) -> Alert:
+    """Return the alert with the means and changes of `described`; its state may have changed since."""
+    found = described.finding
+    finding = replace(alert.finding, n=found.n, estimate=found.estimate, interval=found.interval)
+    names = ("mean_before", "mean_since", "ci", "changes")
+    return replace(alert, finding=finding, **{name: getattr(described, name) for name in names})
+
+
+def _with_cause(alert: Alert, described: Alert) -> Alert:
+    """Return the alert with the cause and the examples of `described`."""
+    causes = ("likely_cause", "first_cause", "cause_detail", "cause_hop", "cause_tool", "cause_source")
+    names = (*causes, "cause_strength", "cause_evidence", "affected", "worst_exchanges", "examples", "at_alarm")
+    return replace(alert, **{name: getattr(described, name) for name in names})
 
 
 def _settled(alert: Alert, judge: JudgeEvidence | None) -> Explanation | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -24,9 +25,13 @@ from monitors.alerting.stream import Case, Stream, on_scale
 from monitors.alerting.versions import Version, Versions
 from monitors.config import Alerts, Rule
 from monitors.records import Alert, Sample
+from monitors.runtime.tasks import spawn
 from monitors.storage.stores import Point, Query, StateStore, Store
 
 DAY_S = 86_400.0
+NOTIFY_WITHIN_S = 2.0
+"""How long a notification waits for the description of its alert."""
+DESCRIBED_AT_ONCE = 4
 PAGE = 2_000
 """Scores per page: catching up on a day must not block the event loop for long."""
 _DISTINCT_WARNINGS = 200
@@ -120,6 +125,7 @@ class AlertEngine:
         judge: JudgeSignals | None = None,
         observer: AlertObserver | None = None,
         clock: Callable[[], float] = time.time,
+        notify_within_s: float = NOTIFY_WITHIN_S,
     ) -> None:
         self._config = config
         self._state_store = state_store
@@ -132,6 +138,9 @@ class AlertEngine:
         self._describer = Describer(store, lower_is_better=lower_is_better, judge=self._judge, content=config.content)
         self._delivery = Delivery(notifiers, state_store, clock, self._observer, config)
         self.notifier_tests = NotifierTests(notifiers, clock)
+        self._notify_within_s = notify_within_s
+        self._describing: dict[str, asyncio.Task[None]] = {}
+        self._describers = asyncio.Semaphore(DESCRIBED_AT_ONCE)
         self._cases = Cases()
         self._watches = _watches(rules, config, lower_is_better)
         self._logged: set[str] = set()
@@ -154,10 +163,7 @@ class AlertEngine:
             # The few scores a failing judge still gives are no sample of the traffic: they wait until it recovers.
             if outage is None or watch.rule.metric not in self._judge.metrics:
                 await self._advance(watch, up_to)
-        for case in self._cases:
-            rule = self._watches.get(case.alert.rule)
-            if (until := self._describer.due(case, (rule and rule.closed_until) or 0.0)) is not None:
-                await self._describe(case, until)
+        await self._start_describing()
         await self._save()
         self._observer.show_streams(self.streams())
         self._observer.show_versions(self.versions.changes())
@@ -229,7 +235,11 @@ class AlertEngine:
         return sample.started_at < self.closed_until(metric, sample.app)
 
     async def aclose(self) -> None:
-        """Wait for running deliveries."""
+        """Stop describing, and wait for running deliveries."""
+        for task in list(self._describing.values()):
+            task.cancel()
+        if self._describing:
+            await asyncio.wait(list(self._describing.values()))
         await self._delivery.aclose()
 
     def _restore(self, states: Mapping[str, bytes]) -> None:
@@ -271,16 +281,30 @@ class AlertEngine:
         if report.low_coverage:
             self._observer.low_coverage(watch.rule.metric, report.low_coverage)
 
+    async def _start_describing(self) -> None:
+        """Describe the alerts that are due; wait `notify_within_s` at most: a later cause is sent as an update."""
+        for case in self._cases:
+            rule, name = self._watches.get(case.alert.rule), case.alert.fingerprint
+            until = self._describer.due(case, (rule and rule.closed_until) or 0.0)
+            if until is not None and name not in self._describing:
+                task = spawn(self._describe(case, until), name=f"description of alert {name}")
+                self._describing[name] = task
+                task.add_done_callback(lambda _, name=name: self._describing.pop(name, None))  # type: ignore[misc]
+        if self._describing:
+            await asyncio.wait(list(self._describing.values()), timeout=self._notify_within_s)
+
     async def _describe(self, case: Case, until: float) -> None:
         """Describe an alert; on failure a later tick retries, because an alert without its means must still go out."""
         watch = self._watches.get(case.alert.rule)
         slices = watch.affected(case.alert.app, case.alert.finding.onset) if watch and not case.alert.slice else ()
         try:
-            await self._describer.describe_case(case, until, slices)
-            self._unsaved = True
+            async with self._describers:
+                await self._describer.describe_case(case, until, slices)
         except Exception as error:  # noqa: BLE001 - a bad row of one alert must not block the others; counted
             self._warn_once(f"alert {case.alert.fingerprint} has no description: {type(error).__name__}: {error}")
             self._observer.description_failed()
+        finally:
+            self._unsaved = True
 
     def _warn_once(self, text: str) -> None:
         """Log a warning that would otherwise repeat at every tick."""
@@ -297,8 +321,12 @@ class AlertEngine:
         for name, watch in self._watches.items():
             if watch.closed_until is not None:
                 states[_WATCH + name] = msgspec.json.encode(watch.saved())
-        await self._state_store.save(states)
         self._unsaved = False
+        try:
+            await self._state_store.save(states)
+        except BaseException:
+            self._unsaved = True
+            raise
 
 
 class _BucketReader:

@@ -25,7 +25,8 @@ class Progress:
     receiver took it. None is of older releases, which did not keep it. `reached_at` is when the alert was last
     delivered as firing, None if never. `held` is the task a silence holds back. A `failing` task had `attempts` since
     `since` and is not retried before `not_before`. `acknowledged`: the acknowledgement was settled;
-    `acknowledgement_given_up` says that it was not delivered.
+    `acknowledgement_given_up` says that it was not delivered. `lacks_cause`: the alert was last sent before its cause
+    had been looked for, so it is sent again once that is known.
     """
 
     told: AlertState | None = None
@@ -39,6 +40,7 @@ class Progress:
     outcome: Outcome | None = None
     reached_at: float | None = None
     acknowledgement_given_up: bool = False
+    lacks_cause: bool = False
 
     @property
     def never_reached(self) -> bool:
@@ -104,7 +106,8 @@ class Pace:
             return "firing"
         if acknowledged and self.acknowledges and not progress.acknowledged:
             return "acknowledged"
-        if now - progress.at >= self.repeat_s and (self.must_repeat or not acknowledged):
+        is_update = progress.lacks_cause and alert.at_alarm is not None
+        if (is_update or now - progress.at >= self.repeat_s) and (self.must_repeat or not acknowledged):
             return "firing"
         return None
 

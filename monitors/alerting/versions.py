@@ -58,7 +58,7 @@ class Versions:
             if self._metric.setdefault(point.app, point.metric) != point.metric:
                 continue
             kinds = self._seen.setdefault(point.app, {})
-            for kind, value in _versions(point).items():
+            for kind, value in versions_of(point).items():
                 values = kinds.setdefault(kind, {})
                 first, n = values.get(value, (point.started_at, 0))
                 values[value] = min(first, point.started_at), n + 1
@@ -100,6 +100,7 @@ class Versions:
         self._seen, self._metric = msgspec.json.decode(state, type=tuple[seen, dict[str, str]])
 
 
-def _versions(point: Point) -> Mapping[str, str]:
+def versions_of(point: Point) -> Mapping[str, str]:
+    """Return the versions that an exchange used, by kind: model, prompt, tag:NAME."""
     found = {"model": point.model} | {f"tag:{name}": point.tags[name] for name in TAGS if name in point.tags}
     return found | ({"prompt": point.prompt} if point.prompt is not None else {})

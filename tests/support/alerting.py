@@ -68,9 +68,13 @@ class Stubborn:
     def __init__(self, store):
         self._store = store
         self.failing = {}
+        self.held = {}
+        """Events that calls wait for, by method."""
 
     def __getattr__(self, name):
         async def call(*args):
+            if name in self.held:
+                await self.held[name].wait()
             if self.failing.get(name, 0):
                 self.failing[name] -= 1
                 raise OSError(f"{name} does not answer")
@@ -91,6 +95,7 @@ class World(NullObserver):
         self.blind_since, self.judged = None, True
         self.delay_s = lambda _: 0.0
         self.count = 0
+        self.notify_within_s = 300.0  # a busy machine describes an alert in its own time
         self.engine = self.restart()
 
     def restart(self):
@@ -107,6 +112,7 @@ class World(NullObserver):
             clock=lambda: self.now,
             lower_is_better=lambda metric: metric == "hallucination",
             observer=self,
+            notify_within_s=self.notify_within_s,
             judge=JudgeSignals(
                 metrics=TRIO,
                 failing_since=lambda: self.blind_since,

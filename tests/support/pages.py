@@ -202,6 +202,7 @@ async def world(
         config.alerts,
         store,
         store,
+        notify_within_s=300.0,  # a busy machine describes an alert in its own time
         queue_oldest=nothing_waits,
         notifiers={"people": people},
         lower_is_better=lambda name: name == "hallucination",

@@ -23,14 +23,13 @@ from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.readings.trends import estimated
 from dashboards.web.site import Page, Site
 from dashboards.web.views.sources import source_link
-from monitors.alerting.notifiers.message import NAMES, labels_of, subject
+from monitors.alerting.notifiers.message import NAMES, NOTHING_CHANGED, changed, headline, labels_of
 from monitors.alerting.rule_watch import name_of
 from monitors.alerting.silences import Silence
 from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
 from monitors.config import Rule
 from monitors.records import Alert
-from monitors.signals import SIGNALS
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.storage.stores import Query, Store
 
@@ -39,24 +38,6 @@ BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5
 COMPARED_S = 0.1
 """How long the page waits for the comparison of bad and good answers; without it, it says that it is being made."""
 SILENCE_FOR = ((3600, "1 hour"), (14_400, "4 hours"), (86_400, "1 day"), (604_800, "7 days"))
-
-
-def headline(alert: Alert) -> str:
-    """One-sentence summary of an alert."""
-    if alert.rule in NAMES:
-        return "The judge is responding again" if alert.state == "resolved" else "The judge is failing"
-    what = f"{subject(alert.metric)} of {alert.app}" + (f" ({alert.slice})" if alert.slice else "")
-    before, since = alert.mean_before, alert.mean_since
-    rose = before is not None and since is not None and since > before
-    if alert.unwatched:
-        return f"{what} is no longer watched"
-    if alert.state == "resolved":
-        return f"{what} {'rose' if rose else 'fell'} and recovered"
-    if alert.state == "pending":
-        return f"{what} may have changed" if alert.metric in SIGNALS else f"{what} may be degraded"
-    if before is None or since is None:
-        return f"{what} changed" if alert.metric in SIGNALS else f"{what} degraded"
-    return f"{what} {'rose' if rose else 'fell'} from {number(before)} to {number(since)}"
 
 
 def span(alert: Alert, now: float) -> tuple[float, float]:
@@ -143,6 +124,8 @@ def alert_view_handlers(site: Site) -> list[Any]:
             title=headline(measured["current"]),
             alert=found,
             affected=[slice_words(one) for one in found.affected],
+            changed=changed,
+            nothing_changed=NOTHING_CHANGED,
             watched=watched[0] if watched else None,
             baseline=baseline,
             **measured,

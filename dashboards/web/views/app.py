@@ -23,7 +23,7 @@ from dashboards.web.heat_map import HeatMapReader, drawn
 from dashboards.web.readings.app_traffic import TrafficReader
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, address, time_range
-from dashboards.web.views.alerts import headline
+from monitors.alerting.notifiers.message import headline
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.series import Series, SeriesGroup, SeriesQuery, chosen_step

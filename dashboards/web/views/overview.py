@@ -26,8 +26,9 @@ from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
 from dashboards.web.readings.trends import Key, Trends
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import address
-from dashboards.web.views.alerts import acknowledged_by, headline, silenced
+from dashboards.web.views.alerts import acknowledged_by, silenced
 from dashboards.web.views.welcome import FirstScores
+from monitors.alerting.notifiers.message import headline
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
 from monitors.records import Alert

@@ -17,7 +17,6 @@ from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.message import (
     RUNBOOK,
     alert_link,
-    bounded,
     exchange_link,
     facts,
     plain,
@@ -77,8 +76,6 @@ class EmailNotifier(Notifier):
 
     async def notify_all(self, alerts: Sequence[Alert]) -> None:
         heading = title(alerts)
-        if len(alerts) == 1:
-            heading += f" ({alerts[0].metric} of {bounded(alerts[0].app)})"
         shown, more = alerts[:MAX_ALERTS], len(alerts[MAX_ALERTS:])
         message = self._message(
             heading,

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from monitors.alerting.causes import strength_word
 from monitors.alerting.slices import slice_words
-from monitors.records import JUDGE_BLIND, Alert, Finding
+from monitors.records import JUDGE_BLIND, Alert, Change, Finding
 from monitors.signals import SIGNALS
 
 WATCHDOG = "watchdog"
@@ -28,9 +28,14 @@ MAX_LABEL = 200
 """Characters of a label's value in a message; a longer one ends in its hash."""
 MAX_QUESTION, MAX_ANSWER, MAX_FAULTS, MAX_WORST = 200, 300, 200, 3000
 """Characters of a worst exchange's texts in a message, and of all of them together."""
+MAX_HEADLINE = 250
+"""Characters of an alert's headline in a title."""
 NOT_ENDED = "0001-01-01T00:00:00Z"
 """How Alertmanager writes the end of an alert that still fires."""
 UNKNOWN = "insufficient data"
+NOTHING_CHANGED = "no change of model, prompt or release was seen"
+_KINDS = {"prompt": "prompt version"}
+_FEW = 0.01
 
 
 def sent_labels(alert: Alert) -> dict[str, str]:
@@ -129,11 +134,15 @@ def exchange_link(exchange_id: str, public_url: str | None) -> str:
 
 
 def title(alerts: Sequence[Alert]) -> str:
-    """Return a short heading without client-chosen text.
+    """Return a short heading: of one quality alert what changed, else names and numbers of alerts.
 
     >>> title([watchdog(0.0)])
     'Firing: GaugewayWatchdog'
     """
+    if len(alerts) == 1 and alerts[0].rule not in NAMES:
+        alert, words = alerts[0], plain(headline(alerts[0]), MAX_HEADLINE)
+        state = "Resolved" if alert.state == "resolved" else "Update" if alert.is_update else "Firing"
+        return words if alert.unwatched else f"{state}: {words}"
     firing = sum(alert.state != "resolved" for alert in alerts)
     names = ", ".join(sorted({_title_of(alert) for alert in alerts}))
     unwatched = sum(alert.unwatched for alert in alerts)
@@ -147,6 +156,52 @@ def _title_of(alert: Alert) -> str:
     return f"{name} ({alert.metric})" if alert.metric in SIGNALS else name
 
 
+def headline(alert: Alert) -> str:
+    """Return what an alert is about in one sentence: how far the mean moved, and what changed with it."""
+    if alert.rule in NAMES:
+        return "The judge is responding again" if alert.state == "resolved" else "The judge is failing"
+    what = f"{subject(alert.metric)} of {_name(alert.app)}" + (f" ({_name(alert.slice)})" if alert.slice else "")
+    before, since = alert.mean_before, alert.mean_since
+    rose = before is not None and since is not None and since > before
+    if alert.unwatched:
+        return f"{what} is no longer watched"
+    if alert.state == "resolved":
+        return f"{what} {'rose' if rose else 'fell'} and recovered"
+    if alert.state == "pending":
+        return f"{what} may have changed" if alert.metric in SIGNALS else f"{what} may be degraded"
+    if before is None or since is None:
+        return f"{what} changed" if alert.metric in SIGNALS else f"{what} degraded"
+    digits = 2 if f"{before:.2f}" != f"{since:.2f}" else 3
+    move = f"{what} {'rose' if rose else 'fell'} from {before:.{digits}f} to {since:.{digits}f}"
+    return f"{move} since {changed(alert)}" if alert.changes else move
+
+
+def changed(alert: Alert) -> str:
+    """Return what changed with the onset: "" while that has not been looked up.
+
+    >>> from monitors.records import Change
+    >>> changed(replace(watchdog(0.0), changes=(Change(kind="model", value="mini", replaced="large"),)))
+    'model mini replaced large'
+    """
+    if alert.changes is None:
+        return ""
+    return "; ".join(map(_change, alert.changes)) or NOTHING_CHANGED
+
+
+def _name(value: str) -> str:
+    """Return a client-chosen name on one line, bounded."""
+    return plain(bounded(value), MAX_LABEL)
+
+
+def _change(one: Change) -> str:
+    what = f"{_KINDS.get(one.kind, one.kind.removeprefix('tag:'))} {_name(one.value)}"
+    if one.replaced:
+        return f"{what} replaced {_name(one.replaced)}"
+    if one.before < _FEW:
+        return f"{what} appeared in {one.since:.0%} of the answers"
+    return f"{what} grew from {one.before:.0%} to {one.since:.0%} of the answers"
+
+
 def facts(alert: Alert) -> list[tuple[str, str]]:
     """Return (name, value) pairs to show below the summary, without empty values."""
     ci = f"{number(alert.ci[0])} to {number(alert.ci[1])}" if alert.ci is not None else UNKNOWN
@@ -156,6 +211,7 @@ def facts(alert: Alert) -> list[tuple[str, str]]:
         ("Severity", alert.severity),
         ("App", bounded(alert.app)),
         ("Slice", bounded(alert.slice)),
+        ("Changed with the onset", changed(alert)),
         ("Before", number(alert.mean_before) if measured else ""),
         ("Since", number(alert.mean_since) if measured else ""),
         ("95 % interval", ci if measured else ""),
@@ -232,6 +288,7 @@ def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str
         "mean_before": number(alert.mean_before),
         "mean_since": number(alert.mean_since),
         "ci": f"{number(alert.ci[0])} to {number(alert.ci[1])}" if alert.ci is not None else UNKNOWN,
+        "changed": changed(alert),
         "onset": rfc3339(alert.finding.onset),
         "evidence": f"{alert.finding.evidence_log10:.2f}",
         "likely_cause": alert.likely_cause,
@@ -258,7 +315,7 @@ def strength(alert: Alert) -> str:
 
 
 def summary(alert: Alert) -> str:
-    """Return one sentence with the means, their interval and the likely cause."""
+    """Return one sentence: how far the mean moved, what changed with it, the interval and the likely cause."""
     if alert.rule == JUDGE_BLIND:
         return _judge_outage(alert)
     if alert.rule == WATCHDOG:
@@ -276,18 +333,16 @@ def summary(alert: Alert) -> str:
         ended = rfc3339(alert.ended_at) if alert.ended_at is not None else "now"
         change = "change" if alert.metric in SIGNALS else "drop"
         return f"{what} recovered at {ended} after a {change} that began about {rfc3339(alert.finding.onset)}"
-    move = "changed"
-    if alert.mean_before is not None and alert.mean_since is not None:
-        move = "rose" if alert.mean_since > alert.mean_before else "fell"
     scores = f"{alert.finding.n} scores, too few for an interval"
     if alert.ci is not None:
         scores = f"95 % interval {number(alert.ci[0])} to {number(alert.ci[1])}, {alert.finding.n} scores"
-    change = f"{move} from {number(alert.mean_before)} to {number(alert.mean_since)} ({scores})"
+    move = headline(alert)
     if alert.mean_before is None and alert.mean_since is not None:
-        change = f"is {number(alert.mean_since)} ({scores}; none before)"
+        move = f"{what} is {number(alert.mean_since)}, with no scores before"
+    nothing = f"; {NOTHING_CHANGED}" if alert.changes == () else ""
     known = f" ({strength_word(alert.cause_strength)} evidence)" if alert.cause_strength is not None else ""
     cause = "" if alert.likely_cause == "unknown" else f"; look at {alert.likely_cause.replace('_', ' ')} first{known}"
-    return f"{what} {change} since about {_clock(alert.finding.onset)}{cause}"
+    return f"{move} ({scores}; began about {_clock(alert.finding.onset)}){nothing}{cause}"
 
 
 def subject(metric: str) -> str:

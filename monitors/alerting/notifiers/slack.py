@@ -74,7 +74,7 @@ class SlackNotifier(Notifier):
 def message(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK) -> dict[str, Any]:
     """Return the message: a heading, and for each alert its summary, numbers and worst exchanges."""
     shown = alerts[:MAX_ALERTS]
-    blocks = [{"type": "header", "text": {"type": "plain_text", "text": _cut(title(alerts), 150)}}]
+    blocks = [{"type": "header", "text": {"type": "plain_text", "text": _escaped(title(alerts), 150)}}]
     most = MAX_NOTE if len(shown) > FEW else MAX_NOTE_OF_FEW
     blocks += [block for alert in shown for block in _blocks(alert, public_url, most)]
     if len(alerts) > len(shown):

@@ -214,9 +214,9 @@ def test_an_alert_that_cannot_be_described_is_saved_and_told_like_the_others_and
         world.now += 300.0
         world.store.failing = {"sample": 1}  # looked up while the first alert is described
         await world.tick()
-        first, second = sorted(world.engine.alerts(), key=lambda alert: alert.mean_since is not None)
-        assert (first.state, first.mean_since) == ("firing", None)
-        assert second.mean_since is not None
+        first, second = sorted(world.engine.alerts(), key=lambda alert: alert.at_alarm is not None)
+        assert (first.state, first.at_alarm) == ("firing", None)
+        assert [first.mean_since, second.mean_since] == pytest.approx([0.3, 0.3], abs=0.01), "known before the cause"
         assert len(people.alerts) == 2
         assert world.failed_descriptions == caplog.text.count("has no description") == 1
         world.store.failing = {"sample": 1}
@@ -282,7 +282,7 @@ def test_an_alert_of_a_rule_that_is_gone_ends_without_a_claim_of_recovery(path):
         assert people.heard[-1] == (world.alert.fingerprint, "resolved")
         assert "is no longer watched since" in summary(people.alerts[-1])
         assert "recovered at" not in summary(people.alerts[-1])
-        assert title([people.alerts[-1]]) == "No longer watched: GaugewayQualityDrop"
+        assert title([people.alerts[-1]]) == "faithfulness of shop is no longer watched"
         assert title([people.alerts[-1], people.alerts[0]]) == "1 firing and 1 no longer watched: GaugewayQualityDrop"
         world.rules = rules
         world.restart()
@@ -333,3 +333,38 @@ def test_a_rule_without_a_name_is_called_what_it_says():
     assert name_of(Rule(metric="faithfulness", slo=0.85), lower_is_better=False) == "faithfulness-below-0.85"
     assert name_of(Rule(metric="hallucination", slo=0.1), lower_is_better=True) == "hallucination-above-0.1"
     assert name_of(RULE, lower_is_better=False) == "answers"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_notification_does_not_wait_for_the_cause_which_follows_as_an_update(path, restarted):
+    async def scenario(world):
+        await world.tick()
+        await world.minutes([0.95] * 10 + [0.3] * 20, tick=False)
+        world.now += 300.0
+        held = world.store.held["sample"] = asyncio.Event()
+        world.notify_within_s = 0.2
+        world.restart()
+        await world.tick()
+        ((first, state),) = people.heard
+        assert (state, people.alerts[0].at_alarm, people.alerts[0].changes) == ("firing", None, ())
+        assert people.alerts[0].mean_since == pytest.approx(0.3, abs=0.01)
+        await world.tick()
+        assert len(people.heard) == 1, "nothing is known yet"
+        if restarted:
+            await world.engine.aclose()
+            world.restart()
+        held.set()
+        world.store.held.clear()
+        world.engine._notify_within_s = 300.0  # noqa: SLF001 - from here on the description is waited for
+        await world.tick()
+        await world.tick()
+        assert people.heard == [(first, "firing")] * 2
+        update = people.alerts[1]
+        assert update.at_alarm is not None
+        assert title([update]).startswith("Update: faithfulness of shop fell from 0.95 to 0.30")
+        world.now += 60.0
+        await world.tick()
+        assert len(people.heard) == 2, "one update"
+
+    people = People()
+    run(path, scenario, people=people)

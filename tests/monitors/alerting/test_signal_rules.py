@@ -77,6 +77,7 @@ async def watched(path, rules, values, *, metric, beside=lambda _: ()):
         config,
         store,
         store,
+        notify_within_s=300.0,  # a busy machine describes an alert in its own time
         queue_oldest=lambda: asyncio.sleep(0),
         notifiers={},
         lower_is_better=lower,
@@ -114,9 +115,9 @@ def test_a_wave_of_refusals_fires_with_words_that_say_so(tmp_path):
     noisy = replace(alert, finding=replace(alert.finding, baseline=0.95)).on_own_scale().finding.baseline
     assert noisy == 0.05, "1 - 0.95 is 0.050000000000000044"
     assert labels_of(alert)["signal"] == labels_of(alert)["metric"] == "abstained"
-    assert title([alert]) == "Firing: GaugewayQualityDrop (abstained)"
+    assert title([alert]).startswith("Firing: share of answers that decline to answer (abstained) of shop rose from")
     assert summary(alert).startswith(
-        "share of answers that decline to answer (abstained) of app 'shop' rose from 0.020 to"
+        "share of answers that decline to answer (abstained) of shop rose from 0.02 to"
     )
     assert group_body([alert])["alerts"][0]["labels"]["signal"] == "abstained"
 

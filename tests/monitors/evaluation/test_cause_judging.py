@@ -53,6 +53,7 @@ class Play:
             Alerts(watermark_s=0.0, group_wait_s=0.0),
             self.store,
             self.store,
+            notify_within_s=300.0,  # a busy machine describes an alert in its own time
             queue_oldest=oldest,
             notifiers={"people": self.people},
             clock=lambda: self.now,

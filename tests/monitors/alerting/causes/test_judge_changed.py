@@ -162,6 +162,7 @@ class Suspicious(World):
             self.config,
             self.store,
             self.store,
+            notify_within_s=300.0,  # a busy machine describes an alert in its own time
             queue_oldest=oldest,
             notifiers=self.notifiers,
             clock=lambda: self.now,

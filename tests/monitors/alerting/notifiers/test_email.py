@@ -113,13 +113,13 @@ def test_a_mail_has_a_plain_and_an_html_part_with_the_same_news(tmp_path, monkey
         one = alert(app="a<b>&c", examples=(Example(id="x/1", value=0.1, question="<i>why?"),))
         send(port, one, public_url="https://quality.example", recipients=["a@x.example", "b@x.example"])
     (mail,) = box.mails
-    assert mail["Subject"] == "Firing: GaugewayQualityDrop (faithfulness of a<b>&c)"
+    assert mail["Subject"] == "Firing: faithfulness of a<b>&c fell from 0.91 to 0.62"
     assert (mail["From"], mail["To"]) == ("gaugeway@quality.example", "a@x.example, b@x.example")
     assert mail["Auto-Submitted"] == "auto-generated"
     assert mail.get_content_type() == "multipart/alternative"
     plain, page = (part.get_content() for part in mail.iter_parts())
     for part in (plain, page):
-        assert "fell from 0.910 to 0.620" in part
+        assert "fell from 0.91 to 0.62" in part
         assert "https://quality.example/alerts/0123456789abcdef" in part
         assert "https://quality.example/exchanges/x%2F1" in part
     assert "Likely cause: retrieval" in plain
@@ -144,7 +144,7 @@ def test_a_group_is_one_mail_and_a_line_break_in_a_name_breaks_nothing(tmp_path,
         send(port, alert(app="x\r\nBcc: all@x.example"))
     group, broken = box.mails
     assert group["Subject"] == "2 firing: GaugewayQualityDrop"
-    assert "'bank'" in group.get_body(["plain"]).get_content()
+    assert "of bank fell" in group.get_body(["plain"]).get_content()
     assert broken["Bcc"] is None
     assert "Bcc: all@x.example" in broken["Subject"]
 

@@ -113,6 +113,7 @@ def test_a_firing_alert_is_told_in_alertmanagers_words():
         "mean_before": "0.910",
         "mean_since": "0.620",
         "ci": "0.550 to 0.690",
+        "changed": "",
         "onset": "2025-10-09T08:54:00.000Z",
         "evidence": "0.25",
         "likely_cause": "retrieval",
@@ -156,13 +157,13 @@ def test_what_is_not_known_is_said_and_every_annotation_is_a_string():
 
 def test_the_summary_is_one_plain_sentence_with_its_numbers_and_interval():
     assert summary(FIRING) == (
-        "faithfulness of app 'say \"hi\"' fell from 0.910 to 0.620 (95 % interval 0.550 to 0.690, 120 scores) "
-        "since about 2025-10-09 08:54:00 UTC; look at retrieval first"
+        'faithfulness of say "hi" fell from 0.91 to 0.62 (95 % interval 0.550 to 0.690, 120 scores; '
+        "began about 2025-10-09 08:54:00 UTC); look at retrieval first"
     )
     first = replace(FIRING, mean_before=None, mean_since=1.0, ci=None)
-    assert " is 1.000 (120 scores, too few for an interval; none before) since about" in summary(first)
+    assert " is 1.000, with no scores before (120 scores, too few for an interval; began about" in summary(first)
     thin = replace(FIRING, ci=None)
-    assert "fell from 0.910 to 0.620 (120 scores, too few for an interval) since" in summary(thin)
+    assert "fell from 0.91 to 0.62 (120 scores, too few for an interval; began" in summary(thin)
     assert summary(RESOLVED) == (
         "faithfulness of app 'shop' recovered at 2025-10-09T09:55:00.000Z after a drop that began about "
         "2025-10-09T08:54:00.000Z"
@@ -222,5 +223,5 @@ def test_the_log_gets_a_warning_when_it_fires_and_information_when_it_is_over(ca
     asyncio.run(LogNotifier().notify(FIRING))
     asyncio.run(LogNotifier().notify(RESOLVED))
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert "fell from 0.910 to 0.620" in caplog.text
+    assert "fell from 0.91 to 0.62" in caplog.text
     assert "x1, x2" in caplog.text

@@ -84,7 +84,7 @@ def test_an_incident_is_triggered_acknowledged_and_resolved_under_one_key():
     assert [event["event_action"] for event in events] == ["trigger", "acknowledge", "resolve"]
     assert {event["dedup_key"] for event in events} == {"0123456789abcdef"}
     payload = events[0]["payload"]
-    assert payload["summary"].startswith("faithfulness of app 'shop' fell from 0.910 to 0.620")
+    assert payload["summary"].startswith("faithfulness of shop fell from 0.91 to 0.62")
     assert (payload["component"], payload["group"], payload["class"]) == ("faithfulness", "shop", "GaugewayQualityDrop")
     assert payload["custom_details"]["likely_cause"] == "retrieval"
     assert payload["custom_details"]["mean_since"] == "0.620"

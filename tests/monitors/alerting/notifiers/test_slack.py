@@ -90,8 +90,8 @@ def test_a_message_has_the_numbers_the_cause_and_links_to_the_worst_exchanges():
     assert request.line == "POST /services/T0/B0/s3cret HTTP/1.1"
     header, section, context, runbook = request.json["blocks"]
     assert "|Runbook>" in runbook["elements"][0]["text"]
-    assert header["text"]["text"] == "Firing: GaugewayQualityDrop"
-    assert "fell from 0.910 to 0.620" in section["text"]["text"]
+    assert header["text"]["text"] == "Firing: faithfulness of shop fell from 0.91 to 0.62"
+    assert "fell from 0.91 to 0.62" in section["text"]["text"]
     assert "<https://quality.example/alerts/0123456789abcdef|Open>" in section["text"]["text"]
     fields = {one["text"].partition("\n")[0]: one["text"].partition("\n")[2] for one in section["fields"]}
     assert fields["*Since*"] == "0.620"
@@ -114,7 +114,7 @@ def test_what_clients_choose_is_never_markup():
 
 def test_a_resolved_alert_says_so():
     (request,) = send(alert("resolved"))
-    assert request.json["blocks"][0]["text"]["text"] == "Resolved: GaugewayQualityDrop"
+    assert request.json["blocks"][0]["text"]["text"] == "Resolved: faithfulness of shop fell and recovered"
     assert ":large_green_circle:" in everything(request.json)
 
 
