@@ -4,6 +4,9 @@ BIN := .venv/bin
 # One test process more than cores: many tests wait for a process or a clock.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
+# Many tests start the product: it is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-all frameworks check fix bench peers lock sbom audit clean
 .DEFAULT_GOAL := help
 

@@ -1,5 +1,6 @@
 """Settings of the whole suite, and which tests `make test` leaves to `make test-all`."""
 
+import os
 import re
 from pathlib import Path
 
@@ -8,27 +9,52 @@ from hypothesis import settings
 
 # The same examples in every run, and no time limit for one: a test fails for what it says, not for the machine's load.
 settings.register_profile("suite", derandomize=True, deadline=None)
-settings.load_profile("suite")
+settings.register_profile("quick", settings.get_profile("suite"), max_examples=20)
 
 _SHOWN = 40
+_QUICK = "not full"
 _TESTS = Path(__file__).parent
 _FULL = ("integration", "frameworks", "deploy")
 """Directories of tests that start whole products, servers and other environments."""
-_END_TO_END = {"test_contexts.py", "test_openai_client.py", "test_evaluate_all.py", "test_refused_samples.py"}
+_END_TO_END = {"test_contexts.py", "test_openai_client.py", "test_refused_samples.py"}
 """Of them, those that `make test` runs as well."""
 _SERVERS = re.compile(r"postgres|redis|clickhouse|browser|alertmanager|test_rules|test_routes|test_live", re.IGNORECASE)
 """In the name of a test that needs a server, a browser or Prometheus' tools."""
 
 
+def pytest_configure(config):
+    """Fewer generated examples in `make test`; a test that asks for a number asks for a multiple of the profile's."""
+    settings.load_profile("quick" if config.option.markexpr == _QUICK else "suite")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Spare `make test` the import of files of which it runs nothing."""
+    if config.option.markexpr != _QUICK or collection_path.suffix != ".py" or collection_path == Path(__file__):
+        return None
+    return _whole(collection_path) or "\npytestmark = pytest.mark.full" in collection_path.read_text() or None
+
+
 def pytest_collection_modifyitems(items):
     """Mark as `full` what needs more than Python, or much time."""
+    whole = {path: _whole(path) for path in {item.path for item in items}}
     for item in items:
-        if not item.path.is_relative_to(_TESTS):
-            continue
-        where = item.path.relative_to(_TESTS)
-        whole = where.parts[0] in _FULL and where.name not in _END_TO_END
-        if whole or _SERVERS.search(f"{where.name}::{item.name}"):
+        if whole[item.path] or _SERVERS.search(item.name):
             item.add_marker(pytest.mark.full)
+
+
+def _whole(path):
+    """Whether every test of the file needs more than Python."""
+    if not path.is_relative_to(_TESTS):
+        return False
+    where = path.relative_to(_TESTS)
+    return bool(where.parts[0] in _FULL and where.name not in _END_TO_END or _SERVERS.search(where.name))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what the run has cost: this process, its workers, and all that they started and waited for."""
+    if not os.environ.get("PYTEST_XDIST_WORKER"):
+        minutes, seconds = divmod(round(sum(os.times()[:4])), 60)
+        terminalreporter.write_line(f"processor time: {minutes} min {seconds} s (CONTRIBUTING.md has the bound)")
 
 
 def pytest_make_parametrize_id(val):

@@ -85,12 +85,14 @@ def edges() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.full
 def test_the_monitors_never_import_the_gateway():
     assert not [
         name for here, names in edges().items() if here.startswith("monitors") for name in names if "gateway" in name
     ]
 
 
+@pytest.mark.full
 def test_no_two_rooms_need_each_other_even_by_a_detour():
     graph = edges()
     order: list[str] = []
@@ -118,6 +120,7 @@ def test_the_core_is_pure(part):
         assert not {name.split(".")[0] for name in imported(path)} & IMPURE, path
 
 
+@pytest.mark.full
 def test_only_the_places_that_put_things_together_name_adapters():
     packages = (
         "storage/queues",

@@ -10,6 +10,7 @@ OTHERS = ("gateway.capture.factory", "monitors.offline", "monitors.cli.evaluate"
 """What commands need that serve no traffic: 10 MB of the process that supervises the others."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("module", "allowed"),
     [

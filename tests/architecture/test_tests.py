@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -13,6 +15,7 @@ def never_called(function):
     return [inner.name for inner in function.body if isinstance(inner, FUNCTION) and inner.name not in used]
 
 
+@pytest.mark.full
 def test_every_scenario_of_a_test_is_run():
     found = [
         f"{path}:{node.lineno}"

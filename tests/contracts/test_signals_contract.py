@@ -216,6 +216,7 @@ def test_a_series_has_the_signals_in_its_order(run, order, fields):
     run(scenario)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fields", [{}, {"metric": "abstained"}, {"app": "desk"}])
 @pytest.mark.parametrize("by", ["", "model", "tag:tenant"])
 def test_sums_are_those_of_the_points(run, fields, by):

@@ -22,6 +22,7 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi?"}]}
 REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chunked", [False, True])  # the fast path and the ASGI path
 def test_idle_connections_take_neither_port_where_the_limit_cannot_be_raised(tmp_path, chunked):
     with serve() as url, contextlib.ExitStack() as held:
@@ -45,6 +46,7 @@ def test_idle_connections_take_neither_port_where_the_limit_cannot_be_raised(tmp
             assert processor_s(running.pid) - spent < 0.9, "it does not spin"
 
 
+@pytest.mark.full
 def test_each_process_raises_its_limit_and_says_so(tmp_path):
     with serve() as url, product(tmp_path, f'[[upstreams]]\nbase_url = "{url}"\n', descriptors=(200, 900)) as running:
         for pid in (running.pid, running.pid_of("gateway"), running.pid_of("monitors")):

@@ -204,6 +204,7 @@ def shapes(place):
     return {name: asyncio.run(shape_of(base, place)) for name, base in BASES.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", [key for key, effect in EFFECTS.items() if effect == "live"])
 def test_a_live_key_is_applied_as_a_restart_would(key, place, shapes):
     async def is_visible(name):
@@ -223,6 +224,7 @@ def without_setup(found):
     return [without_setup(one) for one in found] if isinstance(found, list | tuple) else found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", [key for key, effect in EFFECTS.items() if effect == "monitors"])
 def test_a_key_of_the_monitors_is_none_of_the_gateways(key, place, shapes):
     new = changed_at(OPEN, key)
@@ -230,6 +232,7 @@ def test_a_key_of_the_monitors_is_none_of_the_gateways(key, place, shapes):
     assert without_setup(asyncio.run(shape_of(new, place))) == without_setup(shapes["open"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", [key for key, effect in EFFECTS.items() if effect.startswith("restart")])
 def test_a_reload_that_needs_a_restart_is_refused_as_a_whole(key, tmp_path, caplog):
     caplog.set_level("INFO", logger="gaugeway.audit")

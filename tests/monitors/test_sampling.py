@@ -55,6 +55,7 @@ def test_a_refusal_is_told_by_how_it_begins(response, refused):
     assert ("refusal" in signals_of(sample(1, response), [])) == refused
 
 
+@pytest.mark.full
 def test_what_looks_poor_is_judged_more_often_and_the_mean_stays_right():
     choice = MetricSampler("s", bias=[Bias(factor=4.0, signal="low_lexical"), Bias(factor=2.0, app="new-*")])
     assert choice.rate(sample(1), 0.1, lexical(0.2)) == pytest.approx(0.4)

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import httpx
 import msgspec
+from jinja2 import BytecodeCache
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.app import pages
@@ -37,6 +38,23 @@ SCRIPTS = ["/static/page.js", "/static/toolbar.js", "/static/charts.js"]
 """The scripts of every page."""
 RULES = (Rule(metric="faithfulness", slo=0.85, name="answers"), Rule(metric="lexical_groundedness", baseline="auto"))
 ALERTS = Alerts(bucket_s=60.0, watermark_s=0.0, group_wait_s=0.0, rules=RULES, slices=("app", "model"))
+
+
+class CompiledTemplates(BytecodeCache):
+    """What one site has compiled, the next ones of the process need not."""
+
+    def __init__(self):
+        self._code = {}
+
+    def load_bytecode(self, bucket):
+        if bucket.key in self._code:
+            bucket.bytecode_from_string(self._code[bucket.key])
+
+    def dump_bytecode(self, bucket):
+        self._code[bucket.key] = bucket.bytecode_to_string()
+
+
+COMPILED = CompiledTemplates()
 
 
 class Parsed(HTMLParser):
@@ -236,6 +254,8 @@ async def world(
         clock=clock,
     )
     site.first_scores = first_scores
+    page = pages(site)
+    page.templates.engine_instance.engine.bytecode_cache = COMPILED
     app = admin_app(
         plane,
         instruments.registry,
@@ -247,14 +267,14 @@ async def world(
             *template_handlers(templates),
             *series_handlers(series),
         ],
-        pages=pages(site),
+        pages=page,
     )
     async with (
         contextlib.aclosing(store),
         contextlib.aclosing(queue),
         contextlib.aclosing(templates),
         serving(app) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False) as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False, verify=False) as client,
     ):
         parts = {"engine": engine, "plane": plane, "site": site, "people": people, "port": port}
         coverage = plane._capture  # noqa: SLF001 - the worker counts there, and none runs here

@@ -14,6 +14,7 @@ from benchmarks.page.accessibility import RUN
 from tests.support.browsing import browse, until
 from tests.support.product import needs
 
+pytestmark = pytest.mark.full
 DRAWN = "document.querySelector('.chart-live .u-over') !== null"
 PATH = "/apps/shop?since=6h&metric=faithfulness"
 

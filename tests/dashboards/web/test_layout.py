@@ -10,6 +10,7 @@ import pytest
 from monitors.records import Context, Evaluation, Sample, Score
 from tests.dashboards.web.test_browser import browse, fired, until
 
+pytestmark = pytest.mark.full
 WIDTHS = (390, 1024, 1440)
 COMPARED, APP = "/compare?by=model&a=old&b=new", "/apps/shop?since=6h&metric=faithfulness"
 LONG = "x" * 30_000

@@ -250,7 +250,7 @@ PASSAGES = [LONG * 5, "Größe und Preis, 価格 🙂\n" * 60, "x" * 1100, " \t\
 GAPS = ["", "\n\n", "Use: ", " " * 600, "</think>", "<b>", "ü", "\u2003", "y" * 300]
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings.default.max_examples // 2)
 @given(
     st.lists(st.sampled_from(PASSAGES) | st.sampled_from(GAPS), max_size=14),
     st.lists(st.sampled_from(PASSAGES), max_size=6),

@@ -182,6 +182,7 @@ def ended(**fields):
     return Recording(id="1", started_at=0.0, method="POST", path="/", request_headers=[], duration_s=0.1, **fields)
 
 
+@pytest.mark.full
 async def test_pairs_of_app_and_model_are_bounded(fast_path):
     registry = CollectorRegistry()
     instruments = Instruments(registry, version="1")

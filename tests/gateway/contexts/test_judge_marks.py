@@ -85,6 +85,7 @@ def swapped(sent):
     return "\n\n".join(sent.contexts), (sent.question,)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mark", [of_next, without_the_last, question_in_a_passage, nothing, all_as_one, swapped])
 def test_marks_that_do_not_reproduce_the_request_lead_to_nothing_and_are_not_asked_for_again(mark):
     app = App(mark)
@@ -93,6 +94,7 @@ def test_marks_that_do_not_reproduce_the_request_lead_to_nothing_and_are_not_ask
     assert found == {"none"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(OTHERS))
 def test_a_judge_that_takes_any_text_for_passages_is_not_believed(name):
     app = App(lambda sent: ("it", tuple(frame_of(sent.request).text.split("\n")[:2])))

@@ -262,6 +262,7 @@ DOCUMENTS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "asked",
     [

@@ -153,6 +153,7 @@ LINES = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reading", ["blank-line", "lines", "whole", "rule:---", "bullets"])
 def test_lines_without_signs_of_metadata_are_read_as_by_comparing_them(reading, monkeypatch):
     between = {"lines": "\n", "rule:---": "\n---\n", "bullets": "\n- "}.get(reading, "\n\n")

@@ -50,6 +50,7 @@ def both(learned, asked):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_was_learned_of_a_prompt_captures_the_same_as_an_entry(name):
     learner, sent = Learner(lambda: 1.0, 1), traffic(name, 1)

@@ -214,6 +214,7 @@ def test_it_gives_way_when_it_has_started_and_before_the_first_sample():
     assert sink.getvalue()
 
 
+@pytest.mark.full
 def test_capture_goes_on_when_the_process_is_killed(tmp_path):
     config = '[[upstreams]]\nbase_url = "{url}"\n'
     with LLMServer(Reply(content="Two.")) as upstream, product(tmp_path, config.format(url=upstream.url)) as running:

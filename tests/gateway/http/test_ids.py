@@ -6,6 +6,8 @@ import random
 import re
 from pathlib import Path
 
+import pytest
+
 from gateway.http.ids import exchange_id
 from gateway.proxy.handler import begin
 
@@ -46,6 +48,7 @@ def test_a_forked_process_does_not_repeat_its_parents_ids():
         os.close(end)
 
 
+@pytest.mark.full
 def test_pythons_generator_makes_delays_and_choices_only():
     """What it gives can be calculated from 624 of its numbers, so no id, token or fence may come from it."""
     for path in (one for name in ("gateway", "monitors", "dashboards") for one in (ROOT / name).rglob("*.py")):

@@ -128,6 +128,7 @@ LONG_S = 10.0
 MANY_KEYS = {str(number): 1 for number in range(150_000)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("route", "first", "event"),
     [

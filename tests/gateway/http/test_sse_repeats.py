@@ -87,7 +87,7 @@ def by_decoding_all(route, stream):
         return sse.fold(route, stream)
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(repeated(CHUNK), st.sampled_from([(", ", ": "), (",", ":")]))
 @example([{"id": "a", "choices": [{"index": 0, "delta": {"content": one}}]} for one in 'a"\\é'], (",", ":"))
 def test_chat_chunks(events, separators):
@@ -100,7 +100,7 @@ def as_events(stream):
     return [one + b"\n\n" for one in whole] + [rest] * bool(rest)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(repeated(CHUNK), st.sampled_from([(", ", ": "), (",", ":")]), st.integers(0, 3), st.integers(0, 40))
 def test_chunks_that_are_events_or_not(events, separators, joined, cut):
     stream = stream_of(events, separators) + b"data: [DONE]\n\n"
@@ -193,7 +193,7 @@ def test_events_that_came_as_chunks_are_read_without_splitting_the_stream():
     assert decoded.call_count == 2  # the first, and the one with the finish reason
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(repeated(ANTHROPIC), st.sampled_from([(", ", ": "), (",", ":")]))
 def test_anthropic_events(events, separators):
     stream = stream_of(events, separators)
@@ -201,14 +201,14 @@ def test_anthropic_events(events, separators):
     assert sse.fold("messages", stream, as_events(stream)) == by_decoding_all("messages", stream)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(repeated(RESPONSES), st.sampled_from([(", ", ": "), (",", ":")]))
 def test_events_of_the_responses_api(events, separators):
     stream = stream_of(events, separators)
     assert sse.fold("responses", stream) == by_decoding_all("responses", stream)
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(
     st.lists(
         TEXT | st.binary(max_size=4) | st.sampled_from([b"\\", b'a","b', b"\\ud83d", b"\\n", b"\xff"]), max_size=8
@@ -271,7 +271,7 @@ INSIDES = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.lists(INSIDES, min_size=1, max_size=8))
 @example(["a", "b\\", "n"])
 @example(["a", "\\ud83d", "\\ude00"])

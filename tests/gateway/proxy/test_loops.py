@@ -47,6 +47,7 @@ async def ask(port, client, **headers):
     return await client.post(url, content=BODY, headers=JSON | headers)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize("client", ["native", "httpx"])
 @pytest.mark.parametrize("gateways", [1, 3])

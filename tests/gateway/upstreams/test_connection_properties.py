@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.upstreams import UpstreamError, UpstreamRequest
 from gateway.upstreams.connection import Connection, StaleError
 
-SETTINGS = settings(max_examples=150, deadline=None)
+SETTINGS = settings(max_examples=3 * settings.default.max_examples // 2, deadline=None)
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789!#$%&'*+-.^_`|~", min_size=1, max_size=12).map(str.encode)
 VALUE = st.binary(max_size=20).map(lambda raw: bytes(byte for byte in raw if byte >= 0x20 and byte != 0x7F).strip())
 FRAMING_NAMES = {b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"proxy-connection", b"trailer"}

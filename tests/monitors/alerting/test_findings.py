@@ -56,6 +56,7 @@ def test_a_drop_is_found_dated_measured_and_told_to_everybody_once(path):
     run(path, scenario, a=a, b=b)
 
 
+@pytest.mark.full
 def test_as_scores_come_in_an_alert_gets_its_interval_and_its_cause(path):
     async def scenario(world):
         await world.minutes([0.95] * 60, metrics=TRIO)

@@ -124,6 +124,7 @@ async def drop(world, *, wrong):
     return world.alert
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quote", [True, False])
 def test_an_alert_names_the_document_that_contradicts_the_answers(tmp_path, quote):
     alert = run(
@@ -140,6 +141,7 @@ def test_an_alert_names_the_document_that_contradicts_the_answers(tmp_path, quot
     assert alert.cause_evidence[0].startswith("scores of exchanges with and without the source")
 
 
+@pytest.mark.full
 def test_an_alert_about_answers_that_got_worse_with_all_documents_names_the_generation(tmp_path):
     alert = run(
         tmp_path / "store.db",
@@ -178,6 +180,7 @@ async def decay(world):
     return world.alert, [{one.id for one in sample.contexts} for sample, _ in shown]
 
 
+@pytest.mark.full
 def test_an_alert_names_the_one_of_300_sources_that_became_bad_with_its_share_of_bad_and_good_answers(tmp_path):
     alert, contexts = run(
         tmp_path / "store.db",

@@ -122,6 +122,7 @@ def test_a_wave_of_refusals_fires_with_words_that_say_so(tmp_path):
     assert group_body([alert])["alerts"][0]["labels"]["signal"] == "abstained"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("lost", "cause"), [(True, "retrieval"), (False, "unknown")])
 def test_refusals_are_blamed_on_a_retrieval_that_returns_nothing(tmp_path, lost, cause):
     def grounded(one):
@@ -133,6 +134,7 @@ def test_refusals_are_blamed_on_a_retrieval_that_returns_nothing(tmp_path, lost,
     assert (alert.state, alert.likely_cause) == ("firing", cause), alert.cause_detail
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("scores", "cause", "words"),
     [
@@ -158,6 +160,7 @@ def test_signals_of_the_retrieval_tell_what_changed_beside_the_answers(tmp_path,
     assert words in alert.cause_detail
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("metric", "cause", "words"),
     [
@@ -180,6 +183,7 @@ def ranks(around, count):
     return [min(1.0, max(0.0, around + (number * 37 % 100 - 50) / 120)) for number in range(count)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("since", "rule", "word"), [(0.3, "drop", "fell"), (0.7, "rise", "rose")])
 def test_a_signal_is_watched_in_both_directions(tmp_path, since, rule, word):
     rules = rules_of(Alerts(), (), ("retriever_score",))

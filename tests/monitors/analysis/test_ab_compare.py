@@ -83,6 +83,7 @@ def test_a_version_like_the_old_one_waits_and_says_for_how_long():
     assert row.more is None or f"needs about {row.more:,} more" in str(row)
 
 
+@pytest.mark.full
 def test_equal_versions_are_rolled_back_hardly_ever_however_many_metrics_are_looked_at():
     rng = np.random.default_rng(3)
     wrong = 0
@@ -120,6 +121,7 @@ def sessions(prefix, rng, mean, n):
     return found
 
 
+@pytest.mark.full
 def test_sessions_whose_answers_are_alike_are_one_bet_each():
     rng, wrong, alone = np.random.default_rng(8), 0, 0
     for _ in range(25):

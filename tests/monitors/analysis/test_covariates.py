@@ -65,6 +65,7 @@ def helped(tmp_path, names, **options):
 BOTH = ("grounding", "lexical_groundedness", "faithfulness")
 
 
+@pytest.mark.full
 def test_the_verifier_is_the_covariate_and_narrows_the_interval_more(tmp_path):
     one = helped(tmp_path / "a", BOTH)
     other = helped(tmp_path / "b", ("lexical_groundedness", "faithfulness"))

@@ -58,6 +58,7 @@ def test_levels_compare_before_and_since_with_and_without_the_suspects():
     assert found.everything[1].n == 400
 
 
+@pytest.mark.full
 def test_of_many_values_that_mean_nothing_few_are_named():
     """60 tags of 5 values each, independent of the scores: at most 5 % of comparisons may name any."""
     wrong = 0
@@ -186,6 +187,7 @@ def test_a_release_that_all_answers_since_the_onset_come_from_is_a_change():
     assert MODEL not in {one.trait for one in found.changes}
 
 
+@pytest.mark.full
 def test_where_nothing_changes_no_value_grew():
     def traits(draw):
         return [Trait(f"tag:t{k}", str(draw.randrange(4))) for k in range(30)]

@@ -72,6 +72,7 @@ def test_the_sums_are_those_of_the_rows_while_scores_come_in(window_s, every_s):
         assert recent(sums, rows) == rows.direct(window_s)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("window_s", [60.0, 400.0, 3600.0, 7200.0, 10_000.0, 86_400.0])
 def test_the_sums_since_the_whole_hour_are_those_of_the_rows_too(window_s):
     drawn = random.Random(8)
@@ -110,6 +111,7 @@ def test_minutes_from_before_the_window_are_kept_if_they_hold_many_scores(scores
     assert (whole(sums, rows) and sum(rows.read) > 2700.0) == few
 
 
+@pytest.mark.full
 def test_the_minutes_of_the_window_take_the_place_of_earlier_ones():
     rows = Rows()
     sums = RecentSums(rows, 3600.0)
@@ -182,6 +184,7 @@ def test_a_clock_that_is_set_back_reads_all_again():
     assert recent(sums, rows) == rows.direct()
 
 
+@pytest.mark.full
 def test_no_more_sums_are_kept_than_the_limit():
     rows = Rows()
     sums = RecentSums(rows, 3600.0)

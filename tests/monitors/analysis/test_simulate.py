@@ -110,6 +110,7 @@ def test_all_streams_at_once_alarm_exactly_as_the_detector_does():
     assert log_m == pytest.approx(np.stack([detector._log_m for detector in detectors]))
 
 
+@pytest.mark.full
 def test_false_alarms_at_the_boundary_stay_within_the_promise():
     result = tried(preset("llm", 10.0), setting(), Plan(streams=10, days=15, changes=1, drops=()))
     expected = result.promised * result.months
@@ -126,6 +127,7 @@ def test_delays_are_those_of_the_detectors_own_benchmark():
     assert found[0.10].seconds == pytest.approx(found[0.10].scores * 6.0, rel=0.15)
 
 
+@pytest.mark.full
 def test_what_is_within_the_tolerance_is_not_found_and_more_judging_finds_the_rest_sooner():
     traffic = preset("binary", 10.0)
     wide, more = tried(traffic, setting(tolerance=0.06)), tried(traffic, setting(tolerance=0.06, rate=3.0))
@@ -133,6 +135,7 @@ def test_what_is_within_the_tolerance_is_not_found_and_more_judging_finds_the_re
     assert by_drop(more)[0.20].seconds < 0.7 * by_drop(wide)[0.20].seconds
 
 
+@pytest.mark.full
 def test_a_baseline_is_learned_from_the_traffic_before_anything_is_counted():
     result = tried(preset("llm", 10.0), setting(kind="window"))
     assert 0.81 < result.m0 < 0.85
@@ -146,6 +149,7 @@ def test_the_same_seed_gives_the_same():
     assert tried(traffic, one := setting(), TINY) == tried(traffic, one, TINY)
 
 
+@pytest.mark.full
 def test_a_report_is_a_table_a_drawing_and_a_page():
     rows = tuple(simulate(preset("beta", 5.0), [setting(), setting(tolerance=0.3)], TINY))
     report = simulating_report.Report(title="a < b", about=("one | two",), rows=rows)
@@ -174,6 +178,7 @@ def run(store, *arguments):
     return CliRunner().invoke(main, words)
 
 
+@pytest.mark.full
 def test_the_command_tries_the_rules_out_on_captured_scores(store, tmp_path):
     config = tmp_path / "gaugeway.toml"
     config.write_text('[alerts]\nrules = [{metric = "lexical_groundedness", slo = 0.8, severity = "warn"}]\n')
@@ -192,6 +197,7 @@ def test_the_command_tries_the_rules_out_on_captured_scores(store, tmp_path):
     assert "<svg" in page.read_text()
 
 
+@pytest.mark.full
 def test_the_command_tries_an_slo_out_on_made_up_scores(tmp_path):
     config = tmp_path / "gaugeway.toml"
     config.write_text('[alerts]\nrules = [{metric = "lexical_groundedness", slo = 0.8}]\n')
@@ -208,6 +214,7 @@ def test_the_command_tries_an_slo_out_on_made_up_scores(tmp_path):
     assert json.loads(shown.stdout)["about"][1].startswith("They are independent: no sessions.")
 
 
+@pytest.mark.full
 def test_captured_scores_are_not_called_independent(store):
     result = run(store, "--metric", "faithfulness", "--drop", "0.3", "--format", "json")
     assert "independent" not in result.stdout
@@ -225,6 +232,7 @@ def test_a_long_simulation_says_how_long_after_the_first_setting(capsys, seconds
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -87,6 +87,7 @@ def judged(llm):
     return sum("messages" in request.body for request in llm.requests)
 
 
+@pytest.mark.full
 def test_every_metric_over_the_example_data_set(llm, config, tmp_path):
     outputs = [tmp_path / f"report{suffix}" for suffix in (".html", ".md", ".json", ".xml")]
     result = evaluate(DATA, "--config", config, "--metrics", "all", *(f"--output={path}" for path in outputs))
@@ -270,6 +271,7 @@ evaluate()
 """
 
 
+@pytest.mark.full
 def test_stopped_half_way_it_goes_on_from_there(tmp_path):
     numbers, holding = itertools.count(), True
 

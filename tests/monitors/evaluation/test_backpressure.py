@@ -90,6 +90,7 @@ class Simulated:
         self._at(now + took, end)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("workers", "rate"), [(1, 1.0), (3, 1.0), (1, 0.1)])
 def test_a_judge_for_a_fifth_of_the_traffic_judges_a_fifth_and_everything_when_it_is_fast_again(workers, rate):
     def seconds(now):
@@ -135,6 +136,7 @@ def test_a_judge_that_hangs_ends_at_the_floor_and_never_at_nothing():
     assert pace.factor == FLOOR
 
 
+@pytest.mark.full
 def test_the_weighted_mean_is_true_although_bursts_bring_other_answers():
     def per_s(now):
         return 40.0 if now % 200.0 < 40.0 else 6.0

@@ -107,6 +107,7 @@ FREQUENT = {"faithfulness": Metric(rate=1.0)}
 FAITHFUL, LEXICAL = Rule(metric="faithfulness", slo=0.8), Rule(metric="lexical_groundedness", slo=0.7)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("rule", "metrics"), [(FAITHFUL, FREQUENT), (LEXICAL, {}), (FAITHFUL, {})])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_total_break_of_the_retrieval_is_named_in_the_first_notification(tmp_path, rule, metrics, seed):
@@ -120,6 +121,7 @@ def test_answers_that_leave_good_passages_are_named_generation(tmp_path):
     assert alert.likely_cause == "generation"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("broken", [True, False])
 def test_the_extra_scores_are_stored_nowhere_so_that_estimates_and_detectors_stay_as_they_are(tmp_path, broken):
     plays = [Play(tmp_path / f"{samples}.db", FAITHFUL, FREQUENT, samples=samples) for samples in (40, 0)]
@@ -136,6 +138,7 @@ def test_the_extra_scores_are_stored_nowhere_so_that_estimates_and_detectors_sta
         assert len(plays[0].judge.asked) == len(plays[1].judge.asked), "without an alarm nothing is judged"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("why", ["not allowed", "the judge fails"])
 def test_without_a_judge_that_answers_the_alert_goes_out_with_an_unknown_cause(tmp_path, why):
     play = Play(tmp_path / "store.db", LEXICAL, allowed=lambda: why != "not allowed")

@@ -44,6 +44,7 @@ def test_a_tight_budget_is_spent_evenly_over_the_day():
     assert max(quarters) < 1.25 * min(quarters)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("burst_h", [0.0, 12.0, 22.5, 23.9])
 def test_a_burst_of_ten_times_the_load_stays_within_the_budget_and_never_leaves_anything_out(burst_h):
     begin = burst_h * 3600.0
@@ -58,6 +59,7 @@ def test_a_burst_of_ten_times_the_load_stays_within_the_budget_and_never_leaves_
     assert min(hours) > 30
 
 
+@pytest.mark.full
 def test_the_estimate_does_not_lean_towards_the_burst_or_away_from_it():
     """Quality falls when the load rises, which is when the rate falls."""
     gaps = []

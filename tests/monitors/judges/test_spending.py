@@ -89,6 +89,7 @@ def test_a_restart_in_the_middle_of_the_day_goes_on_with_what_was_spent(tmp_path
     assert sum(early) / len(early) == pytest.approx(sum(late) / len(late), rel=0.15), "the pace goes on too"
 
 
+@pytest.mark.full
 def test_two_processes_keep_within_one_budget_and_spread_it_over_the_day(tmp_path):
     async def scenario(store):
         clock = Clock()

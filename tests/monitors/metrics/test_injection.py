@@ -124,6 +124,7 @@ class Obedient:
         return sum('index="' in attributes or 'id="' in attributes for attributes, _ in fences(user))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["fused", "separate"])
 def test_a_judge_that_obeys_what_stands_outside_the_fence_never_sees_a_planted_string_there(mode):
     obedient = Obedient()

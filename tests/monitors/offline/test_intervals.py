@@ -47,6 +47,7 @@ def test_the_examples_in_the_docstrings_hold(module):
     assert results.failed == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n", [10, 40, 200])
 def test_the_interval_covers_the_mean_as_often_as_it_says(law, n):

@@ -244,6 +244,7 @@ def test_a_floor_for_a_metric_that_does_not_run_is_a_mistake():
         gaugeway_case(response="x", contexts=["x"], fail_under={"faith": 0.5})
 
 
+@pytest.mark.full
 def test_pytest_shows_the_line_of_the_test_and_the_message(tmp_path):
     test = tmp_path / "test_app.py"
     test.write_text(
@@ -276,6 +277,7 @@ def test_pytest_shows_the_line_of_the_test_and_the_message(tmp_path):
 # --- the examples
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -291,6 +293,7 @@ def test_the_examples_run(name, words):
     assert words in ran.stdout
 
 
+@pytest.mark.full
 def test_the_example_of_a_teams_tests_passes():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/test_rag_app.py"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

@@ -389,6 +389,7 @@ REPEATED = ["a", "1 ", "01 ", "030 23125 123 ", "AB12 ", "DE12 ", "@", "a@b.", "
 REPEATED += ["sk-", "://a:b", "token=", "password: x1", "bearer ", "(((", "+1", "-----BEGIN PRIVATE" + " KEY-----\n"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unit", REPEATED)
 def test_the_time_grows_with_the_length_and_not_with_its_square(redactor, unit):
     def seconds(length):

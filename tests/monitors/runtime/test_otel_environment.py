@@ -76,6 +76,7 @@ def test_nothing_is_exported_without_an_endpoint_or_with_the_sdk_disabled(set_va
     assert otlp_endpoint() == (None, None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "variable",
     ["OTEL_BSP_MAX_QUEUE_SIZE=100", "OTEL_BSP_SCHEDULE_DELAY=-1", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=abc"],
@@ -106,6 +107,7 @@ def test_traffic_does_not_depend_on_what_the_sdk_accepts(tmp_path, variable):
     assert "Traceback" not in said
 
 
+@pytest.mark.full
 def test_what_the_sdk_ignores_is_warned_of_once_and_counted_by_check(tmp_path):
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     path = tmp_path / "gaugeway.toml"

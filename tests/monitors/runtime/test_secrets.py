@@ -204,6 +204,7 @@ def test_check_and_the_records_of_a_whole_configuration_tell_no_secret(tmp_path,
     assert not CANARY.search(repr(loaded.notifiers) + repr(loaded.sinks))
 
 
+@pytest.mark.full
 def test_a_running_product_tells_no_secret(tmp_path, secrets):
     def answer(request):
         said = f"you sent {request.headers}"  # an upstream that repeats the key in its error

@@ -74,6 +74,7 @@ def test_a_hard_question_that_is_asked_again_and_again_does_not_blame_its_source
     assert names(retrievals(got, scores)) != set()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scores", ["smooth", "binary"])
 def test_the_mean_of_e_values_is_at_most_one_where_sources_do_nothing(scores):
     """Over 400 draws of 20 sources; the standard error of the mean is about .03."""

@@ -114,6 +114,7 @@ def test_no_bet_can_lose_more_than_its_stake(m0):
         assert np.isfinite(log_factors(won, bets())).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("apart", [False, True])
 def test_sessions_keep_the_rate_of_false_alarms(apart):
     """Sessions of five at a correlation of .18, in one bucket or a turn every ten sessions; budget: 2 per 100,000."""
@@ -145,6 +146,7 @@ def test_a_drop_is_found_through_clusters_and_its_end_too():
     assert over < 600
 
 
+@pytest.mark.full
 def test_a_learned_baseline_is_below_the_mean_of_clustered_scores():
     wrong = 0
     for run in range(20):

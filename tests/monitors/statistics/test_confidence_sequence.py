@@ -66,6 +66,7 @@ def test_looked_at_after_every_score_the_bernstein_bounds_are_rarely_ever_wrong(
     assert (np.diff(low, axis=0) >= 0.0).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", [beta, binary])
 def test_looked_at_after_every_score_the_betting_bounds_are_rarely_ever_wrong(law):
     rng = np.random.default_rng(3)

@@ -60,6 +60,7 @@ def counted(a, b, *, looks=LOOKS, **options):
     return CountedComparison(**options).judge(looks, *given)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("weights", ["one", "two", "any"])
 @pytest.mark.parametrize("kind", ["pass or fail", "claims", "any score"])
 @pytest.mark.parametrize("margin", [0.0, 0.02, 0.2])
@@ -92,6 +93,7 @@ def test_the_decision_is_that_of_the_scores_and_hardly_any_evidence_is_lost(kind
         assert found.more == pytest.approx(exact.more, rel=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("mean_a", "mean_b", "margin"), [(0.8, 0.8, 0.0), (0.5, 0.45, 0.05)])
 def test_a_version_exactly_at_the_margin_is_hardly_ever_rolled_back_however_often_one_looks(mean_a, mean_b, margin):
     rng, n, runs = np.random.default_rng(2), 400, 100

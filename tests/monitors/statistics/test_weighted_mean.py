@@ -93,6 +93,7 @@ def test_the_interval_depends_on_the_effective_number_of_scores():
     assert many == same_worth
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", ["beta", "binary", "good"])
 def test_looking_after_every_score_the_sequence_is_rarely_ever_wrong_and_the_ordinary_interval_often_is(law):
     rng = np.random.default_rng(2)
@@ -113,6 +114,7 @@ def test_looking_after_every_score_the_sequence_is_rarely_ever_wrong_and_the_ord
     assert wrong[closed_window].mean() > 0.15
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("together", [True, False])
 def test_the_interval_of_a_difference_is_rarely_ever_wrong_whether_scores_come_together_or_in_turn(together):
     """With 600 of A before the first of B a clock of all scores would be far along when B begins."""

@@ -197,6 +197,7 @@ def test_a_call_that_was_served_waits_for_nobody():
     assert decision(sub_agent(), caller(), served) == "first"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("canned", "users", "rate", "least"), [(0.1, 0.5, 1.0, 0.99), (0.4, 0.0, 1.0, 0.95), (0.3, 0.2, 0.5, 0.4)]
 )

@@ -165,6 +165,7 @@ def test_what_was_learned_of_prompts_moves_with_what_people_said_of_it(tmp_path)
         assert asyncio.run(kept(target)) == learned
 
 
+@pytest.mark.full
 def test_the_commands_make_the_tables_and_move_store_and_queue(tmp_path):
     url = postgres().database(empty=True)
     config = tmp_path / "gaugeway.toml"
@@ -204,6 +205,7 @@ def test_the_commands_make_the_tables_and_move_store_and_queue(tmp_path):
     asyncio.run(look())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -160,6 +160,7 @@ def incident(*, comes_with="questions", bad_mean=0.1, before=600, n=300, used_be
     return explain("faithfulness", before_onset, after, passages=passages)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("comes_with", ["questions", "any"])
 @pytest.mark.parametrize("about", [{}, {"n": 60}, {"bad_mean": 0.5}, {"companion": True}, {"late": 50}])
 def test_a_new_source_is_to_blame_where_the_same_questions_scored_better_without_it(comes_with, about):

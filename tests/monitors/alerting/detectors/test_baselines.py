@@ -45,6 +45,7 @@ def feed(baseline, scores, start=0):
     return baseline
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("law", "gap"), [(beta, 0.019), (spiked, 0.047), (binary, 0.063)])
 def test_the_bound_of_a_window_is_below_the_true_mean_as_often_as_it_says_and_close(law, gap):
     rng = np.random.default_rng(1)
@@ -69,6 +70,7 @@ def test_the_bound_of_a_biased_sample_holds_with_weights_and_not_without():
     assert misses[1] > 50
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", [beta, spiked, binary])
 def test_the_running_bound_is_hardly_ever_above_the_mean_at_any_time(law):
     rng, ever, last = np.random.default_rng(3), 0, []

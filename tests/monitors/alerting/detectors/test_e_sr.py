@@ -68,6 +68,7 @@ def test_oversampling_bad_answers_keeps_the_budget_with_weights_and_breaks_it_wi
     assert count_alarms(neutral, np.ones_like(neutral), c=1000.0) > 10 * 400
 
 
+@pytest.mark.full
 @LAWS
 def test_a_drop_of_a_tenth_is_found_in_the_time_the_design_states(law):
     rng = np.random.default_rng(5)
@@ -147,6 +148,7 @@ def test_the_evidence_is_the_mean_of_the_bets_over_the_threshold():
     assert detector.evidence_log10 == pytest.approx(-1.0)
 
 
+@pytest.mark.full
 def test_a_state_written_and_read_between_all_buckets_gives_the_same_alarms():
     rng = np.random.default_rng(9)
     through, again = MixtureESR(M0, BUDGET), MixtureESR(M0, BUDGET)
@@ -215,6 +217,7 @@ def test_it_is_over_soon_after_the_mean_came_back_and_not_before():
     assert any(recovery.update(bucket(t, beta(rng, M0, 5))) for t in range(500, 520))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", [beta, spiked, binary])
 def test_a_mean_that_is_back_at_the_slo_ends_it_in_twice_the_scores_of_the_alarm(law):
     found, ended = [], []

@@ -330,6 +330,7 @@ def test_the_log_says_what_to_do_about_a_verifier_that_fails(caplog, name, reply
     assert advice in line
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("retry_after", ["86400", "5"])
 @pytest.mark.parametrize("name", ["classify predict", "minicheck"])
 def test_a_verifier_that_is_always_busy_opens_its_circuit_and_holds_up_nobody(name, retry_after):

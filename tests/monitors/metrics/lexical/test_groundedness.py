@@ -185,6 +185,7 @@ def words(count, seed):
     return ". ".join(" ".join(rng.choices(pool, k=15)).capitalize() for _ in range(count // 15)) + "."
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "text",
     [
@@ -212,6 +213,7 @@ def test_hostile_texts_end_soon_and_in_range(text):
     assert isinstance(outcome, Score) or outcome == Skipped("too_long")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("response", "context"),
     [

@@ -262,7 +262,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=20 * settings.default.max_examples)
 @given(st.lists(st.sampled_from([*PIECES, " ", " "]), min_size=1, max_size=7).map("".join))
 def test_no_date_is_missed_by_the_quick_look(text):
     with (
@@ -290,6 +290,7 @@ def test_an_abbreviation_stands_for_a_name_with_or_without_its_small_words(said)
     assert compared(f"Then the {said} agreed.", "Then the Bank of Ghent agreed.").names == (said,)
 
 
+@pytest.mark.full
 def test_a_plain_number_is_read_like_any_other():
     draw = random.Random(3)
     words = [
