@@ -23,8 +23,8 @@ help:  ## Show this list
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch .venv/run $@
 
-demo: .venv/run  ## A scripted model, real retrieval, an injected regression and the alert that catches it (no key needed)
-	$(BIN)/gaugeway demo
+demo: .venv/run  ## A scripted model, real retrieval, an injected regression and the alert that catches it (no key needed; SECONDS=90 limits it)
+	$(BIN)/gaugeway demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: .venv/dev  ## The tests that need nothing but Python, in parallel: minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not full"

@@ -20,27 +20,26 @@ from rich.text import Text
 from gateway.demo import servers
 from gateway.demo.model import Model, Receive, Send, serving
 from gateway.demo.product import SLO, Ports, Product, ProductError
-from gateway.demo.rag import APP, Index, Question, RagApp, handbook, questions
-from gateway.demo.view import Progress, Screen, View, Wrong, alert_lines, view_for
+from gateway.demo.rag import Index, Question, RagApp, handbook, questions
+from gateway.demo.view import METRIC, NEWEST, Progress, View, Wrong, alert_lines, heading, row_text, view_for
 from monitors.runtime.tasks import spawn
 from monitors.signals import SIGNALS
 
-METRIC = "faithfulness"
 ALERT = "GaugewayQualityDrop"
 PER_SECOND = 9.0
 WORKERS = 4
-HEALTHY_S = 15.0
-ENOUGH_N_EFF = 120
-_HEALTHY_SHARE = 0.6
+MOST_WAITING = 16
+"""Questions that may be on their way to a score: the machine, not a clock, sets their pace."""
+HEALTHY_SCORES = 120
+"""Scores of the healthy index before it breaks."""
+MOST_ANSWERS = 300
+"""Answers after which a phase that has not reached its end fails: what ends one takes a fraction of them."""
 _POLL_S = 0.5
-_START_S = 30.0
-_LINGER_S = 15.0
-_DROPPED = 0.5
 _STRIDE = 17
 
 
 class DemoError(Exception):
-    """The demo failed: no alert in time, or too few scores."""
+    """The demo failed: no alert, or too few scores, after as many answers as should give them."""
 
 
 class Receiver:
@@ -65,8 +64,8 @@ class Receiver:
         await send({"type": "http.response.body", "body": b""})
 
     def firing(self) -> dict[str, Any] | None:
-        """Return the first firing alert about the metric that the demo breaks."""
-        for alert in self.alerts:
+        """Return the latest notification of the alert about the metric that the demo breaks."""
+        for alert in reversed(self.alerts):
             labels = alert.get("labels", {})
             if alert.get("status") == "firing" and (labels.get("alertname"), labels.get("metric")) == (ALERT, METRIC):
                 return alert
@@ -79,12 +78,19 @@ class Receiver:
 
 
 class Traffic:
-    """Simulated users: a few concurrent requests at a constant rate."""
+    """Simulated users: a few concurrent requests, at most `PER_SECOND`, while the scores keep up."""
 
     def __init__(self, app: RagApp, asked: list[Question], progress: Progress) -> None:
         self._app = app
         self._progress = progress
         self._next: Iterator[Question] = (asked[turn * _STRIDE % len(asked)] for turn in itertools.count())
+        self._begun = self._settled = 0
+        self._has_room = asyncio.Event()
+
+    def settle(self, questions: int) -> None:
+        """Note that so many questions of all begun do not wait any more: they are scored, or never will be."""
+        self._settled = questions
+        self._has_room.set()
 
     async def user(self, number: int) -> None:
         """Ask questions in turn until cancelled."""
@@ -93,7 +99,11 @@ class Traffic:
         pace = WORKERS / PER_SECOND
         await asyncio.sleep(pace * number / WORKERS)
         while True:
+            while self._begun - self._settled >= MOST_WAITING:
+                self._has_room.clear()
+                await self._has_room.wait()
             began = time.monotonic()
+            self._begun += 1
             try:
                 answer = await self._app.ask(next(self._next).question)
             except openai.OpenAIError:
@@ -107,13 +117,10 @@ class Traffic:
 class Demo:
     """One run of the demo."""
 
-    def __init__(self, seconds: float, console: Console) -> None:
-        self._deadline = time.monotonic() + seconds
-        self._began = time.monotonic()
-        self._seconds = seconds
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = Progress()
         self._receiver = Receiver()
+        self.progress = Progress()
 
     async def run(self, port: int | None) -> int:
         """Run all phases; return the exit code."""
@@ -124,8 +131,7 @@ class Demo:
             return 1
         with tempfile.TemporaryDirectory(prefix="gaugeway-demo-") as folder:
             async with serving(Model(slips=True)) as model_url, servers.in_loop(self._receiver) as webhook_url:
-                urls = {"model_url": model_url, "webhook_url": webhook_url}
-                product = Product(Path(folder), ports, **urls, start_s=min(_START_S, self._seconds))
+                product = Product(Path(folder), ports, model_url=model_url, webhook_url=webhook_url)
                 try:
                     return await self._with(product)
                 except (ProductError, DemoError) as error:
@@ -137,77 +143,99 @@ class Demo:
 
     async def _with(self, product: Product) -> int:
         self._print("Starting the scripted model and gaugeway (both planes) on loopback ports ...")
-        await product.start()
+        await product.start(self._print)
         self._print(*_where(product))
         view = view_for(self._console)
         try:
             await self._act(product, view)
         finally:
             view.close()
-        if not isinstance(view, Screen):
-            self._print(*alert_lines(self._progress))
-        waited = (self._progress.alert_at or 0.0) - (self._progress.broken_at or 0.0)
+        self._print("", "ALERT", *(f"  {line}" for line in alert_lines(self.progress)), "")
         self._print(
-            "These addresses are gone now. Your own app: gaugeway serve --upstream https://api.openai.com/v1",
-            f"alert fired {waited:.1f} s after the index was broken, likely cause {self._progress.cause}",
+            f"Where to look: {_LOOK[self.progress.cause]}; see docs/how-to/respond-to-an-alert.md",
+            "The addresses above are gone now. Your own app: gaugeway serve --upstream https://api.openai.com/v1",
         )
         return 0
 
     async def _act(self, product: Product, view: View) -> None:
         index = Index(handbook())
         app = RagApp(index, product.base_url)
-        traffic = Traffic(app, questions(), self._progress)
+        traffic = Traffic(app, questions(), self.progress)
         users = [spawn(traffic.user(number), name="demo-user") for number in range(WORKERS)]
         try:
-            await self._healthy(product, view)
+            await self._healthy(product, traffic, view)
             index.rebuild_wrongly()
-            await self._broken(product, view)
-            await self._look_closer(product)
-            await self._linger(product, view)
+            await self._broken(product, traffic, view)
+            await self._explained(product, traffic, view)
         finally:
             for user in users:
                 user.cancel()
             await asyncio.gather(*users, return_exceptions=True)
             await app.aclose()
-        view.show(self._progress)
 
-    async def _healthy(self, product: Product, view: View) -> None:
-        """Wait for enough scores before the regression. Raises DemoError on timeout."""
-        self._progress.phase = "healthy"
-        view.say("Phase 1: healthy index.")
-        began, latest = time.monotonic(), self._began + _HEALTHY_SHARE * self._seconds
-        async for _ in self._ticks(product, view, latest):
-            if time.monotonic() - began >= HEALTHY_S and self._known():
-                return
-        waited = f"after {latest - self._began:.0f} s; a busy machine needs more --seconds"
-        raise DemoError(f"no interval for {METRIC} from {ENOUGH_N_EFF} scores {waited}")
-
-    async def _broken(self, product: Product, view: View) -> None:
-        """Wait for the alert. Raises DemoError on timeout."""
-        self._progress.phase = "broken index"
-        self._progress.broken_at = time.time()
-        view.say("Phase 2: broken index: each vector points to another row.")
-        async for _ in self._ticks(product, view, self._deadline):
+    async def _healthy(self, product: Product, traffic: Traffic, view: View) -> None:
+        """Wait for enough scores before the regression. Raises DemoError if the answers do not give them."""
+        self.progress.phase = "healthy"
+        view.say(f"Phase 1: healthy index, until {HEALTHY_SCORES} answers are scored.")
+        view.say(heading())
+        async for done in self._ticks(product, traffic, view):
+            scored = len(self.progress.scores.scored())
             if self._receiver.fired.is_set():
-                self._progress.alert = self._receiver.firing()
-                self._progress.alert_at = time.time()
-                self._progress.phase = "alert fired"
+                raise DemoError(f"{ALERT} for {METRIC} fired before the index was broken")
+            if scored >= HEALTHY_SCORES:
                 return
-        raise DemoError(f"no webhook with {ALERT} for {METRIC} (slo {SLO}) within {self._seconds:.0f} s")
+            if done >= MOST_ANSWERS:
+                raise DemoError(f"only {scored} of {done} answers have a score of {METRIC}; {self._unscored()}")
 
-    async def _linger(self, product: Product, view: View) -> None:
-        """Wait, if time allows, until the means show the drop too: the detector reacts before any average."""
-        async for _ in self._ticks(product, view, min(self._deadline, time.monotonic() + _LINGER_S)):
-            if self._mean() <= _DROPPED:
+    async def _broken(self, product: Product, traffic: Traffic, view: View) -> None:
+        """Wait for the alert. Raises DemoError if the answers do not raise it."""
+        progress, before = self.progress, self.progress.asked
+        progress.phase = "broken index"
+        progress.scores.broken_at = time.time()
+        view.say("Phase 2: broken index: each vector points to another row.")
+        async for done in self._ticks(product, traffic, view):
+            scored = progress.scores.since_break()
+            if (alert := self._receiver.firing()) is not None:
+                progress.alert, progress.alert_at, progress.alert_after = alert, time.time(), scored
+                progress.phase = "alert fired"
+                view.say(f"ALERT: {progress.summary}")
+                view.say(f"       {product.monitors}/alerts/{alert['fingerprint']} (until the demo ends)")
                 return
+            if done - before >= MOST_ANSWERS:
+                now = f"the newest {NEWEST} scores have the mean {progress.scores.newest()}"
+                raise DemoError(
+                    f"no webhook with {ALERT} for {METRIC} (slo {SLO}) after {done - before} answers of the broken "
+                    f"index, {scored} of them scored: {now}; {self._unscored()}"
+                )
 
-    async def _ticks(self, product: Product, view: View, until: float) -> AsyncIterator[None]:
-        """Poll the product and refresh the view; wakes up immediately when the alert arrives."""
-        while time.monotonic() < until:
+    async def _explained(self, product: Product, traffic: Traffic, view: View) -> None:
+        """Go on until the newest scores are all of the broken index and the alert has its cause."""
+        progress, before = self.progress, self.progress.asked
+        async for done in self._ticks(product, traffic, view):
+            progress.alert = self._receiver.firing()
+            progress.described = await product.alert(str((progress.alert or {})["fingerprint"])) or progress.described
+            fell = progress.scores.since_break() >= NEWEST and progress.cause != "unknown"
+            if fell or done - before >= MOST_ANSWERS:
+                break
+        view.say(row_text(progress))
+        for exchange_id in progress.described.get("worst_exchanges", ()):
+            if (found := await product.exchange(exchange_id)) is not None:
+                progress.worst.append(_wrong(found))
+
+    async def _ticks(self, product: Product, traffic: Traffic, view: View) -> AsyncIterator[int]:
+        """Read the scores, let the users ask while few answers wait, refresh the view.
+
+        Yields how many answers do not wait any more. The next reading comes soon, or when the alert arrives.
+        """
+        while True:
             product.check()
-            self._progress.metrics = [row for row in await product.metrics() if row.get("app") == APP]
-            view.show(self._progress)
-            yield
+            answered, failed = self.progress.asked, self.progress.failed
+            if (waiting := await product.unscored(answered)) is not None:
+                self.progress.waiting = waiting
+                traffic.settle(answered + failed - waiting)
+            self.progress.scores.take(await product.points())
+            view.show(self.progress)
+            yield self.progress.asked - self.progress.waiting
             if self._receiver.fired.is_set():
                 await asyncio.sleep(_POLL_S)
                 continue
@@ -215,44 +243,47 @@ class Demo:
                 async with asyncio.timeout(_POLL_S):
                     await self._receiver.fired.wait()
 
-    def _mean(self) -> float:
-        shown = (row.get("mean") for row in self._progress.metrics if row.get("metric") == METRIC)
-        return next((float(mean) for mean in shown if mean is not None), 1.0)
-
-    def _known(self) -> bool:
-        return any(
-            row.get("metric") == METRIC and row.get("ci_low") is not None and (row.get("n_eff") or 0) >= ENOUGH_N_EFF
-            for row in self._progress.metrics
-        )
-
-    async def _look_closer(self, product: Product) -> None:
-        """Fetch the worst answers listed in the alert."""
-        ids = str(self._progress.annotations.get("worst_exchanges") or "").split(",")
-        for found in [await product.exchange(one) for one in ids if one]:
-            if found is not None:
-                self._progress.worst.append(_wrong(found))
+    def _unscored(self) -> str:
+        reasons = self.progress.scores.unscored().most_common()
+        return "without a score: " + (", ".join(f"{count} {reason}" for reason, count in reasons) or "none was judged")
 
     def _print(self, *lines: str) -> None:
         for line in lines:
             self._console.print(Text(line), soft_wrap=True)
 
 
-async def run_demo(seconds: float, port: int | None, console: Console) -> int:
-    """Show the whole product within `seconds`; 0 when the alert fired, 1 (with the reason) when not.
+async def run_demo(seconds: float | None, port: int | None, console: Console) -> int:
+    """Show the whole product, within `seconds` if given; 0 when the alert fired, 1 (with the reason) when not.
 
     `port` is the traffic port, None for a free one. However it ends, the child process ends with it.
     """
-    running = spawn(Demo(seconds, console).run(port), name="demo")
+    demo = Demo(console)
+    running = spawn(demo.run(port), name="demo")
     with _cancelled_by_sigterm(running):
         try:
-            return await running
-        except asyncio.CancelledError:
+            async with asyncio.timeout(seconds) as limit:
+                return await running
+        except (asyncio.CancelledError, TimeoutError):
             running.cancel()
             await asyncio.wait([running])
             if (this := asyncio.current_task()) is not None and this.cancelling():
                 raise  # Ctrl-C
-            console.print("The demo was stopped.")
+            console.print(Text(_stopped(demo.progress, seconds if limit.expired() else None)), soft_wrap=True)
             return 1
+
+
+def _stopped(progress: Progress, seconds: float | None) -> str:
+    """Say how far the demo got when it was stopped, after `seconds` or by a signal."""
+    if seconds is None:
+        return "The demo was stopped."
+    scores = progress.scores
+    reached = f"{len(scores.scored())} of {HEALTHY_SCORES} scores of the healthy index"
+    if scores.broken_at is not None:
+        reached = f"{scores.since_break()} scores of the broken index"
+    return (
+        f"The demo was stopped after {seconds:g} s, as --seconds says, before its end, with {reached}. Nothing failed; "
+        "this machine needs more time. Without --seconds the demo takes the time it needs."
+    )
 
 
 @contextlib.contextmanager
@@ -267,6 +298,16 @@ def _cancelled_by_sigterm(running: asyncio.Task[int]) -> Iterator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
+
+
+_LOOK = {
+    "retrieval": "at the index and the retriever, which no longer find the passages that answer the questions",
+    "generation": "at the prompt and the model",
+    "judge": "at the judge",
+    "traffic_mix": "at what is asked",
+    "unknown": "at the worst answers",
+}
+"""Where to look for each cause."""
 
 
 def _where(product: Product) -> list[str]:
