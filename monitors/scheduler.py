@@ -388,9 +388,8 @@ class Scheduler:
         self._instruments.show_capture(self._capture.captured())
 
     async def _label(self) -> None:
-        now = time.time()
-        window = Query(since=now - WINDOW_S, until=now + 1.0)
-        self._instruments.show_labels(await labelled(self.store, window, passing=passings(self._catalogue)))
+        window, passing = Query(since=time.time() - WINDOW_S, until=time.time() + 1.0), passings(self._catalogue)
+        self._instruments.show_labels(await labelled(self.store, window, passing=passing))
 
     async def measure_queue(self) -> None:
         """Show what the queue holds, and adapt the judge's pace to it. Raises EngineError."""
