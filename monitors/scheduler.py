@@ -135,7 +135,7 @@ class Scheduler:
         self._catalogue = catalogue
         self._engine = engine
         self._instruments = instruments
-        self._quality: Sequence[Quality] = ()
+        self._quality: Sequence[Quality] | None = None
         self._recent = RecentSums(store, config.monitors.window_s)
         self._growing = GrowingWindow(store, self._recent, config.monitors.window_s)
         self._capture = CaptureCoverage(state_store, replica_of(config), config.monitors.window_s)
@@ -288,7 +288,11 @@ class Scheduler:
 
     def quality(self) -> Sequence[Quality]:
         """Return the latest estimates."""
-        return self._quality
+        return self._quality or ()
+
+    def is_estimated(self) -> bool:
+        """Return whether there was an estimate."""
+        return self._quality is not None
 
     def captured(self) -> Sequence[Captured]:
         """Return the capture coverage of each app."""
@@ -364,7 +368,7 @@ class Scheduler:
     async def _estimate_when_due(self) -> None:
         if time.monotonic() >= self._estimate_at:
             await self.estimate()
-            scores = sum(one.n for one in self._quality if not one.slice)
+            scores = sum(one.n for one in self.quality() if not one.slice)
             self._estimate_at = time.monotonic() + min(_PAUSE_PER_SCORE_S * scores, _ESTIMATE_PAUSE_S)
 
     async def estimate(self) -> None:
@@ -384,9 +388,8 @@ class Scheduler:
         self._instruments.show_capture(self._capture.captured())
 
     async def _label(self) -> None:
-        now = time.time()
-        window = Query(since=now - WINDOW_S, until=now + 1.0)
-        self._instruments.show_labels(await labelled(self.store, window, passing=passings(self._catalogue)))
+        window, passing = Query(since=time.time() - WINDOW_S, until=time.time() + 1.0), passings(self._catalogue)
+        self._instruments.show_labels(await labelled(self.store, window, passing=passing))
 
     async def measure_queue(self) -> None:
         """Show what the queue holds, and adapt the judge's pace to it. Raises EngineError."""

@@ -17,8 +17,9 @@ from monitors.processes.worker_metrics import Mode, SummedRegistry, WorkersTotal
 from monitors.runtime.tasks import spawn
 from monitors.scheduler import replica_of
 
-NICENESS = 10
-"""Of the monitors beside a gateway: on a busy core the traffic gets nine times as much of it."""
+NICENESS = 5
+"""Of the monitors beside a gateway: on a busy core the traffic gets three times as much of it. They serve the page, too
+(benchmarks/page/niceness.py)."""
 STOP_S = 12.0
 """How long a worker may take to stop: more than its scheduler takes to finish what it scores."""
 LENGTH_BYTES = 4

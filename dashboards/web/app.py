@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from dashboards.web.errors import on_error, on_failure
 from dashboards.web.events import event_handlers
 from dashboards.web.find import find_handlers
+from dashboards.web.frame_first import FrameFirst, renders
 from dashboards.web.login import login_handlers, page_guard
 from dashboards.web.readings.gateway_scrape import gateway_urls
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
@@ -67,9 +68,9 @@ def answering_head(handlers: Sequence[Any]) -> list[Any]:
 
     Event streams and exports keep GET only: they would do all of their work for nothing.
     """
-    for one in handlers:
-        if "GET" in one.http_methods and "Template" in str(one.fn.__annotations__.get("return", "")):
-            one.http_methods.add("HEAD")
+    for handler in handlers:
+        if renders(handler):
+            handler.http_methods.add("HEAD")
     return list(handlers)
 
 
@@ -86,7 +87,14 @@ def page_handlers(site: Site) -> list[Any]:
     return [
         asset_handler(assets()),
         Router("/", route_handlers=answering_head(login_handlers(site)), request_max_body_size=MAX_FORM_BYTES, **shown),
-        Router("/", route_handlers=views, guards=[page_guard(site)], request_max_body_size=MAX_FORM_BYTES, **shown),
+        Router(
+            "/",
+            route_handlers=views,
+            guards=[page_guard(site)],
+            middleware=[FrameFirst(site)],
+            request_max_body_size=MAX_FORM_BYTES,
+            **shown,
+        ),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from typing import Any
@@ -23,6 +24,8 @@ from monitors.runtime.tokens import ATTEMPTS_S
 _GUESSED = (
     f"Wrong token. Too many attempts from this address; wait {ATTEMPTS_S / 60:g} minutes, or enter the right one."
 )
+PASSED = "gaugeway_passed"
+"""The event in a request's scope that is set when all guards have passed."""
 _HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
 """A path on this host; excludes anything a browser could read as another host (`//`, backslashes)."""
 
@@ -65,13 +68,15 @@ def login_handlers(site: Site) -> list[Any]:
 
 
 def page_guard(site: Site) -> Any:
-    """Return a guard that requires a session or the token."""
+    """Return the last guard of a view, which requires a session or the token."""
 
-    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
         if not site.entered(connection):
             raise NotAuthorizedException("log in first", headers={"www-authenticate": "Bearer"})
         if connection.scope.get("method") not in ("GET", "HEAD"):
             site.check_origin(connection)
+        if isinstance(passed := connection.scope.get(PASSED), asyncio.Event):
+            passed.set()
 
     return guard
 

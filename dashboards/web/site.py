@@ -42,6 +42,8 @@ HTTPS_COOKIE = f"__Host-{COOKIE}"
 """Behind HTTPS: browsers take it from this host only, not from another of the same domain."""
 MAX_FORM_BYTES = 65_536
 FIRST_SCORES = 100
+GRACE_S = 0.3
+"""A view that is read within this time is sent whole, without its frame before."""
 NAVIGATION = (
     ("/", "Overview"),
     ("/alerts", "Alerts"),
@@ -168,7 +170,10 @@ class Site:
         """Where the values of the configuration come from, by key."""
         self.first_scores = FIRST_SCORES
         """With fewer scores the front page is Welcome."""
+        self.grace_s = GRACE_S
         self.stopping = asyncio.Event()
+        self.reading: set[asyncio.Task[None]] = set()
+        """Views that are being read for browsers that have their frame."""
         self.sessions = Sessions(config.monitors.token)
         self.token_check = TokenCheck(config.monitors.token)
 
@@ -201,6 +206,7 @@ class Site:
             "csrf": self.sessions.form_key(self.session_of(request)),
             "can_leave": self.sessions.needed and self.entered(request) and bool(self.session_of(request)),
             "entered": self.entered(request),
+            "estimated": self.insight.is_estimated(),
             "firing": sum(alert.state == "firing" for alert in self.engine.alerts()),
             "done": DONE.get(request.query_params.get("done", "")),
         }
@@ -264,8 +270,10 @@ class Site:
         return connection.cookies.get(HTTPS_COOKIE if self.secure(connection) else COOKIE, "")
 
     def stop(self) -> None:
-        """Close the event streams, which would otherwise delay the shutdown."""
+        """Close the event streams and stop reading views, which would otherwise delay the shutdown."""
         self.stopping.set()
+        for task in (*self.reading,):
+            task.cancel()
 
 
 def _own(request: Page) -> str:

@@ -50,6 +50,9 @@ class Insight(Protocol):
     def quality(self) -> Sequence[Quality]:
         """The latest estimates by app and metric."""
 
+    def is_estimated(self) -> bool:
+        """Whether the scores have been read once: before, `quality` is empty whatever is stored."""
+
     def captured(self) -> Sequence[Captured]:
         """Capture coverage by app."""
 

@@ -18,7 +18,8 @@ from monitors.analysis.gateway_counts import Reading
 if TYPE_CHECKING:
     import httpx
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 5.0
+"""Of reading and parsing: on a busy machine this process waits for the processor longer than for the gateway."""
 MAX_BYTES = 16 * 1024 * 1024
 ADMIN_HOST, ADMIN_PORT = "127.0.0.1", 9464
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - compared with, not bound to

@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dashboards.web.readings.gateway_scrape import Series, ask_all
 from monitors.runtime.tasks import happens_within, spawn
@@ -53,8 +53,9 @@ class AppTraffic:
 class Traffic:
     """Traffic by app over `window_s` seconds at most; None, and no app, after the first reading: rates need two.
 
-    `gateways` of those that are `configured` are in it, 0 if none answered; `read` is False until the first reading has
-    ended.
+    `gateways` of those that are `configured` are in it, 0 if none has ever answered; `read` is False until the first
+    reading has ended. `age_s` is None unless the latest readings gave no rates: the traffic is so many seconds old, and
+    `silent` says that no gateway answered since.
     """
 
     apps: Mapping[str, AppTraffic]
@@ -62,6 +63,8 @@ class Traffic:
     gateways: int = 0
     configured: int = 0
     read: bool = True
+    age_s: float | None = None
+    silent: bool = False
 
 
 Snapshot = tuple[float, Mapping[str, Mapping[str, Totals]]]
@@ -166,6 +169,7 @@ class TrafficReader:
         self._urls, self._token = urls, token
         self._stopping, self._clock = stopping, clock
         self._snapshots: deque[Snapshot] = deque()
+        self._known: tuple[float, Traffic] | None = None
         self._looked_at = -math.inf
         self._task: asyncio.Task[None] | None = None
         self._first = asyncio.Event()
@@ -178,9 +182,15 @@ class TrafficReader:
             self._task = spawn(self._run(), name="page: traffic")
         if self._urls and not self._snapshots:
             await happens_within(self._first, timeout_s)
-        if not self._snapshots:
-            return Traffic(apps={}, configured=len(self._urls), read=not self._urls or self._first.is_set())
-        return traffic_over(self._snapshots, len(self._urls))
+        now = Traffic(apps={}, configured=len(self._urls), read=not self._urls or self._first.is_set())
+        if self._snapshots:
+            now = traffic_over(self._snapshots, len(self._urls))
+        if now.window_s is not None:
+            self._known = self._snapshots[-1][0], now
+        elif self._known is not None:
+            at, known = self._known
+            return replace(known, age_s=self._clock() - at, silent=bool(self._snapshots) and not now.gateways)
+        return now
 
     async def read(self) -> None:
         """Take a snapshot; gateways that do not answer are missing in it."""

@@ -326,6 +326,11 @@ class Chart {
     else this.read(this.index);
   }
 
+  // What has no point and is older than what the server has read is unknown, not empty.
+  said(point, from) {
+    return point || this.answer.complete || from >= this.answer.read_since ? described(point) : "not read yet";
+  }
+
   // Says what is at a step; null: the whole range.
   read(index) {
     const step = this.answer.step_s;
@@ -333,7 +338,7 @@ class Chart {
     if (index === null || index === undefined) {
       words = this.answer.groups.length > 1
         ? `${this.answer.groups.length} groups`
-        : `Whole range: ${described(this.answer.groups[0]?.total)}`;
+        : `${this.answer.complete ? "Whole range" : "Read so far"}: ${this.said(this.answer.groups[0]?.total, this.answer.since)}`;
     } else {
       const from = this.answer.since + index * step;
       const date = this.answer.until - this.answer.since > 86400 || step >= 86400;
@@ -341,8 +346,8 @@ class Chart {
       const parts = this.points
         .map((row, place) => [this.answer.groups[place].slice, row[index]])
         .filter(([, point]) => point || this.points.length === 1)
-        .map(([slice, point]) => (this.points.length > 1 ? `${slice || "none"}: ${number(point?.mean)} (${point.n})` : described(point)));
-      words = `${span}: ${parts.slice(0, LISTED).join("; ") || "no scores"}`;
+        .map(([slice, point]) => (this.points.length > 1 ? `${slice || "none"}: ${number(point?.mean)} (${point.n})` : this.said(point, from)));
+      words = `${span}: ${parts.slice(0, LISTED).join("; ") || this.said(null, from)}`;
     }
     if (this.readout.textContent !== words) this.readout.textContent = words;
     return words;
@@ -480,7 +485,7 @@ class Chart {
     if (left > 0) listed.unshift(make("li", { class: "quiet" }, `${left} earlier ones`));
     this.list.replaceChildren(...listed);
     const notes = [];
-    if (!complete) notes.push("Still reading older data.");
+    if (!complete) notes.push(this.again < MOST_AGAIN ? "Still reading older data." : "Older data could not be read in time: reload to go on.");
     if (enlarged) notes.push("The range is too long for the step asked for.");
     if (!groups.length && complete) notes.push("No scores in this range.");
     this.note.textContent = notes.join(" ");
@@ -550,7 +555,7 @@ async function complete(tries) {
   if (!parts.length || tries > MOST_AGAIN) return;
   await new Promise((done) => setTimeout(done, AGAIN_MS * Math.min(tries, SLOWEST)));
   if (!isPaused()) {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    const answer = await fetch(location.href, { headers: { accept: "text/html", prefer: "wait" } });
     const page = answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
     for (const part of parts) {
       const fresh = page?.getElementById(part.id);

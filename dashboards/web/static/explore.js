@@ -42,7 +42,7 @@
     panel.setAttribute("aria-busy", "true");
     let content;
     try {
-      const answer = await fetch(link.dataset.preview, { headers: { accept: "text/html" } });
+      const answer = await fetch(link.dataset.preview, { headers: { accept: "text/html", prefer: "wait" } });
       if (answer.redirected) { location.assign(link.href); return; }
       if (!answer.ok) throw new Error(String(answer.status));
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");

@@ -85,7 +85,7 @@ async function refresh() {
   const names = new Set(waiting);
   waiting.clear();
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    const answer = await fetch(location.href, { headers: { accept: "text/html", prefer: "wait" } });
     if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of document.querySelectorAll("[data-live]")) {

@@ -1,4 +1,5 @@
-// Asks again for what is still being computed: `data-pending` names the parts of the page to replace, or "reload".
+// Asks again for what is still being read: `data-pending` names the parts of the page to replace, or "reload".
+// The server answers when the view is read.
 "use strict";
 
 (() => {
@@ -8,9 +9,9 @@
   async function look(left) {
     const part = document.querySelector("[data-pending]");
     if (!part || !left) return;
-    if (part.dataset.pending === "reload") { location.reload(); return; }
     try {
-      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      const answer = await fetch(location.href, { headers: { accept: "text/html", prefer: "wait" } });
+      if (part.dataset.pending === "reload") { location.reload(); return; }
       if (answer.ok && !answer.redirected) {
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         for (const id of part.dataset.pending.split(" ")) {
@@ -22,5 +23,5 @@
     setTimeout(look, PAUSE_MS, left - 1);
   }
 
-  setTimeout(look, PAUSE_MS, TRIES);
+  setTimeout(look, document.querySelector("[data-pending=reload]") ? 0 : PAUSE_MS, TRIES);
 })();

@@ -6,7 +6,7 @@
 
   const look = async () => {
     if (document.hidden) return;
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    const answer = await fetch(location.href, { headers: { accept: "text/html", prefer: "wait" } });
     if (!answer.ok || answer.redirected) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of document.querySelectorAll("[data-fresh]")) {

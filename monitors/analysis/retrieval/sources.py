@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from monitors.statistics.agreement import wilson
 from monitors.statistics.attribution import ALPHA, Blamed, Retrievals, blamed, log_e_values
 from monitors.statistics.matched_means import MatchedMeans, matched_means
-from monitors.statistics.weighted_mean import hajek
 
 MAX_SOURCES = 2_000
 """Sources of an app that are kept apart, the most used ones; the others are counted together."""
@@ -344,7 +343,8 @@ def _mean(some: Sequence[RetrievedExchange], *, flipped: bool) -> float | None:
     known = [(one.score, one.rate) for one in some if one.score is not None]
     if not known:
         return None
-    mean = hajek([score for score, _ in known], [rate for _, rate in known]).mean
+    # as `hajek` has it, without its error: there are tens of thousands of these, most of a few scores
+    mean = sum(score / rate for score, rate in known) / sum(1.0 / rate for _, rate in known)
     return _rounded(1.0 - mean if flipped else mean)
 
 

@@ -348,3 +348,28 @@ def test_the_frame_has_no_serious_accessibility_problem(tmp_path):
             assert [one for one in found["violations"] if one[1] in ("serious", "critical")] == []
 
     browse(tmp_path, scored, visit)
+
+
+UNREAD = """
+const read = window.fetch;
+window.fetch = async (...args) => {
+  const answer = await read(...args);
+  if (!String(args[0]).includes("/api/series")) return answer;
+  const found = await answer.json();
+  return Response.json({ ...found, groups: [], complete: false, read_since: found.until });
+};
+"""
+"""Has every series be one of which the server has read nothing yet."""
+
+
+def test_a_chart_of_what_is_not_read_does_not_say_that_there_are_no_scores(tmp_path):
+    def visit(tab, base, _, soon, w):
+        tab.ask("Page.addScriptToEvaluateOnNewDocument", source=UNREAD)
+        opened(tab, base)
+        said = tab.run("document.querySelector('.chart-live').innerText")
+        assert "Read so far: not read yet" in said
+        assert "Still reading older data." in said
+        assert "no scores" not in said.lower()
+        assert not tab.complaints
+
+    browse(tmp_path, scored, visit)

@@ -161,3 +161,24 @@ def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_si
     assert re.search(r"\d\.\d 25\.0 % ", later.words), "requests per minute stand beside the share of errors"
     assert "no gateway answered" in silent.words
     assert "at 1 of 2 gateways, the others were not read" in later.words
+
+
+def test_a_gateway_that_stops_answering_leaves_its_last_known_traffic_with_its_age():
+    async def main():
+        instruments, now = Instruments(CollectorRegistry(), version="0"), [1000.0]
+        app = Litestar([metrics_handler(instruments.registry)], openapi_config=None, logging_config=None)
+        async with serving(app) as port:
+            reader = TrafficReader([f"http://127.0.0.1:{port}"], None, stopping=asyncio.Event(), clock=lambda: now[0])
+            await reader.read()
+            request(instruments, "shop", count=30)
+            now[0] += 60.0
+            await reader.read()
+            current = await reader.latest()
+        now[0] += 900.0  # longer than the window: only snapshots without an answer are left
+        await reader.read()
+        await reader.read()
+        return current, await reader.latest()
+
+    current, silent = asyncio.run(main())
+    assert (current.age_s, current.silent, current.apps["shop"].requests_per_min) == (None, False, 30.0)
+    assert (silent.age_s, silent.silent, silent.apps) == (900.0, True, current.apps)

@@ -49,11 +49,24 @@ def run(path, scenario, **options):
     return asyncio.run(main())
 
 
+async def whole(w):
+    """The overview once all hours are read."""
+    await w.plane.estimate()
+    page = await w.page("/")
+    while any("data-incomplete" in attributes for _, attributes in page.elements):
+        page = await w.page("/")
+    return page
+
+
 def test_without_anything_stored_it_says_so_and_where_to_begin(tmp_path):
     async def scenario(w):
-        return await w.page("/")
+        return await w.page("/"), await w.page("/sources"), await whole(w), await w.page("/sources")
 
-    page = run(tmp_path, scenario)
+    unread, unread_sources, page, sources = run(tmp_path, scenario)
+    assert "No scores" not in unread.words
+    assert "The scores of the last 24 hours are being read." in unread.words
+    assert "No app has scores yet" not in unread_sources.words
+    assert "No app has scores yet" in sources.words
     assert "No scores in the last 24 hours" in page.words
     assert {"href": "/setup", "class": "button"} in page.all("a")
 
@@ -92,7 +105,7 @@ def test_what_fires_is_in_the_banner_and_comes_first(tmp_path):
 def test_an_app_whose_prompt_is_not_recognised_is_the_first_thing_one_sees(tmp_path):
     async def scenario(w):
         w.answered(5, app="new")
-        return await w.page("/"), await w.page("/runbook")
+        return await whole(w), await w.page("/runbook")
 
     page, runbook = run(tmp_path, scenario)
     assert page.words.index("No passages were found in any of 5 answers of app new in the last 1 d") < page.words.index(
