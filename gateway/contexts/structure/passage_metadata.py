@@ -84,7 +84,8 @@ _QUOTES = (
 _OPENING_QUOTES = frozenset(opening[0] for opening, _ in _QUOTES)
 _RULE = re.compile(r"(?:[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_] ){2,}[-*_])[ \t]*(?:\n|\Z))")
 _LAST_RULE = re.compile(r"\n[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}|(?:[-*_] ){2,}[-*_])[ \t]*\Z")
-_CLOSING_LINE = re.compile(r"\n[ \t]*[<=\-#*_~\[]{2,}[^\n]{0,60}[>=\-#*_~\]]{2,}[ \t]*\Z")
+_OPENS, _CLOSES, _LONGEST_NAME = "<=-#*_~[", ">=-#*_~]", 60
+"""Marks at the beginning and the end of a line that closes a passage, and the characters between them."""
 _PAIR = 2
 _FENCES = ("`", '"', "'")
 _TEXT_NAME = re.compile(rf"(?:{_TEXT})", re.IGNORECASE)
@@ -158,9 +159,18 @@ def _cleaned(text: str) -> CleanedPassage:
     _leading(one)
     one.leading = one.meta
     _trailing(one)
-    one.text = unquoted(_unfenced(_CLOSING_LINE.sub("", one.text.rstrip())))
+    one.text = unquoted(_unfenced(_without_closing_line(one.text.rstrip())))
     one.fenced = text.rstrip().endswith("```") and not one.text.endswith("```")
     return one
+
+
+def _without_closing_line(text: str) -> str:
+    """Drop a last line such as `=== END 1 ===` or a rule. Only that line is read, and each of its ends once."""
+    start = text.rfind("\n")
+    line = text[start + 1 :].strip(" \t")
+    opening, closing = len(line) - len(line.lstrip(_OPENS)), len(line) - len(line.rstrip(_CLOSES))
+    is_closing = min(opening, closing) >= _PAIR and _PAIR * 2 <= len(line) <= opening + _LONGEST_NAME + closing
+    return text[:start] if start >= 0 and is_closing else text
 
 
 def _leading(one: CleanedPassage) -> None:
