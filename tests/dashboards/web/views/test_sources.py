@@ -123,6 +123,7 @@ def test_topics_without_documents_lead_to_the_questions(tmp_path):
 
 def test_without_scores_there_is_nothing_to_choose(tmp_path):
     async def scenario(w):
+        await w.plane.estimate()
         return await w.page("/sources")
 
     assert "No app has scores yet." in run(tmp_path, scenario).words
