@@ -146,6 +146,13 @@ class Product:
                     say(f"waiting for the {plane} to start, {said - began:.0f} s so far ...")
                 await asyncio.sleep(0.1)
 
+    @property
+    def pid(self) -> int:
+        """The process id of `gaugeway serve`. Raises ProductError before its start."""
+        if self._process is None:
+            raise ProductError("gaugeway serve was not started")
+        return self._process.pid
+
     def check(self) -> None:
         """Raise ProductError, which names the process, when one has ended."""
         if (died := next(filter(None, map(_DIED.search, self._log_lines())), None)) is not None:
@@ -175,10 +182,15 @@ class Product:
         """Return the newest evaluations, without signals; [] while the monitors do not answer."""
         return await self._json(f"/api/exchanges?limit={_POINTS}") or []
 
-    async def alert(self, fingerprint: str) -> dict[str, Any] | None:
-        """Return an alert as the API describes it now, or None."""
+    async def alert(self, metric: str) -> dict[str, Any] | None:
+        """Return the alert about the metric that fires now, as the API describes it, or None."""
         alerts = await self._json("/api/alerts") or []
-        return next((alert for alert in alerts if alert["fingerprint"] == fingerprint), None)
+        return next((alert for alert in alerts if (alert["metric"], alert["state"]) == (metric, "firing")), None)
+
+    async def detector_read(self, metric: str) -> float:
+        """Return the Unix time up to which the rule on the metric has read scores; 0 without an answer."""
+        rules = (await self._json("/api/status") or {}).get("rules", [])
+        return max((float(rule["closed_until"] or 0.0) for rule in rules if rule["metric"] == metric), default=0.0)
 
     async def exchange(self, exchange_id: str) -> dict[str, Any] | None:
         """Return one exchange with its evaluations, or None."""
