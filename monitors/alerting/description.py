@@ -32,6 +32,12 @@ MAX_POINTS = 20_000
 """Evaluations that are read on each side of an onset, spread over its time."""
 WORST = 3
 _TOPICS_FROM, _AT_ONCE = 1000, 200
+MAX_SIGNALS = 2000
+"""Values that are read of each signal of the retrieval, on each side, beside `MAX_POINTS`."""
+LOOKBACK_S = 7 * DAY_S
+"""How far before an onset scores are read, where earlier incidents leave less than a day of the time before it."""
+MAX_TIMES = 8
+"""Times between earlier incidents that are read, the latest."""
 _INTERVAL_FROM = 100
 """Effective scores since the onset, which is chosen because they are low: an interval around few would be biased."""
 _SHORT = 300
@@ -41,6 +47,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 Scales: TypeAlias = Callable[[str], bool]
 """Whether a metric is compared on the flipped scale, where higher is better."""
+_Sides: TypeAlias = tuple[list[Point], list[Point]]
+_Times: TypeAlias = Sequence[tuple[float, float]]
 
 
 class ScoreCompletion(Protocol):
@@ -73,6 +81,39 @@ class JudgeSignals:
     delay_s: Callable[[str], float] = lambda _: 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be explained, on which scales, and the signals of the retrieval beside it."""
+
+    metric: str
+    scales: Scales
+    signals: _Sides
+
+
+def usual_times(onset: float, earlier: Sequence[tuple[float, float]]) -> _Times:
+    """Return the day before an onset without `earlier` incidents, (start, end) in order, of at most a week before.
+
+    The whole day if an incident took all of the week.
+
+    >>> day = 86_400.0
+    >>> [(start / day, end / day) for start, end in usual_times(10 * day, [(9.25 * day, 9.75 * day)])]
+    [(8.5, 9.25), (9.75, 10.0)]
+    """
+    times: list[tuple[float, float]] = []
+    end, left = onset, DAY_S
+    for start, stop in sorted(earlier, key=lambda incident: -incident[1]):
+        if stop < end:
+            times.append((max(stop, end - left, onset - LOOKBACK_S), end))
+            left -= end - times[-1][0]
+        end = min(end, start)
+        if left <= 0.0 or end <= onset - LOOKBACK_S or len(times) == MAX_TIMES:
+            break
+    else:
+        times.append((max(end - left, onset - LOOKBACK_S), end))
+    found = [(start, stop) for start, stop in reversed(times) if start < stop]
+    return found or [(onset - DAY_S, onset)]
+
+
 class Describer:
     """Describes alerts by comparing up to a day before the onset with the time since.
 
@@ -101,17 +142,22 @@ class Describer:
         until = case.to_describe(closed_until)
         return case.described_until if until is None and self._has_new_evidence(case) else until
 
-    async def describe_case(self, case: Case, until: float, slices: Sequence[str]) -> None:
-        """Describe a case by its scores before Unix time `until`; for a new alarm, request a check of the anchors."""
+    async def describe_case(
+        self, case: Case, until: float, slices: Sequence[str], earlier: Sequence[tuple[float, float]] = ()
+    ) -> None:
+        """Describe a case by its scores before Unix time `until`; for a new alarm, request a check of the anchors.
+
+        The times of `earlier` incidents are no part of what was usual before the onset.
+        """
         metric = case.alert.metric
         if not case.described_until and metric in self._judge.metrics:
             self._judge.on_alarm()
         evidence = self._judge.evidence(metric)
-        described = await self.describe(case.alert, until, slices)
+        described = await self.describe(case.alert, until, slices, earlier)
         if not case.described_until:
             onset = case.alert.finding.onset
             alarm_at = onset + (case.alarm_at - onset)  # as `to_describe` has it, to the last bit
-            first = described if until <= alarm_at else await self.describe(case.alert, alarm_at, slices)
+            first = described if until <= alarm_at else await self.describe(case.alert, alarm_at, slices, earlier)
             described = replace(described, at_alarm=_found_cause(first, min(until, alarm_at)))
         case.alert = described
         case.described_until = until
@@ -135,12 +181,16 @@ class Describer:
             return False
         return now is not None and not now.pending and now != last
 
-    async def describe(self, alert: Alert, until: float, affected: Sequence[str]) -> Alert:
-        """Return the alert with its description from exchanges that started before Unix time `until`."""
+    async def describe(
+        self, alert: Alert, until: float, affected: Sequence[str], earlier: Sequence[tuple[float, float]] = ()
+    ) -> Alert:
+        """Return the alert with its description from exchanges that started before Unix time `until`.
+
+        They are compared with those of a day before the onset, without the times (start, end) of `earlier` incidents.
+        """
         onset, flipped = alert.finding.onset, self._flipped(alert)
         app = None if alert.app == ALL else alert.app
-        kept = {alert.metric, *(OF_RETRIEVAL if alert.metric in SIGNALS else ())}
-        others = tuple(SIGNALS.keys() - kept)  # they would take the places of the metrics that causes compare
+        others = tuple(SIGNALS.keys() - {alert.metric})  # they would take the places of the metrics that causes compare
         whole = Query(
             since=onset - DAY_S,
             until=onset,
@@ -149,13 +199,15 @@ class Describer:
             **_narrowed(alert.slice),
         )
         since = replace(whole, since=onset, until=until)
-        old, new = await self._sides(alert.metric, whole, since)
+        usual = usual_times(onset, earlier)
+        old, new = await self._sides(alert.metric, whole, since, usual)
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
         interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
         why, step = _settled(alert, self._judge.evidence(alert.metric)), None
         if why is None:
-            why, step = await self._cause(alert.metric, old, new, self._scales(alert))
+            signals = await self._signals(alert.metric, whole, since, usual)
+            why, step = await self._cause(_Asked(alert.metric, self._scales(alert), signals), old, new)
         worst = await self._store.series(lowest)
         if why.source is not None:
             worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
@@ -193,14 +245,34 @@ class Describer:
         flipped = self._flipped(alert)
         return lambda name: flipped if name == alert.metric else self._lower_is_better(name)
 
-    async def _sides(self, metric: str, whole: Query, since: Query) -> tuple[list[Point], list[Point]]:
+    async def _signals(self, metric: str, whole: Query, since: Query, usual: _Times) -> _Sides:
+        """Return the signals of the retrieval before an onset and since; `metric` is read already."""
+        before: list[Point] = []
+        after: list[Point] = []
+        for name in OF_RETRIEVAL:
+            if name != metric:
+                before += await self._read(replace(whole, metric=name, without=()), usual, MAX_SIGNALS)
+                after += (await spread_points(self._store, replace(since, metric=name, without=()), MAX_SIGNALS))[0]
+        return before, after
+
+    async def _read(self, whole: Query, times: _Times, most: int) -> list[Point]:
+        """Return points of a query from several times, from each in proportion to its length."""
+        total = sum(end - start for start, end in times)
+        found: list[Point] = []
+        for start, end in times:
+            part = replace(whole, since=start, until=end)
+            found += (await spread_points(self._store, part, math.ceil(most * (end - start) / total)))[0]
+        return found
+
+    async def _sides(self, metric: str, whole: Query, since: Query, usual: _Times) -> _Sides:
         """Return the points before an onset and since, by the time of the exchanges that they are about.
 
         Scores of conversations are dated later than their exchanges. Where the onset is theirs, it was so much earlier
         in the exchanges.
         """
         delay_s = self._judge.delay_s(metric)
-        old, _ = await spread_points(self._store, replace(whole, since=whole.since - delay_s), MAX_POINTS)
+        (first, end), *later = usual
+        old = await self._read(whole, [(first - delay_s, end), *later], MAX_POINTS)
         new, _ = await spread_points(self._store, since, MAX_POINTS)
         if not delay_s:
             return old, new
@@ -209,33 +281,33 @@ class Describer:
         return [one for one in old if one.started_at - self._judge.delay_s(one.metric) < onset], [*new, *late]
 
     async def _cause(
-        self, metric: str, old: Sequence[Point], new: Sequence[Point], scales: Scales
+        self, asked: _Asked, old: Sequence[Point], new: Sequence[Point]
     ) -> tuple[Explanation, Step | None]:
         """Explain a drop, with the step of an agent that retrieves worse.
 
         More exchanges are read or judged only if the scores alone leave the cause open.
         """
-        why = await self._explain(metric, old, new, scales)
+        metric = asked.metric
+        why = await self._explain(asked, old, new)
         if why.cause == "unknown" and self._judge.score_more is not None:
             sides = await self._judge.score_more.complete(metric, old, new)
             if sides is not None:
                 old, new = sides
-                why = await self._explain(metric, old, new, scales)
+                why = await self._explain(asked, old, new)
         if why.cause in ("retrieval", "generation", "unknown"):
             passages = await read_passages(self._store, metric, (old, new), quote=self._content, salt=self.salt)
-            why = await self._explain(metric, old, new, scales, passages) if passages else why
+            why = await self._explain(asked, old, new, passages) if passages else why
         step = await find_fallen_step(self._store, old, new) if why.cause in ("retrieval", "unknown") else None
         return (why, None) if step is None else (step.explain(why), step.step)
 
     async def _explain(
         self,
-        metric: str,
+        asked: _Asked,
         old: Sequence[Point],
         new: Sequence[Point],
-        scales: Scales,
         passages: Mapping[str, Passages] | None = None,
     ) -> Explanation:
-        read = passages or {}
+        metric, scales, read = asked.metric, asked.scales, passages or {}
         questions = await self._questions(old, metric, read), await self._questions(new, metric, read)
 
         def find_cause() -> Explanation:
@@ -243,7 +315,8 @@ class Describer:
             equal = {one: _words(question) for side in questions for one, question in side.items()}
             strata = _Strata(found)
             before, since = (
-                [self._observed(point, strata, equal, scales) for point in points] for points in (old, new)
+                [self._observed(point, strata, equal, scales) for point in (*points, *signals)]
+                for points, signals in zip((old, new), asked.signals, strict=True)
             )
             judge = self._judge.evidence(metric)
             return explain(metric, before, since, judge=judge, passages=passages, lower_is_better=scales)
