@@ -16,6 +16,8 @@ RETRIEVAL = {
 }
 GENERATION = {"faithfulness": -0.12, "answer_relevancy": -0.05, "lexical_groundedness": -0.08}
 WORSE_MODEL = {"faithfulness": -0.35, "answer_relevancy": -0.1, "lexical_groundedness": -0.25}
+HALVED = {"context_relevancy": 0.08, "faithfulness": -0.12, "answer_relevancy": -0.06, "lexical_groundedness": -0.08}
+"""Of six passages the three best: more relevant on average, and less to answer from."""
 STRICTER = dict.fromkeys(JUDGED, -0.1)
 CONTRADICTED = {"faithfulness": -0.4, "answer_relevancy": -0.1, "lexical_groundedness": -0.1}
 LEGACY = {"faithfulness": -0.75, "answer_relevancy": -0.1, "context_relevancy": -0.2, "lexical_groundedness": -0.2}
@@ -55,7 +57,7 @@ def plus(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
 
 def scenarios() -> dict[str, Scenario]:
     """What the table is made of."""
-    return _app() | _questions() | _judge() | _nothing() | _without_judge()
+    return _app() | _questions() | _judge() | _nothing() | _without_judge() | _one_thing()
 
 
 def _app() -> dict[str, Scenario]:
@@ -144,6 +146,17 @@ def _without_judge() -> dict[str, Scenario]:
             plain, "retrieval", shift=GENERATION, found=0.83, **lexical
         ),
         "no judge: new, worse model for 30 %": changed(plain, "generation", **model, **lexical),
+    }
+
+
+def _one_thing() -> dict[str, Scenario]:
+    usual, strict = World(), {"faithfulness": -0.12}
+    return {
+        "top-k halved": changed(usual, "retrieval", shift=HALVED, signals={"contexts_per_answer": -0.4}),
+        "the same judge, stricter on one metric; no anchors": changed(usual, "unknown judge", shift=strict),
+        "stricter on one metric; no anchors, nothing without a judge": changed(
+            World(metrics=JUDGED), "unknown judge", shift=strict
+        ),
     }
 
 

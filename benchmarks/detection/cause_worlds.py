@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
+from msgspec.structs import replace
 
 from monitors.alerting.causes import Observation, Passages
 
 ONSET, DAY_S = 1e6, 86_400.0
 MEANS = {"faithfulness": 0.85, "answer_relevancy": 0.9, "context_relevancy": 0.8, "lexical_groundedness": 0.7}
+RANKS = "contexts_per_answer", "retriever_score"
 JUDGED, LEXICAL = tuple(MEANS)[:3], tuple(MEANS)[3:]
 QUESTIONS = 1000
 LOOKED_AT = 200
@@ -48,7 +50,7 @@ class World:
 
     Of each topic `asks` questions recur. The `document` comes with a share of the exchanges: `comes_with` "any" of
     them, those of "new" questions, or all exchanges of some of the "questions" that recur. A judge finds that it
-    `contradicts` in a share of its exchanges.
+    `contradicts` in a share of its exchanges. The signals of the retrieval differ by `signals`: mean ranks around .5.
     """
 
     shift: dict[str, float] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class World:
     document_shift: dict[str, float] = field(default_factory=dict)
     contradicted: float = 0.05
     texts: bool = False
+    signals: dict[str, float] = field(default_factory=dict)
 
 
 def law(uniform, mean):
@@ -160,7 +163,24 @@ def side(rng, world: World, n: int, start: float, end: float):
                 )
             )
     words = {ids[index]: question(rng, topic[index]) for index in range(min(n, QUESTIONS))} if world.asked else {}
-    return observations, words, passages(rng, world, ids, topic, wrong) if world.texts else {}
+    read = passages(rng, world, ids, topic, wrong) if world.texts else {}
+    return [*observations, *signals(rng, world, observations)], words, read
+
+
+def signals(rng, world: World, observations):
+    """The signals of the retrieval, of every exchange: drawn last, so that the scores are the same with and without."""
+    exchanges = {one.sample_id: one for one in observations}
+    found = []
+    for one in exchanges.values():
+        missing = rng.random() >= world.found
+        values = {"no_contexts": 0.0 if missing else 1.0}
+        for name in () if missing else RANKS:
+            values[name] = float(np.clip(0.5 + world.signals.get(name, 0.0) + rng.uniform(-0.5, 0.5), 0.0, 1.0))
+        found += [
+            replace(one, metric=name, outcome="score", value=value, reason="", judge=None, rate=1.0)
+            for name, value in values.items()
+        ]
+    return found
 
 
 def passages(rng, world: World, ids, topic, wrong):

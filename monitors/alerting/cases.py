@@ -36,6 +36,18 @@ class Cases:
         """Return the alerts, newest first."""
         return sorted((case.alert for case in self), key=lambda alert: alert.since, reverse=True)
 
+    def earlier(self, alert: Alert) -> tuple[tuple[float, float], ...]:
+        """Return the times, onset to end, of earlier alerts of the same app and metric, cut at this alert's onset.
+
+        An alert of a slice counts for that slice only: the rest of the app was well.
+        """
+        onset, found = alert.finding.onset, []
+        for other in (case.alert for case in self if case.alert.state != "pending"):
+            same = (other.app, other.metric) == (alert.app, alert.metric) and other.slice in ("", alert.slice)
+            if same and other.finding.onset < onset:
+                found.append((other.finding.onset, min(onset, onset if other.ended_at is None else other.ended_at)))
+        return tuple(sorted(found))
+
     def unresolved(self) -> dict[str, Case]:
         """Return the cases that have not ended, by fingerprint."""
         return {name: case for name, case in self.by_fingerprint.items() if case.alert.state != "resolved"}

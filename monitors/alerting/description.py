@@ -14,13 +14,14 @@ from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.causes.topics import topics
 from monitors.alerting.changes import changes_at_onset
+from monitors.alerting.example_texts import HASHED, faults_of, question_and_answer, quoted
 from monitors.alerting.passages import MAX_EXCHANGES, read_passages
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.normalising import nfkc
-from monitors.records import Alert, Evaluation, Example, FoundCause, Sample, Score
+from monitors.records import Alert, Example, FoundCause
 from monitors.signals import SIGNALS
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
@@ -33,15 +34,21 @@ MAX_POINTS = 20_000
 """Evaluations that are read on each side of an onset, spread over its time."""
 WORST = 3
 _TOPICS_FROM, _AT_ONCE = 1000, 200
+MAX_SIGNALS = 2000
+"""Values that are read of each signal of the retrieval, on each side, beside `MAX_POINTS`."""
+LOOKBACK_S = 7 * DAY_S
+"""How far before an onset scores are read, where earlier incidents leave less than a day of the time before it."""
+MAX_TIMES = 8
+"""Times between earlier incidents that are read, the latest."""
 _INTERVAL_FROM = 100
 """Effective scores since the onset, which is chosen because they are low: an interval around few would be biased."""
-_SHORT = 300
-_HASHED = "blake2b:"
 _LONGEST = 2000
 _WORD = re.compile(r"[^\W\d_]+")
 
 Scales: TypeAlias = Callable[[str], bool]
 """Whether a metric is compared on the flipped scale, where higher is better."""
+_Sides: TypeAlias = tuple[list[Point], list[Point]]
+_Times: TypeAlias = Sequence[tuple[float, float]]
 
 
 class ScoreCompletion(Protocol):
@@ -74,6 +81,39 @@ class JudgeSignals:
     delay_s: Callable[[str], float] = lambda _: 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be explained, on which scales, and the signals of the retrieval beside it."""
+
+    metric: str
+    scales: Scales
+    signals: _Sides
+
+
+def usual_times(onset: float, earlier: Sequence[tuple[float, float]]) -> _Times:
+    """Return the day before an onset without `earlier` incidents, (start, end) in order, of at most a week before.
+
+    The whole day if an incident took all of the week.
+
+    >>> day = 86_400.0
+    >>> [(start / day, end / day) for start, end in usual_times(10 * day, [(9.25 * day, 9.75 * day)])]
+    [(8.5, 9.25), (9.75, 10.0)]
+    """
+    times: list[tuple[float, float]] = []
+    end, left = onset, DAY_S
+    for start, stop in sorted(earlier, key=lambda incident: -incident[1]):
+        if stop < end:
+            times.append((max(stop, end - left, onset - LOOKBACK_S), end))
+            left -= end - times[-1][0]
+        end = min(end, start)
+        if left <= 0.0 or end <= onset - LOOKBACK_S or len(times) == MAX_TIMES:
+            break
+    else:
+        times.append((max(end - left, onset - LOOKBACK_S), end))
+    found = [(start, stop) for start, stop in reversed(times) if start < stop]
+    return found or [(onset - DAY_S, onset)]
+
+
 class Describer:
     """Describes alerts by comparing up to a day before the onset with the time since.
 
@@ -102,8 +142,13 @@ class Describer:
         until = case.to_describe(closed_until)
         return case.described_until if until is None and self._has_new_evidence(case) else until
 
-    async def describe_case(self, case: Case, until: float, slices: Sequence[str]) -> None:
-        """Describe a case by its scores before Unix time `until`; for a new alarm, request a check of the anchors."""
+    async def describe_case(
+        self, case: Case, until: float, slices: Sequence[str], earlier: Sequence[tuple[float, float]] = ()
+    ) -> None:
+        """Describe a case by its scores before Unix time `until`; for a new alarm, request a check of the anchors.
+
+        The times of `earlier` incidents are no part of what was usual before the onset.
+        """
         metric = case.alert.metric
         if not case.described_until and metric in self._judge.metrics:
             self._judge.on_alarm()
@@ -112,11 +157,12 @@ class Describer:
         def measured(described: Alert) -> None:
             case.alert = _with_measures(case.alert, described)  # what is known at once does not wait for the cause
 
-        described = await self.describe(case.alert, until, slices, measured=None if case.described_until else measured)
+        first_time = measured if not case.described_until else None
+        described = await self.describe(case.alert, until, slices, earlier, measured=first_time)
         if not case.described_until:
             onset = case.alert.finding.onset
             alarm_at = onset + (case.alarm_at - onset)  # as `to_describe` has it, to the last bit
-            first = described if until <= alarm_at else await self.describe(case.alert, alarm_at, slices)
+            first = described if until <= alarm_at else await self.describe(case.alert, alarm_at, slices, earlier)
             described = replace(described, at_alarm=_found_cause(first, min(until, alarm_at)))
         case.alert = _with_cause(_with_measures(case.alert, described), described)
         case.described_until = until
@@ -145,17 +191,18 @@ class Describer:
         alert: Alert,
         until: float,
         affected: Sequence[str],
+        earlier: Sequence[tuple[float, float]] = (),
         *,
         measured: Callable[[Alert], None] | None = None,
     ) -> Alert:
         """Return the alert with its description from exchanges that started before Unix time `until`.
 
+        They are compared with those of a day before the onset, without the times (start, end) of `earlier` incidents.
         `measured` takes the alert with its means and what changed with the onset, before its cause is looked for.
         """
         onset, flipped = alert.finding.onset, self._flipped(alert)
         app = None if alert.app == ALL else alert.app
-        kept = {alert.metric, *(OF_RETRIEVAL if alert.metric in SIGNALS else ())}
-        others = tuple(SIGNALS.keys() - kept)  # they would take the places of the metrics that causes compare
+        others = tuple(SIGNALS.keys() - {alert.metric})  # they would take the places of the metrics that causes compare
         whole = Query(
             since=onset - DAY_S,
             until=onset,
@@ -164,28 +211,16 @@ class Describer:
             **_narrowed(alert.slice),
         )
         since = replace(whole, since=onset, until=until)
-        old, new = await self._sides(alert.metric, whole, since)
+        usual = usual_times(onset, earlier)
+        old, new = await self._sides(alert.metric, whole, since, usual)
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
-        before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
-        interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
-        alert = replace(
-            alert,
-            finding=replace(
-                alert.finding,
-                n=after.n if after is not None else alert.finding.n,
-                estimate=after.mean if after is not None else None,
-                interval=interval,
-            ),
-            mean_before=on_scale(before.mean, flipped=flipped) if before is not None else None,
-            mean_since=on_scale(after.mean, flipped=flipped) if after is not None else None,
-            ci=_own_scale(interval, flipped=flipped),
-            changes=changes_at_onset(old, new, alert.metric),
-        )
+        alert = _measured(alert, old, new, flipped=flipped)
         if measured is not None:
             measured(alert)
         why, step = _settled(alert, self._judge.evidence(alert.metric)), None
         if why is None:
-            why, step = await self._cause(alert.metric, old, new, self._scales(alert))
+            signals = await self._signals(alert.metric, whole, since, usual)
+            why, step = await self._cause(_Asked(alert.metric, self._scales(alert), signals), old, new)
         worst = await self._store.series(lowest)
         if why.source is not None:
             worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
@@ -214,14 +249,34 @@ class Describer:
         flipped = self._flipped(alert)
         return lambda name: flipped if name == alert.metric else self._lower_is_better(name)
 
-    async def _sides(self, metric: str, whole: Query, since: Query) -> tuple[list[Point], list[Point]]:
+    async def _signals(self, metric: str, whole: Query, since: Query, usual: _Times) -> _Sides:
+        """Return the signals of the retrieval before an onset and since; `metric` is read already."""
+        before: list[Point] = []
+        after: list[Point] = []
+        for name in OF_RETRIEVAL:
+            if name != metric:
+                before += await self._read(replace(whole, metric=name, without=()), usual, MAX_SIGNALS)
+                after += (await spread_points(self._store, replace(since, metric=name, without=()), MAX_SIGNALS))[0]
+        return before, after
+
+    async def _read(self, whole: Query, times: _Times, most: int) -> list[Point]:
+        """Return points of a query from several times, from each in proportion to its length."""
+        total = sum(end - start for start, end in times)
+        found: list[Point] = []
+        for start, end in times:
+            part = replace(whole, since=start, until=end)
+            found += (await spread_points(self._store, part, math.ceil(most * (end - start) / total)))[0]
+        return found
+
+    async def _sides(self, metric: str, whole: Query, since: Query, usual: _Times) -> _Sides:
         """Return the points before an onset and since, by the time of the exchanges that they are about.
 
         Scores of conversations are dated later than their exchanges. Where the onset is theirs, it was so much earlier
         in the exchanges.
         """
         delay_s = self._judge.delay_s(metric)
-        old, _ = await spread_points(self._store, replace(whole, since=whole.since - delay_s), MAX_POINTS)
+        (first, end), *later = usual
+        old = await self._read(whole, [(first - delay_s, end), *later], MAX_POINTS)
         new, _ = await spread_points(self._store, since, MAX_POINTS)
         if not delay_s:
             return old, new
@@ -230,33 +285,33 @@ class Describer:
         return [one for one in old if one.started_at - self._judge.delay_s(one.metric) < onset], [*new, *late]
 
     async def _cause(
-        self, metric: str, old: Sequence[Point], new: Sequence[Point], scales: Scales
+        self, asked: _Asked, old: Sequence[Point], new: Sequence[Point]
     ) -> tuple[Explanation, Step | None]:
         """Explain a drop, with the step of an agent that retrieves worse.
 
         More exchanges are read or judged only if the scores alone leave the cause open.
         """
-        why = await self._explain(metric, old, new, scales)
+        metric = asked.metric
+        why = await self._explain(asked, old, new)
         if why.cause == "unknown" and self._judge.score_more is not None:
             sides = await self._judge.score_more.complete(metric, old, new)
             if sides is not None:
                 old, new = sides
-                why = await self._explain(metric, old, new, scales)
+                why = await self._explain(asked, old, new)
         if why.cause in ("retrieval", "generation", "unknown"):
             passages = await read_passages(self._store, metric, (old, new), quote=self._content, salt=self.salt)
-            why = await self._explain(metric, old, new, scales, passages) if passages else why
+            why = await self._explain(asked, old, new, passages) if passages else why
         step = await find_fallen_step(self._store, old, new) if why.cause in ("retrieval", "unknown") else None
         return (why, None) if step is None else (step.explain(why), step.step)
 
     async def _explain(
         self,
-        metric: str,
+        asked: _Asked,
         old: Sequence[Point],
         new: Sequence[Point],
-        scales: Scales,
         passages: Mapping[str, Passages] | None = None,
     ) -> Explanation:
-        read = passages or {}
+        metric, scales, read = asked.metric, asked.scales, passages or {}
         questions = await self._questions(old, metric, read), await self._questions(new, metric, read)
 
         def find_cause() -> Explanation:
@@ -264,7 +319,8 @@ class Describer:
             equal = {one: _words(question) for side in questions for one, question in side.items()}
             strata = _Strata(found)
             before, since = (
-                [self._observed(point, strata, equal, scales) for point in points] for points in (old, new)
+                [self._observed(point, strata, equal, scales) for point in (*points, *signals)]
+                for points, signals in zip((old, new), asked.signals, strict=True)
             )
             judge = self._judge.evidence(metric)
             return explain(metric, before, since, judge=judge, passages=passages, lower_is_better=scales)
@@ -284,7 +340,7 @@ class Describer:
         found: dict[str, str] = {}
         for start in range(0, len(wanted), _AT_ONCE):
             found |= await self._store.questions(wanted[start : start + _AT_ONCE])
-        return {key: question for key, question in found.items() if not question.startswith(_HASHED)}
+        return {key: question for key, question in found.items() if not question.startswith(HASHED)}
 
     def _observed(self, point: Point, strata: _Strata, equal: Mapping[str, str], scales: Scales) -> Observation:
         value = point.value
@@ -320,7 +376,7 @@ class Describer:
             stored = await self._store.sample(point.sample_id) if self._content else None
             example = Example(id=point.sample_id, value=point.value or 0.0)
             if stored is not None:
-                question, answer = map(_quoted, _said(stored[0]))
+                question, answer = map(quoted, question_and_answer(stored[0]))
                 example = replace(example, question=question, answer=answer, faults=faults_of(stored[1], point.metric))
             examples.append(example)
         return tuple(examples)
@@ -343,6 +399,25 @@ class _Strata:
             found |= {name: value for name, value in (("prompt", point.prompt), ("topic", topic)) if value is not None}
             self._known[key] = found
         return found
+
+
+def _measured(alert: Alert, old: Sequence[Point], new: Sequence[Point], *, flipped: bool) -> Alert:
+    """Return the alert with the means on either side of its onset, and what changed with it."""
+    before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
+    interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
+    return replace(
+        alert,
+        finding=replace(
+            alert.finding,
+            n=after.n if after is not None else alert.finding.n,
+            estimate=after.mean if after is not None else None,
+            interval=interval,
+        ),
+        mean_before=on_scale(before.mean, flipped=flipped) if before is not None else None,
+        mean_since=on_scale(after.mean, flipped=flipped) if after is not None else None,
+        ci=_own_scale(interval, flipped=flipped),
+        changes=changes_at_onset(old, new, alert.metric),
+    )
 
 
 def _with_measures(alert: Alert, described: Alert) -> Alert:
@@ -393,44 +468,6 @@ def _fallen(why: Explanation) -> tuple[str, ...]:
 def _words(question: str) -> str:
     """Return the words of a question, the same for questions that differ in case, punctuation or numbers only."""
     return " ".join(_WORD.findall(nfkc(question[:_LONGEST]).casefold()))
-
-
-def faults_of(evaluations: Iterable[Evaluation], metric: str) -> tuple[str, ...]:
-    """Return what is wrong with an answer: the unsupported claims, or else the reason of its score."""
-    for one in evaluations:
-        if one.metric == metric and isinstance(one.outcome, Score):
-            claims = [_shortened(text) for piece in one.outcome.evidence if (text := _fault(piece))]
-            return tuple(claims[:WORST]) or ((_shortened(one.outcome.reason),) if one.outcome.reason else ())
-    return ()
-
-
-def _fault(piece: Mapping[str, Any]) -> str | None:
-    """Return the claim of a piece of evidence against the answer."""
-    if piece.get("verdict", "supported") != "supported" or piece.get("relevance") == "irrelevant":
-        return str(piece.get("claim") or "") or None
-    if piece.get("contradicted") is True:
-        return str(piece.get("reason") or "") or None
-    if piece.get("unsupported_numbers") or piece.get("unsupported_names"):
-        return str(piece.get("sentence") or "") or None
-    return None
-
-
-def _said(sample: Sample) -> tuple[str, str]:
-    """Return question and answer; of a whole conversation the first question and the last answer."""
-    if not sample.transcript:
-        return sample.question or "", sample.response
-    asked = [one.text for one in sample.transcript if one.role == "user"]
-    answers = [one.text for one in sample.transcript if one.role == "assistant"]
-    return next(iter(asked), ""), answers[-1] if answers else ""
-
-
-def _quoted(text: str) -> str:
-    """Return a stored text as alerts quote it; empty if only its hash is stored."""
-    return "" if text.startswith(_HASHED) else _shortened(text)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
 
 
 def _narrowed(part: str) -> dict[str, Any]:

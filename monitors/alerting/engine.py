@@ -296,10 +296,12 @@ class AlertEngine:
     async def _describe(self, case: Case, until: float) -> None:
         """Describe an alert; on failure a later tick retries, because an alert without its means must still go out."""
         watch = self._watches.get(case.alert.rule)
-        slices = watch.affected(case.alert.app, case.alert.finding.onset) if watch and not case.alert.slice else ()
+        onset = case.alert.finding.onset
+        slack_s = case.alarm_at - onset  # the scores that the onset was dated by
+        slices = watch.affected(case.alert.app, onset, slack_s) if watch and not case.alert.slice else ()
         try:
             async with self._describers:
-                await self._describer.describe_case(case, until, slices)
+                await self._describer.describe_case(case, until, slices, self._cases.earlier(case.alert))
         except Exception as error:  # noqa: BLE001 - a bad row of one alert must not block the others; counted
             self._warn_once(f"alert {case.alert.fingerprint} has no description: {type(error).__name__}: {error}")
             self._observer.description_failed()

@@ -56,7 +56,7 @@ def _passages(sample: Sample, evaluations: Iterable[Evaluation], *, quote: bool,
     names = frozenset(one if quote else _hashed(one, salt) for one in known if one)
     verdicts = passage_verdicts(evaluations)
     contradicted = None if verdicts is None else verdicts.any_contradiction
-    return Passages(documents=names, contradicted=contradicted) if names else None
+    return Passages(documents=names, contradicted=contradicted, count=len(sample.contexts)) if names else None
 
 
 def _hashed(name: str, salt: str) -> str:

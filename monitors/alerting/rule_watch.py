@@ -193,10 +193,13 @@ class RuleWatch:
         self.closed_until = until
         return report
 
-    def affected(self, app: str, onset: float) -> tuple[str, ...]:
-        """Return the slices of `app` that fell, by e-d-BH on their own evidence; the strongest first."""
+    def affected(self, app: str, onset: float, slack_s: float = 0.0) -> tuple[str, ...]:
+        """Return the slices of `app` that fell since `onset`, by e-d-BH on their own evidence; the strongest first.
+
+        Those whose evidence began more than `slack_s` before fell in an earlier incident.
+        """
         evidence = {
-            part: per_period(stream.evidence_since(onset), stream.budget_per_s, DAY_S)
+            part: per_period(stream.evidence_since(onset, slack_s), stream.budget_per_s, DAY_S)
             for (of, part), stream in self.streams.items()
             if of == app and part
         }

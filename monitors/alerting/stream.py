@@ -176,11 +176,21 @@ class Stream:
                 self.case.alert = replace(self.case.alert, state="firing")
                 self.case.alarm_at = end
 
-    def evidence_since(self, moment: float) -> float:
-        """Return the strongest log10 evidence of a drop that was going on at `moment` or began later."""
-        firing = self.case.alert.finding.evidence_log10 if self.state == "firing" and self.case else -math.inf
-        suppressed = self.fell[1] if self.fell is not None and self.fell[0] >= moment else -math.inf
-        return max(self.detector.evidence_log10, firing, suppressed)
+    def evidence_since(self, moment: float, slack_s: float = 0.0) -> float:
+        """Return the strongest log10 evidence of a drop that began at Unix time `moment` or later.
+
+        Onsets are estimates: one up to `slack_s` earlier counts. An alert that fired before `moment` never does.
+        """
+        earliest = moment - slack_s
+        fell = []
+        if self.detector.current().onset >= earliest:
+            fell.append(self.detector.evidence_log10)
+        if self.case is not None and self.state == "firing" and self.case.alarm_at > moment:
+            finding = self.case.alert.finding
+            fell += [finding.evidence_log10] if finding.onset >= earliest else []
+        if self.fell is not None and self.fell[0] >= moment:
+            fell.append(self.fell[1])
+        return max(fell, default=-math.inf)
 
     def saved(self) -> SavedStream:
         """Return the state to save."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dashboards.web.incident import links
 from dashboards.web.incident.explore_search import search
-from monitors.alerting.description import faults_of
+from monitors.alerting.example_texts import faults_of
 from monitors.analysis.incident.reading import incident_query, incident_span
 from monitors.records import Alert, Sample
 from monitors.storage.stores import Point, Query, Store

@@ -41,8 +41,8 @@ def explain(
 
     The cause is the first that applies of: "judge" (its anchors drifted, evaluations clearly fail more, another version
     or judge made the scores), "traffic_mix" (the shares of a stratum as before remove at least 60 % of the drop and the
-    rest may be chance), "retrieval" (a retrieval metric, or the share of exchanges with contexts, fell),
-    "generation" (answers clearly fell, and no retrieval metric fell by half as much), else "unknown". If the drop is
+    rest may be chance), "retrieval" (a retrieval metric, or the share of exchanges with contexts, fell, or a signal of
+    the retrieval clearly changed), "generation" (answers clearly fell, and no retrieval metric fell by half as much), else "unknown". If the drop is
     confined to one slice, the last three are sought in that slice. Without anchors (`judge` is None) a drop of every
     judged metric and of nothing else stays "unknown"; so does a drop of answers and retrieval together while the
     anchors are being judged. "retrieval" and "generation" must also be likely beside their alternatives (`weighing`),
@@ -72,15 +72,21 @@ def explain(
     named = signal_causes.by_nature(drop, words)
     inside = evidence if place is None else _inside(place, before, since)
     seen = _Documents(inside.drop, passages or {}, drop, words=words, part="" if place is None else place.name)
+    signal = signal_causes.changed(inside.drop, inside.signals, alpha, words, seen.counts)
     if (
         named is None
+        and signal is None
         and seen.source is None
         and seen.blamed is None
         and (detail := _undecided(judge, evidence, alpha, words, place)) is not None
     ):
         return Explanation(cause="unknown", detail=detail)
     found = (
-        named or seen.blamed or _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen)
+        named
+        or seen.blamed
+        or signal_causes.beside(
+            _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen), signal
+        )
     )
     if found.cause == "unknown":
         found = signal_causes.beside_retrieval(drop, before, since, alpha, words) or found
@@ -97,6 +103,15 @@ class _Documents:
         self.blamed = documents.blamed(drop, self.suspects, words)
         self.source = documents.confined_to(self.suspects)
         self.count = sum(one.sample_id in passages for one in drop.since)
+        numbers = [_mean_count(side, passages) for side in (drop.before, drop.since)]
+        self.counts = None if numbers[0] is None or numbers[1] is None else (numbers[0], numbers[1])
+
+
+def _mean_count(side: Sequence[Observation], passages: Mapping[str, suspects.Passages]) -> float | None:
+    """Return the mean number of passages of the exchanges whose passages were read; None without."""
+    read = [passages[score.sample_id] for score in side if score.sample_id in passages]
+    counts = [found.count for found in read if found.count is not None]
+    return sum(counts) / len(counts) if counts else None
 
 
 def _in_app(

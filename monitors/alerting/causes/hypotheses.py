@@ -18,16 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
-Hypothesis: TypeAlias = Literal["retrieval", "generation", "questions", "judge", "judge and generation"]
+Hypothesis: TypeAlias = Literal[
+    "retrieval", "generation", "questions", "judge", "judge on one metric", "judge and generation"
+]
 
 PRIORS: Mapping[Hypothesis, float] = {
     "retrieval": 1.0,
     "generation": 1.0,
     "questions": 1.0,
     "judge": 0.75,
+    "judge on one metric": 0.3,
     "judge and generation": 0.3,
 }
-"""Prior odds. A judge changes unnoticed more rarely than an app does, and both at once still more rarely."""
+"""Prior odds. A judge changes unnoticed more rarely than an app does; on one metric alone, or with it, still more."""
+JUDGES: tuple[Hypothesis, ...] = ("judge", "judge on one metric", "judge and generation")
 BROKEN = 0.8
 """A broken retrieval or generation costs a part of a metric's mean: Beta(1, 2), a third on average, with this
 probability, else anything from nothing to all."""
@@ -97,6 +101,7 @@ def posterior(
         "generation": _generation(moved),
         "questions": _questions(moved),
         "judge": _judge(moved, answers=False),
+        "judge on one metric": _judge_alone(moved),
         "judge and generation": _judge(moved, answers=True),
     }
     known = factors or {}
@@ -180,6 +185,17 @@ def _judge(moved: Sequence[Moved], *, answers: bool) -> float:
             weight = weight * _spread(one, low, np.maximum(high, low + 1e-6))
         else:
             weight = weight * _at(one, low)
+    return float(weight.mean())
+
+
+def _judge_alone(moved: Sequence[Moved]) -> float:
+    """Return the weight of a judge that is stricter on the metric of the alert and on no other."""
+    if not any(one.main and one.judged for one in moved):
+        return 0.0
+    stricter: Array = -STRICTER * np.log1p(-_GRID)
+    weight = np.ones_like(stricter)
+    for metric in moved:
+        weight = weight * _at(metric, stricter if metric.main else 0.0 * stricter)
     return float(weight.mean())
 
 

@@ -18,6 +18,7 @@ from monitors.alerting.causes.observations import (
     share,
     values_of,
 )
+from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.slices import ROOM, Slice
 from monitors.statistics.change_point import Onset, onset
 from monitors.statistics.decomposition import fall
@@ -57,7 +58,7 @@ def is_retrieval(metric: str) -> bool:
 
 
 class Evidence:
-    """All metrics on both sides, limited to scores by the same version and judge."""
+    """All metrics and signals of the retrieval on both sides, limited to scores by the same version and judge."""
 
     def __init__(self, drop: Fall, before: Sequence[Observation], since: Sequence[Observation]) -> None:
         self.drop = drop
@@ -71,12 +72,17 @@ class Evidence:
             for name in ANSWERS
             if name != drop.metric and name in old and name in new
         ]
+        self.signals = [
+            _alike(name, old[name], new[name])
+            for name in OF_RETRIEVAL
+            if name != drop.metric and name in old and name in new
+        ]
         self.found = _found(before, since), _found(since, before)
 
     @property
     def comparisons(self) -> int:
         """The number of comparisons of means."""
-        return len(self.retrieval) + len(self.answers) + 1
+        return len(self.retrieval) + len(self.answers) + len(self.signals) + 1
 
     def torn(self, alpha: float) -> Fall | None:
         """Return a steady metric without a judge, while every judged metric fell, of answers and of retrieval.
@@ -221,7 +227,7 @@ def _by_metric(observations: Iterable[Observation]) -> dict[str, list[Observatio
     found: dict[str, list[Observation]] = {}
     for one in observations:
         found.setdefault(one.metric, []).append(one)
-    wanted = [metric for metric in found if metric in ANSWERS or is_retrieval(metric)]
+    wanted = [metric for metric in found if metric in (*ANSWERS, *OF_RETRIEVAL) or is_retrieval(metric)]
     return {metric: scores_of(metric, found[metric]) for metric in wanted}
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from monitors.alerting.causes.judge_changed import MATERIAL
 from monitors.alerting.causes.observations import ALPHA, Explanation, Fall, Observation, Words, compare, scores_of
 from monitors.alerting.causes.slices import ROOM
 
@@ -41,6 +43,47 @@ def by_nature(drop: Fall, words: Words) -> Explanation | None:
     if (check := _OF_GENERATION.get(drop.metric, "")) != "":
         return Explanation(cause="generation", detail=f"{what}. {check}", strength=_BY_NATURE, evidence=(drop.metric,))
     return None
+
+
+def changed(
+    drop: Fall, signals: Sequence[Fall], alpha: float, words: Words, passages: tuple[float, float] | None = None
+) -> Explanation | None:
+    """Return the cause "retrieval" if a signal of it clearly changed where `drop` is; None without.
+
+    The number of passages may change either way: fewer can be more relevant and still lack what the answers need. The
+    share of answers without any counts if it rose, retriever scores if they fell. `passages` are the mean numbers of
+    passages before and since, where they were read.
+    """
+    for signal in signals:
+        if signal.contrast is None:
+            continue
+        fall = signal.contrast.value
+        least = MATERIAL if signal.metric == "no_contexts" else _RANKS
+        low, high = _interval(signal, alpha)
+        either_way = signal.metric == "contexts_per_answer"
+        if not ((low > 0.0 and fall >= least) or (either_way and high < 0.0 and -fall >= least)):
+            continue
+        n = signal.new.n if signal.new is not None else 0
+        went = "rose" if fall < 0.0 else words.fell(signal.metric)
+        if either_way and passages is not None:
+            change = f"{went} from {passages[0]:.1f} to {passages[1]:.1f}"
+        else:
+            change = f"{went} from {words.mean(signal.metric, signal.old)} to {words.mean(signal.metric, signal.new)}"
+            change += "" if signal.metric == "no_contexts" else " (0.5 is usual)"
+        return Explanation(
+            cause="retrieval",
+            detail=f"{signal.metric} {change} with it (n {n}); {words.whole(drop)}.",
+            strength=_BY_NATURE,
+            evidence=(signal.metric,),
+        )
+    return None
+
+
+def beside(found: Explanation, signal: Explanation | None) -> Explanation:
+    """Return the cause that a signal of the retrieval shows, unless the metrics show the same at least as strongly."""
+    if signal is None or found.cause != "retrieval" or (found.strength or 0.0) < (signal.strength or 0.0):
+        return signal or found
+    return replace(found, detail=f"{found.detail} {signal.detail}", evidence=(*found.evidence, *signal.evidence))
 
 
 def beside_retrieval(

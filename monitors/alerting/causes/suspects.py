@@ -24,7 +24,7 @@ _PLAIN, _PART = 0.1, 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passages:
-    """What an exchange was given: the names of its documents, and whether the judge found a contradiction.
+    """What an exchange was given: its documents' names, the `count` of passages, and whether the judge contradicts one.
 
     A contradiction is a claim of the answer that a passage contradicts, or a passage that the answer contradicts; None
     if the judge did not look for one.
@@ -32,6 +32,7 @@ class Passages:
 
     documents: frozenset[str]
     contradicted: bool | None
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

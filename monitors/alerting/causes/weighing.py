@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from monitors.alerting.causes.hypotheses import PRIORS, Hypothesis, Moved, posterior
+from monitors.alerting.causes.hypotheses import JUDGES, PRIORS, Hypothesis, Moved, posterior
 from monitors.alerting.causes.observations import ALPHA, Explanation, Fall, JudgeEvidence, Words, percent
 from monitors.alerting.causes.retrieval_or_generation import Evidence, is_retrieval, order
 from monitors.alerting.causes.slices import ROOM, Slice
@@ -16,6 +16,8 @@ NAMED = 0.6
 """A cause is named from this probability on."""
 _UNLIKELY = 0.05
 """The factor of a hypothesis that separate evidence speaks against: error rates of 5 %."""
+WITHOUT_ANCHORS = 0.94
+"""The largest strength of "generation" where a judge scored and no anchors show that it stayed: never strong."""
 _LEAST_LEVEL, _LIKELY = 0.05, 0.1
 _NO_TOPIC = 1 / 3
 """Topics show two thirds of the changes of the questions (simulated), so that none moved leaves a third."""
@@ -24,6 +26,7 @@ _SAID: dict[Hypothesis, str] = {
     "generation": "generation",
     "questions": "harder questions",
     "judge": "a stricter judge",
+    "judge on one metric": "a judge that is stricter on this metric alone",
     "judge and generation": "a stricter judge and worse answers at once",
 }
 
@@ -49,7 +52,7 @@ def weighed(
     factors, rests = _factors(evidence, judge, place, document)
     when = order(main, evidence.drop)[0] if main is not None and main.clear(ALPHA) else "together"
     if main is not None and when != "together":
-        factors |= {"questions": _UNLIKELY, "judge": _UNLIKELY, "judge and generation": _UNLIKELY}
+        factors |= dict.fromkeys(("questions", *JUDGES), _UNLIKELY)
         rests.append(f"{main.metric} fell {when}")
     if when == "later":
         main, factors["retrieval"] = None, _UNLIKELY
@@ -61,6 +64,8 @@ def weighed(
     metrics = ", ".join(one.metric for one in used)
     likely = odds[name] + (odds["judge and generation"] if name == "generation" else 0.0)
     if likely >= NAMED:
+        if name == "generation" and (judge is None or judge.pending) and any(metric.judged for metric in used):
+            likely = min(likely, WITHOUT_ANCHORS)
         return replace(found, strength=likely, evidence=(f"sizes of the falls of {metrics}", *rests))
     ranked = sorted(odds, key=lambda one: -odds[one])
     said = _SAID if document is None else _SAID | {"generation": "worse answers, with that source only"}
@@ -97,17 +102,17 @@ def _factors(
     factors: dict[Hypothesis, float] = {}
     rests: list[str] = []
     if judge is not None and not judge.pending and not judge.drifted:
-        factors |= {"judge": _UNLIKELY, "judge and generation": _UNLIKELY}
+        factors |= dict.fromkeys(JUDGES, _UNLIKELY)
         rests.append("anchors that stayed")
     if place is not None:
-        factors |= {"judge": _UNLIKELY, "judge and generation": _UNLIKELY}
+        factors |= dict.fromkeys(JUDGES, _UNLIKELY)
         rests.append(f"only {place.name} fell")
         if place.new:
             factors["questions"] = _UNLIKELY
             if place.key in ("model", "prompt"):
                 factors["retrieval"] = _UNLIKELY
     if document is not None:  # the judge is the same for all documents
-        factors |= {"judge": _UNLIKELY, "judge and generation": _UNLIKELY}
+        factors |= dict.fromkeys(JUDGES, _UNLIKELY)
         rests.append(f"low scores with the source {document}")
     again = repeated(evidence.drop)
     if again is not None and evidence.drop.contrast is not None:

@@ -116,9 +116,7 @@ def test_a_wave_of_refusals_fires_with_words_that_say_so(tmp_path):
     assert noisy == 0.05, "1 - 0.95 is 0.050000000000000044"
     assert labels_of(alert)["signal"] == labels_of(alert)["metric"] == "abstained"
     assert title([alert]).startswith("Firing: share of answers that decline to answer (abstained) of shop rose from")
-    assert summary(alert).startswith(
-        "share of answers that decline to answer (abstained) of shop rose from 0.02 to"
-    )
+    assert summary(alert).startswith("share of answers that decline to answer (abstained) of shop rose from 0.02 to")
     assert group_body([alert])["alerts"][0]["labels"]["signal"] == "abstained"
 
 

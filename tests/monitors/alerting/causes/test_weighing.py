@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from monitors.alerting.causes import JudgeEvidence, Observation, explain, strength_word
+from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain, strength_word
 from monitors.alerting.causes.hypotheses import PRIORS, Moved, posterior
-from monitors.alerting.causes.observations import compare
-from monitors.alerting.causes.weighing import NAMED, repeated
+from monitors.alerting.causes.observations import Words, compare
+from monitors.alerting.causes.retrieval_or_generation import Evidence
+from monitors.alerting.causes.weighing import NAMED, repeated, weighed
 
 MEANS = {"faithfulness": 0.85, "context_relevancy": 0.8, "lexical_groundedness": 0.7}
 
@@ -102,3 +103,81 @@ def test_the_posterior_of_no_evidence_is_the_prior_and_factors_multiply_its_odds
 def test_falls_that_no_hypothesis_predicts_favour_none():
     rose = [Moved(level=0.8, fall=-0.7, se=1e-4, retrieval=True, judged=True, main=True)]
     assert max(posterior(rose).values()) < NAMED
+
+
+def ranks(n, start, *, seed, **shifts):
+    """The signals of the retrieval of `n` exchanges a minute apart."""
+    rng = np.random.default_rng(seed)
+    return [
+        replace(score, metric=name, judge=None, value=float(np.clip(rng.uniform() + shifts.get(name, 0.0), 0.0, 1.0)))
+        for name in ("contexts_per_answer", "retriever_score")
+        for score in exchanges(n, start, seed=1)[:n]
+    ]
+
+
+FEWER_BUT_BETTER = {"faithfulness": 0.12, "context_relevancy": -0.08, "lexical_groundedness": 0.08}
+
+
+@pytest.mark.parametrize(
+    ("shifts", "verb"),
+    [
+        ({"contexts_per_answer": -0.4}, "contexts_per_answer fell from"),
+        ({"contexts_per_answer": 0.4}, "contexts_per_answer rose from"),
+        ({"retriever_score": -0.4}, "retriever_score fell from"),
+    ],
+)
+def test_a_changed_signal_of_the_retrieval_is_evidence_for_it_although_passages_are_as_relevant(shifts, verb):
+    before = exchanges(1000, 0.0, seed=1) + ranks(1000, 0.0, seed=3)
+    scores = exchanges(500, 2e5, seed=2, **FEWER_BUT_BETTER)
+    assert explain("faithfulness", before, scores + ranks(500, 2e5, seed=4)).cause != "retrieval"
+    found = explain("faithfulness", before, scores + ranks(500, 2e5, seed=4, **shifts))
+    assert (found.cause, found.strength) == ("retrieval", 0.9)
+    assert verb in found.detail
+
+
+def test_the_number_of_passages_is_said_where_it_was_read():
+    before = exchanges(500, 0.0, seed=1) + ranks(500, 0.0, seed=3)
+    since = exchanges(500, 2e5, seed=2, **FEWER_BUT_BETTER) + ranks(500, 2e5, seed=4, contexts_per_answer=-0.4)
+    passages = {
+        score.sample_id: Passages(documents=frozenset({f"d{number % 7}"}), contradicted=None, count=count)
+        for side, count in ((before, 6), (since, 3))
+        for number, score in enumerate(side[:500])
+    }
+    assert (
+        "contexts_per_answer fell from 6.0 to 3.0" in explain("faithfulness", before, since, passages=passages).detail
+    )
+
+
+def test_better_retriever_scores_are_no_evidence_against_the_retrieval():
+    before = exchanges(1000, 0.0, seed=1) + ranks(1000, 0.0, seed=3)
+    since = exchanges(500, 2e5, seed=2, **FEWER_BUT_BETTER) + ranks(500, 2e5, seed=4, retriever_score=0.4)
+    assert explain("faithfulness", before, since).cause != "retrieval"
+
+
+def test_one_judged_metric_that_falls_alone_may_be_a_judge_stricter_on_it():
+    found = said(faithfulness=0.15)
+    assert found.cause == "unknown"
+    assert "a judge that is stricter on this metric alone" in found.detail
+    assert said(faithfulness=0.15, judge=JudgeEvidence(drifted=False)).cause == "generation"
+
+
+def all_answers_fell():
+    """Evidence that all metrics of the answers fell far, and the relevance stayed."""
+    before = exchanges(2000, 0.0, seed=1)
+    since = exchanges(2000, 2e5, seed=2, faithfulness=0.6, lexical_groundedness=0.5)
+    scores = [[score for score in side if score.metric == "faithfulness"] for side in (before, since)]
+    return Evidence(compare("faithfulness", *scores), before, since)
+
+
+@pytest.mark.parametrize(
+    ("judge", "word"),
+    [
+        (None, "moderate"),
+        (JudgeEvidence(drifted=False, pending=True), "moderate"),
+        (JudgeEvidence(drifted=False), "strong"),
+    ],
+)
+def test_generation_is_strong_only_with_anchors_that_stayed(judge, word):
+    named = Explanation(cause="generation", detail="")
+    found = weighed(named, all_answers_fell(), Words(lambda _: False), judge=judge, place=None)
+    assert strength_word(found.strength) == word
