@@ -276,7 +276,7 @@ async def world(
         contextlib.aclosing(queue),
         contextlib.aclosing(templates),
         serving(app) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False, verify=False) as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False, verify=False) as client,
     ):
         parts = {"engine": engine, "plane": plane, "site": site, "people": people, "port": port}
         coverage = plane._capture  # noqa: SLF001 - the worker counts there, and none runs here

@@ -15,7 +15,8 @@ from tests.support.browsing import browse, until
 from tests.support.product import needs
 
 pytestmark = pytest.mark.full
-DRAWN = "document.querySelector('.chart-live .u-over') !== null"
+DRAWN = """document.querySelector('.chart-live .u-over') !== null
+  && !document.querySelector('.chart-note').textContent.includes('Still reading')"""
 PATH = "/apps/shop?since=6h&metric=faithfulness"
 
 

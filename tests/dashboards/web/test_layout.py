@@ -48,12 +48,19 @@ FITS = """
 })()
 """
 LABELS = """
+const pen = document.createElement("canvas").getContext("2d");
+const room = (text) => {  // between the top of a text's box and its letters, which each font chooses
+  const {fontWeight, fontSize, fontFamily} = getComputedStyle(text);
+  pen.font = `${fontWeight} ${fontSize} ${fontFamily}`;
+  const letters = pen.measureText(text.textContent);
+  return (letters.fontBoundingBoxAscent - letters.actualBoundingBoxAscent) * text.getScreenCTM().a;
+};
 [...document.querySelectorAll("svg.filter")].filter(one => one.getClientRects().length).map(svg => [
   svg.querySelector("line.axis").getBoundingClientRect().bottom,
   Math.max(...[...svg.querySelectorAll("rect.bar")].map(one => one.getBoundingClientRect().right)),
   [...svg.querySelectorAll("text")].filter(one => one.getClientRects().length).map(one => {
     const box = one.getBoundingClientRect();
-    return [one.textContent, box.left, box.right, box.top];
+    return [one.textContent, box.left, box.right, box.top + room(one)];
   }),
 ])
 """

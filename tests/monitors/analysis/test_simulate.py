@@ -209,7 +209,6 @@ def test_the_command_tries_an_slo_out_on_made_up_scores(tmp_path):
     assert "…" not in table
     assert "min (" in result.output
     assert "They are independent: no sessions." in result.output
-    assert "settings take about" not in result.output
     shown = run(tmp_path, "--preset", "binary", "--rate", "2", "--drop", "0.3", "--format", "json")
     assert json.loads(shown.stdout)["about"][1].startswith("They are independent: no sessions.")
 
