@@ -48,14 +48,13 @@ def _whole(path):
     if not path.is_relative_to(_TESTS):
         return False
     where = path.relative_to(_TESTS)
-    return bool(where.parts[0] in _FULL and where.name not in _END_TO_END or _SERVERS.search(where.name))
+    return bool((where.parts[0] in _FULL and where.name not in _END_TO_END) or _SERVERS.search(where.name))
 
 
 def pytest_terminal_summary(terminalreporter):
     """Say what the run has cost: this process, its workers, and all that they started and waited for."""
-    if not os.environ.get("PYTEST_XDIST_WORKER"):
-        minutes, seconds = divmod(round(sum(os.times()[:4])), 60)
-        terminalreporter.write_line(f"processor time: {minutes} min {seconds} s (CONTRIBUTING.md has the bound)")
+    minutes, seconds = divmod(round(sum(os.times()[:4])), 60)
+    terminalreporter.write_line(f"processor time: {minutes} min {seconds} s (CONTRIBUTING.md has the bound)")
 
 
 def pytest_make_parametrize_id(val):
