@@ -53,9 +53,8 @@ def _whole(path):
 
 def pytest_terminal_summary(terminalreporter):
     """Say what the run has cost: this process, its workers, and all that they started and waited for."""
-    if not hasattr(terminalreporter.config, "workerinput"):  # only the main process
-        minutes, seconds = divmod(round(sum(os.times()[:4])), 60)
-        terminalreporter.write_line(f"processor time: {minutes} min {seconds} s (CONTRIBUTING.md has the bound)")
+    minutes, seconds = divmod(round(sum(os.times()[:4])), 60)
+    terminalreporter.write_line(f"processor time: {minutes} min {seconds} s (CONTRIBUTING.md has the bound)")
 
 
 def pytest_make_parametrize_id(val):

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Any, TypeVar
 
-from litestar import Litestar, Request, Response, Router, get
+from litestar import Litestar, Request, Response, get
 from litestar.connection import ASGIConnection
 from litestar.exceptions import (
     NotAuthorizedException,
@@ -26,7 +26,6 @@ from litestar.exceptions import (
 )
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
-from litestar.types import ControllerRouterHandler, RouteHandlerType
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -49,13 +48,6 @@ class WebApp(Litestar):
     @staticmethod
     def _get_default_plugins(plugins: list[PluginProtocol]) -> list[PluginProtocol]:
         return [*plugins, MsgspecDIPlugin()]
-
-    def _validate_registration_value(self, value: ControllerRouterHandler) -> RouteHandlerType | Router:
-        """Take a router as it is: each is built for one app, and a copy of all its handlers delays every start."""
-        if isinstance(value, Router):
-            value.owner = self
-            return value
-        return super()._validate_registration_value(value)
 
 
 class TooManyGuessesError(Exception):
