@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from cause_scenarios import Scenario, held_out, scenarios, sources
 from cause_worlds import DAY_S, ONSET, World, side
+from msgspec import structs
 
 from monitors.alerting.causes import Explanation, explain
 from monitors.alerting.causes.topics import topics
@@ -65,7 +66,7 @@ def mean(observations) -> float:
 def labelled(observations, found):
     """The observations with their topics."""
     return [
-        replace(one, strata=one.strata | {"topic": found[one.sample_id]}) if one.sample_id in found else one
+        structs.replace(one, strata=one.strata | {"topic": found[one.sample_id]}) if one.sample_id in found else one
         for one in observations
     ]
 

@@ -39,15 +39,15 @@ def explain(
 ) -> Explanation:
     """Explain why `metric` is lower `since` an onset than `before` it, from the evaluations of all metrics.
 
-    The cause is the first that applies of: "judge" (its anchors drifted, evaluations clearly fail more, another
-    version or judge made the scores), "traffic_mix" (the shares of a stratum as before remove at least 60 % of the
-    drop and the rest may be chance), "retrieval" (a retrieval metric, or the share of exchanges with contexts, fell,
-    or a signal of the retrieval clearly changed), "generation" (answers clearly fell, and no retrieval metric fell by
-    half as much), else "unknown". If the drop is confined to one slice, the last three are sought in that slice.
-    Without anchors (`judge` is None) a drop of every judged metric and of nothing else stays "unknown"; so does a
-    drop of answers and retrieval together while the anchors are being judged. "retrieval" and "generation" must also
-    be likely beside their alternatives (`weighing`), and a drop confined to exchanges that got one document, with
-    contradictions or where the document was in use before, is "retrieval" (`passages`, by sample id).
+    The cause is the first that applies of: "judge" (its anchors drifted, evaluations clearly fail more, another version
+    or judge made the scores), "traffic_mix" (the shares of a stratum as before remove at least 60 % of the drop and the
+    rest may be chance), "retrieval" (a retrieval metric, or the share of exchanges with contexts, fell, or a signal of
+    the retrieval clearly changed), "generation" (answers clearly fell, and no retrieval metric fell by half as much),
+    else "unknown". If the drop is confined to one slice, the last three are sought in that slice. Without anchors
+    (`judge` is None) a drop of every judged metric and of nothing else stays "unknown"; so does a drop of answers and
+    retrieval together while the anchors are being judged. "retrieval" and "generation" must also be likely beside their
+    alternatives (`weighing`), and a drop confined to exchanges that got one document, with contradictions or where the
+    document was in use before, is "retrieval" (`passages`, by sample id).
 
     Means are Hajek's with normal intervals (both sides are closed). The level is split over all comparisons, so that
     together they are wrong in 5 % of cases if scores are independent. `lower_is_better` only affects the wording.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -10,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from monitors.alerting import description
-from monitors.alerting.description import Describer
+from monitors.alerting.description import Describer, usual_times
 from monitors.records import Evaluation, Sample, Score
 from monitors.storage.spread_points import PARTS
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -97,3 +98,59 @@ def test_topics_are_found_in_questions_of_the_whole_time(described):
         times = sorted(TIMES[int(one[1:])] for one in ids)
         assert len(times) == 90
         assert max(b - a for a, b in pairwise([since_s, *times, until_s])) < 1.5 * (until_s - since_s) / PARTS
+
+
+@pytest.fixture
+def busy(tmp_path):
+    """A function that describes a drop at T0, with `halved` passages, in traffic of which an hour was an incident."""
+
+    async def main(*, halved, earlier):
+        store = SQLiteStore(tmp_path / "busy.db")
+        rng = random.Random(5)
+        for number in range(600):
+            seconds = 24.0 * (number - 300)
+            low = seconds >= 0.0 or -5400.0 <= seconds < -1800.0
+            sample = Sample(id=f"x{number:05}", started_at=T0 + seconds, app="shop", question="Where?")
+            values = {
+                "faithfulness": (0.4 if low else 0.9) + rng.uniform(-0.1, 0.1),
+                "context_relevancy": 0.8 + rng.uniform(-0.1, 0.1),
+                "contexts_per_answer": rng.uniform(0.0, 0.2) if halved and seconds >= 0.0 else rng.uniform(0.4, 0.6),
+            }
+            scores = [
+                Evaluation(sample_id=sample.id, metric=name, version="1", outcome=Score(value))
+                for name, value in values.items()
+            ]
+            await store.add(sample, scores)
+        about = alert(finding=replace(alert().finding, onset=T0), mean_before=None, mean_since=None)
+        try:
+            return await Describer(store, lower_is_better=lambda _: False).describe(about, T0 + 7200.0, (), earlier)
+        finally:
+            await store.aclose()
+
+    return lambda **options: asyncio.run(main(**options))
+
+
+def test_signals_of_the_retrieval_are_read_for_the_cause_of_a_metric(busy):
+    found = busy(halved=True, earlier=())
+    assert found.likely_cause == "retrieval"
+    assert "contexts_per_answer fell" in found.cause_detail
+
+
+def test_signals_take_no_places_of_the_metrics(busy, monkeypatch):
+    monkeypatch.setattr(description, "MAX_POINTS", 240)
+    assert busy(halved=True, earlier=()).finding.n == 120, "beside the relevance of each exchange"
+
+
+def test_an_earlier_incident_is_no_part_of_what_was_usual(busy):
+    found = busy(halved=False, earlier=[(T0 - 5400.0, T0 - 1800.0)])
+    assert found.mean_before == pytest.approx(0.9, abs=0.02)
+
+
+def test_usual_times_are_a_day_without_incidents_of_at_most_a_week():
+    day = description.DAY_S
+    assert usual_times(9 * day, []) == [(8 * day, 9 * day)]
+    assert usual_times(9 * day, [(8.5 * day, 9 * day), (8.25 * day, 8.75 * day)]) == [(7.25 * day, 8.25 * day)]
+    assert usual_times(9 * day, [(0.0, 8.75 * day)]) == [(8.75 * day, 9 * day)]
+    assert usual_times(9 * day, [(0.0, 9 * day)]) == [(8 * day, 9 * day)]
+    many = [(9 * day - 600.0 * n, 9 * day - 600.0 * n + 300.0) for n in range(1, 100)]
+    assert len(usual_times(9 * day, many)) == description.MAX_TIMES

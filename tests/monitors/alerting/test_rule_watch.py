@@ -86,6 +86,7 @@ def test_a_drop_in_one_slice_is_its_alert_and_in_most_of_the_traffic_the_app_s_w
     assert ("shop", "") in firing(cases)
     onset = next(case.alert.finding.onset for case in cases.values() if not case.alert.slice)
     assert set(watch.affected("shop", onset)) == {"model=a", "model=b", "model=c"}
+    assert set(watch.affected("shop", onset + 3600.0, 60.0)) == set(), "they fell before"
 
 
 def test_the_budget_of_all_streams_together_is_kept_however_many_there_are():
