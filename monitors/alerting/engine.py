@@ -40,7 +40,7 @@ class StreamStatus:
 
     `m0` is the baseline mean on the metric's own scale, None while it is being learned (`learned` of `needed` scores
     seen); the alarm is at `evidence_log10` 0. `margin` is how far it lies below the learned mean. `slice` is "" for the
-    whole app.
+    whole app, `severity` that of the rule.
     """
 
     rule: str
@@ -54,6 +54,7 @@ class StreamStatus:
     learned: int = 0
     needed: int = 0
     margin: float = 0.0
+    severity: str = "page"
 
 
 class AlertObserver(DeliveryObserver, Protocol):
@@ -362,4 +363,5 @@ def status_of(watch: RuleWatch, stream: Stream, closed_until: float) -> StreamSt
         learned=learned,
         needed=needed,
         margin=stream.baseline.margin,
+        severity=watch.rule.severity,
     )

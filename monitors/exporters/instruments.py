@@ -102,6 +102,9 @@ class Instruments(Observer):
         self.quality_baseline = gauge(
             "quality_baseline", "Mean below which a drop is reported, on the metric's scale.", watched
         )
+        self.quality_rule_info = gauge(
+            "quality_rule_info", "Severity of an alert rule.", ("metric", "rule", "severity")
+        )
         self.quality_slice_alarm = gauge("quality_slice_alarm", "1 while a slice's alert fires.", (*watched, "slice"))
         self.version_first_seen = gauge(
             "version_first_seen_timestamp_seconds", "When a version was first seen.", ("app", "kind", "version")
@@ -362,6 +365,7 @@ class AlertGauges:
             if app == OVERFLOW:  # under one name they would overwrite each other
                 continue
             labels = (app, one.metric, one.rule)
+            self._instruments.quality_rule_info.labels(one.metric, one.rule, one.severity).set(1)
             if one.slice:
                 if one.state == "firing":
                     firing.add((*labels, one.slice))

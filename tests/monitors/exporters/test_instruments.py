@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from monitors.alerting.engine import StreamStatus
+from monitors.alerting.engine import StreamStatus, status_of
+from monitors.alerting.rules import watch_of
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
-from monitors.config import Metric
+from monitors.config import Alerts, Metric, Rule
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.judges.scripted import Scripted
@@ -154,6 +155,13 @@ def test_a_baseline_is_shown_while_it_is_known_and_a_slice_while_its_alert_fires
     assert show(None, "quiet") == (None, None)
     assert show(0.8, "firing") == (0.8, 1.0)
     assert show(None, "quiet") == (None, None)
+
+
+def test_the_severity_of_a_rule_is_exported_beside_its_alarm(instruments):
+    watch = watch_of(Rule(metric="slow", baseline="auto", severity="warn"), Alerts(), part=1.0, flipped=True)
+    AlertGauges(instruments).show_streams([status_of(watch, watch.stream("shop"), 0.0)])
+    assert value(instruments, "quality_alarm", app="shop", metric="slow", rule="slow-rise-warn") == 0.0
+    assert value(instruments, "quality_rule_info", metric="slow", rule="slow-rise-warn", severity="warn") == 1.0
 
 
 def test_the_window_of_a_mean_is_exported_beside_it_and_leaves_with_it(instruments):
