@@ -184,13 +184,13 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """`[metrics.<name>]`: one metric. Keys other than these are the metric's own options.
 
     `rate` None stands for 1.0 without an LLM and 0.1 with one; `threshold` None for 0.7, or 0.3 where 0 is the best
-    value.
+    value. Burn-rate alerts exist only with an `objective`.
     """
 
     enabled: bool = True
     rate: Rate | None = None
     threshold: Rate | None = None
-    objective: Rate = 0.95
+    objective: Rate | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -383,8 +383,8 @@ class Scheduler:
         effects = self._engine.design_effects()
         found = estimate(summaries, helped, effects, window_s=window_s)
         self._quality = await self._growing.grown(found, now, effects, waiting.oldest_started_at)
-        objectives = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
-        self._instruments.show_quality(self._quality, objectives)
+        targets = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
+        self._instruments.show_quality(self._quality, targets)
         self._instruments.show_capture(self._capture.captured())
 
     async def _label(self) -> None:

@@ -58,7 +58,7 @@ _MISSING = {
     "Means": _NO_SCORES,
     "Signals": "No captured exchanges: send requests through the gateway",
     "Alerts": "No rules: add [[alerts.rules]]",
-    "Objectives": "No verdicts in this time: send requests through the gateway",
+    "Objectives": "No objectives: set objective in [metrics.NAME]",
     "Coverage": _NO_SCORES,
     "Captured": "No captured exchanges: send requests through the gateway",
     "Scores ignored by alerts": "None ignored",

@@ -45,7 +45,7 @@ class StreamStatus:
 
     `m0` is the baseline mean on the metric's own scale, None while it is being learned (`learned` of `needed` scores
     seen); the alarm is at `evidence_log10` 0. `margin` is how far it lies below the learned mean. `slice` is "" for the
-    whole app.
+    whole app, `severity` that of the rule.
     """
 
     rule: str

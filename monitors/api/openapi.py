@@ -95,7 +95,14 @@ def _words(*words: str) -> dict[str, Any]:
 
 
 _TEXT, _NUMBER, _COUNT, _FLAG = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}
-_ENABLED = _object(name=_TEXT, version=_TEXT, rate=_NUMBER, threshold=_NUMBER, objective=_NUMBER, lower_is_better=_FLAG)
+_ENABLED = _object(
+    name=_TEXT,
+    version=_TEXT,
+    rate=_NUMBER,
+    threshold=_NUMBER,
+    objective={"anyOf": [_NUMBER, {"type": "null"}]},
+    lower_is_better=_FLAG,
+)
 _QUEUE = _object(ready=_COUNT, leased=_COUNT, dead_letters=_COUNT, trimmed=_COUNT)
 _JUDGE = {"anyOf": [_object(model=_TEXT, mode=_TEXT), {"type": "null"}]}
 _OUTCOME = {

@@ -280,8 +280,8 @@ class Instruments(Observer):
         self._embedding_lookups.labels(model, "hit").inc(hits)
         self._embedding_lookups.labels(model, "miss").inc(misses)
 
-    def show_quality(self, estimates: Sequence[Quality], promises: Mapping[str, tuple[float, float]]) -> None:
-        """Set the gauges of each app and metric; `promises` maps a metric to (objective, threshold).
+    def show_quality(self, estimates: Sequence[Quality], targets: Mapping[str, tuple[float | None, float]]) -> None:
+        """Set the gauges of each app and metric; `targets` maps a metric to (objective or None, threshold).
 
         Series without a basis, and those no longer in `estimates`, are removed.
         Apps beyond the cap have no gauges: under one name they would overwrite each other.
@@ -297,7 +297,7 @@ class Instruments(Observer):
                     _set(self._signal_gauges, (app, one.metric), values)
                     continue
                 numbers = one.n_eff, one.coverage_ratio, one.mean, one.ci_low, one.ci_high, one.correlation, one.saving
-                self._set((app, one.metric), (*numbers, window_s, *promises.get(one.metric, (None, None))))
+                self._set((app, one.metric), (*numbers, window_s, *targets.get(one.metric, (None, None))))
         for gone in self._shown - shown:
             if gone[1] in SIGNALS:
                 _set(self._signal_gauges, gone, (None,) * len(self._signal_gauges))

@@ -37,12 +37,12 @@ __all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Draft", "Enabled", "Mode", "b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enabled:
-    """An enabled metric, the share of exchanges that get it, and its objective."""
+    """An enabled metric, the share of exchanges that get it, and the share of its scores that should pass, if set."""
 
     metric: Metric
     rate: float
     threshold: float
-    objective: float
+    objective: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,7 +211,7 @@ def _enabled(metric: Metric) -> Enabled:
     if missing := [name for name in ("name", "version", "score") if not hasattr(metric, name)]:
         raise ConfigError([f"metrics: {type(metric).__name__} is not a metric: it has no {missing[0]}"])
     threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
-    return Enabled(metric=metric, rate=1.0, threshold=threshold, objective=0.95)
+    return Enabled(metric=metric, rate=1.0, threshold=threshold)
 
 
 def _identity(judge: config.Judge) -> str:

@@ -65,6 +65,7 @@ max_retries = 0
 
 [metrics.faithfulness]
 rate = 0.6
+objective = 0.95
 
 [metrics.answer_relevancy]
 rate = 1.0

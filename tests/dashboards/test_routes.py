@@ -1,8 +1,11 @@
 """The example routes, in a real Alertmanager: who is told, and what silences what."""
 
 import contextlib
+import json
 import subprocess
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -14,8 +17,18 @@ from tests.support.product import needs
 
 ROUTES = FOLDER / "alertmanager" / "alertmanager.yml"
 QUALITY = {"alertname": "GaugewayQualityDrop", "app": "shop", "metric": "faithfulness", "severity": "page"}
+COPY = {**QUALITY, "rule": "answers", "raised_by": "prometheus"}
+OWN = {**QUALITY, "rule": "answers"}
+FAST = {"alertname": "GaugewaySLOBurnFast", "app": "shop", "metric": "faithfulness", "severity": "page"}
 SLOW = {"alertname": "GaugewaySLOBurnSlow", "app": "shop", "metric": "faithfulness", "severity": "warn"}
 BLIND = {"alertname": "GaugewayJudgeBlind", "judge_model": "large", "severity": "page"}
+OWN_BLIND = {
+    "alertname": "GaugewayJudgeBlind",
+    "app": "*",
+    "metric": "judge",
+    "rule": "judge_blind",
+    "severity": "page",
+}
 DOWN = {"alertname": "GaugewayDown", "job": "gaugeway-gateway", "severity": "page"}
 STOPPED = {"alertname": "GaugewayScoringStopped", "app": "shop", "severity": "page"}
 
@@ -36,11 +49,18 @@ def test_who_is_told(labels, receiver):
 
 
 @contextlib.contextmanager
-def alertmanager(directory):
-    """Run one with the shipped routes; nobody listens where its receivers are."""
+def alertmanager(directory, receivers="http://127.0.0.1:9", **times):
+    """Run one with the shipped routes; each receiver is the path of its name below `receivers`.
+
+    `times` replace the waiting times of every route.
+    """
     config = yaml.safe_load(ROUTES.read_text())
     for receiver in config["receivers"]:
-        receiver["webhook_configs"] = [{"url": "http://127.0.0.1:9/"}]
+        receiver["webhook_configs"] = [{"url": f"{receivers}/{receiver['name']}"}]
+    routes = [config["route"]]
+    for route in routes:
+        route.update({name: time for name, time in times.items() if name in route})
+        routes += route.get("routes", ())
     (directory / "alertmanager.yml").write_text(yaml.safe_dump(config))
     (port,) = free_ports(1)
     arguments = [f"--config.file={directory / 'alertmanager.yml'}", f"--storage.path={directory / 'data'}"]
@@ -49,23 +69,30 @@ def alertmanager(directory):
         process = subprocess.Popen([needs("prometheus-alertmanager"), *arguments], stdout=log, stderr=log)
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v2", trust_env=False) as client:
+                wait_until(lambda: is_ready(client))
                 yield client
         finally:
             process.terminate()
             process.wait(20)
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_ready(client):
+    with contextlib.suppress(httpx.HTTPError):
+        return client.get("/status").status_code == 200
+    return False
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """Send alerts; returns the labels of those that are not held back."""
     with alertmanager(tmp_path_factory.mktemp("alertmanager")) as client:
-        deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(httpx.HTTPError):
-                if client.get("/status").status_code == 200:
-                    break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
 
         def send(*alerts):
             until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
@@ -146,3 +173,80 @@ def test_an_upstream_that_is_out_is_told_once(told):
     out = {"alertname": "GaugewayUpstreamOut", "upstream": "main", "severity": "warn"}
     other = {**out, "upstream": "spare"}
     assert told(errors, out, other) == [errors, other]
+
+
+def test_an_incident_is_paged_by_gaugeway_s_own_alert_alone(told):
+    relevancy = {**FAST, "metric": "context_relevancy"}
+    assert told(OWN, COPY, FAST, relevancy, SLOW) == [OWN]
+    assert told(COPY, FAST, relevancy, SLOW) == [COPY], "without Gaugeway's notifier, by the copy of it"
+    assert told(FAST) == [FAST]
+
+
+def test_gaugeway_s_alert_replaces_the_copy_of_the_same_rule_and_slice_alone(told):
+    others = [{**COPY, "rule": "other"}, {**COPY, "app": "desk"}, {**COPY, "slice": "model=m", "metric": "mrr"}]
+    assert told(OWN, COPY, *others) == [OWN, *others]
+
+
+def test_a_warning_about_a_metric_does_not_hold_back_the_page_of_an_objective(told):
+    warning = {**OWN, "severity": "warn", "metric": "slow"}
+    assert told(warning, FAST) == [warning, FAST]
+
+
+def test_the_outage_of_one_judge_is_paged_once(told):
+    judge, verifier = {**BLIND, "role": "judge"}, {**BLIND, "role": "verifier"}
+    assert told(OWN_BLIND, judge, verifier) == [OWN_BLIND, verifier]
+
+
+@pytest.fixture
+def on_call():
+    """A pager: the messages that it got, as (incident, labels of the alerts that fire)."""
+    pages = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            firing = [alert["labels"] for alert in body["alerts"] if alert["status"] == "firing"]
+            if self.path == "/on-call":
+                pages.append((body["groupKey"], firing))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Keep quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", pages
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_real_incident_of_two_apps_is_one_page_for_each(on_call, tmp_path):
+    url, pages = on_call
+    relevancy = {**OWN, "metric": "answer_relevancy", "rule": "answer_relevancy-drop"}
+    incident = [OWN, COPY, FAST, SLOW, relevancy, {**relevancy, "raised_by": "prometheus"}]
+    incident += [{**alert, "app": "desk"} for alert in incident]
+    with alertmanager(tmp_path, url, group_wait="5s", group_interval="5s") as client:
+        client.post("/alerts", json=[{"labels": alert} for alert in incident]).raise_for_status()
+        wait_until(lambda: len(pages) == 2)
+        client.post("/alerts", json=[{"labels": alert} for alert in incident]).raise_for_status()
+        last = {**DOWN, "job": "sent when the others were sent twice"}
+        client.post("/alerts", json=[{"labels": last}]).raise_for_status()
+        wait_until(lambda: any(last in firing for _, firing in pages))
+    incidents = {firing[0]["app"]: firing for _, firing in pages if last not in firing}
+    assert len(pages) == 3, pages
+    assert incidents.keys() == {"shop", "desk"}
+    for app, firing in incidents.items():
+        assert sorted(firing, key=str) == sorted([{**OWN, "app": app}, {**relevancy, "app": app}], key=str)
+
+
+def test_an_alert_that_joins_later_updates_the_incident_of_its_app(on_call, tmp_path):
+    url, pages = on_call
+    with alertmanager(tmp_path, url, group_wait="0s", group_interval="1s") as client:
+        for alert in (FAST, COPY, OWN):
+            client.post("/alerts", json=[{"labels": alert}]).raise_for_status()
+            wait_until(lambda alert=alert: any(alert in firing for _, firing in pages))
+    assert len({key for key, _ in pages}) == 1
+    assert pages[-1][1] == [OWN]

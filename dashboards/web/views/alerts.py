@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from typing import Any
 
 from litestar import get
@@ -89,7 +90,8 @@ def chart(alert: Alert, dots: Sequence[Dot], since: float, until: float, baselin
 
 
 def alert_view_handlers(site: Site) -> list[Any]:
-    """The handlers of `/alerts`."""
+    """The handlers of `/alerts` and of the runbooks."""
+    runbooks = prometheus_runbooks()
     reports = IncidentReports(
         site.insight.store, names=site.sources.names, passing=site.sources.passing, clock=site.clock
     )
@@ -145,9 +147,22 @@ def alert_view_handlers(site: Site) -> list[Any]:
 
     @get("/runbook", sync_to_thread=False)
     def runbook(request: Page) -> Template:
-        return site.render(request, "runbook.html", title="What to do about an alert")
+        return site.render(request, "runbook.html", title="What to do about an alert", alerts=sorted(runbooks))
 
-    return [alerts, alert, runbook]
+    @get("/runbooks/{name:str}", sync_to_thread=False)
+    def alert_runbook(request: Page, name: FromPath[str]) -> Template:
+        about = name.removesuffix(".md")
+        if about not in runbooks:
+            raise NotFoundException(f"no alert has the name {about[:100]}")
+        return site.render(request, "alert_runbook.html", title=about, text=runbooks[about])
+
+    return [alerts, alert, runbook, alert_runbook]
+
+
+def prometheus_runbooks() -> dict[str, str]:
+    """Alert of the Prometheus rules -> its runbook in Markdown."""
+    pages = [one for one in (files("dashboards") / "runbooks").iterdir() if one.name.startswith("Gaugeway")]
+    return {page.name.removesuffix(".md"): page.read_text("utf-8") for page in pages}
 
 
 def acknowledged_by(site: Site, alert: Alert) -> str:

@@ -26,6 +26,7 @@ PAGES = (
     "/welcome",
     "/review",
     "/runbook",
+    "/runbooks/GaugewayDown.md",
     "/events",
 )
 

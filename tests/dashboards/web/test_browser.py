@@ -79,6 +79,7 @@ def test_what_clients_write_runs_nowhere(tmp_path):
             "/welcome",
             "/review",
             "/runbook",
+            "/runbooks/GaugewayDown.md",
         ):
             tab.open(f"{base}{path}")
             assert not tab.complaints, path

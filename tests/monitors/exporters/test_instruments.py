@@ -7,15 +7,19 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from monitors.alerting.engine import StreamStatus
+from monitors.alerting.engine import StreamStatus, status_of
+from monitors.alerting.rules import watch_of
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
+from monitors.config import Alerts, Metric, Rule
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PrometheusExporter
+from monitors.judges.scripted import Scripted
+from monitors.metrics.registry import build
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.runtime.label_cap import MAX_VALUES, OVERFLOW, LabelCap
 
-PROMISES = {"m": (0.95, 0.7)}
+TARGETS = {"m": (0.95, 0.7)}
 GAUGES = (
     *("quality_n_eff", "quality_coverage_ratio", "quality_mean", "quality_ci_low", "quality_ci_high"),
     *("slo_objective_ratio", "score_threshold_ratio"),
@@ -36,16 +40,32 @@ def value(instruments, name, **labels):
 
 
 def test_the_gauges_of_an_app_that_left_the_window_leave_too(instruments):
-    instruments.show_quality([quality("a"), quality("b")], PROMISES)
+    instruments.show_quality([quality("a"), quality("b")], TARGETS)
     assert all(value(instruments, name, app="b", metric="m") is not None for name in GAUGES)
-    instruments.show_quality([quality("a")], PROMISES)
+    instruments.show_quality([quality("a")], TARGETS)
     assert all(value(instruments, name, app="a", metric="m") is not None for name in GAUGES)
     assert all(value(instruments, name, app="b", metric="m") is None for name in GAUGES)
 
 
+def test_a_metric_has_an_objective_only_where_the_user_sets_one(instruments):
+    defaults = build({}, Scripted({}), None)
+    chosen = build({"context_relevancy": Metric(objective=0.9)}, Scripted({}), None)
+
+    def objectives(catalogue):
+        targets = {one.metric.name: (one.objective, one.threshold) for one in catalogue.enabled}
+        instruments.show_quality([replace(quality("a"), metric=name) for name in targets], targets)
+        assert all(value(instruments, "score_threshold_ratio", app="a", metric=name) is not None for name in targets)
+        exported = {name: value(instruments, "slo_objective_ratio", app="a", metric=name) for name in targets}
+        return {name: ratio for name, ratio in exported.items() if ratio is not None}
+
+    assert objectives(defaults) == {}
+    assert objectives(chosen) == {"context_relevancy": 0.9}
+    assert objectives(defaults) == {}
+
+
 def test_without_a_basis_for_a_number_its_gauge_is_taken_away_and_the_others_stay(instruments):
-    instruments.show_quality([quality("a")], PROMISES)
-    instruments.show_quality([quality("a", mean=None)], PROMISES)
+    instruments.show_quality([quality("a")], TARGETS)
+    instruments.show_quality([quality("a", mean=None)], TARGETS)
     assert value(instruments, "quality_mean", app="a", metric="m") is None
     assert value(instruments, "quality_n_eff", app="a", metric="m") == 200.0
 
@@ -57,7 +77,7 @@ def test_apps_beyond_the_cap_have_no_gauges_and_are_counted_once(instruments):
         for one in estimates
     ]
     for _ in range(3):
-        instruments.show_quality(estimates, PROMISES)
+        instruments.show_quality(estimates, TARGETS)
         AlertGauges(instruments).show_streams(watched)
     assert value(instruments, "quality_mean", app="app-099", metric="m") == 0.5
     assert value(instruments, "quality_alarm", app="app-099", metric="m", rule="r") == 0.0
@@ -137,14 +157,21 @@ def test_a_baseline_is_shown_while_it_is_known_and_a_slice_while_its_alert_fires
     assert show(None, "quiet") == (None, None)
 
 
+def test_the_severity_of_a_rule_is_exported_beside_its_alarm(instruments):
+    watch = watch_of(Rule(metric="slow", baseline="auto", severity="warn"), Alerts(), part=1.0, flipped=True)
+    AlertGauges(instruments).show_streams([status_of(watch, watch.stream("shop"), 0.0)])
+    assert value(instruments, "quality_alarm", app="shop", metric="slow", rule="slow-rise-warn") == 0.0
+    assert value(instruments, "rule_info", rule="slow-rise-warn", severity="warn") == 1.0
+
+
 def test_the_window_of_a_mean_is_exported_beside_it_and_leaves_with_it(instruments):
     known = {"n": 20, "n_eff": 20.0, "coverage_ratio": 1.0, "mean": 0.5, "ci_low": 0.4, "ci_high": 0.6}
     wide = [Quality(app="a", metric=metric, window_s=21_600.0, **known) for metric in ("m", "abstained")]
-    instruments.show_quality(wide, PROMISES)
+    instruments.show_quality(wide, TARGETS)
     assert value(instruments, "quality_window_seconds", app="a", metric="m") == 21_600.0
     assert value(instruments, "signal_window_seconds", app="a", signal="abstained") == 21_600.0
     assert value(instruments, "signal_mean", app="a", signal="abstained") == 0.5
-    instruments.show_quality([replace(one, mean=None, ci_low=None, ci_high=None) for one in wide], PROMISES)
+    instruments.show_quality([replace(one, mean=None, ci_low=None, ci_high=None) for one in wide], TARGETS)
     assert value(instruments, "quality_window_seconds", app="a", metric="m") is None
     assert value(instruments, "signal_window_seconds", app="a", signal="abstained") is None
 
@@ -187,18 +214,3 @@ def test_what_no_judge_decided_is_no_disagreement(instruments, evaluations):
 
 def sample_of(response):
     return Sample(id="x", started_at=0.0, app="shop", response=response)
-
-
-def test_the_severity_of_a_rule_is_exported_beside_its_alarm(instruments):
-    one = StreamStatus(
-        rule="abstained-rise",
-        metric="abstained",
-        app="shop",
-        m0=0.5,
-        evidence_log10=0.0,
-        state="firing",
-        closed_until=0.0,
-        severity="warn",
-    )
-    AlertGauges(instruments).show_streams([one])
-    assert value(instruments, "rule_info", rule="abstained-rise", severity="warn") == 1.0

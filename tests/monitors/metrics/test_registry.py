@@ -69,7 +69,7 @@ def test_with_a_judge_every_built_in_metric_runs_the_asking_ones_on_a_tenth(mode
     free = ("lexical_groundedness", "grounding")
     assert rates(catalogue) == {name: 1.0 if name in free else 0.1 for name in BUILT_IN}
     assert catalogue.notes == ()
-    assert {one.objective for one in catalogue.enabled} == {0.95}
+    assert {one.objective for one in catalogue.enabled} == {None}
     assert {one.threshold for one in catalogue.enabled if one.metric.name != "hallucination"} == {0.7}
     assert {one.threshold for one in catalogue.enabled if one.metric.name == "hallucination"} == {0.3}
 
