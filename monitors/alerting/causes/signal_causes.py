@@ -52,9 +52,9 @@ def changed(
 
     The number of passages may change either way: fewer can be more relevant and still lack what the answers need. The
     share of answers without any counts if it rose, retriever scores if they fell. `passages` are the mean numbers of
-    passages before and since, where they were read.
+    passages before and since, where they were read. Changes of the answers' own signals compare in `beside_retrieval`.
     """
-    for signal in signals:
+    for signal in () if drop.metric in _OF_ANSWERS else signals:
         if signal.contrast is None:
             continue
         fall = signal.contrast.value
