@@ -89,8 +89,12 @@ class Traffic:
         self._has_room = asyncio.Event()
 
     def settle(self, questions: int) -> None:
-        """Note that so many questions of all begun do not wait any more: they are scored, or never will be."""
-        self._settled = questions
+        """Note that so many questions of all begun do not wait any more: they are scored, or never will be.
+
+        A reading may count one twice that is just being queued, so the highest one holds.
+        """
+        self._settled = max(self._settled, questions)
+        self._progress.waiting = self._progress.asked + self._progress.failed - self._settled
         self._has_room.set()
 
     def hold(self) -> None:
@@ -202,7 +206,10 @@ class Demo:
             scored = progress.scores.since_break()
             if (alert := await product.alert(METRIC)) is not None:
                 progress.described, progress.alert_after = alert, scored
-                view.say(f"The detector fires after {progress.fired_s:.1f} s; the notification is on its way.")
+                view.say(
+                    f"The detector fires after {progress.fired_s:.1f} s; the notification is on its way. Its page:"
+                )
+                view.say(f"    {product.monitors}/alerts/{alert['fingerprint']} (until the demo ends)")
                 return
             if done - before >= MOST_ANSWERS:
                 traffic.hold()  # a busy machine may have scored more than its detector has read
@@ -229,8 +236,6 @@ class Demo:
                 break
         progress.alert = self._receiver.firing()
         view.say(row_text(progress))
-        view.say(f"ALERT: {progress.summary}")
-        view.say(f"       {product.monitors}/alerts/{progress.described['fingerprint']} (until the demo ends)")
         for exchange_id in progress.described["worst_exchanges"]:
             if (found := await product.exchange(exchange_id)) is not None:
                 progress.worst.append(_wrong(found))
@@ -244,7 +249,6 @@ class Demo:
             product.check()
             answered, failed = self.progress.asked, self.progress.failed
             if (waiting := await product.unscored(answered)) is not None:
-                self.progress.waiting = waiting
                 traffic.settle(answered + failed - waiting)
             self.progress.scores.take(await product.points())
             view.show(self.progress)

@@ -78,7 +78,6 @@ def test_the_fall_is_printed_until_the_alert_whose_headline_and_cause_are_the_en
     assert any(newest[-1] + 0.1 < mean < before[-1] - 0.1 for mean in newest), f"it is shown while it falls: {newest}"
     end = text[text.rindex("\nALERT\n") :].splitlines()
     assert "faithfulness" in end[2], "the headline, as notified, comes first"
-    assert f"ALERT: {end[2].strip()}".split(" (")[0] in text, "and is printed when the alert fires"
     assert any(re.search(r"fired [\d.]+ s and \d+ scored answers after the index broke", line) for line in end)
     assert any("likely cause: retrieval. context_relevancy fell" in line for line in end)
     assert any(line.startswith("Where to look: at the index and the retriever") for line in end)
