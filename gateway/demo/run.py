@@ -28,11 +28,11 @@ from monitors.signals import SIGNALS
 ALERT = "GaugewayQualityDrop"
 PER_SECOND = 9.0
 WORKERS = 4
-MOST_WAITING = 16
+WAITING_AT_ONCE = 16
 """Questions that may be on their way to a score: the machine, not a clock, sets their pace."""
 HEALTHY_SCORES = 120
 """Scores of the healthy index before it breaks."""
-MOST_ANSWERS = 300
+ANSWERS_OF_A_PHASE = 300
 """Answers after which a phase that has not reached its end fails: what ends one takes a fraction of them."""
 _POLL_S = 0.5
 _STRIDE = 17
@@ -85,7 +85,7 @@ class Traffic:
         self._progress = progress
         self._next: Iterator[Question] = (asked[turn * _STRIDE % len(asked)] for turn in itertools.count())
         self._begun = self._settled = 0
-        self._most = MOST_WAITING
+        self._most = WAITING_AT_ONCE
         self._has_room = asyncio.Event()
 
     def settle(self, questions: int) -> None:
@@ -193,7 +193,7 @@ class Demo:
                 raise DemoError(f"{ALERT} for {METRIC} fired before the index was broken")
             if scored >= HEALTHY_SCORES:
                 return
-            if done >= MOST_ANSWERS:
+            if done >= ANSWERS_OF_A_PHASE:
                 raise DemoError(f"only {scored} of {done} answers have a score of {METRIC}; {self._unscored()}")
 
     async def _broken(self, product: Product, traffic: Traffic, view: View) -> None:
@@ -211,7 +211,7 @@ class Demo:
                 )
                 view.say(f"    {product.monitors}/alerts/{alert['fingerprint']} (until the demo ends)")
                 return
-            if done - before >= MOST_ANSWERS:
+            if done - before >= ANSWERS_OF_A_PHASE:
                 traffic.hold()  # a busy machine may have scored more than its detector has read
                 if await product.detector_read(METRIC) > float(progress.scores.scored()[-1]["started_at"]):
                     now = f"the newest {NEWEST} scores have the mean {progress.scores.newest()}"
