@@ -28,11 +28,11 @@ from monitors.signals import SIGNALS
 ALERT = "GaugewayQualityDrop"
 PER_SECOND = 9.0
 WORKERS = 4
-MOST_WAITING = 16
+WAITING_AT_ONCE = 16
 """Questions that may be on their way to a score: the machine, not a clock, sets their pace."""
 HEALTHY_SCORES = 120
 """Scores of the healthy index before it breaks."""
-MOST_ANSWERS = 300
+ANSWERS_OF_A_PHASE = 300
 """Answers after which a phase that has not reached its end fails: what ends one takes a fraction of them."""
 _POLL_S = 0.5
 _STRIDE = 17
@@ -85,12 +85,16 @@ class Traffic:
         self._progress = progress
         self._next: Iterator[Question] = (asked[turn * _STRIDE % len(asked)] for turn in itertools.count())
         self._begun = self._settled = 0
-        self._most = MOST_WAITING
+        self._most = WAITING_AT_ONCE
         self._has_room = asyncio.Event()
 
     def settle(self, questions: int) -> None:
-        """Note that so many questions of all begun do not wait any more: they are scored, or never will be."""
-        self._settled = questions
+        """Note that so many questions of all begun do not wait any more: they are scored, or never will be.
+
+        A reading may count one twice that is just being queued, so the highest one holds.
+        """
+        self._settled = max(self._settled, questions)
+        self._progress.waiting = self._progress.asked + self._progress.failed - self._settled
         self._has_room.set()
 
     def hold(self) -> None:
@@ -189,7 +193,7 @@ class Demo:
                 raise DemoError(f"{ALERT} for {METRIC} fired before the index was broken")
             if scored >= HEALTHY_SCORES:
                 return
-            if done >= MOST_ANSWERS:
+            if done >= ANSWERS_OF_A_PHASE:
                 raise DemoError(f"only {scored} of {done} answers have a score of {METRIC}; {self._unscored()}")
 
     async def _broken(self, product: Product, traffic: Traffic, view: View) -> None:
@@ -202,9 +206,12 @@ class Demo:
             scored = progress.scores.since_break()
             if (alert := await product.alert(METRIC)) is not None:
                 progress.described, progress.alert_after = alert, scored
-                view.say(f"The detector fires after {progress.fired_s:.1f} s; the notification is on its way.")
+                view.say(
+                    f"The detector fires after {progress.fired_s:.1f} s; the notification is on its way. Its page:"
+                )
+                view.say(f"    {product.monitors}/alerts/{alert['fingerprint']} (until the demo ends)")
                 return
-            if done - before >= MOST_ANSWERS:
+            if done - before >= ANSWERS_OF_A_PHASE:
                 traffic.hold()  # a busy machine may have scored more than its detector has read
                 if await product.detector_read(METRIC) > float(progress.scores.scored()[-1]["started_at"]):
                     now = f"the newest {NEWEST} scores have the mean {progress.scores.newest()}"
@@ -229,8 +236,6 @@ class Demo:
                 break
         progress.alert = self._receiver.firing()
         view.say(row_text(progress))
-        view.say(f"ALERT: {progress.summary}")
-        view.say(f"       {product.monitors}/alerts/{progress.described['fingerprint']} (until the demo ends)")
         for exchange_id in progress.described["worst_exchanges"]:
             if (found := await product.exchange(exchange_id)) is not None:
                 progress.worst.append(_wrong(found))
@@ -244,7 +249,6 @@ class Demo:
             product.check()
             answered, failed = self.progress.asked, self.progress.failed
             if (waiting := await product.unscored(answered)) is not None:
-                self.progress.waiting = waiting
                 traffic.settle(answered + failed - waiting)
             self.progress.scores.take(await product.points())
             view.show(self.progress)

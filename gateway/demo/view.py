@@ -21,8 +21,8 @@ METRIC, CAUSE_METRIC = "faithfulness", "context_relevancy"
 """The metric that the demo breaks, and the one that tells why."""
 NEWEST = 30
 """Scores in the mean that is shown: so few that it falls while the alert is on its way."""
-_ROW_EVERY, _QUIET_S = 10, 10.0
-"""A row is printed after so many new scores, and after so many seconds without them."""
+_ROW_EVERY, _QUIET_S, _STILL_S = 10, 10.0, 60.0
+"""A row is printed after so many new scores, after so many seconds with fewer, and after so many without any change."""
 _SHOWN_ANSWERS = 3
 _CUT = 100
 
@@ -171,13 +171,16 @@ class Rows:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._at, self._scored = clock(), 0
+        self._shown = (0, 0, 0)
 
     def due(self, progress: Progress) -> bool:
         """Return whether to print a row now; the next one is then due later."""
         scored = len(progress.scores.scored())
-        if scored - self._scored < _ROW_EVERY and self._clock() - self._at < _QUIET_S:
+        counts = (progress.asked, progress.waiting, scored)
+        quiet_s = _QUIET_S if counts != self._shown else _STILL_S
+        if scored - self._scored < _ROW_EVERY and self._clock() - self._at < quiet_s:
             return False
-        self._at, self._scored = self._clock(), scored
+        self._at, self._scored, self._shown = self._clock(), scored, counts
         return True
 
 
