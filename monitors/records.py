@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -12,6 +12,18 @@ import msgspec
 
 TOOL_SOURCES = ("tools", "results")
 """The `context_source` of passages that tools returned."""
+
+PROMPT_SCHEME = "2-"
+"""Begins a prompt version; earlier releases, which hashed other parts of a prompt, began it with its first digit."""
+
+
+def same_scheme(prompts: Iterable[str | None]) -> bool:
+    """Whether prompt versions can be compared: a prompt has another version in each scheme.
+
+    >>> same_scheme(["2-9f3a", None, "2-77b0"]), same_scheme(["2-9f3a", "51c2"])
+    (True, False)
+    """
+    return len({prompt.startswith(PROMPT_SCHEME) for prompt in prompts if prompt is not None}) <= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +62,9 @@ class PromptPart(msgspec.Struct, frozen=True, kw_only=True):  # ten for every ex
 
     `message` is the index of its message in the conversation, for chat requests in `messages`; a system text outside
     the messages (Anthropic's `system`, `instructions` of the Responses API) comes first. `start` and `end` count
-    characters of the message's text. `passage` is an index into the contexts that were found. `text` is that of
-    instructions; the texts of question and passages are in the sample.
+    characters of the message's text. `passage` is an index into the contexts that were found; instructions with one
+    are no instructions, but belong to that passage's record (its number, title, source, id, score), as older releases
+    know no such kind. `text` is that of instructions; the texts of question and passages are in the sample.
     """
 
     role: str

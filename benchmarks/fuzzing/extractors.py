@@ -22,6 +22,7 @@ from gateway.config import Capture as Settings
 from gateway.contexts import DEFAULT_ORDER, Extraction
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers
 from gateway.contexts.limits import MAX_BYTES, MAX_PASSAGES
+from gateway.contexts.prompt_parts import locate
 from gateway.contexts.prompt_template import UserTemplate
 from gateway.exchange import GENERATION_ROUTES, Request
 from gateway.http.errors import Rejection
@@ -111,7 +112,7 @@ def one(data: bytes) -> None:
         expect(found == extractor.extract(request, response), "extracted twice with different results")
         if found is not None:
             _check(found)
-            prompt_version(request, found, salt="s")
+            prompt_version(found, locate(request, found), salt="s")
 
 
 def _check(found: Extraction) -> None:

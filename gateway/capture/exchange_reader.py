@@ -18,7 +18,8 @@ from gateway.capture.prompt_version import prompt_version
 from gateway.capture.tool_checks import tool_checks
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
 from gateway.contexts.learning import LearnedCapture
-from gateway.contexts.prompt_parts import capture_info
+from gateway.contexts.passage_records import RecordForms
+from gateway.contexts.prompt_parts import capture_info, locate
 from gateway.exchange import (
     SPAN_PARAMETERS,
     Ending,
@@ -92,6 +93,7 @@ class Capture:
         self._protect = protect
         self._resubmissions = resubmissions
         self.learned = learned
+        self._forms = RecordForms()
 
     def decide(self, recording: Recording) -> Decision:
         """Decide from the recording alone, without decoding a body, whether the exchange becomes a sample."""
@@ -142,7 +144,7 @@ class Capture:
     def steps(self) -> tuple[Callable[[Draft], None], ...]:
         """The steps in which a sample is made, in order. None depends on what a later one did for another exchange."""
         return (
-            *(self._check, self._find, self._version, self._locate),
+            *(self._check, self._find, self._locate),
             *(self._cluster, self._link, self._build, self._redact),
         )
 
@@ -159,11 +161,12 @@ class Capture:
     def _find(self, draft: Draft) -> None:
         draft.found = self._extract(draft.exchange, learns=draft.reason is None)
 
-    def _version(self, draft: Draft) -> None:
-        draft.more["prompt"] = prompt_version(draft.exchange.request, draft.found, salt=self._salt)
-
     def _locate(self, draft: Draft) -> None:
-        draft.more["capture"] = capture_info(draft.exchange.request, draft.found, content=self._content)
+        """Tell the instructions from the data in the prompt; a version identifies them."""
+        request, found = draft.exchange.request, draft.found
+        located = locate(request, found, app=draft.exchange.app, forms=self._forms)
+        draft.more["prompt"] = prompt_version(found, located, salt=self._salt)
+        draft.more["capture"] = capture_info(request, found, content=self._content, located=located)
 
     def _cluster(self, draft: Draft) -> None:
         cluster = cluster_of(draft.exchange, draft.found.question, salt=self.cluster_key)

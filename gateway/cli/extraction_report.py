@@ -25,7 +25,7 @@ from monitors.runtime.bounds import bounded_capture
 _decode = msgspec.json.Decoder().decode
 _ROUTES = GENERATION_ROUTES | {"embeddings"}
 _LONG_QUESTION, _SHOWN, _SHOWN_PASSAGES, _SHOWN_OF_PASSAGE = 2000, 600, 20, 200
-_STYLES = {"instructions": "dim", "question": "bold green", "passage": "cyan"}
+_STYLES = {"instructions": "dim", "question": "bold green", "passage": "cyan", "record": "dim cyan"}
 
 
 class InspectionError(ValueError):

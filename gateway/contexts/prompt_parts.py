@@ -6,11 +6,14 @@ built in or not, and an extractor need not keep places. The time grows with the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
 
 from gateway.contexts import BESIDE_RESULTS, MOST_SYSTEM_TEXTS, Extraction, messages_of, text_of
+from gateway.contexts.passage_records import WINDOW, RecordForms, between, record_edges
 from gateway.contexts.tool_messages import MOST_HOPS
 from gateway.exchange import Request
 from monitors.records import CaptureInfo, PromptPart
@@ -28,28 +31,121 @@ _LONG = 24
 beside its neighbours, as a word of its own."""
 
 _PROBE, _PROBES = 48, 4
+_ESCAPED = 40
+"""Characters that may stand between two parts of a passage that was changed."""
+_NAME = 3
+"""Characters of an id or a source from which on it identifies a line."""
 _EARLIER, _TRIES, _REPEATED = 20, 50, 8
+_UNCHANGED = re.compile(r"[^\"\\\n]+")
+"""Text that reads the same where a passage is escaped, indented or quoted."""
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 @dataclass(slots=True)
 class _Message:
-    """A text of the request and the parts found in it: (start, end, passage index, or None for the question)."""
+    """A text of the request and the parts found in it: (start, end, passage index, or None for the question).
+
+    `records` are where the passages' records begin and end, one for all passages with no question between them.
+    """
 
     index: int
     role: str
     text: str
     found: list[tuple[int, int, int | None]] = field(default_factory=list)
+    records: list[tuple[int, int]] = field(default_factory=list)
 
 
-def capture_info(request: Request, extraction: Extraction, *, content: bool = True) -> CaptureInfo:
-    """Describe an extraction and locate it in the request; without `content` no text is kept.
+class Located(NamedTuple):
+    """The texts of a request's turn, in order, and the user's earlier turns, the last one first, with their parts."""
+
+    now: list[_Message]
+    earlier: list[_Message]
+    app: str
+    forms: RecordForms
+
+    def instructions(self, extraction: Extraction) -> str:
+        """Return what the app itself wrote: the system's texts, and the user's turn if it is a prompt with passages."""
+        alone = bool(extraction.contexts) and not any(message.role == "system" for message in self.now)
+        empty = not extraction.contexts and extraction.source != "none"
+        texts = []
+        for message in self.now:
+            if message.role == "system" or (
+                message.role == "user" and (message.records or alone or (empty and message.found))
+            ):
+                around = (message.text[start:end] for start, end, passage in _around(message) if passage is None)
+                text = "\0".join(around) if message.found or message.records else message.text
+                beside = message.records or message.role == "user"
+                texts.append(self.forms.without_dialogue(self.app, text) if beside else text)
+        return "\0".join(texts)
+
+
+def locate(request: Request, extraction: Extraction, *, app: str = "", forms: RecordForms | None = None) -> Located:
+    """Find an extraction in the request; `forms` are those of the records in the app's earlier requests."""
+    now, earlier = _read(request)
+    passages = [one.text for one in extraction.contexts]
+    _mark_passages(passages, now, earlier)
+    _mark_question(extraction.question, now, earlier)
+    altered = _altered(passages, now)
+    names = [name for one in extraction.contexts[:1] for name in (one.source, one.id) if name and len(name) > _NAME]
+    forms = RecordForms() if forms is None else forms
+    for message in now:
+        if message.role != "tool":
+            message.records = _records(message, altered.get(message.index, []), app, forms, names)
+    return Located(now, earlier, app, forms)
+
+
+def _altered(passages: Sequence[str], now: Sequence[_Message]) -> dict[int, list[tuple[int, int]]]:
+    """Find passages that are not there word for word, as escaped, indented or quoted ones, by their ends."""
+    placed = {index for message in now for _, _, index in message.found}
+    texts = [message for message in now if message.role != "tool" and len(message.text) >= _LONG]
+    found: dict[int, list[tuple[int, int]]] = {}
+    if not texts or all(index in placed for index in range(len(passages))):
+        return found
+    search = _Search(texts)
+    for passage in (passage for index, passage in enumerate(passages) if index not in placed):
+        parts = [part.strip() for part in _UNCHANGED.findall(passage) if part.strip()]
+        first = next((number for number, part in enumerate(parts) if len(part) >= _LONG), None)
+        if first is not None and (place := search.next(parts[first])) is not None:
+            text, start = texts[place[0]].text, place[1]
+            end = start + len(parts[first])
+            for part in parts[first + 1 :]:
+                after = text.find(part, end, end + len(part) + _ESCAPED)
+                end = after + len(part) if after >= 0 else end
+            for part in reversed(parts[:first]):
+                before = text.rfind(part, max(0, start - len(part) - _ESCAPED), start)
+                start = before if before >= 0 else start
+            found.setdefault(texts[place[0]].index, []).append((start, end))
+    return found
+
+
+def _records(
+    message: _Message, altered: list[tuple[int, int]], app: str, remembered: RecordForms, names: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Return where the records of passages begin and end, of all that have no question between them together."""
+    spots = sorted([*message.found, *((*spot, 0) for spot in altered)], key=lambda spot: spot[:2])
+    text, at, found = message.text, 0, []
+    groups = [(is_passage, list(group)) for is_passage, group in groupby(spots, key=lambda spot: spot[2] is not None)]
+    for number, (is_passage, group) in enumerate(groups):
+        if is_passage:
+            until = groups[number + 1][1][0][0] if number + 1 < len(groups) else len(text)
+            places = [(start, end) for start, end, _ in group]
+            first, last = places[0][0], max(end for _, end in places)
+            forms = remembered.of(app, text, between(text, places))
+            before, after = text[max(at, first - WINDOW) : first], text[last : min(until, last + WINDOW)]
+            head, tail = record_edges(before, after, forms, names)
+            found.append((first - head, last + tail))
+        at = max(end for _, end, _ in group)
+    return found
+
+
+def capture_info(
+    request: Request, extraction: Extraction, *, content: bool = True, located: Located | None = None
+) -> CaptureInfo:
+    """Describe an extraction located in the request; without `content` no text is kept.
 
     The words of instructions are to be redacted, and then cut (`bounded_capture`): a long text has some more than fits.
     """
-    now, earlier = _read(request)
-    _mark_passages([one.text for one in extraction.contexts], now, earlier)
-    _mark_question(extraction.question, now, earlier)
+    now, earlier, _, _ = located or locate(request, extraction)
     there = sorted([*now, *(one for one in earlier if one.found)], key=lambda one: one.index)
     recognised = extraction.source != "none"
     info = CaptureInfo(
@@ -205,13 +301,19 @@ def _find_short(
 
 
 def _mark_question(question: str | None, now: list[_Message], earlier: list[_Message]) -> None:
-    """Find the question outside of the passages: in the user's turn, as an earlier turn, in another text."""
+    """Find the question outside of the passages: in the user's turn, as an earlier turn, in another text.
+
+    A long one is marked in the system's texts too, which may repeat it.
+    """
     if not question or question.isspace():
         return
+    marked = False
     for message in _where_it_may_be(question, now, earlier):
+        if marked and (message.role != "system" or len(question) < _LONG):
+            continue
         if places := _places(question, message):
             message.found = sorted([*message.found, *((start, end, None) for start, end in places)])
-            return
+            marked = True
 
 
 def _where_it_may_be(question: str, now: list[_Message], earlier: list[_Message]) -> Iterator[_Message]:
@@ -250,29 +352,40 @@ def _gaps(message: _Message) -> Iterator[tuple[int, int]]:
     yield at, len(message.text)
 
 
-def _parts(message: _Message, *, content: bool) -> list[PromptPart]:
-    """Return the parts of a message in order."""
-    parts: list[PromptPart] = []
-    at = 0
-    for start, end, passage in message.found:
+def _around(message: _Message) -> Iterator[tuple[int, int, int | None]]:
+    """Yield the stretches around the parts that were found; those of a passage's record with the passage's index."""
+    at, nearest = 0, None
+    ends = [*message.found, (len(message.text), len(message.text), None)]
+    for start, end, passage in ends:
+        owner = passage if passage is not None else nearest
+        for first, last in message.records:
+            if at < start and first < start and last > at:
+                if at < first:
+                    yield at, first, None
+                at = max(at, first)
+                yield at, min(start, last), owner or 0
+                at = min(start, last)
         if at < start:
-            parts += _instructions(message, at, start, content=content)
+            yield at, start, None
+        at, nearest = end, owner
+
+
+def _parts(message: _Message, *, content: bool) -> list[PromptPart]:
+    """Return the parts of a message in order; no instructions where it is blank, or data around a tool's passages."""
+    index, role = message.index, message.role
+    parts: list[PromptPart] = []
+    for start, end, passage in message.found:
         kind: Literal["question", "passage"] = "question" if passage is None else "passage"
-        parts.append(
-            PromptPart(role=message.role, kind=kind, start=start, end=end, message=message.index, passage=passage)
+        parts.append(PromptPart(role=role, kind=kind, start=start, end=end, message=index, passage=passage))
+    for start, end, passage in _around(message) if role != "tool" else ():
+        if (text := message.text[start:end]).isspace():
+            continue
+        kept = text if content else ""
+        part = PromptPart(
+            role=role, kind="instructions", start=start, end=end, message=index, text=kept, passage=passage
         )
-        at = end
-    if at < len(message.text):
-        parts += _instructions(message, at, len(message.text), content=content)
-    return parts
-
-
-def _instructions(message: _Message, start: int, end: int, *, content: bool) -> list[PromptPart]:
-    """Return a stretch of a message as instructions; none where it is blank, or data around a tool's passages."""
-    if message.role == "tool" or (text := message.text[start:end]).isspace():
-        return []
-    text = text if content else ""
-    return [PromptPart(role=message.role, kind="instructions", start=start, end=end, message=message.index, text=text)]
+        parts.append(part)
+    return sorted(parts, key=lambda part: part.start)
 
 
 def find(text: str, wanted: str, start: int, end: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from monitors.alerting.stream import usable
 from monitors.alerting.versions import versions_of
-from monitors.records import Change
+from monitors.records import Change, same_scheme
 from monitors.statistics.agreement import wilson
 from monitors.storage.stores import Point
 
@@ -38,9 +38,10 @@ def changes_at_onset(before: Sequence[Point], since: Sequence[Point], metric: st
         return ()
     recent = old[-min(MOST_RECENT, max(LEAST_RECENT, len(new))) :]
     move = _mean(new) - _mean(old)
+    left_out = set() if same_scheme(point.prompt for point in (*recent, *new)) else {"prompt"}
     found = [
         change
-        for kind in sorted({kind for point in new for kind in versions_of(point)})
+        for kind in sorted({kind for point in new for kind in versions_of(point)} - left_out)
         if (change := _change(kind, recent, new, move)) is not None
     ]
     return tuple(sorted(found, key=lambda one: one.before - one.since)[:MOST_NAMED])

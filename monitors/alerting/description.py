@@ -21,7 +21,7 @@ from monitors.alerting.slices import OTHER
 from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.normalising import nfkc
-from monitors.records import Alert, Example, FoundCause
+from monitors.records import Alert, Example, FoundCause, same_scheme
 from monitors.signals import SIGNALS
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
@@ -317,7 +317,7 @@ class Describer:
         def find_cause() -> Explanation:
             found = topics(*questions) if all(questions) else {}
             equal = {one: _words(question) for side in questions for one, question in side.items()}
-            strata = _Strata(found)
+            strata = _Strata(found, prompts=same_scheme(point.prompt for point in (*old, *new)))
             before, since = (
                 [self._observed(point, strata, equal, scales) for point in (*points, *signals)]
                 for points, signals in zip((old, new), asked.signals, strict=True)
@@ -383,20 +383,25 @@ class Describer:
 
 
 class _Strata:
-    """The strata of points, equal ones as one object; `topic` has the topics by sample id."""
+    """The strata of points, equal ones as one object; `topic` has the topics by sample id.
 
-    def __init__(self, topic: Mapping[str, str]) -> None:
+    Without `prompts` they leave out the versions of prompts, which cannot be compared.
+    """
+
+    def __init__(self, topic: Mapping[str, str], *, prompts: bool) -> None:
         self._topic = topic
+        self._prompts = prompts
         self._known: dict[tuple[object, ...], Mapping[str, str]] = {}
 
     def of(self, point: Point) -> Mapping[str, str]:
         """Return the strata of one point."""
         topic = self._topic.get(point.sample_id)
-        key = (point.model, point.prompt, topic, *point.tags.items())
+        prompt = point.prompt if self._prompts else None
+        key = (point.model, prompt, topic, *point.tags.items())
         found = self._known.get(key)
         if found is None:
             found = {"model": point.model, **{f"tag:{name}": value for name, value in point.tags.items()}}
-            found |= {name: value for name, value in (("prompt", point.prompt), ("topic", topic)) if value is not None}
+            found |= {name: value for name, value in (("prompt", prompt), ("topic", topic)) if value is not None}
             self._known[key] = found
         return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from monitors.records import PROMPT_SCHEME, same_scheme
 from monitors.storage.stores import Point
 
 TAGS = ("version", "prompt", "release")
@@ -86,9 +87,13 @@ class Versions:
         return sorted(found, key=lambda one: (one.first_seen, one.app, one.kind, one.value))
 
     def changes(self) -> Sequence[Version]:
-        """Return the versions that followed another one of their app and kind."""
-        earliest: dict[tuple[str, str], Version] = {}
-        return [one for one in self.all() if earliest.setdefault((one.app, one.kind), one) is not one]
+        """Return the versions that followed another one of their app and kind; a prompt's, in the same scheme."""
+        earliest: dict[tuple[str, str, bool], Version] = {}
+        return [
+            version
+            for version in self.all()
+            if earliest.setdefault((version.app, version.kind, _is_current(version)), version) is not version
+        ]
 
     def dumps(self) -> bytes:
         """Return the state to save."""
@@ -98,6 +103,10 @@ class Versions:
         """Restore a state from `dumps`."""
         seen = dict[str, dict[str, dict[str, tuple[float, int]]]]
         self._seen, self._metric = msgspec.json.decode(state, type=tuple[seen, dict[str, str]])
+
+
+def _is_current(version: Version) -> bool:
+    return version.kind != "prompt" or same_scheme((version.value, PROMPT_SCHEME))
 
 
 def versions_of(point: Point) -> Mapping[str, str]:

@@ -14,11 +14,14 @@ HASHED = "blake2b:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part with its text, None if it was not stored; `number` is that of the passage, from 1."""
+    """A part with its text, None if it was not stored; `number` is that of the passage, from 1.
+
+    A "record" is text that belongs to a passage: its number, title, source, id or score.
+    """
 
     message: int
     role: str
-    kind: Literal["instructions", "question", "passage"]
+    kind: Literal["instructions", "question", "passage", "record"]
     label: str
     text: str | None
     size: int
@@ -36,7 +39,10 @@ def pieces(
     asked = question if own or context_source != "contexts_api" else None
     for part in capture.parts:
         number = part.passage if own and part.passage is not None and 0 <= part.passage < len(contexts) else None
-        label, text = part.kind.capitalize(), part.text
+        kind: Literal["instructions", "question", "passage", "record"] = part.kind
+        if kind == "instructions" and part.passage is not None:
+            kind, number = "record", None
+        label, text = "Passage's record" if kind == "record" else kind.capitalize(), part.text
         if part.kind == "question":
             text = asked or ""
         elif part.kind == "passage":
@@ -45,7 +51,7 @@ def pieces(
         yield Piece(
             message=part.message,
             role=part.role,
-            kind=part.kind,
+            kind=kind,
             label=label,
             text=text if text and not (part.kind != "instructions" and text.startswith(HASHED)) else None,
             size=max(0, part.end - part.start),
@@ -55,7 +61,7 @@ def pieces(
 
 def unplaced(parts: Sequence[PromptPart], passages: int) -> list[int]:
     """Return the numbers, from 1, of passages that do not occur verbatim in the prompt."""
-    placed = {part.passage for part in parts}
+    placed = {part.passage for part in parts if part.kind == "passage"}
     return [index + 1 for index in range(passages) if index not in placed]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from monitors.records import Links, Sample
+from monitors.records import Links, Sample, same_scheme
 
 WINDOW_S = 86_400.0
 """How long after an exchange another one may continue it."""
@@ -352,7 +352,12 @@ def _outer(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Linked | No
     ]
     asked = [other for other in waiting if set(one.links.asked) & set(other.links.arguments)]
     alone = len({other.place.conversation for other in trace.values() if other.started_at < one.started_at}) == 1
-    unlike = [other for other in waiting if alone and one.prompt and other.prompt and one.prompt != other.prompt]
+    unlike = [
+        other
+        for other in waiting
+        if alone and one.prompt and other.prompt and one.prompt != other.prompt
+        if same_scheme((one.prompt, other.prompt))
+    ]
     outer = asked or unlike
     if len({other.place.conversation for other in outer}) != 1:
         return None

@@ -25,6 +25,7 @@ from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
 from monitors.metrics import LOWER_IS_BETTER
+from monitors.records import PROMPT_SCHEME
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -146,6 +147,7 @@ def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: It
     Start(by='model', a='y', b='z', kinds=('model', 'prompt', 'period'), values=('x', 'y', 'z'))
     """
     ours = [one for one in versions if app in ("", one.app)]
+    ours = [one for one in ours if one.kind != "prompt" or one.value.startswith(PROMPT_SCHEME)] or ours
     values: dict[str, dict[str, float]] = {}
     for one in ours:
         known = values.setdefault(one.kind, {})

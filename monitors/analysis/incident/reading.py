@@ -16,7 +16,7 @@ from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.incident.background import BackgroundResults
 from monitors.analysis.incident.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
-from monitors.records import Alert, Sample
+from monitors.records import Alert, Sample, same_scheme
 from monitors.storage.spread_points import spread_points
 from monitors.storage.stores import Point, Query, Store
 
@@ -134,7 +134,10 @@ async def incident_report(
     def compare() -> Comparison:
         model = _fitted_topics(read, new)
         topic = {**model.own, **model.of(_questions(read, old))} if model is not None else {}
-        answers = [[_answer(one, read.get(one.sample_id), topic) for one in side] for side in (old, new)]
+        prompts = same_scheme(point.prompt for side in (old, new) for point in side)
+        answers = [
+            [_answer(point, read.get(point.sample_id), topic, prompts=prompts) for point in side] for side in (old, new)
+        ]
         cutoff = cutoff_of(
             [one.score for one in answers[1]],
             threshold=rule.threshold,
@@ -246,9 +249,9 @@ def _question(sample: Sample) -> str:
     return "" if question.startswith(_HASHED) else question[:_LONGEST_QUESTION]
 
 
-def _answer(point: Point, read: _Read | None, topic: Mapping[str, str]) -> Answer:
+def _answer(point: Point, read: _Read | None, topic: Mapping[str, str], *, prompts: bool) -> Answer:
     traits = [Trait("model", point.model)]
-    traits += [Trait("prompt", point.prompt)] if point.prompt else []
+    traits += [Trait("prompt", point.prompt)] if point.prompt and prompts else []
     traits += [Trait(f"tag:{name}", value) for name, value in sorted(point.tags.items())[:MAX_TAGS]]
     if read is not None:
         traits += [Trait("source", name) for name in read.sources]

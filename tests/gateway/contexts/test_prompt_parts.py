@@ -46,16 +46,17 @@ def test_every_part_is_at_its_offsets_and_instructions_carry_their_words():
     found = extraction("How much snow?", ROOF, DOOR)
     assert marked(asked, found) == [
         (0, "instructions", "Be brief.", None),
-        (1, "instructions", "Excerpts:\n1) ", None),
+        (1, "instructions", "Excerpts:\n", None),
+        (1, "instructions", "1) ", 0),
         (1, "passage", ROOF, 0),
-        (1, "instructions", "\n2) ", None),
+        (1, "instructions", "\n2) ", 1),
         (1, "passage", DOOR, 1),
         (1, "instructions", "\n\nAsked: ", None),
         (1, "question", "How much snow?", None),
         (1, "instructions", " Go.", None),
     ]
     words = [one.text for one in capture_info(asked, found).parts]
-    assert words == ["Be brief.", "Excerpts:\n1) ", "", "\n2) ", "", "\n\nAsked: ", "", " Go."]
+    assert words == ["Be brief.", "Excerpts:\n", "1) ", "", "\n2) ", "", "\n\nAsked: ", "", " Go."]
 
 
 def test_how_it_was_found_goes_along():
@@ -244,9 +245,9 @@ def test_parts_are_apart_in_order_and_say_what_stands_there(system, user, tool, 
     for one in parts:
         there = texts[one.message][one.start : one.end]
         assert there == {"instructions": one.text, "question": found.question}.get(one.kind, there)
-        if one.passage is not None:
+        if one.kind == "passage":
             assert there == passages[one.passage]
-    indexes = [one.passage for one in parts if one.passage is not None]
+    indexes = [one.passage for one in parts if one.kind == "passage"]
     assert len(indexes) == len(set(indexes))
 
 

@@ -12,6 +12,7 @@ from gateway.contexts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, syst
 from gateway.contexts.explicit import ExplicitExtractor, from_body_key
 from gateway.contexts.limits import MAX_PASSAGES
 from gateway.contexts.parse import read
+from gateway.contexts.prompt_parts import locate
 from gateway.contexts.provider_results import ResultExtractor
 from gateway.contexts.python_repr import MOST_TOKENS, printed
 from gateway.contexts.tool_messages import MOST_HOPS
@@ -102,5 +103,5 @@ def test_very_many_small_things_take_no_longer_than_a_large_request(route, body)
     auxiliary(asked, response)
     for extractor in extractors_of(Capture()):
         if (found := extractor.extract(asked, response)) is not None:
-            prompt_version(asked, found, salt="s")
+            prompt_version(found, locate(asked, found), salt="s")
     assert time.process_time() - began < LONG_S
