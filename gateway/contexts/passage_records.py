@@ -107,8 +107,9 @@ def between(text: str, places: Sequence[tuple[int, int]]) -> list[str]:
 def record_edges(before: str, after: str, forms: Sequence[str], names: Sequence[str] = ()) -> tuple[int, int]:
     """Return how many characters at the end of `before` and at the beginning of `after` belong to records.
 
-    `before` and `after` are what surrounds the passages; `forms` are texts between passages. Without any, lines beside
-    the only passage belong to its record if they hold one of its `names` (id, source) or, next to it, look like a field.
+    `before` and `after` are what surrounds the passages; `forms` are texts between passages. Without any, lines
+    beside the only passage belong to its record if they hold one of its `names` (id, source) or, next to it, look like
+    a field.
     """
     above, below = before[-WINDOW:].split("\n")[-_LINES:][::-1], after[:WINDOW].split("\n")[:_LINES]
     if not forms:
