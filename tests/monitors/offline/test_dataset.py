@@ -78,6 +78,7 @@ def test_bad_cells_of_a_csv_are_told(tmp_path):
     ]
 
 
+@pytest.mark.full
 def test_parquet(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "a.parquet"

@@ -205,6 +205,7 @@ def test_what_is_usual_changes_slowly():
     assert reference.is_high(50.0) == (reference.rank(50.0) > 0.95)
 
 
+@pytest.mark.full
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=SIZE, max_size=SIZE), st.floats(-1e6, 1e6, width=32))
 def test_a_rank_is_the_share_of_values_below(values, one):
