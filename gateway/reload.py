@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
@@ -104,16 +105,19 @@ def report_refusal(error: RestartNeeded) -> None:
     _log.error("reload refused, configuration unchanged: %s", what)
 
 
-def keys_of(kind: Any, prefix: str = "") -> Iterator[str]:
-    """Yield every key of a table as `EFFECTS` names them; an optional table or list is a key itself."""
+@cache
+def keys_of(kind: Any, prefix: str = "") -> Sequence[str]:
+    """Return every key of a table as `EFFECTS` names them; an optional table or list is a key itself."""
+    found: list[str] = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         below = plain(hint)
         item = plain(item_of(below))
         table = below if is_struct(below) else item if is_struct(item) else None
         if table is None or _may_be_none(kind, name):
-            yield f"{prefix}{name}"
+            found.append(f"{prefix}{name}")
         if table is not None:
-            yield from keys_of(table, f"{prefix}{name}.")
+            found += keys_of(table, f"{prefix}{name}.")
+    return found
 
 
 def changed(old: Config, new: Config) -> list[str]:

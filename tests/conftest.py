@@ -1,5 +1,6 @@
 """Settings of the whole suite, and which tests `make test` leaves to `make test-all`."""
 
+import gc
 import os
 import re
 from pathlib import Path
@@ -26,6 +27,16 @@ _SERVERS = re.compile(r"postgres|redis|clickhouse|browser|alertmanager|test_rule
 def pytest_configure(config):
     """Fewer generated examples in `make test`; a test that asks for a number asks for a multiple of the profile's."""
     settings.load_profile("quick" if config.option.markexpr == _QUICK else "suite")
+
+
+def pytest_collection():
+    """Do not look for garbage among what is imported and collected, which stays: now, or (frozen) in every test."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path, config):

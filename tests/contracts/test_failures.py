@@ -245,6 +245,7 @@ def test_a_damaged_row_of_a_key(tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.full
 def test_tables_that_vanish_under_a_running_process(tmp_path):
     url = postgres().database()
 

@@ -130,6 +130,7 @@ def test_kept_sums_are_those_of_the_rows(running, by, fields):
     assert running.kept() > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fields", [{"model": "m-2"}, {"tag": ("tenant", "a")}, {"tag": ("tenant", "b")}, {"least": 0.5}]
 )

@@ -174,6 +174,7 @@ def test_several_gates_share_one_budget_and_count_every_cent_once(bench):
     bench.run(scenario, 3)
 
 
+@pytest.mark.full
 def test_a_database_that_goes_away_leaves_keys_as_they_were_and_gets_the_spending_later(caplog):
     server = own_server()
 
@@ -204,6 +205,7 @@ def test_a_database_that_goes_away_leaves_keys_as_they_were_and_gets_the_spendin
         server.destroy()
 
 
+@pytest.mark.full
 def test_before_the_database_was_ever_reached_requests_are_answered_503_and_nobody_waits_for_it():
     server = own_server()
     url = server.database()
@@ -224,6 +226,7 @@ def test_before_the_database_was_ever_reached_requests_are_answered_503_and_nobo
         server.destroy()
 
 
+@pytest.mark.full
 def test_tables_that_vanish_are_a_failure_and_no_empty_list():
     url = postgres().database()
 

@@ -259,6 +259,7 @@ def redis():
     return fresh
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("engine", "examples"), [(memory, 15), (sqlite, 10), (postgresql, 3), (redis, 8)])
 def test_a_queue_does_what_the_model_does(engine, examples):
     storage = engine()

@@ -164,6 +164,7 @@ def test_a_skip_of_a_signal_gives_way_to_its_value(run):
     run(scenario)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("order", ["oldest", "newest", "lowest", "highest"])
 @pytest.mark.parametrize(
     "fields",

@@ -854,6 +854,7 @@ def test_what_one_app_says_joins_its_own_exchanges_and_those_of_no_other(run, ad
     run(scenario)
 
 
+@pytest.mark.full
 def test_another_app_cannot_crowd_out_what_an_app_says_about_its_own(run):
     """A thousand supplements and a hundred exchanges are all that is read: others do not count towards them."""
 

@@ -63,6 +63,7 @@ def test_every_form_is_in_the_list(tmp_path):
     assert {one for one in found if one.count("/") == 1} <= set(FORMS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 def test_each_error_of_a_form_is_a_page_with_a_way_back(tmp_path, form):
     async def scenario(w):

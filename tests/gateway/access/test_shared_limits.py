@@ -134,6 +134,7 @@ def traffic(draw):
     return draw(st.sampled_from([2.0, 30.0, 600.0])), phases, [step for step, times in runs for _ in range(times)]
 
 
+@pytest.mark.full
 @settings(max_examples=3 * settings.default.max_examples // 2, deadline=None)
 @given(traffic(), st.sampled_from([0.0, 1.0, 5.0, 30.0]))
 def test_however_clients_spread_their_requests_no_more_is_let_in_than_is_promised(case, seconds):

@@ -105,6 +105,7 @@ async def test_names_that_are_fit_stay_as_they_are(fast_path):
     assert [one.tags for one in samples] == [{one: one} for one in fit]
 
 
+@pytest.mark.full
 async def test_of_too_many_tags_the_first_are_kept_and_the_others_counted(fast_path):
     def dropped(running):
         assert running.counter("gaugeway_tags_dropped_total") == 20_000 - MAX_TAGS
@@ -121,6 +122,7 @@ async def test_what_the_upstream_names_is_bounded(fast_path):
     assert len(sample.contexts[0].id) == len(sample.contexts[0].source) == 1000
 
 
+@pytest.mark.full
 async def test_metrics_stay_small_whatever_clients_call_models_and_apps(fast_path):
     def small(running):
         assert len(generate_latest(running.gateway.registry)) < 2_000_000

@@ -196,6 +196,7 @@ _json = st.recursive(
 _ROUTES = ["chat_completions", "responses", "completions", "messages", "embeddings"]
 
 
+@pytest.mark.full
 @settings(max_examples=4 * settings.default.max_examples)
 @given(
     st.dictionaries(st.sampled_from(["messages", "input", "prompt", "instructions", "system", "documents"]), _json),

@@ -128,6 +128,7 @@ def test_a_source_counts_more_than_a_title_and_an_odd_score_is_left_out():
     assert said == (Context(text="one", source="S"), Context(text="two", source="S"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("template", "reason"),
     [

@@ -406,6 +406,7 @@ def test_every_body_is_decoded_once():
         asyncio.run(scenario(rate))
 
 
+@pytest.mark.full
 def test_what_the_sampler_process_decodes_is_not_decoded_in_the_gateway_process():
     async def scenario():
         sampler = SamplerClient(Settings(rate=0.5, salt="s", extractors=()), "key")

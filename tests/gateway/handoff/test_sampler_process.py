@@ -110,6 +110,7 @@ def test_new_settings_reach_it():
     assert "ada@example.com" in plain.response
 
 
+@pytest.mark.full
 def test_when_it_dies_the_caller_is_told_at_once_and_it_is_started_again_later():
     async def scenario(offload):
         before = set(children(os.getpid()))

@@ -93,6 +93,7 @@ def is_exact(sample, number):
     )
 
 
+@pytest.mark.full
 def test_what_one_gateway_learned_the_other_knows_at_its_first_request(tmp_path):
     async def scenario(one, other):
         before = await other.send([500])
@@ -107,6 +108,7 @@ def test_what_one_gateway_learned_the_other_knows_at_its_first_request(tmp_path)
     assert is_exact(after[0], 502)
 
 
+@pytest.mark.full
 def test_the_next_process_has_it_from_the_start(tmp_path):
     async def first(one):
         await one.send(range(LEARNS))
@@ -119,6 +121,7 @@ def test_the_next_process_has_it_from_the_start(tmp_path):
     assert is_exact(run(second, Gateway(tmp_path))[0], 500)
 
 
+@pytest.mark.full
 def test_in_the_background_it_takes_no_call(tmp_path):
     async def scenario(one, other):
         one.sync.start()
@@ -167,6 +170,7 @@ def test_while_the_store_is_away_the_learner_goes_on_and_nothing_is_lost(tmp_pat
     assert errors == 2
 
 
+@pytest.mark.full
 def test_a_killed_process_comes_back_with_what_was_learned(tmp_path):
     async def scenario(one):
         await one.send(range(LEARNS))
@@ -176,6 +180,7 @@ def test_a_killed_process_comes_back_with_what_was_learned(tmp_path):
     assert is_exact(run(scenario, Gateway(tmp_path))[0], 500)
 
 
+@pytest.mark.full
 def test_a_process_started_before_the_templates_are_read_has_them_for_its_first_batch(tmp_path):
     async def learn(one):
         await one.send(range(LEARNS))
@@ -194,6 +199,7 @@ def test_a_process_started_before_the_templates_are_read_has_them_for_its_first_
 OFFICE = "nord@geraetehaus.example"
 
 
+@pytest.mark.full
 def test_what_is_redacted_is_not_stored_and_the_template_still_fits(tmp_path):
     opening = prompts.OPENING.replace("hältst", f"schreibst an {OFFICE} und hältst")
 
@@ -212,6 +218,7 @@ def test_what_is_redacted_is_not_stored_and_the_template_still_fits(tmp_path):
         assert OFFICE.encode() not in file.read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [Capture(content=False), Capture(learn=False)])
 def test_without_content_nothing_is_learned_stored_or_opened(tmp_path, settings):
     async def scenario(one):
@@ -325,6 +332,7 @@ def test_a_gateway_of_an_earlier_release_gets_the_answers_it_knows():
     assert [event.kind for event in answer.events] == ["learned"]
 
 
+@pytest.mark.full
 def test_a_prompt_that_only_the_judge_explains_is_learned_by_all_gateways(tmp_path):
     """Through the sampling processes, the store and what marks for them; no passage ever comes again."""
     settings = Capture(redact=("email",), ask_judge=True)

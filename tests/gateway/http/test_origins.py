@@ -76,6 +76,7 @@ async def ask(client, route="/v1/chat/completions", **headers):
     return await client.post(route, content=body, headers={"content-type": "text/plain"} | headers)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_page_of_another_site_spends_nothing_and_rates_nothing(fast_path, route):
@@ -98,6 +99,7 @@ def test_a_page_of_another_site_spends_nothing_and_rates_nothing(fast_path, rout
     asyncio.run(main())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize("route", ROUTES)
 def test_programs_are_served_under_every_name_that_is_not_in_public_dns(fast_path, route):

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,6 +146,7 @@ def test_a_response_means_the_same_however_it_is_cut(response, positions):
     asyncio.run(main())
 
 
+@pytest.mark.full
 @SETTINGS
 @given(responses())
 def test_a_response_means_the_same_byte_by_byte(response):
@@ -207,6 +209,7 @@ def test_a_damaged_response_ends_and_leaves_no_connection_half_open(response, po
     asyncio.run(main())
 
 
+@pytest.mark.full
 @SETTINGS
 @given(responses(), responses(), CUTS, CUTS)
 def test_two_exchanges_on_one_connection_never_mix(first, second, first_cuts, second_cuts):
@@ -222,6 +225,7 @@ def test_two_exchanges_on_one_connection_never_mix(first, second, first_cuts, se
     asyncio.run(main())
 
 
+@pytest.mark.full
 @SETTINGS
 @given(responses().filter(lambda response: not response[2]), responses(), st.integers(1, 2000), CUTS, st.booleans())
 def test_what_comes_behind_a_response_never_reaches_another_exchange(first, second, length, positions, together):

@@ -130,6 +130,7 @@ ATTEMPTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fast_path", [False, True])
 @pytest.mark.parametrize("client", ["native", "httpx"])
 @pytest.mark.parametrize("host", ["gateway", "TRAP"])

@@ -716,6 +716,7 @@ def test_the_history_has_what_the_first_and_the_latest_message_said_and_is_bound
     play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=People())
 
 
+@pytest.mark.full
 def test_a_silence_that_was_removed_stays_listed_as_such_and_new_ones_are_not_refused_for_it(tmp_path):
     async def scenario(world):
         acts = world.delivery.acknowledgements

@@ -86,6 +86,7 @@ def test_the_means_are_those_of_the_whole_time_not_of_the_last_minute(described)
     assert low <= found.mean_since <= high
 
 
+@pytest.mark.full
 def test_the_cause_compares_the_whole_time(described):
     found, _ = described
     before, since = re.search(r"0\.(\d\d) to 0\.(\d\d)", found.cause_detail).groups()

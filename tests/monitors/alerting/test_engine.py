@@ -22,6 +22,7 @@ def path(tmp_path):
     return tmp_path / "store.db"
 
 
+@pytest.mark.full
 def test_one_tick_after_everything_finds_what_ticks_all_along_find(tmp_path):
     rng = np.random.default_rng(2)
     values = np.clip(np.concatenate([rng.normal(0.9, 0.1, 60), rng.normal(0.6, 0.1, 30)]), 0, 1)
@@ -309,6 +310,7 @@ def test_another_promise_under_the_same_name_starts_afresh_where_the_old_one_sto
     run(path, scenario)
 
 
+@pytest.mark.full
 def test_history_is_bounded_and_keeps_what_still_fires(path, monkeypatch):
     monkeypatch.setattr(cases, "HISTORY", 3)
 

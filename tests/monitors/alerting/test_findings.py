@@ -76,6 +76,7 @@ def test_as_scores_come_in_an_alert_gets_its_interval_and_its_cause(path):
     run(path, scenario, people=people)
 
 
+@pytest.mark.full
 def test_many_scores_since_the_onset_bring_an_interval_around_their_mean(path):
     async def scenario(world):
         rng = np.random.default_rng(1)
@@ -92,6 +93,7 @@ def test_many_scores_since_the_onset_bring_an_interval_around_their_mean(path):
     run(path, scenario, rules=(Rule(metric="faithfulness", slo=0.85),), config=replace_config(bucket_s=600.0))
 
 
+@pytest.mark.full
 def test_a_drop_of_conversations_is_explained_by_what_their_exchanges_had_at_the_time(path):
     silence_s = 900.0
 

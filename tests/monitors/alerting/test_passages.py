@@ -240,6 +240,7 @@ async def arrival(world, *, asked, before=50, since=20):
     return first, world.alert
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("asked", [(0, 2, 5), ()])
 def test_an_alert_names_a_new_source_at_once_also_where_it_comes_with_whole_questions(tmp_path, monkeypatch, asked):
     """Questions are known of exchanges whose passages are read, though more have been asked since."""

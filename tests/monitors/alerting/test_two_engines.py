@@ -9,6 +9,7 @@ from monitors.alerting.acknowledgements import Ack, NotLeaderError
 from tests.support.alerting import People, run
 
 
+@pytest.mark.full
 def test_engines_that_lead_by_turns_find_what_one_alone_finds_and_tell_it_once(tmp_path):
     rng = np.random.default_rng(2)
     values = np.clip(np.concatenate([rng.normal(0.9, 0.1, 60), rng.normal(0.6, 0.1, 30)]), 0, 1)

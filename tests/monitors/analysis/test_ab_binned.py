@@ -64,6 +64,7 @@ def close(found, expected):
     assert found.left_out == expected.left_out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("new", "said"), [(0.6, "roll back"), (0.97, "ship"), (0.9, "not enough data")], ids=["worse", "better", "equal"]
 )

@@ -74,6 +74,7 @@ def test_no_range_has_more_steps_than_the_bound_and_no_step_is_shorter_than_aske
     assert len(query(since=NOW + 7.0 - seconds, until=NOW + 7.0, step_s=step).steps) <= series.MAX_POINTS + 1
 
 
+@pytest.mark.full
 def test_each_step_has_the_weighted_mean_of_its_scores(tmp_path):
     async def scenario(store):
         made = await fill(store, 2000)

@@ -118,6 +118,7 @@ def test_false_alarms_at_the_boundary_stay_within_the_promise():
     assert 0.4 * expected < result.alarms < expected + 2.0 * expected**0.5
 
 
+@pytest.mark.full
 def test_delays_are_those_of_the_detectors_own_benchmark():
     found = by_drop(tried(preset("binary", 10.0), setting(), Plan(streams=16, days=6, changes=6)))
     assert 480 < found[0.05].scores < 800

@@ -245,6 +245,7 @@ def test_two_runs_are_compared(config, tmp_path):
     assert invoke(offline_cli.compare_runs, "a.json", data).exit_code == 2
 
 
+@pytest.mark.full
 def test_as_a_process_a_pipe_gets_the_table_and_no_bar(tmp_path):
     code = "from monitors.cli.evaluate import evaluate; evaluate()"
     ran = subprocess.run(

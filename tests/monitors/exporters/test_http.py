@@ -525,6 +525,7 @@ def test_passages_are_annotated_only_where_they_are_exported():
     assert asyncio.run(main(otlp_endpoint=endpoint, content=True)) == ["/v1/document_annotations", spans]
 
 
+@pytest.mark.full
 def test_keys_are_never_logged(caplog):
     async def main(server, status):
         counts = Counts()

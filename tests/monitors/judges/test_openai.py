@@ -96,6 +96,7 @@ def test_fences_prose_and_thoughts_around_the_answer_do_not_matter(text):
     assert len(server.requests) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "content", ['{"mood": "good"', "no idea", '{"mood": "splendid"}', '{"why": "sun"}', '["good"]', '{"mood": 1}', ""]
 )

@@ -71,6 +71,7 @@ async def started(store, clock, replica, per_s):
     return pacer, spending, per_s
 
 
+@pytest.mark.full
 def test_a_restart_in_the_middle_of_the_day_goes_on_with_what_was_spent(tmp_path):
     async def scenario(store):
         clock = Clock()
@@ -132,6 +133,7 @@ class Nothing:
         pass
 
 
+@pytest.mark.full
 def test_one_that_goes_leaves_what_it_spent_and_its_share_of_the_traffic_to_the_other(tmp_path):
     async def scenario(store):
         clock = Clock()

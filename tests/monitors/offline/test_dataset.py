@@ -86,6 +86,7 @@ def test_a_cell_with_plain_text_is_one_passage(tmp_path, text):
     assert [passage.text for passage in sample.contexts] == [text]
 
 
+@pytest.mark.full
 def test_parquet(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "a.parquet"

@@ -29,6 +29,7 @@ def run(script, **kwargs):
     return done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("ends", "code"),
     [

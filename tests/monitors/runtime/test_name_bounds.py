@@ -163,6 +163,7 @@ def test_a_count_that_cannot_be_is_none(odd):
     assert token_count(odd) is None
 
 
+@pytest.mark.full
 def test_pairs_of_app_and_model_are_bounded():
     registry = CollectorRegistry()
     exporter = PrometheusExporter(Instruments(registry, version="1"), {})

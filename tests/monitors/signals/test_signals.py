@@ -243,6 +243,7 @@ def test_the_same_traffic_keeps_its_mean_rank_and_its_share_of_high_values(law):
     assert [np.mean(day) for day in daily[1]] == pytest.approx([0.05] * days, abs=0.015)
 
 
+@pytest.mark.full
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from(sorted(LAWS)))
 def test_a_rank_is_the_share_of_values_below(seed, blocks, law):

@@ -161,6 +161,7 @@ def test_a_law_that_changes_never_makes_the_lower_bound_pass_the_upper_one():
         assert 0.0 <= sequence.lower < sequence.upper <= 1.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("law", "gap"), [(beta, 0.008), (binary, 0.021)])
 def test_the_baseline_bound_is_close_and_seldom_above_the_mean(law, gap):
     rng = np.random.default_rng(8)

@@ -42,6 +42,7 @@ def evidence_path(rng, mean_a, mean_b, margin, *, runs, n, every=10):
             yield log_evidence(a, b)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("mean_a", "mean_b", "margin"), [(0.8, 0.8, 0.0), (0.5, 0.45, 0.05)])
 def test_a_version_exactly_at_the_margin_is_hardly_ever_rolled_back_however_often_one_looks(mean_a, mean_b, margin):
     rng = np.random.default_rng(1)

@@ -133,6 +133,7 @@ def test_what_is_not_found_again_ends_the_move(tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.full
 def test_what_was_learned_of_prompts_moves_with_what_people_said_of_it(tmp_path):
     source, target = f"sqlite:///{tmp_path}/store.db", postgres().database()
     learned = [

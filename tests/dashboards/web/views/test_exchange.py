@@ -241,6 +241,7 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
     assert not [one["href"] for one in page.all("a") if one["href"].startswith("javascript")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "text",
     ["word " * 40_000, "a.\n" * 66_000, "This is a sentence. " * 10_000, "\n" * 200_000, "a" * 200_000, "." * 200_000],

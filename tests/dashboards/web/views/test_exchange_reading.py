@@ -45,6 +45,7 @@ async def walk(w, start, rel, **fields):
         assert len(found) < 100
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("order", ["newest", "lowest", "highest"])
 @pytest.mark.parametrize("alike", [1, 5])
 def test_previous_and_next_walk_through_the_whole_list_in_its_order(tmp_path, order, alike):
@@ -91,6 +92,7 @@ def test_the_filters_of_the_list_hold_for_its_neighbours(tmp_path):
     assert parse_qs(urlsplit(lists[0]).query) == {"metric": ["faithfulness"], "source": ["faq.md"], "since": ["1h"]}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "text",
     [

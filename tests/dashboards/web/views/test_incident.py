@@ -154,6 +154,7 @@ def test_an_acknowledgement_remembers_the_name_for_one_click(tmp_path):
     assert [one.by for one in acks.values()] == ["Sam Ö"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", ["%3Cscript%3E", "%FF%FE", "%00%0a%0dSet-Cookie", "a" * 9000, "%E2%80%AE", ""])
 def test_any_cookie_is_harmless(tmp_path, value):
     async def scenario(w):

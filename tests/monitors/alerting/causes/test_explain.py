@@ -376,6 +376,7 @@ def test_a_drop_is_confined_to_a_slice_that_fell_while_the_rest_did_not(share, i
     assert one.confined(Contrast(value=0.12, se=0.02), 0.005) is confined
 
 
+@pytest.mark.full
 def test_nothing_is_blamed_when_nothing_changed():
     blamed = 0
     for seed in range(25):

@@ -216,6 +216,7 @@ def test_an_alert_that_resolved_during_a_round_is_explained_by_that_round_only(t
     assert (answered.state, answered.ended_at, answered.mean_since) == ("resolved", asked.ended_at, asked.mean_since)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("later", [None, ASKED, FINE], ids=["no-result", "in-progress", "back-to-normal"])
 def test_a_judge_that_was_found_stricter_stays_the_cause_of_the_alert(tmp_path, later):
     async def scenario():

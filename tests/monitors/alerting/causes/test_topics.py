@@ -77,6 +77,7 @@ def test_words_of_a_few_questions_stay_out_of_the_labels():
     assert not any("leocadia" in label or "brandywine" in label for label in topics(before, {}).values())
 
 
+@pytest.mark.full
 def test_the_order_of_the_questions_and_the_process_do_not_matter():
     before = asked(ABOUT, 120)
     again = dict(reversed(before.items()))

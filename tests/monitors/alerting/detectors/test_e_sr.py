@@ -50,6 +50,7 @@ def count_alarms(scores, weights, c):
     return alarms
 
 
+@pytest.mark.full
 @LAWS
 def test_with_the_mean_exactly_at_the_promise_false_alarms_stay_within_the_budget(law):
     scores = law(np.random.default_rng(3), M0, (2500, 200))
@@ -277,6 +278,7 @@ def test_a_mean_that_is_given_with_each_bucket_counts_for_that_bucket():
     assert moving.current().baseline == 0.7
 
 
+@pytest.mark.full
 def test_a_moving_mean_keeps_the_budget_as_long_as_the_true_one_is_never_below_it():
     rng = np.random.default_rng(12)
     detector, alarms, c = MixtureESR(None, 1 / 500.0), 0, 500.0

@@ -34,6 +34,7 @@ def alarms(scores, weights=None):
     return found
 
 
+@pytest.mark.full
 def test_a_backlog_is_no_drop_in_the_order_of_the_exchanges_and_one_in_the_order_of_arrival():
     rng, guarded, unguarded = np.random.default_rng(1), 0, 0
     n, blocks = 2000, 60

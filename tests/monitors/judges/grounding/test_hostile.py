@@ -88,6 +88,7 @@ def test_a_reply_that_does_not_fit_the_request_is_no_score(name, shape):
         assert opened.count("judge_errors_total", judge_model=opened.verifier.model, error="unreadable") >= 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(
     ("reply", "error"),

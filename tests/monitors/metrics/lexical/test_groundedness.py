@@ -363,6 +363,7 @@ def seconds(times):
     return time.process_time() - started
 
 
+@pytest.mark.full
 def test_time_grows_with_the_text_and_not_with_its_square():
     seconds(1)
     assert min(seconds(64) for _ in range(2)) < 16 * 6 * min(seconds(4) for _ in range(3))

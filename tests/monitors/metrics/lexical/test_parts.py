@@ -262,6 +262,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.full
 @settings(max_examples=20 * settings.default.max_examples)
 @given(st.lists(st.sampled_from([*PIECES, " ", " "]), min_size=1, max_size=7).map("".join))
 def test_no_date_is_missed_by_the_quick_look(text):

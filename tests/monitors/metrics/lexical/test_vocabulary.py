@@ -74,6 +74,7 @@ def test_ever_new_words_cost_no_passage_that_recurs():
     assert len(cache) < 20, "passages go with their words, those used longest ago first"
 
 
+@pytest.mark.full
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=30), st.sampled_from([30, 60, 100_000]))
 def test_a_score_does_not_depend_on_what_was_forgotten(drawn, most):

@@ -130,6 +130,7 @@ asyncio.run(main())
     assert sorted(taken) == sorted(map(str, range(300)))
 
 
+@pytest.mark.full
 def test_processes_that_create_the_file_at_the_same_moment_all_succeed(path):
     script = """
 print("up", flush=True)

@@ -26,6 +26,7 @@ async def fill(store):
         await store.add(one, [*made, Evaluation(sample_id=one.id, metric="m", version="1", outcome=Failed("timeout"))])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("order", ["lowest", "highest"])
 @pytest.mark.parametrize(
     "fields",

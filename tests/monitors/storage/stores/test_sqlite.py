@@ -94,6 +94,7 @@ def test_what_was_stored_is_there_after_closing_and_opening_again(path):
     assert run(second, read) == ((sample("a"), [evaluation("a")]), {"detector": b"1"})
 
 
+@pytest.mark.full
 def test_the_same_evaluation_stored_by_two_processes_at_once_is_new_to_only_one_of_them(path):
     script = """
 import asyncio, sys, time
