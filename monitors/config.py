@@ -226,7 +226,8 @@ class Rule(Table, frozen=True):
 class Alerts(Table, frozen=True):
     """`[alerts]`: `false_alerts_per_30d` is the number of false alarms expected in 30 days over all rules together.
 
-    Without `rules` every metric and signal is watched for a change from a learned baseline. `slices` are "app",
+    Without `rules` every metric and signal is watched for a change from a learned baseline; `rules` replace these
+    default rules, unless `default_rules` is true. `slices` are "app",
     "model", "prompt" and "tag:NAME"; a slice with fewer than `min_slice_scores` scores a month has no stream.
     While less than `min_coverage` of the evaluations give a score, detectors ignore the scores. With `content` alerts
     quote the worst answers.
@@ -249,6 +250,7 @@ class Alerts(Table, frozen=True):
     give_up_s: Positive = 86_400.0
     runbook_url: Annotated[str, msgspec.Meta(pattern="^https?://[^\\s]+$", max_length=500)] | None = None
     heartbeat_s: Positive = 60.0
+    default_rules: bool | None = None
     rules: tuple[Rule, ...] | None = None
 
 

@@ -1,6 +1,7 @@
 """`gaugeway check` names every mistake at once, and the file that is used without `--config`."""
 
 import asyncio
+import json
 import socket
 import sqlite3
 import subprocess
@@ -20,6 +21,7 @@ from monitors.cli.config_option import data_dir_problem
 from monitors.runtime.endpoints import is_own, is_remote
 from monitors.runtime.plugins import EXTRAS
 from monitors.runtime.settings import ConfigError, child_environment
+from monitors.signals import SIGNALS
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.commands import commands
@@ -126,7 +128,8 @@ def check(text, *arguments, name="given.toml"):
 def problems_of(text, *arguments):
     answer = check(text, *arguments)
     assert answer.exit_code == 2, answer.output
-    return [line.removeprefix("gaugeway: ") for line in answer.stderr.splitlines()]
+    lines = [line.removeprefix("gaugeway: ") for line in answer.stderr.splitlines()]
+    return [line for line in lines if not line.startswith("warning: alerts.rules: these rules remove")]
 
 
 def test_every_mistake_is_named_in_one_run():
@@ -383,6 +386,24 @@ def test_rules_of_one_name_are_a_problem_among_the_others():
     assert problems_of(f"typo = 1\n{UPSTREAM}{RULE.format('auto')}{RULE.format('window')}")[1:] == [
         f"alerts.rules[1].name: alerts.rules[0] is called {name}, too; give one of them another name"
     ]
+
+
+def test_rules_of_ones_own_say_which_default_rules_they_remove():
+    metrics = "".join(f"[metrics.{name}]\nenabled = false\n" for name in ("hallucination", "answer_relevancy"))
+    off = f"[signals]\noff = {json.dumps([name for name in SIGNALS if name != 'slow'])}\n"
+    text = f"{UPSTREAM}{JUDGE}{metrics}{off}"
+    rule = "[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8\n"
+    answer = check(text + rule)
+    removed = "context_relevancy, faithfulness, lexical_groundedness, slow"
+    assert answer.stderr == (
+        f"gaugeway: warning: alerts.rules: these rules remove the default rules on {removed}; to keep them set "
+        "alerts.default_rules = true, to be without them false\n"
+    )
+    assert answer.exit_code == 0
+    for line in ("default_rules = true", "default_rules = false"):
+        assert check(f"{text}[alerts]\n{line}\n{rule}").stderr == ""
+    for plain in ("", "[alerts]\nrules = []\n"):
+        assert check(text + plain).stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -647,7 +668,7 @@ def test_a_plane_says_in_its_log_which_file_it_uses(command):
     busy = socket.create_server(("127.0.0.1", 0))
     port = busy.getsockname()[1]
     ports = f"[gateway]\nport = {port}\nadmin_port = 0\n[monitors]\nport = {port if command == 'monitors' else 0}\n"
-    Path("gaugeway.toml").write_text(UPSTREAM + ports)
+    Path("gaugeway.toml").write_text(UPSTREAM + ports + RULE.format("auto"))
     with busy:  # so that it ends by itself, soon after it said so
         answer = subprocess.run(
             [sys.executable, "-m", "gateway.cli", command],
@@ -658,6 +679,8 @@ def test_a_plane_says_in_its_log_which_file_it_uses(command):
         )
     assert f"configuration: {Path.cwd() / 'gaugeway.toml'}" in answer.stderr
     assert answer.stderr.count("configuration: ") == 1
+    removed = answer.stderr.count("alerts.rules: these rules remove the default rules on abstained, ")
+    assert removed == (command == "monitors"), "the process that watches says it, once"
 
 
 @pytest.mark.parametrize(
