@@ -25,6 +25,7 @@ BUILT_IN_NOTIFIERS = {
     "log": "monitors.alerting.notifiers.log:LogNotifier",
     "webhook": "monitors.alerting.notifiers.webhook:WebhookNotifier",
     "slack": "monitors.alerting.notifiers.slack:SlackNotifier",
+    "teams": "monitors.alerting.notifiers.teams:TeamsNotifier",
     "alertmanager": "monitors.alerting.notifiers.alertmanager:AlertmanagerNotifier",
     "pagerduty": "monitors.alerting.notifiers.pagerduty:PagerDutyNotifier",
     "email": "monitors.alerting.notifiers.email:EmailNotifier",
