@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,7 +46,7 @@ from monitors.exporters.passage_cache import PassageCacheCollector
 from monitors.judges.grounding import Verifier
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better, scores_conversations
 from monitors.metrics.lexical.passages import PassageCache
-from monitors.metrics.registry import Catalogue, Draft, build, draft
+from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable
 from monitors.processes.priority import lower_priority
 from monitors.records import Supplement
 from monitors.redaction import Redactor
@@ -412,7 +413,7 @@ def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
     metrics = {*made, *signals, *(() if found is None else found.unmade)}
     if found is None or found.nameless:
         metrics |= {rule.metric for rule in rules}
-    return problems_of(rules, metrics, _flipped(made))
+    return problems_of(rules, metrics, _flipped(made), partial(to_enable, shared=config))
 
 
 def _removed_rules(config: Shared, catalogue: Catalogue) -> list[str]:
@@ -453,7 +454,7 @@ def _engine(
     known = {one.metric.name: one.metric for one in catalogue.enabled}
     watched = enabled_signals(config.signals.off)
     rules = rules_of(config.alerts, known, watched, _flipped(known))
-    if problems := problems_of(rules, [*known, *watched], _flipped(known)):
+    if problems := problems_of(rules, [*known, *watched], _flipped(known), partial(to_enable, shared=config)):
         raise ConfigError(problems)
 
     async def oldest() -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -34,7 +34,9 @@ BUILT_IN_NOTIFIERS = {
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `gaugeway.toml`; a key that is not a field is an error."""
+    """A table of `gaugeway.toml`; a key that is not a field is an error, `also_called` names the one it stands for."""
+
+    also_called: ClassVar[Mapping[str, str]] = {}
 
 
 class Monitors(Table, frozen=True):
@@ -211,6 +213,8 @@ class Rule(Table, frozen=True):
     below the baseline "auto" what the hourly means of the last week varied by (0.02 to 0.05), else 0.05. `detector` is
     "esr", "threshold" or an import string; `options` are its own.
     """
+
+    also_called: ClassVar[Mapping[str, str]] = {"threshold": "slo", "objective": "slo"}
 
     metric: str
     slo: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None

@@ -113,9 +113,12 @@ def is_flipped(rule: Rule, lower_is_better: Callable[[str], bool]) -> bool:
 
 
 def problems_of(
-    rules: Sequence[Rule], metrics: Iterable[str], lower_is_better: Callable[[str], bool] = _higher_is_better
+    rules: Sequence[Rule],
+    metrics: Iterable[str],
+    lower_is_better: Callable[[str], bool] = _higher_is_better,
+    to_enable: Callable[[str], str] = lambda _: "",
 ) -> list[str]:
-    """Return the problems of rules, given the enabled `metrics`."""
+    """Return the problems of rules, given the enabled `metrics`; `to_enable` says what others would need, if known."""
     known, problems = set(metrics), []
     named: dict[str, str] = {}
     for index, rule in enumerate(rules):
@@ -123,8 +126,8 @@ def problems_of(
         if rule.metric not in known and rule.metric in SIGNALS:
             problems.append(f"{where}.metric: signal {rule.metric!r} is switched off; remove it from signals.off")
         elif rule.metric not in known:
-            enabled = ", ".join(sorted(known)) or "none"
-            problems.append(f"{where}.metric: metric {rule.metric!r} is not enabled; enabled: {enabled}")
+            way_out = to_enable(rule.metric) or f"enabled: {', '.join(sorted(known)) or 'none'}"
+            problems.append(f"{where}.metric: metric {rule.metric!r} is not enabled; {way_out}")
         if (rule.slo is None) == (rule.baseline is None):
             problems.append(f"{where}: give either slo or baseline")
         problems += _detector_problems(rule, where)

@@ -140,7 +140,7 @@ def test_every_mistake_is_named_in_one_run():
 
 def test_each_mistake_is_named_by_itself_as_well():
     assert problems_of(f"{UPSTREAM}[metrics.faithfulness]\nrate = 20\n") == [
-        "metrics.faithfulness.rate: Expected `float` <= 1.0"
+        "metrics.faithfulness.rate: Expected `float` <= 1.0, got 20; 20 % is 0.2"
     ]
     assert problems_of(f"{UPSTREAM}[judge]\nbase_url = 'https://api.openai.com/v1'\nmodel = 'm'\n")[0].startswith(
         "judge.api_key: missing"
@@ -270,6 +270,65 @@ def test_a_metric_without_the_embeddings_that_it_needs_is_named():
     ]
     (problem,) = problems_of(f"{UPSTREAM}{table}[embeddings]\nbase_url = 'http://127.0.0.1:9/v1'\n")
     assert problem.startswith("embeddings")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[capture]\nrate = 1.5", "capture.rate: Expected `float` <= 1.0, got 1.5; 1.5 % is 0.015"),
+        ("[capture]\nrate = -0.1", "capture.rate: Expected `float` >= 0.0, got -0.1"),
+        ("[gateway]\nport = 80800", "gateway.port: Expected `int` <= 65535, got 80800"),
+        ("[capture]\nrate = true", "capture.rate: Expected `float`, got `bool`"),
+        (
+            "[[alerts.rules]]\nmetric = 'lexical_groundedness'\nthreshold = 0.8",
+            "alerts.rules[0].threshold: unknown key; did you mean 'slo'?",
+        ),
+        (
+            "[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8",
+            "alerts.rules[0].metric: metric 'faithfulness' is not enabled; add [judge]",
+        ),
+        (
+            "[[alerts.rules]]\nmetric = 'answer_similarity'\nslo = 0.8",
+            (
+                "alerts.rules[0].metric: metric 'answer_similarity' is not enabled; "
+                "add [embeddings] and [metrics.answer_similarity]"
+            ),
+        ),
+        (
+            f"{JUDGE}[metrics.faithfulness]\nenabled = false\n[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8",
+            (
+                "alerts.rules[0].metric: metric 'faithfulness' is not enabled; "
+                "remove enabled = false from [metrics.faithfulness]"
+            ),
+        ),
+        (
+            "[[alerts.rules]]\nmetric = 'faithful'\nslo = 0.8",
+            (
+                "alerts.rules[0].metric: metric 'faithful' is not enabled; enabled: abstained, contexts_per_answer, "
+                "expensive, language_mismatch, lexical_groundedness, no_contexts, retriever_score, slow, tool_empty, "
+                "tool_invalid, tool_repeated, tool_unknown, truncated"
+            ),
+        ),
+    ],
+)
+def test_a_message_names_the_fix(text, problem):
+    assert problems_of(f"{UPSTREAM}{text}\n") == [problem]
+
+
+def test_what_a_metric_needs_to_be_enabled_enables_it():
+    rule = "[[alerts.rules]]\nmetric = '{}'\nslo = 0.5\n"
+    tables = {
+        "faithfulness": JUDGE,
+        "context_recall": f"{JUDGE}[metrics.context_recall]\n",
+        "precision@5": "[metrics.'precision@5']\n",
+        "grounding": f"{JUDGE}[judge.grounding]\nkind = 'minicheck'\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n",
+    }
+    for metric, table in tables.items():
+        (problem,) = problems_of(UPSTREAM + rule.format(metric))
+        named = problem.partition("; add ")[2].replace('"', "'").split(" and ")
+        assert named, problem
+        assert all(one in table for one in named), problem
+        assert check(UPSTREAM + table + rule.format(metric)).exit_code == 0, problem
 
 
 def test_a_body_may_grow_beyond_the_default_for_pending_ones():
