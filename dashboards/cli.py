@@ -74,7 +74,7 @@ def write(directory: Path, *, runbooks: str | None = None, force: bool = False) 
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@config_option(announced=False)
+@config_option()
 @click.option("--runbooks", metavar="URL", help="Where the runbooks are. [/runbooks below monitors.public_url]")
 @click.option("--force", is_flag=True, help="Overwrite existing files that differ from the shipped ones.")
 def dashboards(directory: Path, config: Path | None, runbooks: str | None, force: bool) -> None:  # noqa: FBT001 - click passes options by name

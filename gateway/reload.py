@@ -74,7 +74,7 @@ EFFECTS: dict[str, Effect] = {
     **_keys("monitors", "signals", "off"),
     **_keys("monitors", "alerts", "false_alerts_per_30d bucket_s watermark_s slices min_slice_scores min_coverage"),
     **_keys("monitors", "alerts", "content group_by group_wait_s group_interval_s repeat_interval_s give_up_s"),
-    **_keys("monitors", "alerts", "heartbeat_s cause_samples runbook_url rules"),
+    **_keys("monitors", "alerts", "heartbeat_s cause_samples runbook_url default_rules rules"),
     **_keys("monitors", "alerts.rules", "metric slo baseline tolerance direction apps severity name detector options"),
     **_keys("monitors", "notifiers", "kind name severities apps send_resolved heartbeat options timeout_s url urls"),
     **_keys("monitors", "notifiers", "resend_s secret token channel routing_key username password host port tls"),

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from monitors import config as configuration
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
-from monitors.alerting.rules import problems_of, rules_of
+from monitors.alerting.rules import problems_of, removal_warnings, rules_of
 from monitors.analysis.human_labels import passings
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
@@ -36,7 +37,7 @@ from monitors.config import Config, Sampled, Shared
 from monitors.config_loading import join_problems, queue_url, store_url
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import is_judged
-from monitors.evaluation.models import JudgeSetup, Successor, anchor_warnings, open_embeddings, open_judge
+from monitors.evaluation.models import JudgeSetup, anchor_warnings, open_embeddings, open_judge
 from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters.factory import open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
@@ -44,9 +45,8 @@ from monitors.exporters.opening import open_exporters
 from monitors.exporters.passage_cache import PassageCacheCollector
 from monitors.judges.grounding import Verifier
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better, scores_conversations
-from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.lexical.passages import PassageCache
-from monitors.metrics.registry import Catalogue, Draft, build, draft
+from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable
 from monitors.processes.priority import lower_priority
 from monitors.records import Supplement
 from monitors.redaction import Redactor
@@ -194,7 +194,7 @@ async def run(
     """Run the evaluation plane until it is stopped; `page` builds the operator's page."""
     parts = assemble(config, data_dir)
     scheduler, engine, queue, instruments = parts.scheduler, parts.engine, parts.queue, parts.instruments
-    for note in parts.catalogue.notes:
+    for note in (*parts.catalogue.notes, *_removed_rules(config, parts.catalogue)):
         _log.warning("%s", note)
     templates = open_templates(store_url(config, data_dir))
     scheduler.marking = _marking(config, templates, parts.judging, instruments)
@@ -237,18 +237,6 @@ async def run(
         await workers.aclose()
         await templates.aclose()
         audit.close_file(audit_log)
-
-
-def _build_successor(
-    config: Config, judging: JudgeSetup | None, embeddings: Embeddings | None, verifier: Verifier | None
-) -> Successor | None:
-    """Build the metrics with which the next judge is compared; None without one."""
-    other = judging.successor if judging else None
-    if other is not None:
-        for model, metrics in ((other.judge, other.metrics), (other.present, other.present_metrics)):
-            made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier) if model else None
-            metrics.update({one.metric.name: one.metric for one in (made.enabled if made else ())})
-    return other
 
 
 def _verifier(config: Shared, instruments: Instruments, answers: Path | None = None) -> Verifier | None:
@@ -345,6 +333,7 @@ def examine(config: Shared, problems: Problems) -> None:
         problems.extend(found.problems)
         problems.extend([line for needed, line in found.idle if not problems.cover(f"{needed}: ")])
         problems.warnings += anchor_warnings(judge_settings, judging, found.catalogue)
+        problems.warnings += _removed_rules(config, found.catalogue)
     catalogue = build({}, None, None) if found is None else found.catalogue
     queue = problems.attempt(lambda: _queue(config, Path()), "queue")
     store = problems.attempt(lambda: _store(config, Path()), "store")
@@ -420,11 +409,16 @@ def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
     """Return the problems of the rules. A metric that could not be built counts as enabled here."""
     made = {} if found is None else {one.metric.name: one.metric for one in found.catalogue.enabled}
     signals = enabled_signals(config.signals.off)
-    rules = rules_of(config.alerts, made, signals)
+    rules = rules_of(config.alerts, made, signals, _flipped(made))
     metrics = {*made, *signals, *(() if found is None else found.unmade)}
     if found is None or found.nameless:
         metrics |= {rule.metric for rule in rules}
-    return problems_of(rules, metrics, _flipped(made))
+    return problems_of(rules, metrics, _flipped(made), partial(to_enable, shared=config))
+
+
+def _removed_rules(config: Shared, catalogue: Catalogue) -> list[str]:
+    known = {one.metric.name: one.metric for one in catalogue.enabled}
+    return removal_warnings(config.alerts, known, enabled_signals(config.signals.off), _flipped(known))
 
 
 def _flipped(known: Mapping[str, Metric]) -> Callable[[str], bool]:
@@ -459,8 +453,8 @@ def _engine(
 ) -> AlertEngine:
     known = {one.metric.name: one.metric for one in catalogue.enabled}
     watched = enabled_signals(config.signals.off)
-    rules = rules_of(config.alerts, known, watched)
-    if problems := problems_of(rules, [*known, *watched], _flipped(known)):
+    rules = rules_of(config.alerts, known, watched, _flipped(known))
+    if problems := problems_of(rules, [*known, *watched], _flipped(known), partial(to_enable, shared=config)):
         raise ConfigError(problems)
 
     async def oldest() -> float | None:

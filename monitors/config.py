@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,7 @@ BUILT_IN_NOTIFIERS = {
     "log": "monitors.alerting.notifiers.log:LogNotifier",
     "webhook": "monitors.alerting.notifiers.webhook:WebhookNotifier",
     "slack": "monitors.alerting.notifiers.slack:SlackNotifier",
+    "teams": "monitors.alerting.notifiers.teams:TeamsNotifier",
     "alertmanager": "monitors.alerting.notifiers.alertmanager:AlertmanagerNotifier",
     "pagerduty": "monitors.alerting.notifiers.pagerduty:PagerDutyNotifier",
     "email": "monitors.alerting.notifiers.email:EmailNotifier",
@@ -33,7 +34,9 @@ BUILT_IN_NOTIFIERS = {
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `gaugeway.toml`; a key that is not a field is an error."""
+    """A table of `gaugeway.toml`; a key that is not a field is an error, `also_called` names the one it stands for."""
+
+    also_called: ClassVar[Mapping[str, str]] = {}
 
 
 class Monitors(Table, frozen=True):
@@ -212,6 +215,8 @@ class Rule(Table, frozen=True):
     `detector` is "esr", "threshold" or an import string; `options` are its own.
     """
 
+    also_called: ClassVar[Mapping[str, str]] = {"threshold": "slo", "objective": "slo"}
+
     metric: str
     slo: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None
     baseline: Literal["auto", "window", "ratchet", "seasonal"] | None = None
@@ -227,7 +232,8 @@ class Rule(Table, frozen=True):
 class Alerts(Table, frozen=True):
     """`[alerts]`: `false_alerts_per_30d` is the number of false alarms expected in 30 days over all rules together.
 
-    Without `rules` every metric and signal is watched for a change from a learned baseline. `slices` are "app",
+    Without `rules` every metric and signal is watched for a change from a learned baseline; `rules` replace these
+    default rules, unless `default_rules` is true. `slices` are "app",
     "model", "prompt" and "tag:NAME"; a slice with fewer than `min_slice_scores` scores a month has no stream.
     While less than `min_coverage` of the evaluations give a score, detectors ignore the scores. With `content` alerts
     quote the worst answers.
@@ -250,6 +256,7 @@ class Alerts(Table, frozen=True):
     give_up_s: Positive = 86_400.0
     runbook_url: Annotated[str, msgspec.Meta(pattern="^https?://[^\\s]+$", max_length=500)] | None = None
     heartbeat_s: Positive = 60.0
+    default_rules: bool | None = None
     rules: tuple[Rule, ...] | None = None
 
 

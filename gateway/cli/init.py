@@ -251,22 +251,16 @@ def _metrics(answers: Answers) -> str:
 
 
 def _alerts(answers: Answers) -> str:
-    metric = _watched(answers)
+    metric = "lexical_groundedness" if answers.judge is None else "faithfulness"
     head = "# Alerts: 30 days bring false_alerts_per_30d false ones on average, over all rules together."
     budget = "[alerts]\n# false_alerts_per_30d = 1.0"
     if answers.slo is None:
         return f"{head}\n{budget}\n# Without rules each metric is compared with a baseline learned from your traffic."
     return (
-        f"{head}\n{budget}\n\n"
-        "# Rules replace the default ones: no other metric or signal is watched. To watch one more, add a rule:\n"
-        '# [[alerts.rules]]\n# metric = "abstained"\n# baseline = "auto"\n'
-        f'[[alerts.rules]]\nmetric = "{metric}"\nslo = {answers.slo:g}   # the least mean'
+        f"{head}\n{budget}\n"
+        "# Beside the rules below, each metric and signal is compared with a baseline learned from your traffic.\n"
+        f'default_rules = true\n\n[[alerts.rules]]\nmetric = "{metric}"\nslo = {answers.slo:g}   # the least mean'
     )
-
-
-def _watched(answers: Answers) -> str:
-    """Return the metric of the rule."""
-    return "lexical_groundedness" if answers.judge is None else "faithfulness"
 
 
 def _notifier(answers: Answers) -> str:
@@ -290,8 +284,6 @@ def _next(answers: Answers, output: Path) -> str:
     variables += [SLACK_VARIABLE] if answers.slack else []
     config = "" if output == DEFAULT else f" --config {output}"
     lines = [f"  export {name}=..." for name in variables]
-    if answers.slo is not None:
-        lines.insert(0, f"  # only {_watched(answers)} is watched by alerts: see the comments in the file to add more")
     return "\n".join(
         [
             *lines,

@@ -59,6 +59,7 @@ rate = 1.0
 [alerts]
 bucket_s = 1
 watermark_s = 3
+default_rules = false
 
 [[alerts.rules]]
 metric = "faithfulness"

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from monitors.alerting import detectors
 from monitors.alerting.detectors.baselines import build as baseline_of
 from monitors.alerting.rule_watch import RuleWatch, name_of
@@ -27,29 +29,72 @@ _GIVEN = ("budget_per_s", _MEAN)
 _VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-def rules_of(config: Alerts, metrics: Iterable[str], signals: Iterable[str] = ()) -> Sequence[Rule]:
-    """Return the configured rules; without any, a learned baseline for every metric, and for every signal.
+def _higher_is_better(metric: str) -> bool:  # noqa: ARG001 - the default of what knows better
+    return False
 
-    A signal that may change for the worse in both directions has a rule for each.
+
+def rules_of(
+    config: Alerts,
+    metrics: Iterable[str],
+    signals: Iterable[str] = (),
+    lower_is_better: Callable[[str], bool] = _higher_is_better,
+) -> Sequence[Rule]:
+    """Return the rules in use: the configured ones and, where `keeps_defaults`, the default ones.
 
     >>> [rule.baseline for rule in rules_of(Alerts(), ["faithfulness"])], rules_of(Alerts(rules=()), ["faithfulness"])
     (['auto'], ())
+    >>> slo = Rule(metric="faithfulness", slo=0.8)
+    >>> [rule.slo for rule in rules_of(Alerts(rules=(slo,), default_rules=True), ["faithfulness", "hallucination"])]
+    [0.8, None, None]
+    """
+    own = config.rules or ()
+    return (*own, *_defaults(own, metrics, signals, lower_is_better)) if keeps_defaults(config) else own
+
+
+def keeps_defaults(config: Alerts) -> bool:
+    """Return whether the default rules are in use: as configured, else if there are no other rules."""
+    return config.rules is None if config.default_rules is None else config.default_rules
+
+
+def removal_warnings(
+    config: Alerts, metrics: Iterable[str], signals: Iterable[str], lower_is_better: Callable[[str], bool]
+) -> list[str]:
+    """Return a warning if the configured rules remove default ones and `default_rules` does not settle it."""
+    if not config.rules or config.default_rules is not None:
+        return []
+    removed = dict.fromkeys(rule.metric for rule in _defaults(config.rules, metrics, signals, lower_is_better))
+    way_out = "to keep them set alerts.default_rules = true, to be without them false"
+    return [f"alerts.rules: these rules remove the default rules on {', '.join(removed)}; {way_out}"] if removed else []
+
+
+def _defaults(
+    own: Sequence[Rule], metrics: Iterable[str], signals: Iterable[str], lower_is_better: Callable[[str], bool]
+) -> Sequence[Rule]:
+    """Return a rule with a learned baseline for every metric, and for every signal, without those that `own` replace.
+
+    A signal that may change for the worse in both directions has a rule for each. A rule of one's own with a baseline
+    replaces the default one of the same metric, direction, severity and apps.
+
     >>> [(rule.metric, rule.direction) for rule in rules_of(Alerts(), [], ["abstained", "retriever_score"])]
     [('abstained', 'rise'), ('retriever_score', 'drop'), ('retriever_score', 'rise')]
     """
-    if config.rules is not None:
-        return config.rules
-    return (
+    rules = (
         *(Rule(metric=metric, baseline="auto") for metric in metrics),
         *(Rule(metric=one, baseline="auto", direction=way) for one in signals for way in SIGNALS[one].watched),
     )
+
+    def name(rule: Rule) -> str:
+        return name_of(rule, lower_is_better=is_flipped(rule, lower_is_better))
+
+    taken = {name(rule) for rule in own} | {name(replace(rule, name=None)) for rule in own}
+    return tuple(rule for rule in rules if name(rule) not in taken)
 
 
 def budget_parts(rules: Sequence[Rule], config: Alerts) -> list[float]:
     """Return the part of the budget of false alarms that each rule gets; together 1.
 
-    Configured rules get the same. Of the default ones, those on signals share `FOR_SIGNALS` and the others the rest:
-    signals have a score of every exchange, and need less of it.
+    Where the default rules are in use, rules on signals share `FOR_SIGNALS` and the others the rest: signals have a
+    score of every exchange, and need less of it. Else all get the same.
 
     >>> rules = rules_of(Alerts(), ["faithfulness", "hallucination"], ["retriever_score"])
     >>> budget_parts(rules, Alerts()), budget_parts(rules[:1], Alerts())
@@ -57,7 +102,7 @@ def budget_parts(rules: Sequence[Rule], config: Alerts) -> list[float]:
     """
     on_signals = sum(rule.metric in SIGNALS for rule in rules)
     others = len(rules) - on_signals
-    if config.rules is not None or not on_signals or not others:
+    if not keeps_defaults(config) or not on_signals or not others:
         return [1.0 / len(rules) for _ in rules]
     return [FOR_SIGNALS / on_signals if rule.metric in SIGNALS else (1.0 - FOR_SIGNALS) / others for rule in rules]
 
@@ -68,9 +113,12 @@ def is_flipped(rule: Rule, lower_is_better: Callable[[str], bool]) -> bool:
 
 
 def problems_of(
-    rules: Sequence[Rule], metrics: Iterable[str], lower_is_better: Callable[[str], bool] = lambda _: False
+    rules: Sequence[Rule],
+    metrics: Iterable[str],
+    lower_is_better: Callable[[str], bool] = _higher_is_better,
+    to_enable: Callable[[str], str] = lambda _: "",
 ) -> list[str]:
-    """Return the problems of rules, given the enabled `metrics`."""
+    """Return the problems of rules, given the enabled `metrics`; `to_enable` says what others would need, if known."""
     known, problems = set(metrics), []
     named: dict[str, str] = {}
     for index, rule in enumerate(rules):
@@ -78,8 +126,8 @@ def problems_of(
         if rule.metric not in known and rule.metric in SIGNALS:
             problems.append(f"{where}.metric: signal {rule.metric!r} is switched off; remove it from signals.off")
         elif rule.metric not in known:
-            enabled = ", ".join(sorted(known)) or "none"
-            problems.append(f"{where}.metric: metric {rule.metric!r} is not enabled; enabled: {enabled}")
+            way_out = to_enable(rule.metric) or f"enabled: {', '.join(sorted(known)) or 'none'}"
+            problems.append(f"{where}.metric: metric {rule.metric!r} is not enabled; {way_out}")
         if (rule.slo is None) == (rule.baseline is None):
             problems.append(f"{where}: give either slo or baseline")
         problems += _detector_problems(rule, where)

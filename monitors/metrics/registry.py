@@ -32,7 +32,7 @@ _GIVEN = _PAID | {"steps_dir", "verifier"}
 _COMMON = tuple(key for key in config.Metric.__struct_fields__ if key != "options")
 _COMPARING = ("answer_correctness", "answer_similarity")
 
-__all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Draft", "Enabled", "Mode", "build", "draft"]
+__all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Draft", "Enabled", "Mode", "build", "draft", "to_enable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,6 +353,31 @@ def resolve(name: str) -> Named | None:
     if name.startswith("geval:") or ":" not in name:
         return None
     return Named(target=name)
+
+
+def to_enable(name: str, shared: config.Shared) -> str:
+    """Return what a configuration needs so that a metric is enabled; "" for an unknown name.
+
+    >>> to_enable("faithfulness", config.Shared())
+    'add [judge]'
+    >>> to_enable("context_recall", config.Shared()), to_enable("precision@5", config.Shared())
+    ('add [judge] and [metrics.context_recall]', 'add [metrics."precision@5"]')
+    """
+    named = resolve(name)
+    if named is None or named.target == name:
+        return ""
+    needs = set(inspect.signature(load(named.target, {})).parameters)
+    table = f"[metrics.{name}]" if name.isidentifier() else f'[metrics."{name}"]'
+    if (settings := shared.metrics.get(name)) is not None and not settings.enabled:
+        return f"remove enabled = false from {table}"
+    wanted = {
+        "[judge]": bool(needs & _LLM) and not shared.judge.base_url,
+        "[judge.grounding]": "verifier" in needs and shared.judge.grounding is None,
+        "[embeddings]": name in _COMPARING and shared.embeddings.model is None,
+        table: name not in BUILT_IN and settings is None,
+    }
+    missing = " and ".join(what for what, is_missing in wanted.items() if is_missing)
+    return f"add {missing}" if missing else ""
 
 
 def known() -> list[str]:

@@ -35,6 +35,7 @@ _IN_HEADER = re.compile(r"api_key|(?:.*_)?headers")
 _METRICS_IN_FILES = "PROMETHEUS_MULTIPROC_DIR"
 _TRIMMED = re.compile(r"(?:.*_)?(?:key|token|urls?|proxy|endpoint|host|headers|model)")
 """The names of what is never meant to begin or end with a blank."""
+_PERCENT, _READABLE = 100.0, 1e12
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -395,7 +396,7 @@ def _usable(raw: Any, kind: Any, key: str, found: list[str]) -> Any:
     try:
         msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        found.append(_said(error, key, kind))
+        found.append(_said(error, key, kind) + _out_of_range(raw, kind))
         return _WRONG
     return raw
 
@@ -412,7 +413,8 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
         elif kind.__struct_config__.forbid_unknown_fields:
             places = [] if key or isinstance(value, dict | list) else sorted(_tables_with(name, kind))
             taken = [one for one in known if one in _keys_for(kind, raw)]
-            near = difflib.get_close_matches(name, taken, n=1)
+            other_name = getattr(kind, "also_called", {}).get(name)
+            near = [other_name] if other_name else difflib.get_close_matches(name, taken, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(taken)}"
             if places:
                 hint = f"it belongs in a table: {' or '.join(table for _, table in places)}"
@@ -459,3 +461,26 @@ def _key_of(line: str) -> str:
 
 def _within(key: str, other: str) -> bool:
     return key == other or key.startswith((f"{other}.", f"{other}["))
+
+
+def _out_of_range(value: Any, kind: Any) -> str:
+    """Return the end of a line about a number outside its range: the number, which is never a secret, and what it may
+    have meant.
+
+    >>> _out_of_range(20, Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]), _out_of_range("20", float)
+    (', got 20; 20 % is 0.2', '')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _READABLE:
+        return ""
+    metas = [meta for meta in _metas(kind) if meta.ge is not None or meta.gt is not None or meta.le is not None]
+    is_share = any(1.0 in (meta.le, meta.lt) for meta in metas) and 1.0 < value <= _PERCENT
+    share = f"; {value:g} % is {value / _PERCENT:g}" if is_share else ""
+    return f", got {value}{share}" if metas else ""
+
+
+def _metas(kind: Any) -> Iterator[msgspec.Meta]:
+    for argument in get_args(kind):
+        if isinstance(argument, msgspec.Meta):
+            yield argument
+        else:
+            yield from _metas(argument)

@@ -94,7 +94,7 @@ def test_runbook_urls_are_those_of_the_page_at_its_public_address(tmp_path, monk
     text = '[judge]\napi_key = "${NOT_SET}"\n[monitors]\npublic_url = "https://quality.example/g/"\n'
     (tmp_path / "gaugeway.toml").write_text(text)
     result = run("out")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (0, "gaugeway: using ./gaugeway.toml\n")
     written = [*alerts_in(tmp_path / "out"), *expected_in(tmp_path / "out")]
     assert {alert for alert, _ in alerts_in(tmp_path / "out")} == set(prometheus_runbooks())
     for alert, annotations in written:

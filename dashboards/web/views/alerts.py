@@ -91,7 +91,6 @@ def chart(alert: Alert, dots: Sequence[Dot], since: float, until: float, baselin
 
 def alert_view_handlers(site: Site) -> list[Any]:
     """The handlers of `/alerts` and of the runbooks."""
-    runbooks = prometheus_runbooks()
     reports = IncidentReports(
         site.insight.store, names=site.sources.names, passing=site.sources.passing, clock=site.clock
     )
@@ -145,6 +144,13 @@ def alert_view_handlers(site: Site) -> list[Any]:
             ],
         )
 
+    return [alerts, alert, *runbook_handlers(site)]
+
+
+def runbook_handlers(site: Site) -> list[Any]:
+    """The handlers of `/runbook` and `/runbooks`."""
+    runbooks = prometheus_runbooks()
+
     @get("/runbook", sync_to_thread=False)
     def runbook(request: Page) -> Template:
         return site.render(request, "runbook.html", title="What to do about an alert", alerts=sorted(runbooks))
@@ -156,7 +162,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
             raise NotFoundException(f"no alert has the name {about[:100]}")
         return site.render(request, "alert_runbook.html", title=about, text=runbooks[about])
 
-    return [alerts, alert, runbook, alert_runbook]
+    return [runbook, alert_runbook]
 
 
 def prometheus_runbooks() -> dict[str, str]:

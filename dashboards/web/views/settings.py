@@ -20,6 +20,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.ways_in import WAYS
 from monitors.alerting.notifier_tests import PAUSE_S, Tested, TooSoonError
 from monitors.alerting.notifiers import Route
+from monitors.alerting.rules import keeps_defaults
 from monitors.api.alerts import address_of
 from monitors.config import Config
 from monitors.runtime import audit
@@ -83,16 +84,15 @@ def _taken(what: str, patterns: tuple[str, ...]) -> str:
 
 def rules_of(config: Config) -> list[tuple[str, str]]:
     """The alert rules: name, and what they compare with."""
-    rules = config.alerts.rules
-    if not rules:
-        words = "none: no alert watches a metric"
-        if rules is None:
-            words = "one for every enabled metric, against a baseline learned for each app"
-        return [("rules", words)]
-    return [
+    shown = [
         (one.name or one.metric, f"SLO {one.slo:g}" if one.slo is not None else f"baseline {one.baseline}")
-        for one in rules
+        for one in config.alerts.rules or ()
     ]
+    if keeps_defaults(config.alerts):
+        shown.append(
+            ("default rules", "one for every enabled metric and signal, against a baseline learned for each app")
+        )
+    return shown or [("rules", "none: no alert watches a metric")]
 
 
 def explained(error: str) -> str:

@@ -24,6 +24,7 @@ LOG_NAMES = ("log-0", "log-built-in", "log-built-in-2")
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - a host to be replaced, not to bind to
 _NO_HEARTBEAT = {
     "slack": "every heartbeat would be a message",
+    "teams": "every heartbeat would be a message",
     "pagerduty": "it would be an incident that never ends",
     "email": "every heartbeat would be an email",
 }

@@ -307,20 +307,29 @@ def test_axes_have_round_numbers_and_hold_every_value():
 
 
 @pytest.mark.parametrize(
-    ("rules", "state", "told"),
+    ("alerts", "state", "told"),
     [
-        ((Rule(metric="faithfulness", slo=0.85, name="answers"),), "waiting for scores", "SLO 0.85"),
-        ((), "no rule", "none: no alert watches a metric"),
+        (
+            Alerts(rules=(Rule(metric="faithfulness", slo=0.85, name="answers"),)),
+            "waiting for scores",
+            "answers SLO 0.85",
+        ),
+        (Alerts(rules=()), "no rule", "rules none: no alert watches a metric"),
+        (
+            Alerts(rules=(Rule(metric="faithfulness", slo=0.85),), default_rules=True),
+            "waiting for scores",
+            "default rules one for every enabled metric and signal",
+        ),
     ],
 )
-def test_overview_and_settings_agree_on_what_is_watched(tmp_path, rules, state, told):
+def test_overview_and_settings_agree_on_what_is_watched(tmp_path, alerts, state, told):
     async def scenario(w):
         for _ in range(20):
             await w.add(0.9)
         await w.plane.estimate()
         return await w.page("/"), await w.page("/settings")
 
-    overview, setup = run(tmp_path, scenario, alerts=Alerts(rules=rules))
+    overview, setup = run(tmp_path, scenario, alerts=alerts)
     assert state in overview.words
     assert [one for one in ("no rule", "waiting for scores") if one in overview.words] == [state]
     assert told in setup.words

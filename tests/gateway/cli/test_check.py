@@ -1,6 +1,7 @@
 """`gaugeway check` names every mistake at once, and the file that is used without `--config`."""
 
 import asyncio
+import json
 import socket
 import sqlite3
 import subprocess
@@ -20,6 +21,7 @@ from monitors.cli.config_option import data_dir_problem
 from monitors.runtime.endpoints import is_own, is_remote
 from monitors.runtime.plugins import EXTRAS
 from monitors.runtime.settings import ConfigError, child_environment
+from monitors.signals import SIGNALS
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.commands import commands
@@ -126,7 +128,8 @@ def check(text, *arguments, name="given.toml"):
 def problems_of(text, *arguments):
     answer = check(text, *arguments)
     assert answer.exit_code == 2, answer.output
-    return [line.removeprefix("gaugeway: ") for line in answer.stderr.splitlines()]
+    lines = [line.removeprefix("gaugeway: ") for line in answer.stderr.splitlines()]
+    return [line for line in lines if not line.startswith("warning: alerts.rules: these rules remove")]
 
 
 def test_every_mistake_is_named_in_one_run():
@@ -137,7 +140,7 @@ def test_every_mistake_is_named_in_one_run():
 
 def test_each_mistake_is_named_by_itself_as_well():
     assert problems_of(f"{UPSTREAM}[metrics.faithfulness]\nrate = 20\n") == [
-        "metrics.faithfulness.rate: Expected `float` <= 1.0"
+        "metrics.faithfulness.rate: Expected `float` <= 1.0, got 20; 20 % is 0.2"
     ]
     assert problems_of(f"{UPSTREAM}[judge]\nbase_url = 'https://api.openai.com/v1'\nmodel = 'm'\n")[0].startswith(
         "judge.api_key: missing"
@@ -269,6 +272,65 @@ def test_a_metric_without_the_embeddings_that_it_needs_is_named():
     assert problem.startswith("embeddings")
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[capture]\nrate = 1.5", "capture.rate: Expected `float` <= 1.0, got 1.5; 1.5 % is 0.015"),
+        ("[capture]\nrate = -0.1", "capture.rate: Expected `float` >= 0.0, got -0.1"),
+        ("[gateway]\nport = 80800", "gateway.port: Expected `int` <= 65535, got 80800"),
+        ("[capture]\nrate = true", "capture.rate: Expected `float`, got `bool`"),
+        (
+            "[[alerts.rules]]\nmetric = 'lexical_groundedness'\nthreshold = 0.8",
+            "alerts.rules[0].threshold: unknown key; did you mean 'slo'?",
+        ),
+        (
+            "[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8",
+            "alerts.rules[0].metric: metric 'faithfulness' is not enabled; add [judge]",
+        ),
+        (
+            "[[alerts.rules]]\nmetric = 'answer_similarity'\nslo = 0.8",
+            (
+                "alerts.rules[0].metric: metric 'answer_similarity' is not enabled; "
+                "add [embeddings] and [metrics.answer_similarity]"
+            ),
+        ),
+        (
+            f"{JUDGE}[metrics.faithfulness]\nenabled = false\n[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8",
+            (
+                "alerts.rules[0].metric: metric 'faithfulness' is not enabled; "
+                "remove enabled = false from [metrics.faithfulness]"
+            ),
+        ),
+        (
+            "[[alerts.rules]]\nmetric = 'faithful'\nslo = 0.8",
+            (
+                "alerts.rules[0].metric: metric 'faithful' is not enabled; enabled: abstained, contexts_per_answer, "
+                "expensive, language_mismatch, lexical_groundedness, no_contexts, retriever_score, slow, tool_empty, "
+                "tool_invalid, tool_repeated, tool_unknown, truncated"
+            ),
+        ),
+    ],
+)
+def test_a_message_names_the_fix(text, problem):
+    assert problems_of(f"{UPSTREAM}{text}\n") == [problem]
+
+
+def test_what_a_metric_needs_to_be_enabled_enables_it():
+    rule = "[[alerts.rules]]\nmetric = '{}'\nslo = 0.5\n"
+    tables = {
+        "faithfulness": JUDGE,
+        "context_recall": f"{JUDGE}[metrics.context_recall]\n",
+        "precision@5": "[metrics.'precision@5']\n",
+        "grounding": f"{JUDGE}[judge.grounding]\nkind = 'minicheck'\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n",
+    }
+    for metric, table in tables.items():
+        (problem,) = problems_of(UPSTREAM + rule.format(metric))
+        named = problem.partition("; add ")[2].replace('"', "'").split(" and ")
+        assert named, problem
+        assert all(one in table for one in named), problem
+        assert check(UPSTREAM + table + rule.format(metric)).exit_code == 0, problem
+
+
 def test_a_body_may_grow_beyond_the_default_for_pending_ones():
     assert check(f"{UPSTREAM}[gateway]\nmax_body_bytes = {4 * 1024**3}\n").exit_code == 0
 
@@ -383,6 +445,24 @@ def test_rules_of_one_name_are_a_problem_among_the_others():
     assert problems_of(f"typo = 1\n{UPSTREAM}{RULE.format('auto')}{RULE.format('window')}")[1:] == [
         f"alerts.rules[1].name: alerts.rules[0] is called {name}, too; give one of them another name"
     ]
+
+
+def test_rules_of_ones_own_say_which_default_rules_they_remove():
+    metrics = "".join(f"[metrics.{name}]\nenabled = false\n" for name in ("hallucination", "answer_relevancy"))
+    off = f"[signals]\noff = {json.dumps([name for name in SIGNALS if name != 'slow'])}\n"
+    text = f"{UPSTREAM}{JUDGE}{metrics}{off}"
+    rule = "[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8\n"
+    answer = check(text + rule)
+    removed = "context_relevancy, faithfulness, lexical_groundedness, slow"
+    assert answer.stderr == (
+        f"gaugeway: warning: alerts.rules: these rules remove the default rules on {removed}; to keep them set "
+        "alerts.default_rules = true, to be without them false\n"
+    )
+    assert answer.exit_code == 0
+    for line in ("default_rules = true", "default_rules = false"):
+        assert check(f"{text}[alerts]\n{line}\n{rule}").stderr == ""
+    for plain in ("", "[alerts]\nrules = []\n"):
+        assert check(text + plain).stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -647,7 +727,7 @@ def test_a_plane_says_in_its_log_which_file_it_uses(command):
     busy = socket.create_server(("127.0.0.1", 0))
     port = busy.getsockname()[1]
     ports = f"[gateway]\nport = {port}\nadmin_port = 0\n[monitors]\nport = {port if command == 'monitors' else 0}\n"
-    Path("gaugeway.toml").write_text(UPSTREAM + ports)
+    Path("gaugeway.toml").write_text(UPSTREAM + ports + RULE.format("auto"))
     with busy:  # so that it ends by itself, soon after it said so
         answer = subprocess.run(
             [sys.executable, "-m", "gateway.cli", command],
@@ -658,6 +738,8 @@ def test_a_plane_says_in_its_log_which_file_it_uses(command):
         )
     assert f"configuration: {Path.cwd() / 'gaugeway.toml'}" in answer.stderr
     assert answer.stderr.count("configuration: ") == 1
+    removed = answer.stderr.count("alerts.rules: these rules remove the default rules on abstained, ")
+    assert removed == (command == "monitors"), "the process that watches says it, once"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@ from click.testing import CliRunner
 
 from gateway.cli.main import main
 from gateway.config import load
+from monitors.alerting.rules import rules_of
+from monitors.config import Alerts
+from monitors.signals import SIGNALS
 
 
 def run(*arguments, said=None):
@@ -47,18 +50,15 @@ def test_a_judge_without_an_address_is_the_upstream_with_the_key_of_the_environm
     assert judge == {"base_url": "https://api.openai.com/v1", "api_key": "${OPENAI_API_KEY}", "model": "m"}
 
 
-def test_a_rule_of_ones_own_says_that_nothing_else_is_watched(tmp_path):
+def test_an_slo_is_added_to_the_default_rules(tmp_path):
     file = tmp_path / "g.toml"
-    done = run("--upstream", "https://api.openai.com/v1", "--slo", "0.9", "--output", file)
-    text = file.read_text("utf-8")
-    assert "only lexical_groundedness is watched by alerts" in done.output
-    assert "no other metric or signal is watched" in text
-    file.write_text(
-        text.replace("# [[alerts", "[[alerts").replace("# metric =", "metric =").replace("# baseline", "baseline")
-    )
-    assert [rule.metric for rule in load(file).alerts.rules] == ["abstained", "lexical_groundedness"]
-    plain = tmp_path / "plain.toml"
-    assert "is watched" not in run("--upstream", "https://api.openai.com/v1", "--output", plain).output
+    assert run("--upstream", "https://api.openai.com/v1", "--slo", "0.9", "--output", file).exit_code == 0
+    alerts = load(file).alerts
+    added, *default = rules_of(alerts, ["lexical_groundedness"], SIGNALS)
+    assert (added.metric, added.slo) == ("lexical_groundedness", 0.9)
+    assert default == list(rules_of(Alerts(), ["lexical_groundedness"], SIGNALS))
+    checked = CliRunner().invoke(main, ["check", "--config", str(file)])
+    assert (checked.exit_code, checked.stderr) == (0, "")
 
 
 def test_it_overwrites_nothing_unasked(tmp_path):

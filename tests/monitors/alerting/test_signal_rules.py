@@ -9,7 +9,16 @@ import pytest
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.message import group_body, labels_of, summary, title
 from monitors.alerting.rule_watch import name_of, severity_of
-from monitors.alerting.rules import FOR_SIGNALS, budget_parts, is_flipped, problems_of, rules_of, tolerance_of, watch_of
+from monitors.alerting.rules import (
+    FOR_SIGNALS,
+    budget_parts,
+    is_flipped,
+    problems_of,
+    removal_warnings,
+    rules_of,
+    tolerance_of,
+    watch_of,
+)
 from monitors.config import Alerts, Rule
 from monitors.metrics import LOWER_IS_BETTER
 from monitors.records import Evaluation, Sample, Score, Skipped
@@ -61,6 +70,45 @@ def test_configured_rules_share_the_budget_evenly_and_are_the_only_ones():
     assert rules_of(config, METRICS, SIGNALS) == config.rules
     assert budget_parts(config.rules, config) == [0.5, 0.5]
     assert budget_parts((), config) == []
+
+
+def test_rules_of_ones_own_are_added_to_the_default_ones_where_these_are_kept():
+    own = (Rule(metric="faithfulness", slo=0.8), Rule(metric="abstained", slo=0.1, name="refusals"))
+    config = Alerts(rules=own, default_rules=True)
+    rules = rules_of(config, METRICS, SIGNALS, lower)
+    assert rules == (*own, *rules_of(Alerts(), METRICS, SIGNALS, lower))
+    assert problems_of(rules, [*METRICS, *SIGNALS], lower) == []
+    assert sum(budget_parts(rules, config)) == pytest.approx(1.0)
+    assert rules_of(Alerts(default_rules=True), METRICS) == rules_of(Alerts(), METRICS)
+    assert rules_of(Alerts(default_rules=False), METRICS) == ()
+
+
+@pytest.mark.parametrize(
+    ("own", "replaces"),
+    [
+        (Rule(metric="hallucination", baseline="window"), True),
+        (Rule(metric="hallucination", baseline="auto", direction="rise", name="mine"), True),
+        (Rule(metric="hallucination", baseline="auto", direction="drop"), False),
+        (Rule(metric="hallucination", baseline="auto", severity="warn"), False),
+        (Rule(metric="hallucination", baseline="auto", apps=("shop",)), False),
+        (Rule(metric="hallucination", slo=0.1), False),
+    ],
+)
+def test_a_baseline_of_ones_own_replaces_the_default_one_of_the_same_apps_and_severity(own, replaces):
+    rules = rules_of(Alerts(rules=(own,), default_rules=True), METRICS, (), lower)
+    assert [rule for rule in rules if rule.metric == "hallucination"] == (
+        [own] if replaces else [own, Rule(metric="hallucination", baseline="auto")]
+    )
+    assert problems_of(rules, METRICS, lower) == []
+
+
+def test_what_rules_of_ones_own_remove_is_named_unless_the_configuration_settles_it():
+    own = (Rule(metric="faithfulness", slo=0.8), Rule(metric="hallucination", baseline="auto"))
+    (warning,) = removal_warnings(Alerts(rules=own), METRICS, ("slow",), lower)
+    assert "the default rules on faithfulness, answer_relevancy, slow;" in warning
+    assert "alerts.default_rules = true" in warning
+    for config in (Alerts(), Alerts(rules=()), *(Alerts(rules=own, default_rules=kept) for kept in (True, False))):
+        assert removal_warnings(config, METRICS, ("slow",), lower) == []
 
 
 def test_a_rule_on_a_signal_that_is_off_is_a_problem():
