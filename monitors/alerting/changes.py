@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from monitors.alerting.causes import Passages
 from monitors.alerting.stream import usable
 from monitors.alerting.versions import versions_of
 from monitors.records import Change, same_scheme
 from monitors.statistics.agreement import wilson
 from monitors.storage.stores import Point
 
-LEAST_RECENT, MOST_RECENT = 100, 500
-"""Answers before the onset that are compared with those since: a version that came long before is in all of these."""
+LEAST_RECENT, RECENT_S = 100, 300.0
+"""Answers since are compared with those of the last five minutes before the onset, and with 100 at least: it may be
+dated some minutes late, and a version that came earlier must be in all of these."""
+RECENT_READ = 50
+"""Answers before the onset whose sources are compared: a tenth of those read."""
 LEAST_SHARE = 0.1
 """A version with less of the answers since the onset is not named: an experiment."""
 CARRIED = 0.5
-"""A version is named if the answers it took over can hold this part of the fall."""
+"""Versions are named if the answers that those of a kind took over can hold this part of the fall."""
 REPLACED = 0.9
 """One with this share of the answers since, and few before, replaced the others."""
 MOST_NAMED = 4
@@ -29,42 +33,80 @@ def changes_at_onset(before: Sequence[Point], since: Sequence[Point], metric: st
     """Return the versions whose share of the answers grew with the onset, the largest growth first.
 
     `before` and `since` are evaluations on either side of the onset. A version counts if its share grew beyond chance
-    (Wilson intervals that do not overlap at 99 %), and by so much that the answers it took over can hold half of the
-    fall; where some answers have another version, those with it must have the lower scores in the metric's move.
+    (Wilson intervals that do not overlap at 99 %), its scores moved as the mean did and, where other versions remain,
+    further than theirs. All of a kind that grew are named if the answers they took over can hold half of the move.
     """
-    old = sorted((one for one in before if one.metric == metric and usable(one)), key=lambda one: one.started_at)
-    new = [one for one in since if one.metric == metric and usable(one)]
+    new = _scores(since, metric)
+    recent = _recent(_scores(before, metric), new, LEAST_RECENT)
+    if not recent or not new:
+        return ()
+    left_out = set() if same_scheme(point.prompt for point in (*recent, *new)) else {"prompt"}
+    kinds = sorted({kind for point in new for kind in versions_of(point)} - left_out)
+    found = [change for kind in kinds for change in _changes(kind, recent, new)]
+    return tuple(sorted(found, key=lambda change: change.before - change.since)[:MOST_NAMED])
+
+
+def source_change(
+    source: str, passages: Mapping[str, Passages], before: Sequence[Point], since: Sequence[Point], metric: str
+) -> Change | None:
+    """Return the change of the share of answers that got a source of passages; None if it did not grow with the onset.
+
+    Of answers in `passages`, by sample id: those that were read.
+    """
+    old, new = ([one for one in _scores(side, metric) if one.sample_id in passages] for side in (before, since))
+    recent = _recent(old, new, RECENT_READ)
+    if not recent or not new:
+        return None
+    then, now = (sum(source in passages[one.sample_id].documents for one in side) for side in (recent, new))
+    change = Change(kind="source", value=source, before=then / len(recent), since=now / len(new))
+    return change if _grew(then, len(recent), now, len(new)) else None
+
+
+def _scores(points: Iterable[Point], metric: str) -> list[Point]:
+    scores = (point for point in points if point.metric == metric and usable(point))
+    return sorted(scores, key=lambda point: point.started_at)
+
+
+def _recent(old: Sequence[Point], new: Sequence[Point], least: int) -> Sequence[Point]:
+    """Return the last points of `old`, `least` of them or those of `RECENT_S` before the first of `new`."""
     if not old or not new:
         return ()
-    recent = old[-min(MOST_RECENT, max(LEAST_RECENT, len(new))) :]
-    move = _mean(new) - _mean(old)
-    left_out = set() if same_scheme(point.prompt for point in (*recent, *new)) else {"prompt"}
-    found = [
-        change
-        for kind in sorted({kind for point in new for kind in versions_of(point)} - left_out)
-        if (change := _change(kind, recent, new, move)) is not None
-    ]
-    return tuple(sorted(found, key=lambda one: one.before - one.since)[:MOST_NAMED])
+    edge = min(new[0].started_at - RECENT_S, old[-min(least, len(old))].started_at)
+    return [point for point in old if point.started_at >= edge]
 
 
-def _change(kind: str, recent: Sequence[Point], new: Sequence[Point], move: float) -> Change | None:
-    """Return the value of `kind` that took over most answers, None if none did."""
+def _grew(then: int, of_then: int, now: int, of_now: int) -> bool:
+    """Return whether a share grew beyond chance, and by enough to be more than an experiment."""
+    low, high = wilson(now, of_now, alpha=_ALPHA)[0], wilson(then, of_then, alpha=_ALPHA)[1]
+    return low > high and now / of_now - then / of_then >= LEAST_SHARE
+
+
+def _changes(kind: str, recent: Sequence[Point], new: Sequence[Point]) -> Sequence[Change]:
+    """Return the values of `kind` that took over answers."""
     then, now = _counts(kind, recent), _counts(kind, new)
-    grown = {value: n / len(new) - then.get(value, 0) / len(recent) for value, n in now.items()}
-    value = max(grown, key=lambda one: grown[one])
-    before, since = then.get(value, 0) / len(recent), now[value] / len(new)
-    rest = [point for point in new if versions_of(point).get(kind, "") != value]
-    with_it = [point for point in new if versions_of(point).get(kind, "") == value]
+    before, since = ({value: n / sum(side.values()) for value, n in side.items()} for side in (then, now))
+    grown = [value for value in now if value and _grew(then.get(value, 0), len(recent), now[value], len(new))]
+    rest = [point for point in new if versions_of(point).get(kind, "") not in grown]
+    level, move = _mean(recent), _mean(new) - _mean(recent)
+    others = [level] if not rest or len(rest) <= (1.0 - REPLACED) * len(new) else [level, _mean(rest)]
+    worse = []
+    for value in grown:
+        own = _mean([point for point in new if versions_of(point).get(kind, "") == value])
+        worse += [value] if all((own - other) * move > 0.0 for other in others) else []
     room = abs(move) * CARRIED  # a mean in [0, 1] moves by at most 1, so a share holds at most itself
-    if not value or grown[value] < max(LEAST_SHARE, room):
-        return None
-    if wilson(now[value], len(new), alpha=_ALPHA)[0] <= wilson(then.get(value, 0), len(recent), alpha=_ALPHA)[1]:
-        return None
-    if rest and since < REPLACED and (_mean(with_it) - _mean(rest)) * move <= 0.0:
-        return None
-    lost = max(then, key=lambda one: then[one] / len(recent) - now.get(one, 0) / len(new))
-    replaced = lost if since >= REPLACED and before <= 1.0 - REPLACED and lost != value else ""
-    return Change(kind=kind, value=value, replaced=replaced, before=before, since=since)
+    if sum(since[value] - before.get(value, 0.0) for value in worse) < room:
+        return ()
+    lost = max(then, key=lambda value: before[value] - since.get(value, 0.0))
+    return [
+        Change(
+            kind=kind,
+            value=value,
+            replaced=lost if since[value] >= REPLACED and before.get(value, 0.0) <= 1.0 - REPLACED else "",
+            before=before.get(value, 0.0),
+            since=since[value],
+        )
+        for value in worse
+    ]
 
 
 def _counts(kind: str, points: Iterable[Point]) -> Mapping[str, int]:

@@ -13,7 +13,7 @@ from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observat
 from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.causes.topics import topics
-from monitors.alerting.changes import changes_at_onset
+from monitors.alerting.changes import changes_at_onset, source_change
 from monitors.alerting.example_texts import HASHED, faults_of, question_and_answer, quoted
 from monitors.alerting.passages import MAX_EXCHANGES, read_passages
 from monitors.alerting.rule_watch import ALL
@@ -21,7 +21,7 @@ from monitors.alerting.slices import OTHER
 from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.normalising import nfkc
-from monitors.records import Alert, Example, FoundCause, same_scheme
+from monitors.records import Alert, Change, Example, FoundCause, same_scheme
 from monitors.signals import SIGNALS
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
@@ -217,16 +217,17 @@ class Describer:
         alert = _measured(alert, old, new, flipped=flipped)
         if measured is not None:
             measured(alert)
-        why, step = _settled(alert, self._judge.evidence(alert.metric)), None
+        why, step, source = _settled(alert, self._judge.evidence(alert.metric)), None, None
         if why is None:
             signals = await self._signals(alert.metric, whole, since, usual)
-            why, step = await self._cause(_Asked(alert.metric, self._scales(alert), signals), old, new)
+            why, step, source = await self._cause(_Asked(alert.metric, self._scales(alert), signals), old, new)
         worst = await self._store.series(lowest)
         if why.source is not None:
             worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
         examples = await self._examples(worst)
         return replace(
             alert,
+            changes=(*(alert.changes or ()), *([] if source is None else [source])),
             likely_cause=why.cause,
             first_cause=alert.first_cause or (why.cause if why.cause != "unknown" else None),
             cause_detail=why.detail,
@@ -286,12 +287,12 @@ class Describer:
 
     async def _cause(
         self, asked: _Asked, old: Sequence[Point], new: Sequence[Point]
-    ) -> tuple[Explanation, Step | None]:
-        """Explain a drop, with the step of an agent that retrieves worse.
+    ) -> tuple[Explanation, Step | None, Change | None]:
+        """Explain a drop, with the step of an agent that retrieves worse, and the source that came with the onset.
 
         More exchanges are read or judged only if the scores alone leave the cause open.
         """
-        metric = asked.metric
+        metric, source = asked.metric, None
         why = await self._explain(asked, old, new)
         if why.cause == "unknown" and self._judge.score_more is not None:
             sides = await self._judge.score_more.complete(metric, old, new)
@@ -301,8 +302,9 @@ class Describer:
         if why.cause in ("retrieval", "generation", "unknown"):
             passages = await read_passages(self._store, metric, (old, new), quote=self._content, salt=self.salt)
             why = await self._explain(asked, old, new, passages) if passages else why
+            source = None if why.source is None else source_change(why.source, passages, old, new, metric)
         step = await find_fallen_step(self._store, old, new) if why.cause in ("retrieval", "unknown") else None
-        return (why, None) if step is None else (step.explain(why), step.step)
+        return (why, None, source) if step is None else (step.explain(why), step.step, source)
 
     async def _explain(
         self,

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitors.alerting.changes import changes_at_onset
+from monitors.alerting.causes import Passages
+from monitors.alerting.changes import changes_at_onset, source_change
 from monitors.alerting.notifiers.message import annotations_of, changed, headline, title
 from monitors.records import Change
 from monitors.storage.stores import Point
@@ -64,6 +65,41 @@ def test_what_changed_long_before_the_onset_is_not_named():
     assert found(before, points(120, 5_800, 0.61, model="mini")) == ()
 
 
+@pytest.mark.parametrize("since", [60, 1_000])
+def test_what_was_well_for_an_hour_before_the_onset_is_not_named_however_many_answers_follow(since):
+    before = [*points(1_200, 0, 0.87, every=10.0), *points(300, 12_000, 0.87, model="mini", every=10.0)]
+    assert found(before, points(since, 15_000, 0.61, model="mini")) == ()
+
+
+def test_a_busy_app_whose_onset_is_dated_a_minute_late_hides_no_change():
+    before = [*points(6_000, 0, 0.87, every=0.1), *points(600, 600, 0.61, model="mini", every=0.1)]
+    (change,) = found(before, points(600, 660, 0.61, model="mini", every=0.1))
+    assert (change.value, change.since) == ("mini", 1.0)
+
+
+@pytest.mark.parametrize("parts", [["mini", "nano"], ["mini", "nano", "large"]])
+def test_two_versions_that_came_at_once_are_both_named(parts):
+    since = points(
+        300,
+        800,
+        lambda number: 0.87 if parts[number % len(parts)] == "large" else 0.5,
+        model=lambda number: parts[number % len(parts)],
+    )
+    changes = found(points(800, 0, 0.87), since)
+    assert {change.value for change in changes} == {"mini", "nano"}
+
+
+def test_a_source_is_named_with_its_share_if_it_came_with_the_onset():
+    before, since = points(800, 0, 0.87), points(60, 800, 0.61)
+    always, new = (Passages(documents=frozenset(names), contradicted=None) for names in ("a", "ab"))
+    read = {point.sample_id: always for point in before} | {point.sample_id: new for point in since}
+    assert source_change("b", read, before, since, "faithfulness") == Change(kind="source", value="b")
+    assert source_change("a", read, before, since, "faithfulness") is None, "it was there before"
+    assert source_change("b", {}, before, since, "faithfulness") is None, "nothing was read"
+    rare = read | {point.sample_id: always for number, point in enumerate(since) if number % 20}
+    assert source_change("b", rare, before, since, "faithfulness") is None, "in one of twenty answers"
+
+
 def test_an_experiment_too_small_for_the_fall_is_not_named():
     since = points(1_000, 800, 0.6, model=lambda number: "try" if number % 33 == 0 else "large")
     assert found(points(800, 0, 0.87), since) == ()
@@ -97,6 +133,7 @@ def test_a_mixture_that_only_varies_is_no_change():
         (Change(kind="model", value="mini", replaced="large"), "model mini replaced large"),
         (Change(kind="prompt", value="9f3b", replaced="77aa"), "prompt version 9f3b replaced 77aa"),
         (Change(kind="tag:release", value="42", since=0.4), "release 42 appeared in 40% of the answers"),
+        (Change(kind="source", value="faq.md", since=0.83), "source faq.md appeared in 83% of the answers"),
         (Change(kind="model", value="m", before=0.3, since=0.95), "model m grew from 30% to 95% of the answers"),
     ],
 )

@@ -253,6 +253,7 @@ def test_an_alert_names_a_new_source_at_once_also_where_it_comes_with_whole_ques
     )
     for alert in (first, last):
         assert (alert.likely_cause, alert.cause_source) == ("retrieval", "kb/legacy-2011.md")
+        assert annotations_of(alert)["changed"].startswith("source kb/legacy-2011.md appeared in ")
         assert 0.8 <= alert.cause_strength <= 0.95
         assert "when the same questions scored better" in alert.cause_detail
     assert last.finding.n > 150
