@@ -73,21 +73,13 @@ def explain(
     inside = evidence if place is None else _inside(place, before, since)
     seen = _Documents(inside.drop, passages or {}, drop, words=words, part="" if place is None else place.name)
     signal = signal_causes.changed(inside.drop, inside.signals, alpha, words, seen.counts)
-    if (
-        named is None
-        and signal is None
-        and seen.source is None
-        and seen.blamed is None
-        and (detail := _undecided(judge, evidence, alpha, words, place)) is not None
-    ):
+    open_question = named is None and signal is None and seen.source is None and seen.blamed is None
+    if open_question and (detail := _undecided(judge, evidence, alpha, words, place)) is not None:
         return Explanation(cause="unknown", detail=detail)
-    found = (
-        named
-        or seen.blamed
-        or signal_causes.beside(
-            _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen), signal
-        )
-    )
+    found = named or seen.blamed
+    if found is None:
+        app = _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen)
+        found = signal_causes.beside(app, signal)
     if found.cause == "unknown":
         found = signal_causes.beside_retrieval(drop, before, since, alpha, words) or found
     return found if found.slice else _placed(found, place, slices.arrived(some), words)

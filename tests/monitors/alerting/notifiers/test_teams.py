@@ -100,8 +100,8 @@ def test_a_card_has_the_numbers_the_cause_and_links_to_the_worst_exchanges():
     assert request.line == f"POST {PATH} HTTP/1.1"
     assert request.headers["content-type"] == "application/json"
     title, summary, *rest = lines(request.body)
-    assert title == "Firing: GaugewayQualityDrop"
-    assert "fell from 0.910 to 0.620" in summary
+    assert title == "Firing: faithfulness of shop fell from 0.91 to 0.62"
+    assert "fell from 0.91 to 0.62" in summary
     assert {"Since: 0.620", "95 % interval: 0.550 to 0.690", "Likely cause: retrieval", "x1"} <= set(rest)
     assert "Why: fewer passages fit" in rest
     opened = links(request.body)
@@ -124,7 +124,7 @@ def test_what_clients_choose_is_text_and_nothing_else():
 def test_a_resolved_alert_says_so():
     (request,) = send(alert("resolved"))
     title, summary, *_ = lines(request.body)
-    assert title == "Resolved: GaugewayQualityDrop"
+    assert title == "Resolved: faithfulness of shop fell and recovered"
     assert "recovered at" in summary
     assert request.json["attachments"][0]["content"]["body"][1]["inlines"][0]["color"] == "Good"
 
