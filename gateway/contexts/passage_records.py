@@ -116,7 +116,7 @@ def record_edges(before: str, after: str, forms: Sequence[str], names: Sequence[
     """Return how many characters at the end of `before` and at the beginning of `after` belong to records.
 
     `before` and `after` are what surrounds the passages; `forms` are texts between passages. Without any, lines beside
-    the only passage belong to its record if they hold one of its `names` (id, source) or, next to it, look like a field.
+    the only passage belong to its record if they hold one of its `names` (id, source) or, next to it, look like fields.
     """
     written = [form for form in forms if not form.isspace()]
     if forms and not written:

@@ -94,7 +94,7 @@ def sequence(parsed: Any, flags: int) -> Node:
     return lambda run, at, then: run_from(0, run, at, then)
 
 
-def node(kind: Any, value: Any, flags: int) -> Node:  # noqa: C901, PLR0911 - a case for each kind of node
+def node(kind: Any, value: Any, flags: int) -> Node:  # noqa: PLR0911 - a case for each kind of node
     """Return the matcher of one node."""
     if kind in SINGLE:
         test = single(kind, value, flags)
@@ -159,17 +159,20 @@ def repeat(kind: Any, least: int, most: int, inside: Any, flags: int) -> Node:
 
     def more(run: Run, at: int, then: Then, count: int) -> bool:
         Steps.total += 1
-        again = lambda: count < most and inner(  # noqa: E731 - tried before or after the rest
-            run, at, lambda end: (end > at or count < least) and more(run, end, then, count + 1)
-        )
+
+        def again() -> bool:
+            return count < most and inner(
+                run, at, lambda end: (end > at or count < least) and more(run, end, then, count + 1)
+            )
+
         if kind is op.MIN_REPEAT:
             return (count >= least and then(at)) or again()
         return again() or (count >= least and then(at))
 
     if kind is op.POSSESSIVE_REPEAT:
         return lambda run, at, then: (
-            end := _end(lambda run, at, then: more(run, at, then, 0), run, at)
-        ) is not None and then(end)
+            (end := _end(lambda run, at, then: more(run, at, then, 0), run, at)) is not None and then(end)
+        )
     return lambda run, at, then: more(run, at, then, 0)
 
 
@@ -214,7 +217,11 @@ class Counted:
 
         def call(*given: Any, **named: Any) -> Any:
             text = given[1] if name in ("sub", "subn") else given[0]
-            start, end = (*given[1:3], *(0, len(text))[len(given[1:3]) :]) if name not in ("sub", "subn", "split") else (0, len(text))
+            start, end = (
+                (*given[1:3], *(0, len(text))[len(given[1:3]) :])
+                if name not in ("sub", "subn", "split")
+                else (0, len(text))
+            )
             self._count(name, text[:end], start)
             return found(*given, **named)
 

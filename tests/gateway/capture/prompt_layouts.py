@@ -11,7 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-NOUNS = ["refund", "invoice", "shelf", "ferry", "valve", "orchard", "boiler", "harbour", "meter", "parcel", "warranty", "carrier", "label", "account"]
+NOUNS = [
+    "refund",
+    "invoice",
+    "shelf",
+    "ferry",
+    "valve",
+    "orchard",
+    "boiler",
+    "harbour",
+    "meter",
+    "parcel",
+    "warranty",
+    "carrier",
+    "label",
+    "account",
+]
 VERBS = ["returns", "covers", "needs", "replaces", "delays", "repairs", "carries", "ends", "opens", "restores"]
 NAMES = ["flex", "basic", "winter", "north", "harbour", "premium", "legacy", "island", "express", "family"]
 LEADS = ("How long does the", "When does a", "Who pays for the", "What happens if the", "Can I return a")

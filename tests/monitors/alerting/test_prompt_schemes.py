@@ -28,7 +28,9 @@ async def fill(store, before, since):
         new = number >= 0 and number % 4 > 0
         value = (0.2 if new else 0.9) + (number % 7) / 100
         prompt = since if new else before
-        sample = Sample(id=f"x{number + N:05}", started_at=T0 + 10.0 * number, app="shop", prompt=prompt, question="Why?")
+        sample = Sample(
+            id=f"x{number + N:05}", started_at=T0 + 10.0 * number, app="shop", prompt=prompt, question="Why?"
+        )
         outcome = Evaluation(sample_id=sample.id, metric="faithfulness", version="1", outcome=Score(value))
         await store.add(sample, [outcome])
 
