@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from typing import Any
 
+from monitors.text_cache import TextCache
+
 WINDOW = 2_000
 """Characters read before the first passage, after the last one and at both ends of what is between two."""
 MAX_FORMS = 4
@@ -38,6 +40,10 @@ _FIELD = re.compile(
 
 
 _NUMBER = re.compile(r"\W{0,4}\d{1,4}\W{0,4}")
+
+
+_turns: TextCache[tuple[tuple[int, str], ...]] = TextCache()
+"""Where lines of texts, which recur, begin with a speaker's name, and that name."""
 
 
 class RecordForms:
@@ -70,7 +76,9 @@ class RecordForms:
 
     def without_dialogue(self, app: str, text: str) -> str:
         """Cut out the turns of a conversation: lines of two speakers in alternation, the first of whom speaks twice."""
-        turns = [(turn.start(), turn["name"]) for turn in islice(_TURN.finditer(text), _TURNS)]
+        if (turns := _turns.get(text)) is None:
+            turns = tuple((turn.start(), turn["name"]) for turn in islice(_TURN.finditer(text), _TURNS))
+            _turns.put(text, turns)
         first = 0
         while first + 1 < len(turns):
             names = turns[first][1], turns[first + 1][1]
@@ -107,14 +115,16 @@ def between(text: str, places: Sequence[tuple[int, int]]) -> list[str]:
 def record_edges(before: str, after: str, forms: Sequence[str], names: Sequence[str] = ()) -> tuple[int, int]:
     """Return how many characters at the end of `before` and at the beginning of `after` belong to records.
 
-    `before` and `after` are what surrounds the passages; `forms` are texts between passages. Without any, lines
-    beside the only passage belong to its record if they hold one of its `names` (id, source) or, next to it, look like
-    a field.
+    `before` and `after` are what surrounds the passages; `forms` are texts between passages. Without any, lines beside
+    the only passage belong to its record if they hold one of its `names` (id, source) or, next to it, look like fields.
     """
+    written = [form for form in forms if not form.isspace()]
+    if forms and not written:
+        return 0, 0
     above, below = before[-WINDOW:].split("\n")[-_LINES:][::-1], after[:WINDOW].split("\n")[:_LINES]
     if not forms:
         return _fields(above, names), _fields(below, names)
-    reached = [_edges(above, below, form.split("\n")) for form in forms if not form.isspace()]
+    reached = [_edges(above, below, form.split("\n")) for form in written]
     return max((head for head, _ in reached), default=0), max((tail for _, tail in reached), default=0)
 
 

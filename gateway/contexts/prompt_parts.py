@@ -45,7 +45,8 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 class _Message:
     """A text of the request and the parts found in it: (start, end, passage index, or None for the question).
 
-    `records` are where the passages' records begin and end, one for all passages with no question between them.
+    `records` are where the passages' records begin and end, one for all passages with no question between them;
+    `around` the stretches beside the parts, with the passage to whose record one belongs.
     """
 
     index: int
@@ -53,6 +54,7 @@ class _Message:
     text: str
     found: list[tuple[int, int, int | None]] = field(default_factory=list)
     records: list[tuple[int, int]] = field(default_factory=list)
+    around: list[tuple[int, int, int | None]] = field(default_factory=list)
 
 
 class Located(NamedTuple):
@@ -72,7 +74,7 @@ class Located(NamedTuple):
             if message.role == "system" or (
                 message.role == "user" and (message.records or alone or (empty and message.found))
             ):
-                around = (message.text[start:end] for start, end, passage in _around(message) if passage is None)
+                around = (message.text[start:end] for start, end, passage in message.around if passage is None)
                 text = "\0".join(around) if message.found or message.records else message.text
                 beside = message.records or message.role == "user"
                 texts.append(self.forms.without_dialogue(self.app, text) if beside else text)
@@ -91,6 +93,9 @@ def locate(request: Request, extraction: Extraction, *, app: str = "", forms: Re
     for message in now:
         if message.role != "tool":
             message.records = _records(message, altered.get(message.index, []), app, forms, names)
+    for message in (*now, *(one for one in earlier if one.found)):
+        if message.role != "tool":
+            message.around = list(_around(message))
     return Located(now, earlier, app, forms)
 
 
@@ -122,6 +127,8 @@ def _records(
     message: _Message, altered: list[tuple[int, int]], app: str, remembered: RecordForms, names: Sequence[str]
 ) -> list[tuple[int, int]]:
     """Return where the records of passages begin and end, of all that have no question between them together."""
+    if not altered and all(passage is None for _, _, passage in message.found):
+        return []
     spots = sorted([*message.found, *((*spot, 0) for spot in altered)], key=lambda spot: spot[:2])
     text, at, found = message.text, 0, []
     groups = [(is_passage, list(group)) for is_passage, group in groupby(spots, key=lambda spot: spot[2] is not None)]
@@ -377,7 +384,7 @@ def _parts(message: _Message, *, content: bool) -> list[PromptPart]:
     for start, end, passage in message.found:
         kind: Literal["question", "passage"] = "question" if passage is None else "passage"
         parts.append(PromptPart(role=role, kind=kind, start=start, end=end, message=index, passage=passage))
-    for start, end, passage in _around(message) if role != "tool" else ():
+    for start, end, passage in message.around:
         if (text := message.text[start:end]).isspace():
             continue
         kept = text if content else ""
