@@ -147,7 +147,9 @@ def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: It
     Start(by='model', a='y', b='z', kinds=('model', 'prompt', 'period'), values=('x', 'y', 'z'))
     """
     ours = [one for one in versions if app in ("", one.app)]
-    ours = [one for one in ours if one.kind != "prompt" or one.value.startswith(PROMPT_SCHEME)] or ours
+    old = {one.value for one in ours if one.kind == "prompt" and not one.value.startswith(PROMPT_SCHEME)}
+    if any(one.kind == "prompt" and one.value not in old for one in ours):
+        ours = [one for one in ours if one.kind != "prompt" or one.value not in old]
     values: dict[str, dict[str, float]] = {}
     for one in ours:
         known = values.setdefault(one.kind, {})

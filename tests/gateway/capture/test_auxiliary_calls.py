@@ -1,5 +1,5 @@
 import json
-import time
+from functools import partial
 from collections import Counter
 from pathlib import Path
 from unittest import mock
@@ -13,6 +13,7 @@ from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gateway.exchange import Explicit, Request, Response
 from monitors.records import Context
 from monitors.text_cache import TextCache
+from tests.support.work import calls
 
 CORPUS = Path(__file__).parents[1] / "corpora" / "auxiliary.jsonl"
 ENTRIES = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
@@ -107,14 +108,14 @@ def test_odd_bodies_are_never_an_error(body, text):
 @pytest.mark.parametrize(
     "unit", ["user: ", "write a title ", "rephrase ", "[", '{"a":', "### task: <chat_history>", "\n"]
 )
-def test_the_time_grows_with_the_length_only(unit):
-    def seconds(length):
+def test_the_work_grows_with_the_length_only(unit):
+    def read(length):
         body = {**chat(unit * (length // len(unit))), "response_format": {"type": "json_object"}}
-        began = time.process_time()
         kind_of(body, unit * (length // len(unit)))
-        return time.process_time() - began
 
-    assert min(seconds(2_000_000) for _ in range(2)) < 40 * max(min(seconds(100_000) for _ in range(3)), 0.002)
+    read(1_000)
+    few, many = (calls(partial(read, length)) for length in (100_000, 400_000))
+    assert many < 6 * few
 
 
 def test_the_words_are_fit_for_a_label():

@@ -1,6 +1,6 @@
 """An earlier prompt with passages is its question in the history, however short it is and whoever saw it before."""
 
-import time
+from functools import partial
 
 import pytest
 
@@ -11,10 +11,12 @@ from gateway.contexts import DEFAULT_ORDER, Extraction
 from gateway.exchange import Explicit
 from monitors.records import Context, Message
 from tests.gateway.capture.test_exchange_reader import answer, recording
+from tests.support.work import calls
 
 ASKED = "How much sick leave?"
 PROMPT = f"Context:\n[1] Employees get ten days of sick leave.\n[2] Report it before nine.\n\nQuestion: {ASKED}"
 LONG = PROMPT.replace("[2]", "[2] " + "Leave is granted by the manager of the department. " * 60)
+MOST_CALLS = 600
 CHAT = [
     "And in France?",
     "Hi,\n\nI ordered a kettle last week: it has not come.\nMy order is 4711.\n\nWhat can I do?\n\nBest,\nAnn",
@@ -86,7 +88,7 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     assert len(questions) <= 20
 
 
-def test_a_chat_turn_that_was_not_seen_costs_well_below_a_tenth_of_a_millisecond():
+def test_a_chat_turn_that_was_not_seen_costs_few_calls():
     from gateway.capture.factory import extractors_of
 
     assert Settings().extractors == DEFAULT_ORDER
@@ -94,10 +96,6 @@ def test_a_chat_turn_that_was_not_seen_costs_well_below_a_tenth_of_a_millisecond
     questions = EarlierQuestions(extractors)
     for turn in CHAT:
         questions.of(turn)
-    took = []
-    for number in range(300):
-        turn = f"{CHAT[number % 2]} {number}"
-        begin = time.process_time()
-        questions.of(turn)
-        took.append(time.process_time() - begin)
-    assert sorted(took)[150] < 500e-6
+    unseen = (f"{CHAT[number % 2]} {number}" for number in range(300))
+    counts = sorted(calls(partial(questions.of, turn)) for turn in unseen)
+    assert counts[150] < MOST_CALLS

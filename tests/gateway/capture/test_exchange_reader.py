@@ -255,7 +255,8 @@ def session_capture(**options):
 def test_a_summary_names_the_redacted_session_captured_or_not(read_only):
     capture = session_capture()
     found = recording(body={"model": "m", "messages": MESSAGES}, explicit=Explicit(session="anna@example.com"))
-    result = (summarise if read_only else make_sample)(capture, found)
+    made = [(summarise if read_only else make_sample)(capture, found) for _ in range(3)]  # instructions that recur
+    result = made[-1]
     assert result.summary.conversation.startswith("[EMAIL_")
     assert result.summary.prompt == (None if read_only else result.sample.prompt)
     if not read_only:

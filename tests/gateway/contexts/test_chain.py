@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
+import subprocess
+import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,11 +22,13 @@ from gateway.exchange import Exchange, Explicit, Request, Response
 from monitors.records import Context
 from monitors.runtime.plugins import load
 from tests.gateway.contexts.prompts import PROMPTS, text_qa, user
+from tests.support.work import calls
 
 EXTRACTORS = [load(name, BUILT_IN)() for name in DEFAULT_ORDER]
 EXTRACTORS[DEFAULT_ORDER.index("patterns")] = PatternExtractor(
     [UserTemplate(name="facts", pattern=r"FACTS:(?P<contexts>.*)ASKED:(?P<question>.*)")]
 )
+ROOT = Path(__file__).parents[3]
 ORDINARY = Path(__file__).parents[1] / "corpora" / "ordinary.jsonl"
 LONG = "one passage that is long enough"
 NOTHING = Response(status=200, body={})
@@ -245,18 +249,35 @@ MARKERS = [
 
 
 @pytest.mark.parametrize("marker", MARKERS)
-def test_reading_a_prompt_full_of_markers_takes_time_in_proportion_to_its_length(marker):
+def test_reading_a_prompt_full_of_markers_takes_work_in_proportion_to_its_length(marker):
+    """In calls; the steps within regular expressions are counted below."""
     opening = (
         "Use the following pieces of retrieved context to answer the question.\nQuestion: q \nContext: "
         f"Context information is below.\n{'-' * 21}\nUse the following pieces of context to answer the "
         "question at the end. Here is the knowledge base: [CONTEXT 0]:\nretrieving the following context inside "
         "<context></context> XML tags.\n<context>answer the user's question\n------------\n"
     )
-    text = opening + marker * (1_000_000 // len(marker)) + "x"
-    begin = time.process_time()
-    for role in ("user", "system", "tool"):
-        found({"messages": [{"role": role, "content": text}, *user("q")] if role != "user" else user(text)})
-    assert time.process_time() - begin < 3.0  # linear: some 10 ms; a quadratic one takes hours
+
+    def read(size):
+        text = opening + marker * (size // len(marker)) + "x"
+        for role in ("user", "system", "tool"):
+            found({"messages": [{"role": role, "content": text}, *user("q")] if role != "user" else user(text)})
+
+    read(1_000)  # what is made once
+    few, many = (calls(partial(read, size)) for size in (50_000, 200_000))
+    assert many < 6 * few
+
+
+@pytest.mark.full
+def test_reading_takes_steps_in_proportion_to_the_length_within_regular_expressions_too():
+    """Among the units are marks without line breaks: a line as long as the text."""
+    units = [*MARKERS, "-", "#", "=-", "[", "*_", "x: ", "(a) ", "\t"]
+    command = [sys.executable, "-m", "tests.support.reading_steps", json.dumps(units)]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    steps = json.loads(done.stdout)
+    assert steps.keys() == set(units)
+    slow = {unit: found for unit, found in steps.items() if found[1] > 1_000 or found[1] > 1.5 * found[0]}
+    assert slow == {}
 
 
 def ordinary():

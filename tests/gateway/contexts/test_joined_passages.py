@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+from functools import partial
 from dataclasses import replace
 
 import pytest
@@ -13,6 +13,7 @@ from gateway.contexts.elements import items
 from gateway.contexts.tool_messages import ToolExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context
+from tests.support.work import calls
 
 ONE = "Books may be kept for four weeks. A loan can be extended twice."
 TWO = "Who brings a book back late pays twenty cents a day. Children pay nothing."
@@ -194,12 +195,12 @@ def test_markup_is_no_list_of_passages(text):
         "# a\n\n",
     ],
 )
-def test_the_time_grows_with_the_length_only(unit):
-    def seconds(length):
+def test_the_work_grows_with_the_length_only(unit):
+    def read(length):
         text = (unit * (length // len(unit))).strip()
-        began = time.process_time()
         found("search", text)
         joined_passages.records(text)
-        return time.process_time() - began
 
-    assert min(seconds(800_000) for _ in range(2)) < 60 * max(min(seconds(40_000) for _ in range(3)), 0.002)
+    read(1_000)
+    few, many = (calls(partial(read, length)) for length in (40_000, 160_000))
+    assert many < 6 * few
