@@ -1,6 +1,6 @@
 import json
-from functools import partial
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
