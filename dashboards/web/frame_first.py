@@ -164,7 +164,7 @@ def _headers(request: Request[Any, Any, Any]) -> list[tuple[bytes, bytes]]:
 
 
 async def _read(app: ASGIApp, scope: Scope, send: Send) -> None:
-    """Read a view for whoever asks for it: its request has no body, and nobody leaves."""
+    """Read a view without a client: the request has no body and is never disconnected."""
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}

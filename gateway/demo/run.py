@@ -98,7 +98,7 @@ class Traffic:
         self._has_room.set()
 
     def hold(self) -> None:
-        """Let nobody ask any more."""
+        """Stop the users: no further questions are sent."""
         self._most = 0
 
     async def user(self, number: int) -> None:

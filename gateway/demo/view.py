@@ -18,7 +18,7 @@ from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequen
 from monitors.statistics.weighted_mean import hajek
 
 METRIC, CAUSE_METRIC = "faithfulness", "context_relevancy"
-"""The metric that the demo breaks, and the one that tells why."""
+"""The metric that the demo breaks, and the one that shows the cause."""
 NEWEST = 30
 """Scores in the mean that is shown: so few that it falls while the alert is on its way."""
 _ROW_EVERY, _QUIET_S, _STILL_S = 10, 10.0, 60.0

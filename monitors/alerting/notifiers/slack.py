@@ -135,7 +135,3 @@ def _escaped(text: str, most: int) -> str:
         return "".join(parts)
     ends = accumulate(map(len, parts))
     return "".join(part for part, end in zip(parts, ends, strict=True) if end < most) + "…"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
