@@ -109,8 +109,9 @@ def report_refusal(error: RestartNeeded) -> None:
 def keys_of(kind: Any, prefix: str = "") -> Sequence[str]:
     """Return every key of a table as `EFFECTS` names them; an optional table or list is a key itself."""
     found: list[str] = []
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        below = plain(hint)
+    hints = get_type_hints(kind, include_extras=True)
+    for name in kind.__struct_fields__:
+        below = plain(hints[name])
         item = plain(item_of(below))
         table = below if is_struct(below) else item if is_struct(item) else None
         if table is None or _may_be_none(kind, name):

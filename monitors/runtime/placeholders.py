@@ -105,11 +105,20 @@ def concealed(message: str) -> str:
     key, colon, text = message.partition(": ")
     if not colon:
         key, text = "", message
-    for value, placeholder in sorted(_filled_in.items(), key=lambda entry: -len(entry[0])):
-        written = re.escape(value)
-        pattern = written if len(value) >= _SHORT else rf"(?<!\w){written}(?!\w)"
-        text = re.sub(pattern, placeholder.replace("\\", r"\\"), text, flags=re.IGNORECASE)
+    if _filled_in:
+        values = sorted(_filled_in, key=len, reverse=True)
+        text = re.sub("|".join(map(_written, values)), _placeholder_of, text, flags=re.IGNORECASE)
     return f"{key}{colon}{text}"
+
+
+def _written(value: str) -> str:
+    """Return the expression that finds a value: a short one only in quotes, elsewhere it is a word of the message."""
+    return re.escape(value) if len(value) >= _SHORT else f"(?<=['\"`]){re.escape(value)}(?=['\"`])"
+
+
+def _placeholder_of(match: re.Match[str]) -> str:
+    found = match[0]
+    return _filled_in.get(found) or next(at for value, at in _filled_in.items() if value.lower() == found.lower())
 
 
 def _remember(value: str, placeholder: str) -> None:

@@ -157,9 +157,7 @@ def test_waves_page_with_their_names_and_a_quiet_stretch_pages_nobody(tmp_path):
             model.declines = 0.7
             alert = until_fired(shop, hook, signal="abstained")
             assert (alert["labels"]["app"], alert["labels"]["rule"]) == ("shop", "abstained-above-0.2")
-            assert (
-                "share of answers that decline to answer (abstained) of app 'shop'" in alert["annotations"]["summary"]
-            )
+            assert "share of answers that decline to answer (abstained) of shop" in alert["annotations"]["summary"]
             worst = alert["annotations"]["worst_exchanges"].split(",")[0]
             found = running.get(f"/api/exchanges/{worst}")
             assert found["sample"]["response"] in DECLINES

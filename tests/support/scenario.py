@@ -14,6 +14,7 @@ import json
 import random
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -276,9 +277,13 @@ class Lab:
         return int(queue["ready"] + queue["leased"])
 
     def told(self, app: str, status: str = "firing") -> list[dict[str, Any]]:
-        """What people were told about an app, by way of Alertmanager, in the order of telling."""
+        """What people were told about an app, by way of Alertmanager, in the order of telling.
+
+        Alertmanager leaves out empty annotations, such as those of a cause that is still looked for.
+        """
         every = [alert for body in list(self.hook.bodies) for alert in body["alerts"]]
-        return [one for one in every if one["labels"]["app"] == app and one["status"] == status]
+        found = [one for one in every if one["labels"]["app"] == app and one["status"] == status]
+        return [one | {"annotations": defaultdict(str, one["annotations"])} for one in found]
 
     def active(self, app: str) -> list[dict[str, Any]]:
         """The alerts about an app that Alertmanager holds for active."""

@@ -160,7 +160,7 @@ def headline(alert: Alert) -> str:
     """Return what an alert is about in one sentence: how far the mean moved, and what changed with it."""
     if alert.rule in NAMES:
         return "The judge is responding again" if alert.state == "resolved" else "The judge is failing"
-    what = f"{subject(alert.metric)} of {_name(alert.app)}" + (f" ({_name(alert.slice)})" if alert.slice else "")
+    what = _what(alert)
     before, since = alert.mean_before, alert.mean_since
     rose = before is not None and since is not None and since > before
     if alert.unwatched:
@@ -174,6 +174,10 @@ def headline(alert: Alert) -> str:
     digits = 2 if f"{before:.2f}" != f"{since:.2f}" else 3
     move = f"{what} {'rose' if rose else 'fell'} from {before:.{digits}f} to {since:.{digits}f}"
     return f"{move} since {changed(alert)}" if alert.changes else move
+
+
+def _what(alert: Alert) -> str:
+    return f"{subject(alert.metric)} of {_name(alert.app)}" + (f" ({_name(alert.slice)})" if alert.slice else "")
 
 
 def changed(alert: Alert) -> str:
@@ -322,8 +326,7 @@ def summary(alert: Alert) -> str:
         return "the monitors are at work; this alert always fires, and only its silence is news"
     if alert.rule == TEST:
         return f"TEST of this notifier, sent from Gaugeway's settings at {_clock(alert.since)}: no quality has changed"
-    what = f"{subject(alert.metric)} of app {bounded(alert.app)!r}"
-    what += f", slice {bounded(alert.slice)!r}," if alert.slice else ""
+    what = _what(alert)
     if alert.unwatched:
         return (
             f"{what} is no longer watched since {rfc3339(alert.ended_at or alert.since)}: no rule covers it; it had "

@@ -89,7 +89,7 @@ def test_a_file_stands_for_its_text_without_the_last_line_break(tmp_path):
         ("/nowhere/at/all", "No such file"),
         ("relative/path", "absolute"),
         ("/", "directory"),
-        ("/dev/zero", "longer"),
+        ("/dev/zero", "not a regular file"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_its_key(tmp_path, named, said):
@@ -99,6 +99,23 @@ def test_a_file_that_cannot_be_read_is_named_with_its_key(tmp_path, named, said)
     (problem,) = told.value.problems
     assert problem.startswith(f"judge.api_key: {named}")
     assert said.lower() in problem.lower()
+
+
+def test_a_file_longer_than_any_secret_is_not_read_whole(tmp_path):
+    (tmp_path / "long").write_text("x" * 70_000)
+    path = toml(tmp_path / "gaugeway.toml", f'[judge]\napi_key = "${{file:{tmp_path}/long}}"')
+    with pytest.raises(ConfigError, match=r"judge\.api_key: .* longer than 65536 characters"):
+        read(path)
+
+
+def test_a_value_that_is_a_word_of_a_message_or_of_a_placeholder_leaves_both_readable(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHORT", "a")
+    monkeypatch.setenv("WORD", "file")
+    monkeypatch.setenv("BROKEN", "canary\nbroken")
+    text = '[judge]\nmodel = "${SHORT}"\napi_key = "${BROKEN}"\n[monitors]\ntoken = "${WORD}"\nhost = "${SHORT}"'
+    answer = CliRunner().invoke(main, ["check", "--config", str(toml(tmp_path / "gaugeway.toml", text))])
+    assert "judge.api_key: has a line break" in answer.output
+    assert "canary" not in answer.output
 
 
 def test_bytes_that_are_no_text_are_not_quoted(tmp_path):
