@@ -17,6 +17,7 @@ from markupsafe import Markup
 from dashboards.web.charts import Dot, Line, timeline
 from dashboards.web.forest import effect_of, forest_axis, forest_row, reach
 from dashboards.web.format import MIN_N, counted, interval, number, signed
+from dashboards.web.readings.prompt_change import prompt_change
 from dashboards.web.site import Page, Site
 from monitors.alerting.versions import Version
 from monitors.analysis import ab_compare as comparing
@@ -415,12 +416,15 @@ def compare_view_handlers(site: Site) -> list[Any]:
             a, b = begin.a, begin.b
         about = await site.insight.status()
         lower = LOWER_IS_BETTER | {one["name"] for one in about["metrics"] if one["lower_is_better"]}
-        answer, problems, missing = None, list(wanted.problems), ""
+        answer, problems, missing, difference = None, list(wanted.problems), "", None
         problems += too_long(begin.by, (a, b), wanted.since, now)
         if a and b and not problems:
             chosen = CompareForm(by=begin.by, a=a, b=b, app=wanted.app, since=wanted.since, margin=wanted.margin)
             try:
                 answer = await comparisons.of(chosen, now, lower)
+                if begin.by == "prompt":
+                    period = Query(since=captured.since(wanted.since, now), until=now + 1.0, app=wanted.app or None)
+                    difference = await prompt_change(site.insight.store, period, a, b)
             except UnknownVersionError as error:
                 missing = str(error)
             except ValueError as error:
@@ -435,6 +439,7 @@ def compare_view_handlers(site: Site) -> list[Any]:
             a=a,
             b=b,
             answer=answer,
+            difference=difference,
             problems=problems,
             missing=missing,
             signs=SIGNS,

@@ -322,7 +322,7 @@ def test_after_the_end_the_page_still_says_who_acknowledged_and_what_was_never_s
 
     (first, second, third), open_page, page, listed, overview = run(tmp_path, scenario)
     assert "Acknowledged by O'Brien." in open_page.words
-    assert re.search(r"fell from 0\.\d{3} to 0\.\d{3} since 20", open_page.words)
+    assert re.search(r"fell from 0\.\d{2} to 0\.\d{2}; began about 20", open_page.words)
     assert "Silenced by Kim until" in open_page.words
     assert first != second != third, "open pages follow both acts"
     assert "“firing” never reached 1 of 3 notifiers: deaf." in page.words

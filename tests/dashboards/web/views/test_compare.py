@@ -7,10 +7,12 @@ import random
 import re
 import time
 
+from dashboards.web.readings.prompt_change import MAX_LINE, MAX_LINES
 from dashboards.web.views import compare as view
 from dashboards.web.views.compare import CompareForm, Comparisons, dots, parse_form, start, verdict
 from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Arm, Compared
+from monitors.records import CaptureInfo, PromptPart
 from monitors.storage.stores import Point
 from tests.support.pages import EVIL, SCRIPTS, world
 
@@ -358,3 +360,40 @@ def test_the_reason_is_given_where_questions_are_not_compared(tmp_path, monkeypa
     assert "no question was answered by both" in few.words
     assert "questions are not read: more than 10 scores" in many.words
     assert "gaugeway compare --pair-by question" in many.words
+
+
+def test_of_two_prompts_the_lines_that_changed_are_shown(tmp_path):
+    rules = ["Answer from the passages only.", "Cite them.", "Be brief."]
+
+    def capture(lines, title):
+        texts = (("\n".join(lines), None), (title, 0))
+        parts = [PromptPart(role="user", kind="instructions", start=0, end=9, text=t, passage=p) for t, p in texts]
+        return CaptureInfo(source="structure", parts=tuple(parts))
+
+    async def scenario(w):
+        await two(w, 0.9, 0.6, kind="prompt", names=("2-a", "2-b"))
+        bare = await w.page("/compare?by=prompt&a=2-a&b=2-b")
+        await w.add(0.9, prompt="2-a", capture=capture(rules, "[1] fares.md"))
+        await w.add(0.6, prompt="2-b", capture=capture(["Answer as you like.", *rules[1:]], "[1] <b>other.md"))
+        return bare, await w.page("/compare?by=prompt&a=2-a&b=2-b"), await w.page("/compare?by=model")
+
+    bare, page, models = run(tmp_path, scenario)
+    assert "are not stored" in bare.words
+    assert "\N{MINUS SIGN} Answer from the passages only." in page.words
+    assert "+ Answer as you like." in page.words
+    assert "Cite them." in page.words
+    assert "fares.md" not in page.text
+    assert "other.md" not in page.text
+    assert "instructions" not in models.words
+
+
+def test_a_diff_of_long_prompts_is_bounded(tmp_path):
+    async def scenario(w):
+        await two(w, 0.9, 0.6, kind="prompt", names=("2-a", "2-b"))
+        for name in ("2-a", "2-b"):
+            lines = "\n".join(f"{name} {number} {'x' * 2000}" for number in range(2000))
+            parts = (PromptPart(role="user", kind="instructions", start=0, end=9, text=lines),)
+            await w.add(0.9, prompt=name, capture=CaptureInfo(source="structure", parts=parts))
+        return await w.page("/compare?by=prompt&a=2-a&b=2-b")
+
+    assert len(run(tmp_path, scenario).text) < 3 * MAX_LINES * MAX_LINE
