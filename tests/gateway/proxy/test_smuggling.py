@@ -22,6 +22,7 @@ CLEAN = b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Type: applica
 CLEAN += b'{"model": 1}'
 
 REFUSED = {
+    "two hosts": b"GET /v1/models HTTP/1.1\r\nHost: g\r\nHost: evil\r\n\r\n",
     "CL.TE": JSON + b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG",
     "CL.TE with a request inside": HEAD + b"Content-Length: 39\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + EVIL,
     "TE.CL": HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n22\r\n" + EVIL + b"\r\n0\r\n\r\n",
@@ -124,7 +125,6 @@ REWRITTEN = {
         [(b"GET /v1/a%0d%0aX:%20y", b"")],
     ),
     "absolute target": (b"GET http://evil/v1/models HTTP/1.1\r\nHost: g\r\n\r\n", [(b"GET /v1/models", b"")]),
-    "two hosts": (b"GET /v1/models HTTP/1.1\r\nHost: g\r\nHost: evil\r\n\r\n", [(b"GET /v1/models", b"")]),
     "data behind Connection: close": (
         HEAD + b"Connection: close\r\nContent-Length: 3\r\n\r\nabc" + EVIL,
         [(b"POST /v1/files", b"abc")],
