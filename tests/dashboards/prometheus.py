@@ -18,7 +18,7 @@ class Prometheus:
 
     def __init__(self, url: str) -> None:
         self.began = time.time()
-        self._client = httpx.Client(base_url=f"{url}/api/v1", timeout=20, trust_env=False)
+        self._client = httpx.Client(base_url=f"{url}/api/v1", timeout=120, trust_env=False)
 
     def ready(self) -> bool:
         """Whether it has scraped something."""

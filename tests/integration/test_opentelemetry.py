@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
@@ -11,6 +12,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.demo.model import Model, serve
+from monitors.records import PROMPT_SCHEME
 from monitors.runtime.otlp_exporters import SCHEMA_URL
 from tests.support.product import product
 
@@ -188,7 +190,7 @@ def test_conversation_prompt_and_provider_are_named_and_a_session_is_redacted(tm
     assert found["gen_ai.provider.name"] == found["llm.provider"] == "vllm"
     assert found["gen_ai.conversation.id"] == found["session.id"]
     assert found["gen_ai.conversation.id"].startswith("[EMAIL_")
-    assert len(found["gen_ai.prompt.version"]) == 12
+    assert re.fullmatch(rf"{PROMPT_SCHEME}[0-9a-f]{{12}}", found["gen_ai.prompt.version"])
     evaluation = attributes(next(one for one in collector.spans if one.name == "evaluation shop"))
     for name in ("gen_ai.conversation.id", "gen_ai.prompt.version"):
         assert {evaluation[name], *(attributes(one)[name] for one in collector.events)} == {found[name]}

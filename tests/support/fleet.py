@@ -248,12 +248,16 @@ class Told:
 
 
 def told(url: str, hook: Webhook, broken_at: float) -> Told:
-    """The only alert that the store knows, and how often people were told of it."""
+    """The only alert that the store knows, and how often people were told of it.
+
+    A first notification may lack the cause, which is told once as soon as it is found.
+    """
+    firing = [one for body in list(hook.bodies) for one in body["alerts"] if one["status"] == "firing"]
     cases = msgspec.json.decode(states(url)["alerts/cases"], type=list[Case])
     (case,) = (one for one in cases if one.alert.state == "firing")
     finding = case.alert.finding
     return Told(
-        alerts=sum(one["status"] == "firing" for body in list(hook.bodies) for one in body["alerts"]),
+        alerts=sum(bool(one["annotations"]["cause_detail"]) for one in firing) or len(firing),
         evidence_log10=finding.evidence_log10,
         baseline=finding.baseline,
         scores=finding.n,
