@@ -41,7 +41,7 @@ from monitors.metrics.registry import Catalogue
 from monitors.records import Alert, Evaluation, Sample, Score
 from monitors.runtime.label_cap import OVERFLOW
 from monitors.runtime.settings import ConfigError
-from monitors.runtime.tasks import spawn
+from monitors.runtime.tasks import repeat, spawn
 from monitors.sampling import MAX_RATIO, MetricSampler
 from monitors.signals import RISING, SIGNALS
 from monitors.signals import enabled as enabled_signals
@@ -63,7 +63,7 @@ _PAUSE_PER_SCORE_S, _ESTIMATE_PAUSE_S = 50e-6, 60.0
 _COUNT_S = 5.0
 """Between two readings of the gateways' counters: what a gateway counts after the last one before its end is lost."""
 _PAUSE_S = 15.0
-"""Longest pause between alert ticks: an alert that took long to describe is sent in the next one."""
+"""Longest pause between alert ticks where the store is slow."""
 _SHARE_S, _SAVE_S = 10.0, 30.0
 """How often capture coverage is saved, by workers that share it and by one process: all states are read for it."""
 
@@ -188,8 +188,8 @@ class Scheduler:
         self._leader.start()
         self.start_scoring()
         self._tasks += [
-            spawn(_every(2.0, self._estimate_when_due, self._failed("estimates")), name="estimates"),
-            spawn(_every(300.0, self._label, self._failed("labels")), name="labels"),
+            spawn(repeat(2.0, self._estimate_when_due, self._failed("estimates")), name="estimates"),
+            spawn(repeat(300.0, self._label, self._failed("labels")), name="labels"),
             spawn(while_leading(self._leader, self._retain, name="retention"), name="retention leader"),
             spawn(while_leading(self._leader, self._log_first, name="first exchange"), name="first exchange leader"),
             *(
@@ -227,13 +227,22 @@ class Scheduler:
         share_s = _SHARE_S if self._config.monitors.workers > 1 else _SAVE_S
         self._tasks = [
             spawn(self._worker.run(), name="worker"),
-            spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
-            spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
-            spawn(_every(30.0, self._signals.tick, self._failed("signals")), name="signals"),
-            spawn(_every(share_s, self._capture.tick, self._failed("capture")), name="capture coverage"),
+            spawn(
+                repeat(
+                    tick_s(self._config),
+                    self._tick,
+                    self._failed("alerts"),
+                    longest_s=_PAUSE_S,
+                    is_urgent=lambda: self._engine.has_news,
+                ),
+                name="alerts",
+            ),
+            spawn(repeat(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
+            spawn(repeat(30.0, self._signals.tick, self._failed("signals")), name="signals"),
+            spawn(repeat(share_s, self._capture.tick, self._failed("capture")), name="capture coverage"),
         ]
         if self._budget_sync is not None:
-            self._tasks.append(spawn(_every(10.0, self._spend, self._failed("spending")), name="spending"))
+            self._tasks.append(spawn(repeat(10.0, self._spend, self._failed("spending")), name="spending"))
 
     async def aclose(self, timeout_s: float = 10.0) -> None:
         """Finish the samples in progress within `timeout_s`; other workers get the rest when the leases run out."""
@@ -358,7 +367,7 @@ class Scheduler:
     async def _transcribe(self) -> None:
         if (transcripts := self._transcripts) is not None:
             every_s = min(_TRANSCRIPTS_EVERY_S, self._config.monitors.conversation_silence_s / 2)
-            await _every(every_s, transcripts.tick, self._failed("transcripts"))
+            await repeat(every_s, transcripts.tick, self._failed("transcripts"))
 
     async def _spend(self) -> None:
         if self._budget_sync is not None and self._pacer is not None:
@@ -406,14 +415,14 @@ class Scheduler:
 
     async def _mark(self) -> None:
         if self.marking is not None:
-            await _every(EVERY_S, self.marking.tick, self._failed("prompt_marks"))
+            await repeat(EVERY_S, self.marking.tick, self._failed("prompt_marks"))
 
     async def _count(self) -> None:
         if self.count_gateways is not None:
-            await _every(_COUNT_S, self.count_gateways, self._failed("gateway_counts"))
+            await repeat(_COUNT_S, self.count_gateways, self._failed("gateway_counts"))
 
     async def _retain(self) -> None:
-        await _every(3600.0, self.prune, self._failed("prune"))
+        await repeat(3600.0, self.prune, self._failed("prune"))
 
     async def prune(self) -> None:
         """Remove what is older than the retention. Raises EngineError."""
@@ -472,29 +481,3 @@ def judged_timeout_s(config: Config) -> float:
 def replica_of(config: Config) -> str:
     """Return this process's name among those that share the store."""
     return config.monitors.replica or f"{socket.gethostname()}:{config.monitors.port}"
-
-
-async def _every(
-    seconds: float, action: Callable[[], Awaitable[object]], failed: Callable[[], None], *, longest_s: float = math.inf
-) -> None:
-    """Repeat `action`; count each failure and log the first of consecutive ones.
-
-    A slow action runs less often, so that it takes at most a tenth of the time; but no pause exceeds `longest_s`.
-    """
-    logged = False
-    while True:
-        begin = time.monotonic()
-        try:
-            await action()
-            logged = False
-        except Exception as error:  # noqa: BLE001 - an engine may raise anything; the next round tries again; counted by `failed`
-            failed()
-            if not logged:
-                _log.warning("%s failed, retrying: %s: %s", _name(), type(error).__name__, error)
-            logged = True
-        await asyncio.sleep(max(seconds, min(longest_s, 9 * (time.monotonic() - begin))))
-
-
-def _name() -> str:
-    task = asyncio.current_task()
-    return task.get_name() if task else "a task"

@@ -206,8 +206,9 @@ class Demo:
             scored = progress.scores.since_break()
             if (alert := await product.alert(METRIC)) is not None:
                 progress.described, progress.alert_after = alert, scored
+                progress.alert_after_s = time.time() - progress.scores.broken_at
                 view.say(
-                    f"The detector fires after {progress.fired_s:.1f} s; the notification is on its way. Its page:"
+                    f"The detector fires after {progress.alert_after_s:.1f} s; the notification follows. Its page:"
                 )
                 view.say(f"    {product.monitors}/alerts/{alert['fingerprint']} (until the demo ends)")
                 return

@@ -115,7 +115,8 @@ class Progress:
     """State of the demo. Times are Unix seconds.
 
     `waiting` answers were not scored at the last reading. `alert` is the latest notification of the alert, `described`
-    the alert as the API describes it, which fired after `alert_after` scores of the broken index.
+    the alert as the API describes it, which was seen `alert_after_s` seconds and `alert_after`
+    scores after the index broke.
     """
 
     phase: str = "starting"
@@ -127,6 +128,7 @@ class Progress:
     scores: Scores = field(default_factory=Scores)
     alert: dict[str, Any] | None = None
     alert_after: int = 0
+    alert_after_s: float = 0.0
     described: dict[str, Any] = field(default_factory=dict)
     worst: list[Wrong] = field(default_factory=list)
 
@@ -134,11 +136,6 @@ class Progress:
     def cause(self) -> str:
         """The likely cause, "unknown" until one is found."""
         return str(self.described.get("likely_cause") or "unknown")
-
-    @property
-    def fired_s(self) -> float:
-        """Seconds from the break of the index until the detector fired."""
-        return float(self.described.get("since") or 0.0) - (self.scores.broken_at or 0.0)
 
     @property
     def summary(self) -> str:
@@ -257,7 +254,7 @@ def alert_lines(progress: Progress) -> Iterator[str]:
     labels, scores = (progress.alert or {}).get("labels") or {}, progress.scores
     yield progress.summary
     yield (
-        f"rule {labels.get('rule')}, severity {labels.get('severity')}, fired {progress.fired_s:.1f} s and "
+        f"rule {labels.get('rule')}, severity {labels.get('severity')}, fired {progress.alert_after_s:.1f} s and "
         f"{progress.alert_after} scored answers after the index broke"
     )
     yield f"newest {NEWEST} scores {scores.newest()}, before the index broke {scores.baseline()}"

@@ -29,6 +29,8 @@ MAX_GROUPS = 20
 """Groups with a message of their own per round; above this all are sent together."""
 MAX_IN_MESSAGE = 200
 """Alerts in one message."""
+_LATEST_S = 10.0
+"""So long after the time of a group's first message a tick is still hurried along for it."""
 _PROGRESS = "alerts/told"
 _SAVE = ""
 """Key of the round that only saves; no notifier has an empty name."""
@@ -110,6 +112,12 @@ class Delivery:
             self._progress[name] = known if name in told else earlier
         self._unsaved = self._progress.keys() != told.keys()
         self.acknowledgements.restore(states)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a group waits for more alerts before its first message."""
+        late = self._clock() - _LATEST_S
+        return any(late < at + self._paces[name].wait_s for (name, _), at in self._first_due.items())
 
     def start(self, alerts: Sequence[Alert]) -> None:
         """Start a round for every notifier with something due, unless its last round still runs."""

@@ -201,6 +201,11 @@ class AlertEngine:
         }
 
     @property
+    def has_news(self) -> bool:
+        """Whether an alert is being described or waits for others of its group: the next tick must not be late."""
+        return bool(self._describing) or self._delivery.is_waiting
+
+    @property
     def acknowledgements(self) -> Acknowledgements:
         """Silences, acknowledgements and undelivered notifications."""
         return self._delivery.acknowledgements

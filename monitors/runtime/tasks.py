@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -50,3 +52,36 @@ async def happens_within(event: asyncio.Event, seconds: float | None) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+async def repeat(
+    seconds: float,
+    action: Callable[[], Awaitable[object]],
+    failed: Callable[[], None],
+    *,
+    longest_s: float = math.inf,
+    is_urgent: Callable[[], bool] = lambda: False,
+) -> None:
+    """Repeat `action`; count each failure and log the first of consecutive ones.
+
+    A slow action runs less often, so that it takes at most a tenth of the time; but no pause exceeds `longest_s`, and
+    none `seconds` while the next round is urgent.
+    """
+    logged = False
+    while True:
+        begin = time.monotonic()
+        try:
+            await action()
+            logged = False
+        except Exception as error:  # noqa: BLE001 - an engine may raise anything; the next round tries again; counted by `failed`
+            failed()
+            if not logged:
+                _log.warning("%s failed, retrying: %s: %s", _name(), type(error).__name__, error)
+            logged = True
+        pause = 0.0 if is_urgent() else min(longest_s, 9 * (time.monotonic() - begin))
+        await asyncio.sleep(max(seconds, pause))
+
+
+def _name() -> str:
+    task = asyncio.current_task()
+    return task.get_name() if task else "a task"

@@ -48,7 +48,6 @@ def test_a_drop_of_a_tenth_pages_for_its_app_only(shared):
     changed_at = time.time()
     shared.script.means["shop"] = 0.8
 
-
     def measured():  # a first notification need not wait for the means
         return [one for one in shared.told("shop") if "insufficient" not in one["annotations"]["mean_since"]]
 

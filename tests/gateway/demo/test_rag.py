@@ -173,7 +173,7 @@ def test_fewer_than_ten_scores_have_no_mean():
 def test_the_view_shows_rows_alert_and_worst_answers(terminal):
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=200, no_color=False, _environ={"TERM": "xterm-256color"})
-    progress = view.Progress(phase="alert fired", asked=75, alert=ALERT, alert_after=5)
+    progress = view.Progress(phase="alert fired", asked=75, alert=ALERT, alert_after=5, alert_after_s=7.0)
     progress.scores.take([*points([1.0] * 40, since=1000), *points([0.0] * 15, since=2000)])
     progress.scores.take(points([0.25] * 12, since=2000, metric="context_relevancy"))
     progress.scores.broken_at = 2000.0

@@ -203,11 +203,14 @@ def test_alerts_of_a_group_wait_for_each_other_and_go_out_together(tmp_path):
         await world.tick(SHOP)
         await world.tick(SHOP, BANK, after=20.0)
         assert crowd.messages == []
+        assert world.delivery.is_waiting, "the next tick is not to be late"
         assert [key[0] for key, _ in people.heard] == ["a", "b"], "who is told one by one does not wait"
         await world.tick(SHOP, BANK, TWIN, after=10.0)
         assert crowd.messages == [[("a", "firing"), ("c", "firing")]]
         await world.tick(after=20.0)
         assert crowd.messages[1:] == [[("b", "firing")]]
+        await world.tick(after=5.0)
+        assert not world.delivery.is_waiting
 
     crowd, people = Crowd(), People()
     play(tmp_path, scenario, Alerts(group_wait_s=30.0), crowd=crowd, people=people)

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from monitors.runtime.tasks import spawn
+import pytest
+
+from monitors.runtime.tasks import repeat, spawn
 
 
 def test_a_failure_of_a_task_that_is_tried_again_is_an_error_only_if_it_persists(caplog):
@@ -19,3 +21,22 @@ def test_a_failure_of_a_task_that_is_tried_again_is_an_error_only_if_it_persists
 
     asyncio.run(main())
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "WARNING", "ERROR"]
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+def test_a_slow_action_pauses_in_proportion_unless_the_next_round_is_urgent(monkeypatch, urgent):
+    now, pauses = [0.0], []
+
+    async def slow():
+        now[0] += 2.0
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("monitors.runtime.tasks.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("monitors.runtime.tasks.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(repeat(0.25, slow, lambda: None, longest_s=15.0, is_urgent=lambda: urgent))
+    assert pauses == [0.25 if urgent else 15.0] * 3
