@@ -35,6 +35,20 @@ def are_cut_open(before: str, marker: str, behind: str, contexts: Sequence[Conte
     return closed is not None and _is_opened_in(closed[0], contexts[-1].text)
 
 
+def belongs_behind(before: Sequence[str], literal: str) -> str:
+    r"""Return a constant text without the closing brackets at its begin that no constant text before it opens.
+
+    They belong to what varies: titles that all end in a version.
+
+    >>> belongs_behind(("",), ")\n"), belongs_behind(("[",), "]\n")
+    ('\n', ']\n')
+    """
+    open_ = "".join(before)
+    while literal and (opening := _OPENING_OF.get(literal[0])) and open_.count(opening) <= open_.count(literal[0]):
+        literal = literal[1:]
+    return literal
+
+
 def _is_closed_in(sign: str, text: str) -> bool:
     closing = _CLOSING_OF.get(sign)
     if closing is None:

@@ -6,6 +6,7 @@ import re
 
 from msgspec import structs
 
+from gateway.contexts.learning.brackets import belongs_behind
 from gateway.contexts.learning.frames import END, USER
 from gateway.contexts.learning.model import Split
 from gateway.contexts.learning.outline import Outline, Strength
@@ -56,7 +57,7 @@ class PassageSkeleton:
             outlines = [
                 self._skeleton.outline(one, at or [], strength) for one, at in zip(readings, places, strict=True)
             ]
-            said = _around_longest([one for one in outlines if one is not None])
+            said = _around_longest([one for one in outlines if one is not None], how.words)
             # A line break alone behind the text would cut off whatever a passage's last line says.
             if said is not None and not _is_of_fields(said[0]) and all(one.strip() for one in said[1]):
                 found.append(structs.replace(how, header=said[0], trailer=said[1]))
@@ -76,7 +77,7 @@ def _is_of_fields(literals: tuple[str, ...]) -> bool:
     return sum(META_LINE.match(one) is None and TEXT_LABEL.match(one) is None for one in keys) >= _FACTS
 
 
-def _around_longest(seen: list[Outline]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+def _around_longest(seen: list[Outline], marker: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Return the literals before and after the longest slot; None if there are none."""
     if not seen or len({len(one.literals) for one in seen}) > 1 or seen[0].words() == (USER, END):
         return None
@@ -84,4 +85,5 @@ def _around_longest(seen: list[Outline]) -> tuple[tuple[str, ...], tuple[str, ..
     text = lengths.index(max(lengths))
     words = seen[0].words()
     words = (words[0][1:], *words[1:-1], words[-1][:-1])
-    return tuple(filter(None, words[: text + 1])), tuple(filter(None, words[text + 1 :]))
+    header = [belongs_behind((marker, *words[:at]), one) for at, one in enumerate(words[: text + 1])]
+    return tuple(filter(None, header)), tuple(filter(None, words[text + 1 :]))

@@ -518,3 +518,17 @@ def test_a_match_takes_question_and_passages_from_their_slots(texts, how):
 def test_a_reading_by_its_name_is_the_reading(region):
     for reading in passages.readings(region):
         assert passages.read_as(region, reading.name) == reading
+
+
+def test_titles_that_all_end_in_a_version_keep_its_bracket():
+    random, pupil, world = Random(5), learner(), World(Random(7), size=20)
+    titles = [f"{name} (v{number})" for name in ("fares", "meals", "cabins", "pets", "cars") for number in (1, 2)]
+    for number in range(40):
+        some = world.some(2, 3)
+        named = random.sample(titles, len(some))
+        listed = "\n\n".join(f"[{i}] {name}\n{text}" for i, (name, text) in enumerate(zip(named, some, strict=True), 1))
+        asked = f"the {random.choice(['rent', 'tax', 'fee'])} of {random.choice(['March', 'May', 'June'])} {number}?"
+        prompt = f"Use only this of the handbook.\n\n{listed}\n\nWhat is {asked} Cite the numbers."
+        found, _ = show(pupil, Sent(chat(("user", prompt)), asked, list(some)))
+    assert found is not None
+    assert [one.source for one in found.contexts] == named
