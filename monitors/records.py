@@ -372,7 +372,7 @@ class FoundCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What took over answers with an alert's onset: `kind` is model, prompt, tag:NAME or source (of passages).
+    """What took over answers with an onset: `kind` is model, prompt, tag:NAME, source, or documents (new ones).
 
     `before` and `since` are its shares of the answers, in [0, 1]; `replaced` is the version it took the place of, ""
     where others remain.

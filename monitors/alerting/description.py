@@ -13,7 +13,7 @@ from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observat
 from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.causes.topics import topics
-from monitors.alerting.changes import changes_at_onset, source_change
+from monitors.alerting.changes import changes_at_onset, documents_change, source_change
 from monitors.alerting.example_texts import HASHED, faults_of, question_and_answer, quoted
 from monitors.alerting.passages import MAX_EXCHANGES, read_passages
 from monitors.alerting.rule_watch import ALL
@@ -302,7 +302,8 @@ class Describer:
         if why.cause in ("retrieval", "generation", "unknown"):
             passages = await read_passages(self._store, metric, (old, new), quote=self._content, salt=self.salt)
             why = await self._explain(asked, old, new, passages) if passages else why
-            source = None if why.source is None else source_change(why.source, passages, old, new, metric)
+            named = why.source and source_change(why.source, passages, old, new, metric)
+            source = named or documents_change(passages, old, new, metric)
         step = await find_fallen_step(self._store, old, new) if why.cause in ("retrieval", "unknown") else None
         return (why, None, source) if step is None else (step.explain(why), step.step, source)
 

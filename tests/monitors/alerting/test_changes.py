@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitors.alerting.causes import Passages
-from monitors.alerting.changes import changes_at_onset, source_change
+from monitors.alerting.changes import changes_at_onset, documents_change, source_change
 from monitors.alerting.notifiers.message import annotations_of, changed, headline, title
 from monitors.records import Change
 from monitors.storage.stores import Point
@@ -98,6 +98,39 @@ def test_a_source_is_named_with_its_share_if_it_came_with_the_onset():
     assert source_change("b", {}, before, since, "faithfulness") is None, "nothing was read"
     rare = read | {point.sample_id: always for number, point in enumerate(since) if number % 20}
     assert source_change("b", rare, before, since, "faithfulness") is None, "in one of twenty answers"
+
+
+def given(points, documents):
+    return {
+        one.sample_id: Passages(documents=frozenset(documents(number)), contradicted=None)
+        for number, one in enumerate(points)
+    }
+
+
+def test_replaced_documents_are_a_change_though_none_of_them_came_alone():
+    before, since = points(400, 0, 0.9), points(60, 400, lambda number: 0.9 if number % 2 else 0.3)
+    read = given(before, lambda n: (f"d{n % 30}",))
+    read |= given(since, lambda n: (f"d{n % 30}",) if n % 2 else (f"d{n % 30} (export)",))
+    change = documents_change(read, before, since, "faithfulness")
+    assert (change.kind, change.before, change.since) == ("documents", 0.0, 0.5)
+    assert "(export)" in change.value
+    assert "and 14 more" in change.value
+    found = alert(mean_before=0.9, mean_since=0.6, changes=(change,))
+    assert "since documents not seen before (d0 (export) and 14 more) appeared in 50% of the answers" in headline(found)
+
+
+def test_documents_that_are_always_new_are_no_change():
+    before, since = points(400, 0, 0.9), points(60, 400, 0.4)
+    read = given(before, lambda n: (f"old {n}",)) | given(since, lambda n: (f"new {n}",))
+    assert documents_change(read, before, since, "faithfulness") is None
+
+
+def test_new_documents_whose_answers_are_the_better_ones_are_not_named():
+    before, since = points(400, 0, 0.9), points(60, 400, lambda number: 0.95 if number % 2 else 0.2)
+    read = given(before, lambda n: (f"d{n % 30}",))
+    read |= given(since, lambda n: (f"d{n % 30} (good)",) if n % 2 else (f"d{n % 30}",))
+    assert documents_change(read, before, since, "faithfulness") is None
+    assert documents_change({}, before, since, "faithfulness") is None
 
 
 def test_an_experiment_too_small_for_the_fall_is_not_named():
