@@ -62,7 +62,9 @@ def removal_warnings(
     """Return a warning if the configured rules remove default ones and `default_rules` does not settle it."""
     if not config.rules or config.default_rules is not None:
         return []
-    removed = dict.fromkeys(rule.metric for rule in _defaults(config.rules, metrics, signals, lower_is_better))
+    defaults = (rule.metric for rule in _defaults(config.rules, metrics, signals, lower_is_better))
+    watched = {rule.metric for rule in config.rules if "*" in rule.apps}
+    removed = dict.fromkeys(metric for metric in defaults if metric not in watched)
     way_out = "to keep them set alerts.default_rules = true, to be without them false"
     return [f"alerts.rules: these rules remove the default rules on {', '.join(removed)}; {way_out}"] if removed else []
 

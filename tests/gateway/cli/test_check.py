@@ -453,7 +453,9 @@ def test_rules_of_ones_own_say_which_default_rules_they_remove():
     text = f"{UPSTREAM}{JUDGE}{metrics}{off}"
     rule = "[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8\n"
     answer = check(text + rule)
-    removed = "context_relevancy, faithfulness, lexical_groundedness, slow"
+    removed = "context_relevancy, lexical_groundedness, slow"
+    of_one_app = check(f"{text}{rule}apps = ['shop']\n")
+    assert "context_relevancy, faithfulness, lexical_groundedness" in of_one_app.stderr
     assert answer.stderr == (
         f"gaugeway: warning: alerts.rules: these rules remove the default rules on {removed}; to keep them set "
         "alerts.default_rules = true, to be without them false\n"

@@ -118,7 +118,7 @@ def test_the_cause_at_the_alarm_stays_beside_the_current_one(tmp_path):
     alert, page = run(tmp_path, scenario)
     assert alert.at_alarm is not None
     assert alert.at_alarm.cause == alert.likely_cause != "judge"
-    assert "Cause at the alarm As first notified" in page.words
+    assert "Cause at the alarm As first described" in page.words
     assert alert.at_alarm.detail in page.text
     assert "The anchors drifted." in page.text
 
