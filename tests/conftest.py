@@ -29,6 +29,12 @@ def pytest_configure(config):
     settings.load_profile("quick" if config.option.markexpr == _QUICK else "suite")
 
 
+@pytest.fixture(autouse=True)
+def no_values_of_other_tests(monkeypatch):
+    """A process conceals all values that its configuration was ever filled in with: of one test, not of all."""
+    monkeypatch.setattr("monitors.runtime.placeholders._filled_in", {})
+
+
 def pytest_collection():
     """Do not look for garbage among what is imported and collected, which stays: now, or (frozen) in every test."""
     gc.disable()

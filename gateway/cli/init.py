@@ -255,10 +255,10 @@ def _alerts(answers: Answers) -> str:
     head = "# Alerts: 30 days bring false_alerts_per_30d false ones on average, over all rules together."
     budget = "[alerts]\n# false_alerts_per_30d = 1.0"
     if answers.slo is None:
-        return f"{head}\n{budget}\n# Without rules each metric is compared with a baseline that its first 2,000 scores teach."
+        return f"{head}\n{budget}\n# Without rules each metric is compared with a baseline, learned from 2,000 scores."
     return (
         f"{head}\n{budget}\n"
-        "# Beside the rules below, each metric and signal is compared with a baseline that its first 2,000 scores teach.\n"
+        "# Beside the rules below, each metric and signal is compared with a baseline, learned from 2,000 scores.\n"
         f'default_rules = true\n\n[[alerts.rules]]\nmetric = "{metric}"\nslo = {answers.slo:g}   # the least mean'
     )
 

@@ -107,7 +107,7 @@ def concealed(message: str) -> str:
         key, text = "", message
     if _filled_in:
         values = sorted(_filled_in, key=len, reverse=True)
-        text = re.sub("|".join(map(_written, values)), _placeholder_of, text, flags=re.IGNORECASE)
+        text = re.sub("|".join(map(_written, values)), lambda found: _filled_in[found[0]], text)
     return f"{key}{colon}{text}"
 
 
@@ -116,14 +116,9 @@ def _written(value: str) -> str:
     return re.escape(value) if len(value) >= _SHORT else f"(?<=['\"`]){re.escape(value)}(?=['\"`])"
 
 
-def _placeholder_of(match: re.Match[str]) -> str:
-    found = match[0]
-    return _filled_in.get(found) or next(at for value, at in _filled_in.items() if value.lower() == found.lower())
-
-
 def _remember(value: str, placeholder: str) -> None:
     written = (value, value.strip(), repr(value)[1:-1], json.dumps(value)[1:-1], *_PARTS.findall(value))
-    for form in filter(None, written):
+    for form in filter(None, (*written, *map(str.lower, written))):  # the host of a URL is quoted in lower case
         _filled_in.pop(form, None)
         _filled_in[form] = placeholder
     while len(_filled_in) > _MOST_REMEMBERED:

@@ -112,9 +112,14 @@ def test_a_value_that_is_a_word_of_a_message_or_of_a_placeholder_leaves_both_rea
     monkeypatch.setenv("SHORT", "a")
     monkeypatch.setenv("WORD", "file")
     monkeypatch.setenv("BROKEN", "canary\nbroken")
+    monkeypatch.setenv("DATABASE", "postgresql://gaugeway@db/gaugeway")
     text = '[judge]\nmodel = "${SHORT}"\napi_key = "${BROKEN}"\n[monitors]\ntoken = "${WORD}"\nhost = "${SHORT}"'
+    text += (
+        '\n[store]\nurl = "${DATABASE}"\n[gateway]\nport = 4711\n[[upstreams]]\nbase_url = "http://127.0.0.1:4711/v1"'
+    )
     answer = CliRunner().invoke(main, ["check", "--config", str(toml(tmp_path / "gaugeway.toml", text))])
     assert "judge.api_key: has a line break" in answer.output
+    assert "this is Gaugeway itself (gateway.port)" in answer.output
     assert "canary" not in answer.output
 
 
