@@ -3,7 +3,8 @@
 import itertools
 import time
 
-from tests.integration.test_alert_causes import EASY, QUIET, causes
+from tests.integration.test_alert_causes import EASY, causes
+from tests.integration.test_alert_judge import QUIET
 from tests.support.scenario import Ask, lab
 
 SQUEEZE_S = 15.0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
 import time
 
 import msgspec
@@ -23,7 +21,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import Catalogue
 from monitors.records import Evaluation, Failed, Sample, Score
 from monitors.runtime.settings import ConfigError
-from monitors.scheduler import Scheduler, WorkerCounts, _every
+from monitors.scheduler import Scheduler, WorkerCounts
 from monitors.statistics.weighted_mean import hajek
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
@@ -289,20 +287,3 @@ def test_spending_is_saved_while_the_plane_runs_and_when_it_ends(tmp_path):
 
 async def broken():
     raise OSError("gone")
-
-
-@pytest.mark.parametrize(("longest_s", "least", "most"), [(0.01, 5, 30), (math.inf, 1, 2)])
-def test_what_takes_long_pauses_long_but_not_longer_than_it_may(longest_s, least, most):
-    async def main():
-        rounds = []
-
-        async def slow():
-            rounds.append(time.monotonic())
-            await asyncio.sleep(0.1)
-
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.8):
-                await _every(0.001, slow, lambda: None, longest_s=longest_s)
-        assert least <= len(rounds) <= most
-
-    asyncio.run(main())

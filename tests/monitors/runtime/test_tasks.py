@@ -1,6 +1,7 @@
 """Failures of background tasks in the log."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -23,8 +24,10 @@ def test_a_failure_of_a_task_that_is_tried_again_is_an_error_only_if_it_persists
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "WARNING", "ERROR"]
 
 
-@pytest.mark.parametrize("urgent", [True, False])
-def test_a_slow_action_pauses_in_proportion_unless_the_next_round_is_urgent(monkeypatch, urgent):
+@pytest.mark.parametrize(
+    ("longest_s", "urgent", "paused"), [(math.inf, False, 18.0), (15.0, False, 15.0), (15.0, True, 0.25)]
+)
+def test_a_slow_action_pauses_in_proportion_unless_the_next_round_is_urgent(monkeypatch, longest_s, urgent, paused):
     now, pauses = [0.0], []
 
     async def slow():
@@ -38,5 +41,5 @@ def test_a_slow_action_pauses_in_proportion_unless_the_next_round_is_urgent(monk
     monkeypatch.setattr("monitors.runtime.tasks.time.monotonic", lambda: now[0])
     monkeypatch.setattr("monitors.runtime.tasks.asyncio.sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(repeat(0.25, slow, lambda: None, longest_s=15.0, is_urgent=lambda: urgent))
-    assert pauses == [0.25 if urgent else 15.0] * 3
+        asyncio.run(repeat(0.25, slow, lambda: None, longest_s=longest_s, is_urgent=lambda: urgent))
+    assert pauses == [paused] * 3
