@@ -1,8 +1,9 @@
 # Every target sets up what it needs; the only things required are Python 3.11+, git and make.
 PYTHON ?= python3
 BIN := .venv/bin
-# One test process more than cores: many tests wait for a process or a clock.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+# One test process more than cores: many tests on real servers wait for a process or a clock.
+WORKERS ?= $(shell expr $(CORES) + 1)
 
 # Many tests start the product: it is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,7 +28,7 @@ demo: .venv/run  ## A scripted model, real retrieval, an injected regression and
 	$(BIN)/gaugeway demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: .venv/dev  ## The tests that need nothing but Python, in parallel: minutes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not full"
+	$(BIN)/python -m pytest -n $(CORES) --dist loadfile -m "not full"
 
 test-all: .venv/dev  ## All tests, on real servers where their programs are installed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile

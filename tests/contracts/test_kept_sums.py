@@ -21,6 +21,8 @@ from monitors.storage.stores.sqlite.schema import SCHEMA
 from tests.support.postgres import postgres
 from tests.support.rows import Rows
 
+pytestmark = pytest.mark.full
+
 HOUR, DAY = float(HOUR_S), float(DAY_S)
 T0 = 1_700_000_000.0 // DAY * DAY
 EVER = Query(since=T0 - DAY, until=T0 + 10 * DAY)
