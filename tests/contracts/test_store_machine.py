@@ -366,10 +366,8 @@ def clickhouse():
     return lambda _: partial(from_url, server.database())
 
 
-@pytest.mark.parametrize(
-    ("engine", "examples"),
-    [(sqlite, 3), pytest.param(sqlite, 15, marks=pytest.mark.full), (postgresql, 3), (clickhouse, 2)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("engine", "examples"), [(sqlite, 15), (postgresql, 3), (clickhouse, 2)])
 def test_a_store_does_what_the_model_does(engine, examples):
     storage = engine()
     run_machine(lambda: Machine(storage), examples=examples)

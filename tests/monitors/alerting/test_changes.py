@@ -152,7 +152,7 @@ def test_without_a_change_it_says_so():
 
 
 def test_a_mixture_that_only_varies_is_no_change():
-    for seed in range(200):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         mixed = [str(model) for model in rng.choice(["a", "b"], 900)]
         before = points(800, 0, 0.87, model=lambda number, mixed=mixed: mixed[number])
