@@ -366,12 +366,14 @@ def test_more_at_once_than_may_wait_leaves_the_youngest():
 
 def test_dead_letters_and_supplements_are_bounded_too():
     async def scenario():
-        async with queue_of(redis_server().url(max_waiting=3), lease_s=0.01, max_attempts=1) as queue:
+        url = redis_server().url(max_waiting=3)
+        async with queue_of(url, lease_s=0.01, max_attempts=1) as queue:
             for number in range(5):
                 await queue.put(samples(number))
                 assert ids(await queue.lease(1)) == [str(number)]
                 await asyncio.sleep(0.02)
             assert await queue.depth() == Depth(ready=0, leased=0, dead=3, oldest_started_at=None, trimmed=2)
+        async with queue_of(url, lease_s=60.0) as queue:
             await queue.supply([supplement(number) for number in range(5)])
             assert [one.id for one in await queue.take(9)] == ["2", "3", "4"]
 
