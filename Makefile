@@ -1,7 +1,7 @@
 # Every target sets up what it needs; the only things required are Python 3.11+, git and make.
 PYTHON ?= python3
 BIN := .venv/bin
-CORES := $(shell getconf _NPROCESSORS_ONLN)
+CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 # One test process more than cores: many tests on real servers wait for a process or a clock.
 WORKERS ?= $(shell expr $(CORES) + 1)
 

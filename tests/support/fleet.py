@@ -250,7 +250,7 @@ class Told:
 def told(url: str, hook: Webhook, broken_at: float) -> Told:
     """The only alert that the store knows, and how often people were told of it.
 
-    A first notification may lack the cause, which is told once as soon as it is found.
+    A first notification may lack the cause; one update with it follows.
     """
     firing = [one for body in list(hook.bodies) for one in body["alerts"] if one["status"] == "firing"]
     cases = msgspec.json.decode(states(url)["alerts/cases"], type=list[Case])

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from dashboards.web.charts import Dot, Line, timeline
 from dashboards.web.forest import effect_of, forest_axis, forest_row, reach
 from dashboards.web.format import MIN_N, counted, interval, number, signed
-from dashboards.web.readings.prompt_change import prompt_change
+from dashboards.web.readings.prompt_change import DiffLine, prompt_change
 from dashboards.web.site import Page, Site
 from monitors.alerting.versions import Version
 from monitors.analysis import ab_compare as comparing
@@ -95,6 +95,7 @@ class CompareForm:
 class Answer:
     """A comparison made at `at` (Unix seconds); `capped` if only part of the scores could be read.
 
+    `difference` is that of two prompts' instructions, None where they are not stored or not read in time.
     `apart` is the smallest overlap of the times in which the versions served, if that is little (`served_apart`).
     """
 
@@ -105,6 +106,7 @@ class Answer:
     capped: bool
     at: float
     apart: float | None = None
+    difference: Sequence[DiffLine] | None = None
 
 
 def parse_form(params: Mapping[str, str]) -> CompareForm:
@@ -364,7 +366,16 @@ class Comparisons:
             capped=partial_,
             at=now,
             apart=None if periods else comparing.served_apart(compared),
+            difference=await self._difference(query) if wanted.by == "prompt" else None,
         )
+
+    async def _difference(self, wanted: VersionQuery) -> Sequence[DiffLine] | None:
+        period = Query(since=wanted.since, until=wanted.until, app=wanted.app)
+        try:
+            async with asyncio.timeout(READING_S):
+                return await prompt_change(self._store, period, wanted.a, wanted.b)
+        except TimeoutError:
+            return None
 
 
 async def finer(store: Store, everything: Sequence[Sides | Parts], wanted: VersionQuery) -> Sequence[Sides | Parts]:
@@ -416,15 +427,12 @@ def compare_view_handlers(site: Site) -> list[Any]:
             a, b = begin.a, begin.b
         about = await site.insight.status()
         lower = LOWER_IS_BETTER | {one["name"] for one in about["metrics"] if one["lower_is_better"]}
-        answer, problems, missing, difference = None, list(wanted.problems), "", None
+        answer, problems, missing = None, list(wanted.problems), ""
         problems += too_long(begin.by, (a, b), wanted.since, now)
         if a and b and not problems:
             chosen = CompareForm(by=begin.by, a=a, b=b, app=wanted.app, since=wanted.since, margin=wanted.margin)
             try:
                 answer = await comparisons.of(chosen, now, lower)
-                if begin.by == "prompt":
-                    period = Query(since=captured.since(wanted.since, now), until=now + 1.0, app=wanted.app or None)
-                    difference = await prompt_change(site.insight.store, period, a, b)
             except UnknownVersionError as error:
                 missing = str(error)
             except ValueError as error:
@@ -439,7 +447,6 @@ def compare_view_handlers(site: Site) -> list[Any]:
             a=a,
             b=b,
             answer=answer,
-            difference=difference,
             problems=problems,
             missing=missing,
             signs=SIGNS,

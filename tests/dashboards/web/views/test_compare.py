@@ -372,7 +372,7 @@ def test_of_two_prompts_the_lines_that_changed_are_shown(tmp_path):
 
     async def scenario(w):
         await two(w, 0.9, 0.6, kind="prompt", names=("2-a", "2-b"))
-        bare = await w.page("/compare?by=prompt&a=2-a&b=2-b")
+        bare = await w.page("/compare?by=prompt&a=2-a&b=2-b&since=24h")
         await w.add(0.9, prompt="2-a", capture=capture(rules, "[1] fares.md"))
         await w.add(0.6, prompt="2-b", capture=capture(["Answer as you like.", *rules[1:]], "[1] <b>other.md"))
         return bare, await w.page("/compare?by=prompt&a=2-a&b=2-b"), await w.page("/compare?by=model")
