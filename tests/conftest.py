@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, settings
 
 # The same examples in every run, and no time limit for one or for making them: a test fails for what it says, not for
 # the machine's load.
-settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "suite", max_examples=50, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("quick", settings.get_profile("suite"), max_examples=20)
 
 _SHOWN = 40

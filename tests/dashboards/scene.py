@@ -148,7 +148,7 @@ class Traffic:
         self._running = running
         self._upstream, self._embedder = upstream, embedder
         self._numbers = itertools.count()
-        self._client = httpx.Client(timeout=30, trust_env=False)
+        self._client = httpx.Client(timeout=150, trust_env=False)
         self._answered = 0
 
     def scored(self) -> bool:

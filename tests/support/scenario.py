@@ -327,7 +327,7 @@ class Lab:
         while not condition():
             assert time.monotonic() < deadline, f"nothing after {asked} questions\n{self.running.get('/api/alerts')}"
             if self._waiting() > BEHIND or asked >= at_most:
-                time.sleep(0.05)
+                time.sleep(0.2)
                 continue
             some = make()
             self.ask(some)
