@@ -74,6 +74,8 @@ _WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
 _MEASURED_KEYS = _Keys(*_SCORE_KEYS, "distance", "relevance", "rank")
 _WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
 _WIDE = 0x2E80
+_TIMES = 2
+"""A record's text is so many times as long as its next longest field."""
 
 _PART_TYPES = ("text", "input_text", "output_text")
 _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
@@ -257,7 +259,19 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
             known = key in _PASSAGE_KEYS.known or score is not None or entry.get("type") == "search_result"
             yield Found(context, certain or known)
             return
-    yield from _measured(entry)
+    if found := list(_measured(entry)):
+        yield from found
+    elif (longest := _longest(entry)) is not None:
+        sources = _Keys(*(one for one in _SOURCE_KEYS if one != longest))
+        yield Found(Context(text=entry[longest], source=_first(_name, places, sources)), certain)
+
+
+def _longest(entry: dict[str, Any]) -> str | None:
+    """Return the key of the text that is most of a record, whatever it is called; None where there is none."""
+    texts = sorted(((len(said), key) for key, said in entry.items() if isinstance(said, str)), reverse=True)
+    if not texts or not runs_on(entry[texts[0][1]]):
+        return None
+    return texts[0][1] if len(texts) == 1 or texts[0][0] >= _TIMES * texts[1][0] else None
 
 
 def _is_measured_wrapper(entry: dict[str, Any]) -> bool:

@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from gateway.contexts import joined_passages, text_of
+from gateway.contexts.form.splitting import records_in
 from gateway.contexts.parse import Found, decoded, read, runs_on
 from gateway.contexts.passage_list import is_passage_list
 from gateway.contexts.prose import reads_like_a_passage
@@ -125,6 +126,8 @@ def _taken_apart(found: list[Found], words: list[str], description: str | None, 
     only = found[0].context
     if only != Context(text=only.text) or not (searches or reads_like_a_passage(only.text)):
         return found
+    if searches and (framed := records_in(only.text)) is not None:
+        return [Found(one, certain=True) for one in framed]
     listed = joined_passages.numbered(only.text)
     if listed is not None and (searches or not listed.bare):
         return [Found(one, certain=True) for one in _refined(listed.passages, only.text)]

@@ -255,7 +255,7 @@ class Traffic:
 
     def _without_embeddings(self) -> None:
         """Most of one app's answers come while there are no embeddings, and the others when there are some again."""
-        self._running.until(self.scored, 300, what="what was asked before is scored")
+        self._running.until(self.scored, 400, what="what was asked before is scored")
         self._embedder.failing = model.Failure(500)
         self._ask(12, GOOD, model="first", app="unlucky", same=99)
         self._running.until(lambda: self._unlucky("error") >= 10, 60, what="evaluations fail without embeddings")

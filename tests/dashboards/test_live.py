@@ -10,6 +10,7 @@ from tests.dashboards.prometheus import prometheus
 from tests.dashboards.reading import ANY, FOLDER, LABEL_VALUES, Asked, asked, load, sent, targets, text_of, variables
 from tests.dashboards.scene import TRACE, scene
 
+pytestmark = pytest.mark.timeout(900)  # the scene is acted out first, beside other programs too
 DASHBOARDS = load()
 RULES = FOLDER / "prometheus" / "gaugeway.rules.yml"
 
@@ -56,8 +57,8 @@ def live(tmp_path_factory):
         with prometheus(directory, jobs, rules) as server:
             running.until(server.ready, 60, what="Prometheus scrapes")
             traffic.everything()
-            running.until(traffic.scored, 300, what="all is scored")
-            deadline = time.monotonic() + 150  # on a busy machine estimates come seldom
+            running.until(traffic.scored, 400, what="all is scored")
+            deadline = time.monotonic() + 300  # on a busy machine estimates come seldom
             while any(unanswered(server, board) for board in DASHBOARDS.values()) and time.monotonic() < deadline:
                 traffic.again()
                 time.sleep(3)

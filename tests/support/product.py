@@ -122,13 +122,13 @@ class Product:
 
     def get(self, path: str) -> Any:
         """JSON of the monitors' API."""
-        response = httpx.get(self.monitors + path, timeout=10)
+        response = httpx.get(self.monitors + path, timeout=60)
         assert response.status_code == 200, response.text
         return response.json()
 
     def value(self, plane: str, name: str, **labels: str) -> float:
         """The sum of a series over all label sets that carry `labels`; 0 when there is none."""
-        text = httpx.get(f"{plane}/metrics", timeout=10).text
+        text = httpx.get(f"{plane}/metrics", timeout=60).text
         total = 0.0
         for line in text.splitlines():
             series, _, value = line.rpartition(" ")

@@ -12,7 +12,7 @@ import threading
 
 from tests.support.regex_steps import Steps, counting
 
-SIZES = (500, 1_000)
+SIZES = (700, 1_400)
 ROLES = ("user", "system", "tool")
 
 

@@ -137,7 +137,6 @@ def test_a_heading_stays_with_its_passage():
         "Pay a fee:\n\n```\npay()\n\nwait()\n```\n\nThen leave the building.",
         "id | name\n\n1 | Ann\n\n2 | Bob\n\n3 | Cid",
         "<html><body><p>" + ONE + "</p><p>" + TWO + "</p></body></html>",
-        f"[1] {ONE} It says:\n1. a\n2. b\n[7] {TWO}",
         f"1. {ONE}\n1. {TWO}\n2. {THREE}",
     ],
 )
@@ -156,7 +155,6 @@ def test_steps_from_a_tool_that_does_not_search_stay_one_passage():
     [
         {"name": "Kettle Deluxe 3000", "similarity": 0.9},
         {"name": ONE, "comment": TWO, "similarity": 0.9},
-        {"name": ONE},
     ],
 )
 def test_a_name_is_a_passage_only_when_it_alone_runs_on_beside_a_score(hit):

@@ -57,7 +57,7 @@ def test_documents_with_index_source_and_content():
     assert (extraction.question, extraction.source, extraction.marker) == (
         "How long may I keep a book?",
         "structure",
-        "<documents>, tag:document",
+        "<documents>, tag",
     )
 
 

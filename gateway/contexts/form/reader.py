@@ -1,0 +1,169 @@
+"""Reads question and passages of a prompt: the candidate the fitted model finds likeliest, or nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import NamedTuple
+
+from gateway.contexts.form.asked import Asked, asked_of
+from gateway.contexts.form.candidates import Block, Text, blocks_of, contexts
+from gateway.contexts.form.features import of_block, of_line, of_place, of_question
+from gateway.contexts.form.lines import Line
+from gateway.contexts.form.seen import Seen
+from gateway.contexts.structure.conversation import Reading, Turn
+from gateway.contexts.structure.word_index import IndexedText
+from monitors.records import Context
+
+FINALISTS = 6
+_BESIDE = 4_000
+_SYSTEM = ("system", "developer")
+_EARLIER = 4
+_ASKED = 3
+_COMPARED = 1_500
+_LEAST_TEXT, MOST_TEXT = 80, 100_000
+"""Characters of a message that is read by its form."""
+THRESHOLD = 0.65
+_FAR, _SHOWN = 30.0, 60
+
+
+class Candidate(NamedTuple):
+    """A block with its passages, question and features."""
+
+    block: Block
+    contexts: list[Context]
+    asked: Asked | None
+    values: dict[str, float]
+
+
+def finalists(turns: Sequence[Turn], most: int) -> Iterator[tuple[Seen, Block, list[Context]]]:
+    """Yield the blocks of each message that their place speaks for most, with their passages."""
+    for seen in _messages(turns):
+        for block, _ in _likeliest(seen, most):
+            if found := contexts(seen.text, block):
+                yield seen, block, found
+
+
+def candidates(turns: Sequence[Turn], most: int = FINALISTS) -> Iterator[Candidate]:
+    """Yield the likeliest candidates of each message with all of their features."""
+    whole = _last_user_text(turns)
+    asking = Asked(whole, "last user turn", {"q asks": float(whole[-1:] in "?？")})
+    rank = weights_of("rank")
+    for seen in _messages(turns):
+        scored: list[tuple[float, int, Block, list[Context], dict[str, float]]] = []
+        for block, place in _likeliest(seen, most):
+            if found := contexts(seen.text, block):
+                values = place | of_block(seen, block, found)
+                scored.append((score(rank, values), -len(scored), block, found, values))
+        scored.sort(key=lambda one: one[:2], reverse=True)
+        for _, _, block, found, values in scored[: max(_ASKED, most // 2)]:
+            points, asked = _asked(seen, block, found) if seen.own else (0.0, asking)
+            yield Candidate(block, found, asked, values | of_question(asked, points, found, own=seen.own))
+
+
+def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
+    """Yield the messages that may hold passages: the user's last one and some before it, and the system's."""
+    last = next((i for i in reversed(range(len(turns))) if turns[i].role == "user" and turns[i].text.strip()), None)
+    if last is None:
+        return
+    system = "\n".join(one.text for one in turns if one.role in _SYSTEM)[:_BESIDE]
+    beside, nothing = IndexedText(system), IndexedText("")
+    for index, turn in enumerate(turns):
+        own = index == last
+        earlier = turn.role == "user" and last - _EARLIER <= index <= last
+        if (earlier or turn.role in _SYSTEM) and _LEAST_TEXT <= len(turn.text) <= MOST_TEXT:
+            yield Seen(Text.of(turn.text), IndexedText(turn.text), own, turn.role, beside if own else nothing)
+
+
+def _last_user_text(turns: Sequence[Turn]) -> str:
+    return next((one.text.strip() for one in reversed(turns) if one.role == "user" and one.text.strip()), "")
+
+
+def may_be_asked(seen: Seen, block: Block, found: Sequence[Context]) -> list[Asked]:
+    """Return the stretches beside a block that may be the question."""
+    said = " ".join(one.text[:_COMPARED] for one in found).lower()
+    return list(asked_of(seen, block, said))
+
+
+def _asked(seen: Seen, block: Block, found: Sequence[Context]) -> tuple[float, Asked | None]:
+    """Return the likeliest question beside a block, with its points."""
+    weights = weights_of("question")
+    every = [(score(weights, one.values), one) for one in may_be_asked(seen, block, found)]
+    return max(every, key=lambda one: one[0], default=(0.0, None))
+
+
+def _likeliest(seen: Seen, most: int) -> list[tuple[Block, dict[str, float]]]:
+    """Return the blocks that their place speaks for most, with those features."""
+    first = weights_of("place")
+    lines: dict[tuple[str, int], tuple[float, dict[str, float]]] = {}
+
+    def of(name: str, line: Line | None) -> tuple[float, dict[str, float]]:
+        key = name, -1 if line is None else line.start
+        if key not in lines:
+            values = of_line(name, line, seen)
+            lines[key] = score(first, values), values
+        return lines[key]
+
+    scored = []
+    for number, block in enumerate(blocks_of(seen.text)):
+        place = of_place(seen, block)
+        opener, closer = of("opener", block.opener), of("closer", block.closer)
+        scored.append((score(first, place) + opener[0] + closer[0], -number, block, place, opener[1], closer[1]))
+    scored.sort(key=lambda one: one[:2], reverse=True)
+    return [(block, place | before | behind) for _, _, block, place, before, behind in scored[:most]]
+
+
+_used: dict[str, dict[str, float]] = {}
+
+
+def use(weights: dict[str, dict[str, float]]) -> None:
+    """Read with these weights from now on; for the script that fits them."""
+    _used.clear()
+    _used.update(weights, fitted={})
+
+
+def weights_of(name: str) -> dict[str, float]:
+    """Return the weights of one of the models, by feature."""
+    if not _used:
+        said = resources.files("gateway.contexts.form").joinpath("weights.json").read_text("utf-8")
+        _used.update(json.loads(said))
+    return _used.get(name, {})
+
+
+def score(weights: Mapping[str, float], values: Mapping[str, float]) -> float:
+    """Return the points of a candidate."""
+    get = weights.get
+    return sum([get(name, 0.0) * value for name, value in values.items()])
+
+
+def best(turns: Sequence[Turn]) -> tuple[float, Candidate] | None:
+    """Return the likeliest candidate with its points; None without candidates."""
+    weights = weights_of("rank")
+    every = [(score(weights, one.values), one) for one in candidates(turns)]
+    return max(every, key=lambda one: one[0], default=None)
+
+
+def read(turns: Sequence[Turn]) -> Reading | None:
+    """Return the likeliest reading; None where it is likelier that nothing was retrieved, or that it is wrong."""
+    found = best(turns)
+    if found is None:
+        return None
+    points, one = found
+    odds = score(weights_of("accept"), {**one.values, "_score": points, "_one": 1.0})
+    sure = 1.0 / (1.0 + math.exp(-max(-_FAR, min(odds, _FAR))))
+    if sure < THRESHOLD:
+        return None
+    opener = one.block.opener
+    raw = next((turn.text for turn in turns if opener and turn.text[opener.start : opener.end]), "")
+    header = raw[opener.start : min(opener.end, opener.start + _SHOWN)].strip() if opener else "no line before them"
+    division = f"{len(one.contexts)} by {one.block.split}"
+    asked = f"question by {one.asked.how}" if one.asked else "no question"
+    return Reading(
+        question=one.asked.text if one.asked else None,
+        contexts=tuple(one.contexts),
+        confidence=sure,
+        how=f"{header}, {one.block.split}",
+        reason=f"{header}; {division}; {asked}",
+    )

@@ -1,0 +1,126 @@
+"""Reading by form, on prompts that are drawn at random: none of them was written for the reader."""
+
+import random
+
+import pytest
+
+from gateway.contexts.form import reader
+from gateway.contexts.form.candidates import Text, blocks_of, contexts
+from gateway.contexts.form.lines import shape
+from gateway.contexts.form.splitting import records_in
+from gateway.contexts.structure.conversation import Turn
+from tools.prompt_frames import WORDS, frame, passage
+from tools.prompt_layouts import layout, ordinary, request
+
+SEED = 2026
+ONE = "Books may be kept for four weeks, and a loan can be extended twice."
+TWO = "Who brings a book back late pays twenty cents a day; children pay nothing."
+THREE = "The reading room opens at nine and closes at six, on Sundays at noon."
+
+
+def squeezed(text):
+    return " ".join((text or "").split())
+
+
+def turns(one):
+    return [Turn(message["role"], (message["content"],)) for message in one.messages]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "keys"),
+    [
+        ("[Document 3] Loans", "text", ("[document #]",)),
+        ("CHUNK 126. Loans are", "text", ("~chunk #.",)),
+        ("**Source:** a.md", "field", ("**source:**",)),
+        ("## Loans", "heading", ("##",)),
+        ('<doc id="1">', "open", ("<doc>",)),
+        ("* * *", "rule", ("rule *",)),
+        ("[00:34 - 00:35] Loans", "text", ("[#:# - #:#]",)),
+        ("Loans may be extended.", "text", ()),
+    ],
+)
+def test_a_lines_shape_is_its_marks_without_words_and_numbers(line, kind, keys):
+    found = shape(line)
+    assert found[0] == kind
+    assert set(keys) <= set(found[1])
+
+
+def test_the_passage_of_a_record_is_what_runs_on_behind_the_fields_that_all_share():
+    text = (
+        f"[S1] loans-3.pdf (chunk f005b346): {ONE}\n\n[S2] late-2.pdf (chunk 74ae5404): {TWO}\n\n"
+        f"[S3] rooms.pdf (chunk fc3567a1): {THREE}"
+    )
+    found = records_in(text)
+    assert [one.text for one in found] == [ONE, TWO, THREE]
+    assert [one.source for one in found] == ["loans-3.pdf", "late-2.pdf", "rooms.pdf"]
+
+
+def test_a_list_a_heading_or_code_in_one_record_does_not_divide_it():
+    odd = f"{TWO}\n\n## Fines\n- a day: 20 cents\n- a week: 1 crown\n\n```\nfine --all\n```"
+    text = f"Result 1 (score: 0.91)\n{ONE}\n\nResult 2 (score: 0.88)\n{odd}\n\nResult 3 (score: 0.52)\n{THREE}"
+    found = records_in(text)
+    assert [one.text for one in found] == [ONE, odd, THREE]
+    assert [one.score for one in found] == [0.91, 0.88, 0.52]
+
+
+def test_the_last_record_ends_where_its_own_end_is():
+    text = f"[Doc 1]\n{ONE}\n[END 1]\n[Doc 2]\n{TWO}\n[END 2]\n\nAnswer in one sentence."
+    (best,) = {
+        tuple(one.text for one in contexts(Text.of(text), block))
+        for block in blocks_of(Text.of(text))
+        if block.split == "counted" and len(block.spans) == 2 and block.frame.key == "[doc #]"
+    }
+    assert best == (ONE, TWO)
+
+
+def test_nearly_all_frames_that_are_drawn_give_their_passages():
+    """Given the block, and of the candidates the best: the others cannot be told apart without traffic."""
+    draw = random.Random(SEED)
+    count = right = 0
+    while count < 150:
+        family, write = frame(draw)
+        if family not in ("numbered", "labelled", "tagged", "headed", "listed", "fenced"):
+            continue
+        found = [passage(draw, draw.choice(list(WORDS["nouns"])), odd=0.2) for _ in range(draw.randint(2, 5))]
+        text = Text.of(write(found))
+        wanted = [squeezed(one.text) for one in found]
+        right += any([squeezed(one.text) for one in contexts(text, block)] == wanted for block in blocks_of(text))
+        count += 1
+    assert right > 0.9 * count
+
+
+def test_prompts_that_were_not_in_the_fit_are_read_right_or_not_at_all():
+    draw = random.Random(SEED)
+    exact = wrong = 0
+    for _ in range(200):
+        one = request(draw, layout(draw))
+        found = reader.read(turns(one))
+        if found is not None:
+            same = [squeezed(each.text) for each in found.contexts] == [squeezed(text) for text in one.contexts]
+            right = same and squeezed(found.question) == squeezed(one.question)
+            exact, wrong = exact + right, wrong + (not right)
+    print(f"{exact} of 200 exact, {wrong} wrong")  # noqa: T201 - the figure
+    assert exact > 120
+    assert wrong < 30
+
+
+def test_requests_in_which_nothing_was_retrieved_give_no_passages():
+    draw = random.Random(SEED)
+    taken = sum(reader.read(turns(ordinary(draw))) is not None for _ in range(200))
+    print(f"{taken} of 200 taken for retrieval")  # noqa: T201 - the figure
+    assert taken <= 8
+
+
+def test_every_feature_of_what_is_drawn_has_a_weight():
+    draw = random.Random(SEED)
+    names = set()
+    for _ in range(40):
+        for one in reader.candidates(turns(request(draw, layout(draw)))):
+            names |= one.values.keys()
+    weights = reader.weights_of("rank")
+    assert len(names - weights.keys()) <= 0.05 * len(names)  # rare ones may be in no fitted prompt
+
+
+def test_a_long_message_is_not_read_by_its_form():
+    text = f"Context:\n[1] {ONE}\n[2] {TWO}\n" + "x" * reader.MOST_TEXT + "\nQuestion: How long?"
+    assert reader.read([Turn("user", (text,))]) is None

@@ -1,0 +1,214 @@
+"""Fits the weights of the prompt reader (`gateway/contexts/form/weights.json`) on generated prompts, and only on them.
+
+    python tools/fit_prompt_reader.py [--layouts 2000] [--check]
+
+Four linear models: which blocks are worth reading (`place`), which stretch is the question (`question`), which block
+holds the passages (`rank`: softmax over a request's candidates), whether that one is right (`accept`: logistic, fitted
+on layouts the others have not seen). Then it prints, for layouts in none of the fits, what was read, by family of
+frame. With --check nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from gateway.contexts.form import reader  # noqa: E402 - the checkout's own
+from gateway.contexts.structure.conversation import Turn  # noqa: E402
+from tools.prompt_layouts import Rendered, layout, ordinary, request  # noqa: E402
+
+WEIGHTS = ROOT / "gateway/contexts/form/weights.json"
+PLACE = (
+    "fenced",
+    "split",
+    "opener",
+    "closer",
+    "inside",
+    "own",
+    "system",
+    "records",
+    "block",
+    "span",
+    "from",
+    "sure",
+    "same",
+    "tail",
+)
+"""First words of the features that need no passages."""
+ALL, SOME = 150, 25
+"""Blocks of a message that are fitted on: before it is known which are worth reading, and then."""
+STEPS, RATE = 500, 0.08
+
+
+class Group(NamedTuple):
+    """The candidates of a request: their features, and how right each is (2 exact, 1 passages only, 0 wrong)."""
+
+    family: str
+    values: list[dict[str, float]]
+    right: list[float]
+
+
+def squeezed(text: str | None) -> str:
+    """Return a text without differences in white space."""
+    return " ".join((text or "").split())
+
+
+def turns(one: Rendered) -> list[Turn]:
+    """Return the messages as the reader sees them."""
+    return [Turn(message["role"], (message["content"],)) for message in one.messages]
+
+
+def requests(seed: int, layouts: int) -> list[Rendered]:
+    """Draw one request of each of so many layouts, and half as many in which nothing was retrieved."""
+    draw = random.Random(seed)
+    return [request(draw, layout(draw)) for _ in range(layouts)] + [ordinary(draw) for _ in range(layouts // 2)]
+
+
+def blocks(every: Sequence[Rendered], most: int = reader.FINALISTS) -> list[Group]:
+    """Return the candidate readings of each request."""
+    groups = []
+    for one in every:
+        found = list(reader.candidates(turns(one), most))
+        wanted = [squeezed(text) for text in one.contexts]
+        right = []
+        for candidate in found:
+            same = bool(wanted) and [squeezed(each.text) for each in candidate.contexts] == wanted
+            asked = squeezed(candidate.asked.text if candidate.asked else None) == squeezed(one.question)
+            right.append(float(same) * (1.0 + asked))
+        groups.append(Group(one.family, [candidate.values for candidate in found], right))
+    return groups
+
+
+def questions(every: Sequence[Rendered]) -> list[Group]:
+    """Return the stretches that may be the question, of each request whose passages are among the candidates."""
+    groups = []
+    for one in every:
+        wanted = [squeezed(text) for text in one.contexts]
+        for seen, block, found in reader.finalists(turns(one), ALL):
+            if seen.own and wanted and [squeezed(each.text) for each in found] == wanted:
+                asked = reader.may_be_asked(seen, block, found)
+                right = [float(squeezed(each.text) == squeezed(one.question)) for each in asked]
+                groups.append(Group(one.family, [dict(each.values) for each in asked], right))
+                break
+    return groups
+
+
+def descend(gradient: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray:
+    """Minimise by Adam (Kingma and Ba, 2015) with a rate that falls."""
+    weights, mean, square = np.zeros(size), np.zeros(size), np.zeros(size)
+    for step in range(1, STEPS + 1):
+        slope = gradient(weights)
+        mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
+        rate = RATE * (1.0 - 0.9 * step / STEPS)
+        weights = weights - rate * (mean / (1.0 - 0.9**step)) / (np.sqrt(square / (1.0 - 0.999**step)) + 1e-8)
+    return weights
+
+
+def matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features as columns of about the same spread, and what each was divided by."""
+    place = {name: index for index, name in enumerate(names)}
+    table = np.zeros((len(rows), len(names)))
+    for number, row in enumerate(rows):
+        for name, value in row.items():
+            if name in place:
+                table[number, place[name]] = value
+    spread = np.maximum(table.std(0), 0.05)
+    return table / spread, spread
+
+
+def ranked(groups: Sequence[Group], keep: Callable[[str], bool], penalty: float = 0.003) -> dict[str, float]:
+    """Fit a softmax over the candidates of each group that has a right one."""
+    chosen = [group for group in groups if any(group.right)]
+    names = sorted({name for group in chosen for row in group.values for name in row if keep(name)})
+    table, spread = matrix([row for group in chosen for row in group.values], names)
+    right = np.array([value for group in chosen for value in group.right])
+    owner = np.repeat(np.arange(len(chosen)), [len(group.values) for group in chosen])
+    starts = np.r_[0, np.flatnonzero(np.diff(owner)) + 1]
+
+    def gradient(weights: np.ndarray) -> np.ndarray:
+        points = table @ weights
+        raised = np.exp(points - np.maximum.reduceat(points, starts)[owner])
+        share = raised / np.add.reduceat(raised, starts)[owner]
+        wanted = share * right
+        wanted = wanted / np.maximum(np.add.reduceat(wanted, starts)[owner], 1e-12)
+        return np.asarray(table.T @ (share - wanted) / len(chosen) + penalty * weights)
+
+    return dict(zip(names, (descend(gradient, len(names)) / spread).tolist(), strict=True))
+
+
+def accepted(groups: Sequence[Group], rank: Mapping[str, float], penalty: float = 0.06) -> dict[str, float]:
+    """Fit a logistic regression of whether the best candidate is right."""
+    rows, right = [], []
+    for group in groups:
+        points = [reader.score(rank, row) for row in group.values]
+        if points:
+            best = int(np.argmax(points))
+            rows.append({**group.values[best], "_score": points[best], "_one": 1.0})
+            right.append(float(group.right[best] > 0))
+    names = sorted({name for row in rows for name in row})
+    table, spread = matrix(rows, names)
+    one = names.index("_one")
+    table[:, one], spread[one] = 1.0, 1.0
+    wanted = np.array(right)
+
+    def gradient(weights: np.ndarray) -> np.ndarray:
+        return np.asarray(table.T @ (1.0 / (1.0 + np.exp(-table @ weights)) - wanted) / len(wanted) + penalty * weights)
+
+    return dict(zip(names, (descend(gradient, len(names)) / spread).tolist(), strict=True))
+
+
+def show(every: Sequence[Rendered]) -> None:
+    """Print what the reader reads, by family: requests, exact, wrong (passages or question), nothing."""
+    found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for one in every:
+        reading = reader.read(turns(one))
+        if reading is None:
+            verdict = "nothing"
+        else:
+            same = [squeezed(each.text) for each in reading.contexts] == [squeezed(text) for text in one.contexts]
+            verdict = "exact" if same and squeezed(reading.question) == squeezed(one.question) else "wrong"
+        for family in (one.family, "ordinary" if not one.contexts else "all layouts"):
+            found[family][verdict] += 1
+    for family in sorted(found):
+        count = found[family].total()
+        shares = "  ".join(
+            f"{name} {100 * found[family][name] / count:5.1f} %" for name in ("exact", "wrong", "nothing")
+        )
+        print(f"{family:22s} n {count:5d}  {shares}")  # noqa: T201 - what the script is for
+
+
+def main() -> None:
+    """Fit, write and show."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layouts", type=int, default=2_000)
+    parser.add_argument("--check", action="store_true", help="only show what the weights there are read")
+    options = parser.parse_args()
+    if not options.check:
+        reader.use({})
+        fitted = requests(1, options.layouts)
+        weights = {"question": ranked(questions(fitted[: options.layouts // 2]), lambda _: True)}
+        reader.use(weights)
+        weights["place"] = ranked(blocks(fitted[: options.layouts // 2], ALL), lambda name: name.split()[0] in PLACE)
+        reader.use(weights)
+        weights["rank"] = ranked(blocks(fitted, SOME), lambda _: True)
+        reader.use(weights)
+        weights["accept"] = accepted(blocks(requests(2, options.layouts)), weights["rank"])
+        rounded = {name: {key: round(value, 4) for key, value in one.items()} for name, one in weights.items()}
+        WEIGHTS.write_text(json.dumps(rounded, indent=0, sort_keys=True) + "\n", "utf-8")
+        reader.use(rounded)
+    show(requests(3, options.layouts // 2))
+
+
+if __name__ == "__main__":
+    main()

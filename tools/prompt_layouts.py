@@ -1,0 +1,277 @@
+"""Generates prompts of RAG apps with what should be captured: the data that the reader's weights are fitted on.
+
+A layout is drawn once (where things stand, how they are labelled, how passages are framed) and rendered with different
+questions and passages. Nothing is taken from a real application; labels and sentences are this file's own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.prompt_frames import WORDS, Passage, frame, passage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """One request: its messages, and what should be captured; `contexts` empty when nothing was retrieved."""
+
+    messages: list[dict[str, Any]]
+    question: str
+    contexts: list[str]
+    family: str
+
+
+@dataclass(kw_only=True)
+class Layout:
+    """How an app writes its prompts. `render` makes a request of a question and passages."""
+
+    family: str
+    language: str
+    render: Callable[[str, list[Passage]], list[dict[str, Any]]]
+    odd: float
+    parts: list[str] = field(default_factory=list)
+
+
+def pick(draw: random.Random, table: dict[str, str], language: str) -> str:
+    """Draw one of a language's entries; now and then an English one."""
+    chosen = table["en"] if draw.random() < 0.15 else table[language]
+    return draw.choice(chosen)
+
+
+def label(said: str, form: str) -> str:
+    """Write a label in one of the forms."""
+    return form.format(l=said, L=said.upper())
+
+
+def decoy(draw: random.Random, language: str) -> str:
+    """Draw a section that looks like records and is part of the prompt: examples of citations, of output, of fields."""
+    unit, form = draw.choice(WORDS["units"]), draw.choice(WORDS["labels"])
+    named = label(
+        draw.choice(("Examples", "References", "Valid citations", "Output format", "Columns", "Tools", "例")),
+        form,
+    )
+    count = draw.randint(2, 5)
+    style = draw.choice(
+        ("[{n}] {u} Title {w}", "- ({i}{n}, {i}{m})", "- {u}_{n}: string", "{n}. {w} {u}", "* [{n}] {w}", "| {w} | {n} |",
+         "- {w}: what the {u} is about", "{w}:\n  {u}: <{u} here>", "Q: {w}?\nA: {w}.", "User: {w}\nAssistant: [{n}] {w}",
+         "You have access to the {u} of the {w}.", "{u} {n} is called when a {w} is needed.", "{w}, {u}, {w}")
+    )  # fmt: skip
+    nouns = WORDS["nouns"][language]
+    rows = [style.format(n=n, m=n + 1, u=unit, i=unit[0].lower(), w=draw.choice(nouns)) for n in range(1, count + 1)]
+    return f"{named}\n" + "\n".join(rows)
+
+
+def layout(draw: random.Random) -> Layout:
+    """Draw a layout."""
+    language = draw.choices(list(WORDS["nouns"]), [12, 2, 1.5, 1.5, 1.5, 2, 1])[0]
+    name, write = frame(draw)
+    parts = _parts(draw, language, name, write)
+    where = draw.choices(("user", "system", "both", "before"), [5, 4, 2, 0.7])[0]
+    orders = _orders(draw, language)
+    if draw.random() < 0.15:
+        orders += "\n\n" + decoy(draw, language)
+    earlier = draw.random() < 0.2
+
+    def render(question: str, found: list[Passage]) -> list[dict[str, Any]]:
+        block = parts(question, found, where not in ("system", "before"))
+        messages: list[dict[str, Any]] = []
+        if where == "system":
+            messages = [{"role": "system", "content": block}]
+            if earlier:
+                messages += _earlier(language)
+            return [*messages, {"role": "user", "content": question}]
+        if where == "before":
+            said = [{"role": "system", "content": orders}, *(_earlier(language) if earlier else [])]
+            return [*said, {"role": "user", "content": block}, {"role": "user", "content": question}]
+        if where == "both":
+            messages = [{"role": "system", "content": orders}]
+        return [
+            *messages,
+            *(_earlier(language) if earlier and where == "both" else []),
+            {"role": "user", "content": block},
+        ]
+
+    return Layout(
+        family=name,
+        language=language,
+        render=render,
+        odd=draw.choice((0.0, 0.0, 0.2, 0.5)) if name != "blank" else draw.choice((0.0, 0.0, 0.0, 0.2)),
+    )
+
+
+def _earlier(language: str) -> list[dict[str, Any]]:
+    asked = WORDS["questions"][language][0].format(a=WORDS["nouns"][language][0], b="", y=2020)
+    said = WORDS["sentences"][language][0].format(a=WORDS["nouns"][language][0], b="", n=3, m=4, y=2020)
+    return [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]
+
+
+def _orders(draw: random.Random, language: str) -> str:
+    said = [pick(draw, WORDS["orders"], language) for _ in range(draw.randint(1, 5))]
+    said = list(dict.fromkeys(said))
+    style = draw.choice(("line", "line", "list", "numbers", "lines"))
+    if style == "list":
+        return "\n".join(f"- {one}" for one in said)
+    if style == "numbers":
+        return "\n".join(f"{n}. {one}" for n, one in enumerate(said, 1))
+    return ("\n" if style == "lines" else "" if language in ("zh", "ja") else " ").join(said)
+
+
+def _parts(  # noqa: C901 - every choice of a layout in one place
+    draw: random.Random, language: str, name: str, write: Callable[[list[Passage]], str]
+) -> Callable[[str, list[Passage], bool], str]:
+    """Draw the order and the labels of a prompt's parts."""
+    form = draw.choice(WORDS["labels"])
+    context, question = pick(draw, WORDS["context"], language), pick(draw, WORDS["question"], language)
+    tag, asked_tag = draw.choice(WORDS["tags"]), draw.choice(WORDS["question_tags"])
+    opener = draw.choices(
+        ("label", "tag", "sentence", "ruled", "fence", "none", "stated"), [9, 6, 5, 2.5, 0.7, 0.5, 1.5]
+    )[0]
+    if opener == "none" and name == "blank":
+        opener = "label"
+    asked = draw.choices(("label", "tag", "plain", "sentence"), [9, 2, 1, 1])[0]
+    same_line = draw.random() < 0.6 and form.endswith((":", "：", ":**"))
+    block_line = opener == "label" and form.endswith((":", "：")) and draw.random() < 0.2
+    order = draw.choice(("icq", "icq", "icq", "qci", "icoq", "icoq", "iqc", "icqo", "cq", "ico", "cqo"))
+    before, behind = _orders(draw, language), _orders(draw, language)
+    if draw.random() < 0.2:
+        before, behind = draw.choice(
+            ((before + "\n\n" + decoy(draw, language), behind), (before, behind + "\n\n" + decoy(draw, language)))
+        )
+    other, answer = (
+        pick(draw, WORDS["other"], language),
+        pick(draw, WORDS["answer"], language) if draw.random() < 0.5 else "",
+    )
+    other_labelled, introduced = draw.random() < 0.5, pick(draw, WORDS["introducing"], language)
+    rule = draw.choice(("-" * 21, "=" * 10, "---", "#" * 8, "*" * 5, "-" * 60))
+    gap = draw.choice(("\n\n", "\n\n", "\n\n", "\n"))
+    indent = draw.choice(("", "", "", "", "    "))
+    first_only = draw.random() < 0.6
+    closing = draw.random() < 0.25
+
+    def block(found: list[Passage]) -> str:
+        text = write(found)
+        if opener == "label":
+            end = "\n" + label(f"End of {context}", form) if closing and form[0] in "=[-<#" else ""
+            return label(context, form) + (" " if block_line else "\n") + text + end
+        if opener == "tag":
+            return f"<{tag}>\n{text}\n</{tag}>"
+        if opener == "ruled":
+            return f"{introduced}\n{rule}\n{text}\n{rule}"
+        if opener == "fence":
+            return f"{label(context, form)}\n```\n{text}\n```"
+        if opener == "stated":
+            return f"{introduced.rstrip(':：')}.\n\n{text}"
+        return f"{introduced}\n{text}" if opener == "sentence" else text
+
+    def ask(said: str) -> str:
+        if asked == "label":
+            return label(question, form) + (" " if same_line else "\n") + said
+        if asked == "tag":
+            return f"<{asked_tag}>{said}</{asked_tag}>"
+        return said if asked == "plain" else f"{pick(random.Random(form), WORDS['orders'], 'en')} {question}: {said}"
+
+    def render(said: str, found: list[Passage], own: bool) -> str:  # noqa: FBT001 - where the question goes
+        written = {
+            "i": before,
+            "c": block(found),
+            "q": ask(said) if own else "",
+            "o": (label(other, form) + "\n" if other_labelled else "") + behind,
+        }
+        letters = order if "q" in order or not own else order + "q"
+        texts = [written[letter] for letter in letters if written[letter]]
+        if own and answer and letters[-1] == "q" and asked == "label":
+            texts.append(label(answer, form))
+        text = gap.join(texts)
+        if not indent:
+            return text
+        if first_only:  # a template that is indented in the code, filled in with texts that are not
+            return "\n".join(indent + line if line and line not in written["c"] else line for line in text.split("\n"))
+        return "\n".join(indent + line if line else line for line in text.split("\n"))
+
+    return render
+
+
+def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 6) -> Rendered:
+    """Render a layout with a new question and new passages."""
+    count = draw.choice([n for n in (1, 2, 3, 3, 4, 4, 5, 6) if fewest <= n <= most])
+    found = [passage(draw, one.language, odd=one.odd) for _ in range(count)]
+    nouns = WORDS["nouns"][one.language]
+    asked = draw.choice(WORDS["questions"][one.language])
+    a = next((noun for noun in nouns if noun in found[0].text), nouns[0])
+    said = asked.format(a=a, b=draw.choice(nouns), y=draw.randint(1990, 2026))
+    return Rendered(
+        messages=one.render(said, found), question=said, contexts=[one.text for one in found], family=one.family
+    )
+
+
+def _of_ones_own(draw: random.Random, language: str) -> str:
+    """Draw a task with its own background, in the form in which passages come too."""
+    nouns, form = WORDS["nouns"][language], draw.choice(WORDS["labels"])
+    said = [draw.choice(WORDS["own"][language]) for _ in range(draw.randint(1, 4))]
+    text = " ".join(dict.fromkeys(said)).format(a=draw.choice(nouns), b=draw.choice(nouns), n=draw.randint(2, 90))
+    context, task, want = (
+        pick(draw, WORDS["context"], language),
+        pick(draw, WORDS["other"], language),
+        draw.choice(WORDS["wanted"]),
+    )
+    if draw.random() < 0.4:
+        tag = draw.choice((*WORDS["tags"], "context", "context", "background"))
+        return f"<{tag}>\n{text}\n</{tag}>\n<task>\n{want}\n</task>"
+    return f"{label(context, form)}\n{text}\n\n{label(task, form)}\n{want}"
+
+
+def _markup(draw: random.Random, language: str) -> str:
+    """Draw a task on a piece of markup, data or a program."""
+    nouns = WORDS["nouns"][language]
+    tag, inner = draw.choice(
+        (
+            ("items", "item"),
+            ("ul", "li"),
+            ("documents", "document"),
+            ("users", "user"),
+            ("div", "p"),
+            ("sources", "source"),
+            ("context", "passage"),
+        )
+    )
+    index = draw.random() < 0.4
+    rows = [
+        f"<{inner}{f' id={n!r}' * index}>{draw.choice(('red', 'old', 'one'))} {draw.choice(nouns)}</{inner}>"
+        for n in map(str, range(1, draw.randint(2, 5)))
+    ]
+    body = draw.choice(("\n", "")).join((f"<{tag}>", *rows, f"</{tag}>"))
+    fenced = f"```xml\n{body}\n```" if draw.random() < 0.4 else body
+    return draw.choice((f"{fenced}\n{draw.choice(WORDS['wanted'])}", f"{draw.choice(WORDS['wanted'])}\n\n{fenced}"))
+
+
+def ordinary(draw: random.Random) -> Rendered:
+    """Draw a request in which nothing was retrieved: a task on the user's own text, a chat, a list, code."""
+    language = draw.choice(list(WORDS["nouns"]))
+    own = [passage(draw, language, odd=0.5) for _ in range(draw.randint(1, 4))]
+    _, write = frame(draw)
+    text = draw.choice((own[0].text, "\n\n".join(one.text for one in own), write(own)))
+    task = draw.choice(WORDS["tasks"])
+    form = draw.choice(WORDS["labels"])
+    kind = draw.choice(
+        ("task", "task", "orders", "chat", "behind", "labelled", "decoy", "decoy", "own", "own", "markup")
+    )
+    said = {
+        "task": f"{task}\n\n{text}",
+        "orders": f"{_orders(draw, language)}\n\n{label(pick(draw, WORDS['other'], language), form)}\n{_orders(draw, language)}",
+        "chat": draw.choice(WORDS["questions"][language]).format(
+            a=draw.choice(WORDS["nouns"][language]), b="x", y=1999
+        ),
+        "behind": f"{text}\n\n{task}",
+        "own": _of_ones_own(draw, language),
+        "markup": _markup(draw, language),
+        "decoy": f"{_orders(draw, language)}\n\n{decoy(draw, language)}\n\n{draw.choice((own[0].title, task))}",
+        "labelled": f"{task}\n{label(draw.choice(('Text', 'Input', 'Article', 'Review', 'Code', 'Email')), form)}\n{text}",
+    }[kind]
+    messages = [{"role": "user", "content": said}]
+    if draw.random() < 0.5:
+        extra = "\n\n" + decoy(draw, language) if draw.random() < 0.3 else ""
+        messages.insert(0, {"role": "system", "content": _orders(draw, language) + extra})
+    return Rendered(messages=messages, question=said, contexts=[], family=f"ordinary:{kind}")
