@@ -93,7 +93,7 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
     words = [word.lower() for word in _WORDS.findall(name[:_NAME])] if name else []
     if words and (words[0] in _ACTS or (words[0] in _OPENS_FILES and not _FILES.isdisjoint(words))):
         return None
-    searches = not _SEARCHES.isdisjoint(words)
+    searches = not _SEARCHES.isdisjoint(words) and words[:1] != ["list"]  # what there is to search is no passage
     if description and _MEASURES.isdisjoint(words):
         searches = searches or _DESCRIBED.search(description[:_NAME]) is not None
     value = _decoded(content)

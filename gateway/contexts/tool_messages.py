@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.contexts import BESIDE_RESULTS, Extraction, last_user_text, messages_of, text_of
+from gateway.contexts.form.reader import question_in
 from gateway.contexts.limits import extraction
 from gateway.contexts.retrieval_rule import descriptions_of, retrieved
+from gateway.contexts.structure import StructureExtractor
+from gateway.contexts.templates import TemplateExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context
 
@@ -44,10 +47,14 @@ class Call(NamedTuple):
         ]
 
 
+_PROMPT = 200
+"""Characters from which a user turn may be a whole prompt."""
+
+
 class ToolExtractor:
     """Reads the results of tools called since the last user turn."""
 
-    def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
+    def extract(self, request: Request, response: Response) -> Extraction | None:
         if request.route == "responses":
             return None
         contexts: list[Context] = []
@@ -60,7 +67,24 @@ class ToolExtractor:
         if not hops:
             return None
         question = last_user_text(request) or next((said for hop in hops if (said := query_of(hop.arguments))), None)
+        if (prompt := _prompt(question, response)) is not None:
+            known = {one.text for one in prompt.contexts}
+            question = prompt.question
+            contexts = [*prompt.contexts, *(one for one in contexts if one.text not in known)]
         return extraction(question, contexts, source="tools", marker=marker_of(hops))
+
+
+def _prompt(said: str | None, response: Response) -> Extraction | None:
+    """Return what a user turn holds that an app has wrapped in a prompt before the tools were called."""
+    if said is None or len(said) < _PROMPT or "\n" not in said:
+        return None
+    turn = [{"role": "user", "content": said}]
+    alone = Request(route="chat_completions", headers={}, body={"messages": turn})
+    found = (one.extract(alone, response) for one in (TemplateExtractor(), StructureExtractor()))
+    read = next((one for one in found if one is not None and one.question), None)
+    if read is None and (asked := question_in(said)) is not None:
+        return Extraction(question=asked, contexts=(), source="structure")
+    return read
 
 
 def query_of(arguments: Any) -> str | None:

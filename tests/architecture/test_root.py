@@ -23,7 +23,7 @@ EXPECTED = {
     "pyproject.toml",
     "requirements.lock",
 }
-FOLDERS = {".ci", "benchmarks", "dashboards", "deploy", "docs", "examples", "gateway", "monitors", "tests"}
+FOLDERS = {".ci", "benchmarks", "dashboards", "deploy", "docs", "examples", "gateway", "monitors", "tests", "tools"}
 
 
 def tracked(*patterns):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from gateway.contexts.form.frames import Element, Frame, elements_of, frames_of
+from gateway.contexts.form.frames import MOST_RECORDS, Element, Frame, elements_of, frames_of
 from gateway.contexts.form.lines import Line, lines_of, mark_length
 from gateway.contexts.form.records import Span, passages
 from gateway.contexts.parse import decoded, read
@@ -33,6 +33,7 @@ _TOLD, _MARK, _CHILDREN, _NESTED, _PAIR = 400, 200, 40, 4, 2
 _ATTRIBUTE = re.compile(r"(?P<key>[\w:-]{1,40})=[\"'](?P<value>[^\"'<>]{0,300})[\"']")
 _CHILD = re.compile(r"<(?P<key>[\w:-]{1,40})>(?P<inside>[^<>]{1,300})</(?P=key)>")
 _IDS = ("id", "index", "number")
+_NEXT = re.compile(r",?[ \t]*\n\s*\{")
 _JSON = json.JSONDecoder()
 
 
@@ -260,7 +261,14 @@ def _decoded(raw: str, at: int) -> tuple[int, object]:
                 return end, value
             end -= 1
         return at, None
-    return end, value
+    values = [value]
+    while len(values) < MOST_RECORDS and raw[at] == "{" and (following := _NEXT.match(raw, end)) is not None:
+        try:
+            value, end = _JSON.raw_decode(raw, following.end() - 1)
+        except (ValueError, RecursionError):
+            break
+        values.append(value)  # JSON lines
+    return end, values if len(values) > 1 else values[0]
 
 
 # --- frames of lines --------------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
         keys.append(("" if sure else "~") + _DIGITS.sub("#", head[: numbered.end()]).lower().rstrip())
     label = _LABEL.match(head) or (_NAMED.match(head) if said[0] in _BRACKETS else None)
     if label is not None:
-        keys.append(_DIGITS.sub("#", label[0]).lower().strip())
+        keys.append(_ID.sub("#", label[0]).lower().strip())
         if kind == "text" and not sure:
             kind = "label" if label.end() == len(said) else "field"
     keys += _form(said, kind)

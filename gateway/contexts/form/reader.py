@@ -21,6 +21,8 @@ FINALISTS = 6
 _BESIDE = 4_000
 _SYSTEM = ("system", "developer")
 _EARLIER = 4
+_MARKED = ("label", "heading", "bracket", "bold", "open", "close", "rule")
+_FEWEST, _PART, _CLEAR = 3, 0.3, 6.0
 _ASKED = 3
 _COMPARED = 1_500
 _LEAST_TEXT, MOST_TEXT = 80, 100_000
@@ -60,6 +62,8 @@ def candidates(turns: Sequence[Turn], most: int = FINALISTS) -> Iterator[Candida
         scored.sort(key=lambda one: one[:2], reverse=True)
         for _, _, block, found, values in scored[: max(_ASKED, most // 2)]:
             points, asked = _asked(seen, block, found) if seen.own else (0.0, asking)
+            if asked is not None and len(found) == 1 and found[0].text.strip() == asked.text:
+                continue  # the arguments of a search, not what it found
             yield Candidate(block, found, asked, values | of_question(asked, points, found, own=seen.own))
 
 
@@ -81,9 +85,30 @@ def _last_user_text(turns: Sequence[Turn]) -> str:
     return next((one.text.strip() for one in reversed(turns) if one.role == "user" and one.text.strip()), "")
 
 
+def question_in(text: str) -> str | None:
+    """Return the question in a prompt whose passages are elsewhere; None where the text is no prompt.
+
+    A prompt has lines of several forms (labels, headings, tags), and what may be the question is a small part of it.
+    """
+    if len(text) > MOST_TEXT:
+        return None
+    read = Text.of(text)
+    if sum(line.kind in _MARKED for line in read.lines) < _FEWEST:
+        return None
+    seen = Seen(read, IndexedText(text), own=True, role="user", beside=IndexedText(""))
+    empty = Block(0, 0, None, None, "whole", (), ())
+    weights = weights_of("question")
+    every = [(score(weights, one.values), one) for one in asked_of(seen, empty, "")]
+    points, one = max(every, key=lambda each: each[0], default=(0.0, None))
+    return one.text if one is not None and points >= _CLEAR and len(one.text) < _PART * len(text) else None
+
+
 def may_be_asked(seen: Seen, block: Block, found: Sequence[Context]) -> list[Asked]:
     """Return the stretches beside a block that may be the question."""
     said = " ".join(one.text[:_COMPARED] for one in found).lower()
+    last = seen.text.raw.rfind(found[-1].text, block.start, block.end)
+    if last >= 0 and not block.inside:  # what the last record does not keep may be the question
+        block = block._replace(end=last + len(found[-1].text))
     return list(asked_of(seen, block, said))
 
 

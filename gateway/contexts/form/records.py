@@ -30,6 +30,7 @@ _SENTENCE = re.compile(r"(?<=\w\w)[.!?;]\s|[。！？；]")
 _SENTENCE_END = re.compile(r"[.!?。！？;；,，…][\"'”’»)\]*_]*\Z")
 _GOES_ON = re.compile(r"[a-zà-öø-ÿа-я.,;!?)\]。，；]")
 _WRAPS = (
+    ("«««", "»»»"),
     ("```", "```"),
     ('"""', '"""'),
     ("'''", "'''"),
@@ -290,7 +291,7 @@ def _last_line(text: str, one: Record) -> tuple[int, tuple[str, ...]]:
         return one.start, ()
     kind, keys, _ = shape(said)
     if kind == "text" and not keys:
-        return start, ()
+        return start, () if _SENTENCE_END.search(said) else (f"word {said.split(None, 1)[0].lower()}",)
     if kind in ("item", "text", "field") and _SENTENCE_END.search(said):
         return start, ()
     return start, tuple(key for key in keys if key not in ("#.", "#)"))
@@ -304,7 +305,7 @@ def _line_with(text: str, one: Record, keys: set[str]) -> int | None:
             return None
         end = text.find("\n", at, one.end)
         said = text[at : end if end >= 0 else one.end].strip()
-        if said and not keys.isdisjoint(shape(said[:_TAIL])[1]):
+        if said and not keys.isdisjoint((*shape(said[:_TAIL])[1], f"word {said.split(None, 1)[0].lower()}")):
             return at
         at = end + 1
     return None
@@ -330,15 +331,22 @@ def _unwrap(text: str, records: list[Record]) -> None:
     if all(text[one.start : one.start + 1] in "\"'" and text[one.end - 1] == "," for one in records):
         for one in records:
             one.end -= 1
+    found = [_wrap(text, one) for one in records]
+    if all(found):
+        for one, wrap in zip(records, found, strict=True):
+            one.start, one.end = one.start + wrap, one.end - wrap
+            one.strip(text)
+
+
+def _wrap(text: str, one: Record) -> int:
+    """Return how many characters a passage is wrapped in at each end: quotes or a fence of its own, 0 for none."""
     for opening, closing in _WRAPS:
-        if all(
-            one.end - one.start > len(opening) + len(closing)
+        size = len(opening)
+        if (
+            one.end - one.start > size + len(closing)
             and text.startswith(opening, one.start)
             and text.endswith(closing, one.start, one.end)
-            and text.find(closing, one.start + len(opening), one.end) == one.end - len(closing)
-            for one in records
+            and text.find(closing, one.start + size, one.end) == one.end - len(closing)
         ):
-            for one in records:
-                one.start, one.end = one.start + len(opening), one.end - len(closing)
-                one.strip(text)
-            return
+            return size
+    return 0

@@ -1,5 +1,6 @@
 """Reading by form, on prompts that are drawn at random: none of them was written for the reader."""
 
+import json
 import random
 
 import pytest
@@ -8,7 +9,10 @@ from gateway.contexts.form import reader
 from gateway.contexts.form.candidates import Text, blocks_of, contexts
 from gateway.contexts.form.lines import shape
 from gateway.contexts.form.splitting import records_in
+from gateway.contexts.retrieval_rule import retrieved
 from gateway.contexts.structure.conversation import Turn
+from gateway.contexts.tool_messages import ToolExtractor
+from gateway.exchange import Request, Response
 from tools.prompt_frames import WORDS, frame, passage
 from tools.prompt_layouts import layout, ordinary, request
 
@@ -124,3 +128,47 @@ def test_every_feature_of_what_is_drawn_has_a_weight():
 def test_a_long_message_is_not_read_by_its_form():
     text = f"Context:\n[1] {ONE}\n[2] {TWO}\n" + "x" * reader.MOST_TEXT + "\nQuestion: How long?"
     assert reader.read([Turn("user", (text,))]) is None
+
+
+WRAPPED = (
+    "### Task:\nAnswer the user with the context given.\n\n### Guidelines:\n- Say if you do not know.\n- Be brief.\n\n"
+    "### Output:\nA short answer.\n\n<context>\n{sources}\n</context>\n\nHow long may a book be kept?"
+)
+
+
+def answered(said, result):
+    call = {"id": "c1", "type": "function", "function": {"name": "search_handbook", "arguments": '{"query": "book"}'}}
+    messages = [
+        {"role": "user", "content": said},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": json.dumps(result)},
+    ]
+    request = Request(route="chat_completions", headers={}, body={"messages": messages})
+    return ToolExtractor().extract(request, Response(status=200, body={}))
+
+
+def test_a_user_turn_that_was_wrapped_in_a_prompt_is_still_the_users_question():
+    empty = '<source id="1" name="loans.md"></source>\n<source id="2" name="late.md"></source>'
+    found = answered(WRAPPED.format(sources=empty), [{"content": ONE, "source": "loans.md"}])
+    assert found.question == "How long may a book be kept?"
+    assert [one.text for one in found.contexts] == [ONE]
+
+
+def test_passages_in_the_prompt_and_of_a_tool_are_each_there_once():
+    filled = f'<source id="1" name="loans.md">{ONE}</source>\n<source id="2" name="late.md">{TWO}</source>'
+    found = answered(WRAPPED.format(sources=filled), [{"content": ONE}, {"content": THREE}])
+    assert found.question == "How long may a book be kept?"
+    assert [one.text for one in found.contexts] == [ONE, TWO, THREE]
+
+
+def test_a_users_own_long_message_stays_the_question():
+    said = "My notes so far:\n# Plan\n- buy wood\n- build the shelf\n# Costs\n- 40 crowns\nWhat is missing here? "
+    said += "I have asked two friends and both of them said something else, so I would like to hear a third opinion."
+    found = answered(said, [{"content": ONE}])
+    assert found.question == said
+
+
+def test_a_list_of_what_there_is_to_search_is_no_retrieval():
+    listed = [{"id": "7", "name": "Handbook", "description": "Our rules"}]
+    assert retrieved("list_knowledge_bases", json.dumps(listed)) is None
+    assert [one.text for one in retrieved("search", json.dumps([{"pageContent": ONE}]))] == [ONE]
