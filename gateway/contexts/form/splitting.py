@@ -9,6 +9,7 @@ from monitors.records import Context
 _INTRODUCTION = 300
 _SHORTEST = 15
 _TWO = 2
+_SURE = ("counted", "tag")
 _BARE = ("#.", "#)", "item -", "item *", "item •", "~#")
 
 
@@ -21,15 +22,24 @@ def records_in(text: str) -> list[Context] | None:
     raw = read.raw
     best: tuple[tuple[bool, int], list[Context]] | None = None
     for block in _blocks(read):
-        if block.start > _INTRODUCTION or raw[: block.start].strip().count("\n") > 1:
+        said = raw[: block.start].strip()
+        if len(said) > _INTRODUCTION or "\n" in said:
             continue
-        rank = (block.split in ("counted", "tag"), -block.start)
+        if block.split not in _SURE and not _is_even(raw, block, said):
+            continue
+        rank = (block.split in _SURE, -block.start)
         if best is not None and rank <= best[0]:
             continue
         found = contexts(read, block)
         if len(found) == len(block.spans) and min(len(one.text) for one in found) >= _SHORTEST:
             best = rank, found
     return None if best is None else best[1]
+
+
+def _is_even(raw: str, block: Block, said: str) -> bool:
+    """Whether records that are not counted are all there is: nothing before them, no more paragraphs in the last one."""
+    gaps = [raw.count("\n\n", start, end) for start, end in block.spans]
+    return (not said or said.endswith((":", "："))) and gaps[-1] <= max(gaps[:-1])
 
 
 def _is_only(frame: Frame, text: Text) -> bool:

@@ -67,6 +67,12 @@ def test_a_list_a_heading_or_code_in_one_record_does_not_divide_it():
     assert [one.score for one in found] == [0.91, 0.88, 0.52]
 
 
+def test_labels_inside_one_of_several_passages_are_no_frame():
+    faq = "Question: Why is it loud?\nAnswer: The burrs are worn.\nQuestion: Which grease?\nAnswer: Food safe grease."
+    assert records_in(f"Grinder FAQ\n-----------\n{faq}\n\n{ONE}\n\n{TWO}") is None
+    assert records_in(f"{faq}\n\n{ONE}\n\n{TWO}") is None
+
+
 def test_the_last_record_ends_where_its_own_end_is():
     text = f"[Doc 1]\n{ONE}\n[END 1]\n[Doc 2]\n{TWO}\n[END 2]\n\nAnswer in one sentence."
     (best,) = {
