@@ -37,7 +37,7 @@ def records_in(text: str) -> list[Context] | None:
 
 
 def _is_even(raw: str, block: Block, said: str) -> bool:
-    """Whether uncounted records are all there is: nothing stands before them, and the last one has no more paragraphs."""
+    """Whether uncounted records are all there is: nothing stands before them, the last one has no more paragraphs."""
     gaps = [raw.count("\n\n", start, end) for start, end in block.spans]
     return (not said or said.endswith((":", "："))) and gaps[-1] <= max(gaps[:-1])
 
