@@ -278,7 +278,7 @@ def within_the_budget(plane):
     assert 20 < judged < of
     ((weight,),) = plane.rows("SELECT sum(1 / rate) FROM evaluations WHERE metric = 'faithfulness'")
     assert weight == pytest.approx(of, rel=0.5), "the weights of those that were judged stand for all"
-    assert 0.0 < plane("judge_budget_factor") < 1.0
+    assert 0.0 < plane("judge_budget_factor") <= 1.0  # once all is judged, it rises again
     assert plane.spent == pytest.approx(plane.cost)
     assert plane.spent < BUDGET
     ((rate, value),) = plane.rows(
