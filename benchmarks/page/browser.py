@@ -48,7 +48,13 @@ class Tab:
         self.ask("Page.navigate", url=url)
         while not self._loaded:
             self._next()
-        self.run(f"new Promise(done => setTimeout(done, {1000 * settle_s}))")
+        for left in (2, 1, 0):
+            try:
+                self.run(f"new Promise(done => setTimeout(done, {1000 * settle_s}))")
+                return
+            except AssertionError as error:  # a slow machine may report a page as loaded that is about to be replaced
+                if "navigated" not in str(error) or not left:
+                    raise
 
     def run(self, expression: str) -> Any:
         """The value of an expression, awaited."""
