@@ -51,6 +51,9 @@ _PROMPT = 200
 """Characters from which a user turn may be a whole prompt."""
 
 
+_READERS = (TemplateExtractor(), StructureExtractor())
+
+
 class ToolExtractor:
     """Reads the results of tools called since the last user turn."""
 
@@ -80,7 +83,7 @@ def _prompt(said: str | None, response: Response) -> Extraction | None:
         return None
     turn = [{"role": "user", "content": said}]
     alone = Request(route="chat_completions", headers={}, body={"messages": turn})
-    found = (one.extract(alone, response) for one in (TemplateExtractor(), StructureExtractor()))
+    found = (one.extract(alone, response) for one in _READERS)
     read = next((one for one in found if one is not None and one.question), None)
     if read is None and (asked := question_in(said)) is not None:
         return Extraction(question=asked, contexts=(), source="structure")

@@ -118,10 +118,9 @@ def contexts(text: Text, block: Block) -> list[Context]:
 
 
 def _elements(text: Text) -> Iterator[Block]:
-    yield from siblings(text)
     for (_, parent), group in _groups(text).items():
-        if len(group) == 1 and parent >= 0:
-            yield _siblings(text, group, text.elements[parent])
+        if len(group) > 1 or parent >= 0:
+            yield _siblings(text, group, text.elements[parent] if parent >= 0 else None)
         for one in group[:4] if len(group) > 1 else group:
             if one.inner_end - one.inner >= _LEAST:
                 yield from _inside(text, one)

@@ -53,15 +53,13 @@ class Frame(NamedTuple):
 
 
 class Element(NamedTuple):
-    """A tag's element: offsets of the whole and of what is inside, its attributes, and the elements inside it."""
+    """A tag's element: its name, and the offsets of the whole and of what is inside."""
 
     name: str
     start: int
     end: int
     inner: int
     inner_end: int
-    attributes: str
-    depth: int
 
 
 def frames_of(lines: Sequence[Line]) -> list[Frame]:
@@ -119,7 +117,6 @@ def elements_of(text: str) -> list[Element]:
         return []
     open_tags: dict[str, list[re.Match[str]]] = defaultdict(list)
     found: list[Element] = []
-    depth = 0
     for count, tag in enumerate(_TAG.finditer(text)):
         if count > MOST_TAGS:
             break
@@ -130,9 +127,5 @@ def elements_of(text: str) -> list[Element]:
             open_tags[name].append(tag)
         elif open_tags[name]:
             opening = open_tags[name].pop()
-            found.append(
-                Element(
-                    name, opening.start(), tag.end(), opening.end(), tag.start(), opening["attributes"].strip(), depth
-                )
-            )
+            found.append(Element(name, opening.start(), tag.end(), opening.end(), tag.start()))
     return sorted(found, key=lambda one: (one.start, -one.end))

@@ -26,7 +26,7 @@ _FEWEST, _PART, _CLEAR = 3, 0.3, 6.0
 _ASKED = 3
 _COMPARED = 1_500
 _LEAST_TEXT, MOST_TEXT = 80, 100_000
-"""Characters of a message that is read by its form."""
+"""Characters of a message that is read by its form; the most also of all messages of a request together."""
 THRESHOLD = 0.65
 _FAR, _SHOWN = 30.0, 60
 
@@ -74,11 +74,17 @@ def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
         return
     system = "\n".join(one.text for one in turns if one.role in _SYSTEM)[:_BESIDE]
     beside, nothing = IndexedText(system), IndexedText("")
-    for index, turn in enumerate(turns):
-        own = index == last
-        earlier = turn.role == "user" and last - _EARLIER <= index <= last
-        if (earlier or turn.role in _SYSTEM) and _LEAST_TEXT <= len(turn.text) <= MOST_TEXT:
+    others = [i for i in reversed(range(len(turns))) if i != last and _may_hold(turns[i], i, last)]
+    left = MOST_TEXT
+    for index in (last, *others):
+        turn, own = turns[index], index == last
+        if _LEAST_TEXT <= len(turn.text) <= left:
+            left -= len(turn.text)
             yield Seen(Text.of(turn.text), IndexedText(turn.text), own, turn.role, beside if own else nothing)
+
+
+def _may_hold(turn: Turn, index: int, last: int) -> bool:
+    return turn.role in _SYSTEM or (turn.role == "user" and last - _EARLIER <= index < last)
 
 
 def _last_user_text(turns: Sequence[Turn]) -> str:

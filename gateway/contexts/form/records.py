@@ -25,7 +25,6 @@ _LITERAL = re.compile(
     r"[ \t]*\n\s*|(?:</?[^\W\d]\w{0,12}[^<>\n]{0,60}>)+|[:：]\*{0,2}(?=[\s\"“]|[^\x00-\x7f])|\]\(|[\])】>》」»][:：]?"
     r"|[\[(【<《「«]| ?\|\s?| [-–—] | = |\*\*|={2,}|-{3,}"
 )
-_TERMINATES = re.compile(r"\n|[:：\])】>》」»|–—=*-]\s*\Z")
 _SENTENCE = re.compile(r"(?<=\w\w)[.!?;]\s|[。！？；]")
 _SENTENCE_END = re.compile(r"[.!?。！？;；,，…][\"'”’»)\]*_]*\Z")
 _GOES_ON = re.compile(r"[a-zà-öø-ÿа-я.,;!?)\]。，；]")
@@ -195,7 +194,7 @@ def _find(text: str, literal: str, start: int, end: int) -> tuple[int, int] | No
 
 
 def _ends_a_head(text: str, records: list[Record], at: list[int], literal: str) -> bool:
-    """Whether the passages may begin here: behind something that closes a field, with text that begins anew."""
+    """Whether the passages may begin here: behind something that closes a field, with the start of a sentence."""
     if any(place >= one.end or not text[place : one.end].strip() for place, one in zip(at, records, strict=True)):
         return False
     if "\n" in literal:

@@ -136,6 +136,15 @@ def test_a_long_message_is_not_read_by_its_form():
     assert reader.read([Turn("user", (text,))]) is None
 
 
+def test_many_long_messages_are_read_up_to_a_bound_together(monkeypatch):
+    read = []
+    monkeypatch.setattr(reader.Text, "of", classmethod(lambda _, raw: read.append(len(raw)) or Text(raw, [], [], [])))
+    system = [Turn("system", ("x" * (reader.MOST_TEXT // 3),))] * 100
+    reader.read([*system, Turn("user", ("What does it cost to keep a book for a week longer than that? " * 2,))])
+    assert 1 < len(read) < 5
+    assert sum(read) <= reader.MOST_TEXT
+
+
 WRAPPED = (
     "### Task:\nAnswer the user with the context given.\n\n### Guidelines:\n- Say if you do not know.\n- Be brief.\n\n"
     "### Output:\nA short answer.\n\n<context>\n{sources}\n</context>\n\nHow long may a book be kept?"
