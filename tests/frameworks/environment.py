@@ -50,7 +50,8 @@ def install(framework: str) -> None:
     home = HOME / framework
     HOME.mkdir(exist_ok=True)
     (HOME / ".gitignore").write_text("*\n", "utf-8")
-    venv.create(home, clear=True, with_pip=True)
+    # A copied interpreter can still be open for writing in a child of the other thread: then it cannot be started.
+    venv.create(home, clear=True, with_pip=True, symlinks=True)
     pip = [str(interpreter(framework)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--requirement", str(REQUIREMENTS / f"{framework}.txt")], check=True)
     (home / DONE).write_text(_requirements(framework), "utf-8")
