@@ -141,7 +141,10 @@ class Request:
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """The decoded upstream response; a stream is folded into the equivalent object."""
+    """The decoded upstream response; a stream is folded into the equivalent object.
+
+    `by_tool`: the answer, `text`, was handed over as the argument of a tool call.
+    """
 
     status: int
     body: dict[str, Any]
@@ -149,6 +152,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     tool_calls: int = 0
     refusal: bool = False
+    by_tool: bool = False
     id: str | None = None
     model: str | None = None
     usage: Usage | None = None

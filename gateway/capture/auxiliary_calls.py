@@ -20,8 +20,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from gateway.capture.instructions import Role, WordStarts, asked_for, wants_an_answer
+from gateway.capture.demanded_output import Demand, by_schema, choice_of, demands_of, meets
+from gateway.capture.instructions import Role, WordStarts, asked_for, is_a_programs, wants_an_answer
 from gateway.capture.instructions.directives import LENGTH_OF_START, Kind
+from gateway.capture.output_fields import holds_prose
 from gateway.contexts import messages_of, text_of
 from gateway.exchange import Request, Response
 from monitors.text_cache import TextCache
@@ -30,9 +32,11 @@ KINDS: frozenset[str] = frozenset(get_args(Kind))
 """All values that `auxiliary` may return."""
 
 _HEAD, _TAIL = 1500, 320
+_BEGINNING, _END = 2400, 1200
+"""Characters of an instruction at either end in which the output may be demanded."""
 _LEAD = 40
 MOST_REMEMBERED = 1_000
-"""System messages whose verdict is kept: `_HEAD` and `_TAIL` characters of each. An app has a few."""
+"""System messages of which is kept what they say: `_BEGINNING` and `_END` characters of each. An app has a few."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -137,29 +141,8 @@ _ENDS = (
     "rewritten query:",
 )
 _MARKUP = "*_`#> \n\t"
+_COLONS = (":", "\uff1a")
 
-_ANSWER_KEYS = frozenset(
-    [
-        "answer",
-        "answers",
-        "response",
-        "reply",
-        "text",
-        "message",
-        "content",
-        "output",
-        "result",
-        "final_answer",
-        "explanation",
-        "summary",
-        "antwort",
-        "respuesta",
-        "réponse",
-        "risposta",
-        "resposta",
-        "antwoord",
-    ]
-)
 _PROSE_WORDS = 12
 _DEEPEST, _MOST_LEAVES = 6, 2000
 
@@ -196,23 +179,65 @@ _heads: TextCache[_Head] = TextCache()
 """Of long texts: instructions recur, and so do the passages behind them."""
 
 
+class _Reading(NamedTuple):
+    """What an instruction says: the kind of a product's prompt, the output it demands, and what its words ask for.
+
+    `trusted`: a program wrote it, and nothing in it asks for an answer to somebody.
+    """
+
+    fixed: Kind | None
+    demands: tuple[Demand, ...] = ()
+    choice: Demand | None = None
+    asked: Kind | None = None
+    trusted: bool = False
+
+
 def auxiliary(request: Request, response: Response) -> str | None:
     """Return the kind of auxiliary call, one of `KINDS`; None for an answer. Linear time, never raises."""
+    if response.by_tool:
+        return None
     if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
         return "tool_call"
+    if (demanded := by_schema(request.body, request.route)) is not None:
+        return None if demanded.kind == "answer" else demanded.kind
     messages = messages_of(request)
     if not _brings_contexts(request, messages):
         systems = [text_of(one.get("content")) for one in messages if one.get("role") in ("system", "developer")]
         users = [text_of(one.get("content")) for one in messages if one.get("role") == "user"]
         agent = bool(request.body.get("tools"))
-        for text in systems:
-            if (kind := _by_instruction(text, "system", agent=agent)) is not None:
-                return kind
-        if users and (kind := _by_instruction(users[-1], "user", agent=agent)) is not None:
-            return kind
+        readings = [_reading(text, "system", response, agent=agent) for text in systems]
+        readings += [_reading(text, "user", response, agent=agent) for text in users[-1:]]
+        kind = _kind_of(readings, response, agent=agent)
+        if kind is not None:
+            return None if kind == "answer" else kind
         if users and _refines(messages, users[-1]):
             return "refine"
     return "extraction" if _asks_for_json(request) and _is_data(response.text) else None
+
+
+def _kind_of(readings: list[_Reading], response: Response, *, agent: bool) -> str | None:
+    """Return the kind that the instructions of a request say, "answer" among them; None where they say none."""
+    for reading in readings:
+        if reading.fixed is not None:
+            return reading.fixed
+    demands = [(demand, reading) for reading in reversed(readings) for demand in reading.demands]
+    for demand, _ in demands:
+        if meets(demand, response.text):
+            return demand.verdict.kind
+    if agent:
+        return None
+    for reading in readings:
+        if (
+            reading.choice is not None
+            and reading.trusted
+            and (reading.choice.told or meets(reading.choice, response.text))
+        ):
+            return reading.choice.verdict.kind
+    if all(demand.verdict.kind != "answer" for demand, _ in demands):
+        for demand, reading in demands:
+            if reading.trusted and demand.told and not demand.verdict.by_response:
+                return demand.verdict.kind
+    return next((reading.asked for reading in readings if reading.asked is not None), None)
 
 
 def _brings_contexts(request: Request, messages: list[dict[str, Any]]) -> bool:
@@ -227,21 +252,33 @@ def _brings_contexts(request: Request, messages: list[dict[str, Any]]) -> bool:
     return False
 
 
-def _by_instruction(text: str, role: Role, *, agent: bool) -> Kind | None:
-    """Return the kind of call a message asks for. Verdicts on system messages are cached: they recur."""
+def _reading(text: str, role: Role, response: Response, *, agent: bool) -> _Reading:
+    """Return what a message says. What system messages say is cached: they recur."""
     if text[:_LEAD].lstrip()[:3] == "###" and (task := _webui_task(text)) is not None:
-        return task
-    seen = text if len(text) <= _HEAD + _TAIL else text[:_HEAD] + text[-_TAIL:]
-    return _remembered(seen, agent) if role == "system" else _verdict(seen, role, agent=agent)
+        return _Reading(task)
+    seen = text if len(text) <= _BEGINNING + _END else text[:_BEGINNING] + text[-_END:]
+    if role == "system":
+        return _remembered(seen, agent)
+    choosing = len(response.text) < _LEAD or seen.rstrip(_MARKUP)[-1:] in _COLONS
+    return _read(seen, role, agent=agent, choosing=choosing)
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
-def _remembered(text: str, agent: bool) -> Kind | None:  # noqa: FBT001 - a key of the cache
-    return _verdict(text, "system", agent=agent)
+def _remembered(text: str, agent: bool) -> _Reading:  # noqa: FBT001 - a key of the cache
+    return _read(text, "system", agent=agent, choosing=True)
 
 
-def _verdict(text: str, role: Role, *, agent: bool) -> Kind | None:
-    """Classify an instruction; `text` holds only the first and last characters of a long one."""
+def _read(text: str, role: Role, *, agent: bool, choosing: bool) -> _Reading:
+    """Read an instruction; `text` holds only the first and last characters of a long one."""
+    if (kind := _in_known_words(text, role)) is not None:
+        return _Reading(kind)
+    demands, choice = demands_of(text), choice_of(text) if choosing else None
+    trusted = bool(demands or choice) and is_a_programs(text, role)
+    return _Reading(None, demands, choice, None if agent else asked_for(text, role), trusted)
+
+
+def _in_known_words(text: str, role: Role) -> Kind | None:
+    """Return the kind of an instruction in the words of a product, or in words that nearly all use."""
     head, low_tail = _head_of(text[:_HEAD]), text[-_TAIL:].lower()
     low_head = head.low
     if (rule := _fixed_words(head, low_tail, role)) is not None:
@@ -255,9 +292,8 @@ def _verdict(text: str, role: Role, *, agent: bool) -> Kind | None:
     # long list of an assistant's duties it is but one of them.
     if head.telling:
         alone = len(text) <= _HEAD if role == "system" else _holds_a_transcript(text[:_HEAD])
-        if alone and (kind := _in_any_words(_plain(low_head))) is not None:
-            return kind
-    return None if agent else asked_for(text, role)
+        return _in_any_words(_plain(low_head)) if alone else None
+    return None
 
 
 def _head_of(text: str) -> _Head:
@@ -340,7 +376,7 @@ def _is_data(text: str) -> bool:
         return False
     for name, leaf in islice(_leaves(value, "", 0), _MOST_LEAVES):
         words = len(leaf.split(None, _PROSE_WORDS))
-        if words >= _PROSE_WORDS or (name.lower() in _ANSWER_KEYS and words > 1):
+        if words >= _PROSE_WORDS or (words > 1 and holds_prose(name)):
             return False
     return True
 

@@ -125,6 +125,15 @@ def asked_for(text: str, role: Role) -> Kind | None:
     return next(_kinds(zones, role, candidates, short=len(text) <= _SHORT), None)
 
 
+def is_a_programs(text: str, role: Role) -> bool:
+    """Whether a program wrote a message, and nothing in it asks to answer somebody."""
+    first = _START["system"]
+    zones = _Zones(
+        _tidy(text[:first].lower()), _tidy(text[-_END:].lower()) if len(text) > first else "", len(text) <= first
+    )
+    return not any(map(wants_an_answer, zones.parts)) and (role == "system" or _signs(zones, role) >= _NEEDED[role])
+
+
 def _may_fit(directive: Directive, verbs: frozenset[str], stems: frozenset[str], text: str) -> bool:
     if directive.starts.isdisjoint(verbs):
         return False

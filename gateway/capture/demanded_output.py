@@ -1,0 +1,257 @@
+"""What a request demands as output: fields of a schema or of an example, markers, tags, or one of some words.
+
+The names of the fields tell an answer from a title, a grade or search queries in whatever words they are asked for
+(`gateway.capture.output_fields`). A passage may hold JSON, too, and words about it. So a demand in a text counts when
+the response has its form; otherwise only if a program wrote the text and nothing in it asks for an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice, pairwise
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from gateway.capture.output_fields import Field, Verdict, exact_row, is_answer, normal, row_of, table, verdict_of
+
+Form = Literal["json", "list", "markers", "tags", "choice"]
+
+MOST_FIELDS = 64
+"""Fields of a schema or an example that are looked at."""
+MAX_RESPONSE = 20_000
+"""Characters of a response that is compared with the demand."""
+_MOST_EXAMPLES = 12
+_EXAMPLE = 1_500
+_BEFORE = 200
+"""Characters before an example in which its output is spoken of."""
+
+_KEY = r"[\"'\u201c](?P<key>[^\W\d][\w \-]{0,40})[\"'\u201d]\s*[:\uff1a]"
+_BEGIN = re.compile(r"\{\s{0,40}" + _KEY)
+_TOKEN = re.compile(_KEY + r"\s{0,10}(?=(?P<value>[^\n]{0,60}))|[{}]")
+_NO_PROSE = re.compile(r"\W{0,3}(?:true|false|bool|int|num|float|\d|yes\b|ja\b)", re.IGNORECASE)
+_TYPED_NO_PROSE = re.compile(r"\"(?:integer|number|boolean|enum|const)\"")
+_MARKER = re.compile(r"`\[\[ ## (\w{1,60}) ## \]\]`")
+_TAGS = re.compile(r"<([a-z][\w-]{1,40})>[^<\n]{0,60}</\1>", re.IGNORECASE)
+_END_OF_SENTENCE = re.compile(r"[\n.!?\u3002\uff01\uff1f]")
+_NAMED = re.compile(r"[`\"'\u201c]([^\W\d][\w-]{1,40})[`\"'\u201d]|\b([a-z]{2,20}(?:_[a-z]{1,20}){1,4})\b")
+_WORD = re.compile(r"[\w-]{2,40}")
+_UPPER = "A-Z\u00c0-\u00d6\u00d8-\u00de\u0102\u0110\u01a0\u01af\u0391-\u03a9\u0401\u0410-\u042f"
+_OPTION = (
+    r"(?:[\"'`\u201c\u300c][^\W\d_][\w &/-]{1,29}[\"'`\u201d\u300d]"
+    rf"|\b(?!(?:JSON|AND|ONLY)\b)[{_UPPER}][{_UPPER}_]{{2,24}}\b)"
+)
+_ONE_OPTION = re.compile(_OPTION)
+_CHOICE = re.compile(rf"{_OPTION}(?:\s{{0,2}}[,/|;\u3001\uff0c]?\s{{0,2}}(?:\w{{1,5}}\s)?\s?{_OPTION}){{1,7}}")
+_LABEL = re.compile(r"(?:^|\n)\W{0,4}(?P<name>[^\n:\uff1a.!?<>{}]{2,40}?)\W{0,3}[:\uff1a][\s*_]*\Z")
+_FENCE = re.compile(r"\A```\w*\s*\n(.*?)\n?\s*```\Z", re.DOTALL)
+_LEAST_OPTIONS = 2
+_FIRST_WIDE = "\u0e00"
+"""From Thai on: words are written without blanks, or with endings."""
+_EDGES = " \t\r\n.。!\"'`*[]()<>"
+_decode = msgspec.json.Decoder().decode
+
+
+class Demand(NamedTuple):
+    """What a text demands: the kind of call, and the names that are in a response which meets it.
+
+    `told`: the text alone tells as much. Of a choice it does with a label to complete at its end.
+    """
+
+    verdict: Verdict
+    form: Form
+    names: frozenset[str] = frozenset()
+    told: bool = True
+
+
+def by_schema(body: dict[str, Any], route: str) -> Verdict | None:
+    """Return what the schema of the output says: of `response_format` or the like."""
+    wanted = body.get("response_format")
+    if route == "responses":
+        wanted = text.get("format") if isinstance(text := body.get("text"), dict) else None
+    schema = wanted if isinstance(wanted, dict) else {}
+    for key in ("json_schema", "schema"):
+        schema = inner if isinstance(inner := schema.get(key), dict) else schema
+    schema = schema or body.get("guided_json") or body.get("format")
+    return verdict_of_schema(schema) if isinstance(schema, dict) else None
+
+
+def verdict_of_schema(schema: dict[str, Any]) -> Verdict | None:
+    """Return what the fields of a JSON schema say, those within where there is only one around them."""
+    fields = [_field(name, about) for name, about in islice(_properties(schema).items(), MOST_FIELDS)]
+    found = verdict_of(fields)
+    if found is not None or len(fields) != 1:
+        return found
+    inner = next(iter(_properties(schema).values()))
+    inner = _referred(inner, schema)
+    items = _referred(inner.get("items", inner), schema)
+    return verdict_of(_field(name, about) for name, about in islice(_properties(items).items(), MOST_FIELDS))
+
+
+def demands_of(text: str) -> tuple[Demand, ...]:
+    """Return what an instruction demands, apart from a choice of words. Linear time, never raises."""
+    found: list[Demand | None] = []
+    if "[[ ##" in text and (names := _MARKER.findall(text)):
+        found.append(_demand([Field(name) for name in names if name != "completed"], "markers"))
+    if "{" in text:
+        found.extend(_by_examples(text))
+    if not any(found) and ("json" in text or "JSON" in text):
+        found.extend(_by_sentences(text))
+    if "</" in text:
+        names = [tag[1] for tag in islice(_TAGS.finditer(text), MOST_FIELDS) if _speaks_of_output(text, tag.start())]
+        found.append(_demand([Field(name) for name in names], "tags"))
+    return tuple(demand for demand in found if demand is not None)
+
+
+def choice_of(text: str) -> Demand | None:
+    """Return the choice between some words, of which each occurs elsewhere, too: where it is explained."""
+    low = text.lower()
+    for found in islice(_CHOICE.finditer(text), _MOST_EXAMPLES):
+        options = {option.strip(_EDGES).lower() for option in _ONE_OPTION.findall(found[0])}
+        if len(options) < _LEAST_OPTIONS or not options.isdisjoint(table().values):
+            continue
+        if all(low.count(option) > 1 for option in options):
+            label = label_of(text)
+            row = row_of(label) if label else None
+            kind = "routing" if row is None else row.kind
+            return Demand(Verdict(kind), "choice", frozenset(map(normal, options)), told=row is not None)
+    return None
+
+
+def label_of(text: str) -> str | None:
+    """Return the label at the end of a text that the model has to complete: "Search query:"."""
+    found = _LABEL.search(text[-_BEFORE:])
+    return None if found is None else found["name"]
+
+
+def meets(demand: Demand, response: str) -> bool:
+    """Whether a response has the form that was demanded."""
+    said = response[:MAX_RESPONSE].rpartition("</think>")[2].strip()
+    if demand.form == "choice":
+        return normal(said.strip(_EDGES)) in demand.names
+    if demand.form in ("markers", "tags"):
+        left, right = ("[[ ## ", " ## ]]") if demand.form == "markers" else ("<", ">")
+        return any(f"{left}{name}{right}" in said for name in demand.names)
+    value = json_in(said)
+    if demand.form == "list":
+        return isinstance(value, list) and bool(value) and all(isinstance(entry, str) for entry in value)
+    return isinstance(value, dict) and bool(value) and demand.names.issuperset(value) and not _finishes(demand, value)
+
+
+def json_in(text: str) -> Any:
+    """Return the value of a text that is JSON, fenced or not; None for anything else."""
+    text = text.strip()
+    if text[:3] == "```" and (fenced := _FENCE.match(text)) is not None:
+        text = fenced[1].strip()
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        return _decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+def _demand(fields: list[Field], form: Form) -> Demand | None:
+    verdict = verdict_of(fields)
+    return None if verdict is None else Demand(verdict, form, frozenset(field.name for field in fields))
+
+
+def _by_examples(text: str) -> Iterator[Demand | None]:
+    """Yield what each example of a JSON object in a text says."""
+    end = 0
+    for begin in islice(_BEGIN.finditer(text), _MOST_EXAMPLES):
+        if begin.start() >= end and _speaks_of_output(text, begin.start()):
+            fields, inner, end = _fields_at(text, begin.start())
+            found = _demand(fields, "json") or (_demand(inner, "json") if len(fields) == 1 else None)
+            yield found and found._replace(names=frozenset(field.name for field in fields))
+
+
+def _fields_at(text: str, begin: int) -> tuple[list[Field], list[Field], int]:
+    """Return the fields of an object, those one level below, and where it ends; of a JSON schema its properties."""
+    outer: list[Field] = []
+    inner: list[tuple[str, Field]] = []
+    depth, end = 0, begin
+    for token in islice(_TOKEN.finditer(text, begin, begin + _EXAMPLE), 4 * MOST_FIELDS):
+        end = token.end()
+        if token[0] in "{}":
+            depth += 1 if token[0] == "{" else -1
+            if depth <= 0:
+                break
+            continue
+        value = token["value"]
+        field = Field(token["key"], _NO_PROSE.match(value) is None and _TYPED_NO_PROSE.search(value) is None)
+        if depth == 1:
+            outer.append(field)
+        elif depth == 2 and outer:  # noqa: PLR2004 - one below the first
+            inner.append((outer[-1].name, field))
+    if any(field.name == "properties" for field in outer):
+        return [field for parent, field in inner if parent == "properties"], [], end
+    return outer, [field for _, field in inner], end
+
+
+def _by_sentences(text: str) -> Iterator[Demand | None]:
+    """Yield what sentences about JSON say: "JSON with the keys `route` and `reason`", "queries as a JSON list"."""
+    for sentence in _END_OF_SENTENCE.split(text):
+        low = sentence.lower()
+        if "json" not in low or _cue().search(low) is None:
+            continue
+        names = [quoted or joined for quoted, joined in _NAMED.findall(sentence)]
+        fields = [Field(name) for name in names if name.lower() not in table().values]
+        if fields:
+            yield _demand(fields[:MOST_FIELDS], "json")
+        elif any(word in low for word in table().lists):
+            words = [normal(word) for word in _WORD.findall(low)]
+            pairs = [f"{first}_{second}" for first, second in pairwise(words)]
+            rows = [row for word in (*pairs, *words) if (row := exact_row(word)) is not None]
+            if rows and all(row.kind != "answer" and not row.by_response for row in rows):
+                yield Demand(Verdict(rows[0].kind), "list")
+
+
+def _speaks_of_output(text: str, place: int) -> bool:
+    """Whether the words before a place demand output."""
+    return _cue().search(text[max(place - _BEFORE, 0) : place].lower()) is not None
+
+
+@cache
+def _cue() -> re.Pattern[str]:
+    """Return the words that demand output; in languages without blanks they stand anywhere."""
+    spelled = [re.escape(word.replace("_", " ")) for word in table().demands]
+    apart = "|".join(word for word in spelled if word[0] < _FIRST_WIDE)
+    wide = "|".join(word for word in spelled if word[0] >= _FIRST_WIDE)
+    return re.compile(rf"\b(?:{apart})\b|{wide}")
+
+
+def _finishes(demand: Demand, value: dict[str, Any]) -> bool:
+    """Whether a step of an agent hands over the answer: an action of this name, or an answer in its input."""
+    if not demand.verdict.by_response:
+        return False
+    names = [*value, *(name for inner in value.values() if isinstance(inner, dict) for name in inner)]
+    said = [normal(inner) for inner in value.values() if isinstance(inner, str)]
+    return any(map(is_answer, names)) or not table().answering_tools.isdisjoint(said)
+
+
+def _properties(schema: dict[str, Any]) -> dict[str, Any]:
+    found = schema.get("properties")
+    return (
+        {name: about if isinstance(about, dict) else {} for name, about in found.items()}
+        if isinstance(found, dict)
+        else {}
+    )
+
+
+def _field(name: str, about: dict[str, Any]) -> Field:
+    return Field(
+        name, about.get("type") not in ("boolean", "integer", "number") and not {"enum", "const"} & about.keys()
+    )
+
+
+def _referred(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema, or the definition of the same document that it refers to."""
+    if not isinstance(schema, dict):
+        return {}
+    definitions = root.get("$defs", root.get("definitions"))
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    found = definitions.get(name) if name and isinstance(definitions, dict) else schema
+    return found if isinstance(found, dict) else {}
