@@ -143,7 +143,8 @@ _ENDS = (
 _MARKUP = "*_`#> \n\t"
 _COLONS = (":", "\uff1a")
 
-_PROSE_WORDS = 12
+_PROSE_WORDS, _SENTENCE_WORDS = 12, 4
+_FULL_STOPS = (".", "!", "\u3002")
 _DEEPEST, _MOST_LEAVES = 6, 2000
 
 
@@ -180,28 +181,26 @@ _heads: TextCache[_Head] = TextCache()
 
 
 class _Reading(NamedTuple):
-    """What an instruction says: the kind of a product's prompt, the output it demands, and what its words ask for.
-
-    `trusted`: a program wrote it, and nothing in it asks for an answer to somebody.
-    """
+    """What an instruction says: the kind of a product's prompt, the output it demands, and what its words ask for."""
 
     fixed: Kind | None
     demands: tuple[Demand, ...] = ()
     choice: Demand | None = None
     asked: Kind | None = None
-    trusted: bool = False
 
 
 def auxiliary(request: Request, response: Response) -> str | None:
     """Return the kind of auxiliary call, one of `KINDS`; None for an answer. Linear time, never raises."""
     if response.by_tool:
         return None
-    if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
+    if only_calls_tools(response):
         return "tool_call"
-    if (demanded := by_schema(request.body, request.route)) is not None:
-        return None if demanded.kind == "answer" else demanded.kind
+    if (demanded := by_schema(request.body, request.route)) is not None and demanded.kind == "answer":
+        return None
     messages = messages_of(request)
     if not _brings_contexts(request, messages):
+        if demanded is not None:
+            return demanded.kind
         systems = [text_of(one.get("content")) for one in messages if one.get("role") in ("system", "developer")]
         users = [text_of(one.get("content")) for one in messages if one.get("role") == "user"]
         agent = bool(request.body.get("tools"))
@@ -215,28 +214,26 @@ def auxiliary(request: Request, response: Response) -> str | None:
     return "extraction" if _asks_for_json(request) and _is_data(response.text) else None
 
 
+def only_calls_tools(response: Response) -> bool:
+    """Whether a response asks for tools instead of answering."""
+    if response.by_tool:
+        return False
+    asks = response.finish_reason in ("tool_calls", "function_call")
+    return asks or (response.tool_calls > 0 and not response.text.strip())
+
+
 def _kind_of(readings: list[_Reading], response: Response, *, agent: bool) -> str | None:
     """Return the kind that the instructions of a request say, "answer" among them; None where they say none."""
     for reading in readings:
         if reading.fixed is not None:
             return reading.fixed
-    demands = [(demand, reading) for reading in reversed(readings) for demand in reading.demands]
-    for demand, _ in demands:
-        if meets(demand, response.text):
-            return demand.verdict.kind
-    if agent:
-        return None
-    for reading in readings:
-        if (
-            reading.choice is not None
-            and reading.trusted
-            and (reading.choice.told or meets(reading.choice, response.text))
-        ):
-            return reading.choice.verdict.kind
-    if all(demand.verdict.kind != "answer" for demand, _ in demands):
-        for demand, reading in demands:
-            if reading.trusted and demand.told and not demand.verdict.by_response:
+    for reading in reversed(readings):
+        for demand in reading.demands:
+            if meets(demand, response.text):
                 return demand.verdict.kind
+        choice = reading.choice
+        if choice is not None and not agent and (choice.ends or meets(choice, response.text)):
+            return choice.verdict.kind
     return next((reading.asked for reading in readings if reading.asked is not None), None)
 
 
@@ -272,9 +269,10 @@ def _read(text: str, role: Role, *, agent: bool, choosing: bool) -> _Reading:
     """Read an instruction; `text` holds only the first and last characters of a long one."""
     if (kind := _in_known_words(text, role)) is not None:
         return _Reading(kind)
-    demands, choice = demands_of(text), choice_of(text) if choosing else None
-    trusted = bool(demands or choice) and is_a_programs(text, role)
-    return _Reading(None, demands, choice, None if agent else asked_for(text, role), trusted)
+    choice = choice_of(text) if choosing else None
+    if choice is not None and not is_a_programs(text, role):
+        choice = None
+    return _Reading(None, demands_of(text), choice, None if agent else asked_for(text, role))
 
 
 def _in_known_words(text: str, role: Role) -> Kind | None:
@@ -376,7 +374,11 @@ def _is_data(text: str) -> bool:
         return False
     for name, leaf in islice(_leaves(value, "", 0), _MOST_LEAVES):
         words = len(leaf.split(None, _PROSE_WORDS))
-        if words >= _PROSE_WORDS or (words > 1 and holds_prose(name)):
+        if (
+            words >= _PROSE_WORDS
+            or (words >= _SENTENCE_WORDS and leaf.rstrip()[-1:] in _FULL_STOPS)
+            or (words > 1 and holds_prose(name))
+        ):
             return False
     return True
 

@@ -2,7 +2,7 @@
 
 The names of the fields tell an answer from a title, a grade or search queries in whatever words they are asked for
 (`gateway.capture.output_fields`). A passage may hold JSON, too, and words about it. So a demand in a text counts when
-the response has its form; otherwise only if a program wrote the text and nothing in it asks for an answer.
+the response has its form: what answers a user about such a passage has not.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _OPTION = (
     rf"|\b(?!(?:JSON|AND|ONLY)\b)[{_UPPER}][{_UPPER}_]{{2,24}}\b)"
 )
 _ONE_OPTION = re.compile(_OPTION)
-_CHOICE = re.compile(rf"{_OPTION}(?:\s{{0,2}}[,/|;\u3001\uff0c]?\s{{0,2}}(?:\w{{1,5}}\s)?\s?{_OPTION}){{1,7}}")
+_CHOICE = re.compile(
+    rf"{_OPTION}(?:\s{{0,2}}(?:[,/|;\u3001\uff0c]\s{{0,2}}(?:\w{{1,5}}\s)?|\w{{1,5}}\s{{0,2}}){_OPTION}){{1,7}}"
+)
 _LABEL = re.compile(r"(?:^|\n)\W{0,4}(?P<name>[^\n:\uff1a.!?<>{}]{2,40}?)\W{0,3}[:\uff1a][\s*_]*\Z")
 _FENCE = re.compile(r"\A```\w*\s*\n(.*?)\n?\s*```\Z", re.DOTALL)
 _LEAST_OPTIONS = 2
@@ -57,13 +59,13 @@ _decode = msgspec.json.Decoder().decode
 class Demand(NamedTuple):
     """What a text demands: the kind of call, and the names that are in a response which meets it.
 
-    `told`: the text alone tells as much. Of a choice it does with a label to complete at its end.
+    `ends`: it is a choice, and the text ends in a label to complete: that tells as much without a response.
     """
 
     verdict: Verdict
     form: Form
     names: frozenset[str] = frozenset()
-    told: bool = True
+    ends: bool = False
 
 
 def by_schema(body: dict[str, Any], route: str) -> Verdict | None:
@@ -116,7 +118,7 @@ def choice_of(text: str) -> Demand | None:
             label = label_of(text)
             row = row_of(label) if label else None
             kind = "routing" if row is None else row.kind
-            return Demand(Verdict(kind), "choice", frozenset(map(normal, options)), told=row is not None)
+            return Demand(Verdict(kind), "choice", frozenset(map(normal, options)), ends=row is not None)
     return None
 
 
@@ -133,11 +135,18 @@ def meets(demand: Demand, response: str) -> bool:
         return normal(said.strip(_EDGES)) in demand.names
     if demand.form in ("markers", "tags"):
         left, right = ("[[ ## ", " ## ]]") if demand.form == "markers" else ("<", ">")
-        return any(f"{left}{name}{right}" in said for name in demand.names)
+        return any(said.startswith(f"{left}{name}{right}") for name in demand.names)
     value = json_in(said)
     if demand.form == "list":
         return isinstance(value, list) and bool(value) and all(isinstance(entry, str) for entry in value)
-    return isinstance(value, dict) and bool(value) and demand.names.issuperset(value) and not _finishes(demand, value)
+    return isinstance(value, dict) and _has_fields(value, demand.names) and not _finishes(demand, value)
+
+
+def _has_fields(value: dict[str, Any], names: frozenset[str]) -> bool:
+    """Whether an object has the demanded fields: models leave some out, or add some that are no answer."""
+    if names.issuperset(value):
+        return bool(value)
+    return names <= value.keys() and not any(map(is_answer, value.keys() - names))
 
 
 def json_in(text: str) -> Any:
@@ -229,7 +238,7 @@ def _finishes(demand: Demand, value: dict[str, Any]) -> bool:
         return False
     names = [*value, *(name for inner in value.values() if isinstance(inner, dict) for name in inner)]
     said = [normal(inner) for inner in value.values() if isinstance(inner, str)]
-    return any(map(is_answer, names)) or not table().answering_tools.isdisjoint(said)
+    return any(map(is_answer, names)) or not table().last_actions.isdisjoint(said)
 
 
 def _properties(schema: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.contexts import MOST_MESSAGES, text_of
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, Response
 
 CALL_TYPES = ("function_call", "custom_tool_call")
 _PREFILL = 40
@@ -154,12 +154,17 @@ class Dialogue:
 
 def calls_of_response(exchange: Exchange) -> list[Call]:
     """Return the tools that a response calls; of several choices those of the first."""
-    if not exchange.response.tool_calls:
+    return calls_in(exchange.response, exchange.request.route)
+
+
+def calls_in(response: Response, route: str) -> list[Call]:
+    """Return the same for the response of a route."""
+    if not response.tool_calls:
         return []
-    body = exchange.response.body
-    if exchange.request.route == "messages":
+    body = response.body
+    if route == "messages":
         messages = [body]
-    elif exchange.request.route == "responses":
+    elif route == "responses":
         messages = [item for item in _dicts(body.get("output")) if item.get("type") in CALL_TYPES]
     else:
         messages = [one["message"] for one in _dicts(body.get("choices"))[:1] if isinstance(one.get("message"), dict)]

@@ -8,12 +8,13 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from gateway.capture import response_text as answers
-from gateway.capture.auxiliary_calls import auxiliary
+from gateway.capture.auxiliary_calls import auxiliary, only_calls_tools
 from gateway.capture.clusters import cluster_of
 from gateway.capture.conversation import ConversationReader
 from gateway.capture.draft import Draft
 from gateway.capture.duplicates import Resubmissions, digest
 from gateway.capture.earlier_questions import EarlierQuestions
+from gateway.capture.output_tools import with_answer_by_tool
 from gateway.capture.prompt_version import prompt_version
 from gateway.capture.tool_checks import tool_checks
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
@@ -256,6 +257,7 @@ def read(recording: Recording, limit: int, session_headers: Sequence[str] = SESS
     received = b"".join(recording.chunks)
     answer = _plain(received, response_headers, limit)
     response = _read_response(recording, response_headers, answer, recording.chunks if answer is received else ())
+    response = with_answer_by_tool(request, response)
     explicit = recording.explicit or _NOTHING_EXPLICIT
     session = session_of(headers, request_body, recording.explicit, session_headers)
     return Exchange(
@@ -377,7 +379,7 @@ def skip_reason(exchange: Exchange) -> str | None:
     cut_short = _CUT_SHORT.get((response.finish_reason or "").lower())
     if response.refusal or cut_short is not None:
         return "refusal" if response.refusal else cut_short
-    if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
+    if only_calls_tools(response):
         return "tool_call"
     if not response.text.strip():
         return "empty_response"

@@ -37,7 +37,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     demands: list[str]
     lists: list[str]
     values: frozenset[str]
-    answering_tools: frozenset[str]
+    output_tools: frozenset[str]
+    last_actions: frozenset[str]
     rows: list[Row]
 
 

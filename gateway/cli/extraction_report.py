@@ -14,6 +14,7 @@ from rich.text import Text
 
 from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary
+from gateway.capture.output_tools import with_answer_by_tool
 from gateway.contexts import Extraction, Extractor, last_user_text, trace
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers, merge
 from gateway.contexts.prompt_parts import capture_info
@@ -97,7 +98,7 @@ def inspect_request(raw: bytes, extractors: Sequence[Extractor]) -> Inspection:
     explicit = _explicit(given)
     route = given.route or guess_route(given.body)
     request = Request(route=route, headers=given.headers, body=given.body, explicit=explicit)
-    response = _response(given.response, route)
+    response = with_answer_by_tool(request, _response(given.response, route))
     said = trace(request, response, extractors)
     found = said[-1][1] if said else None
     question = (explicit.question if explicit else None) or (found.question if found else None)
