@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice, pairwise
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from gateway.capture.output_fields import Field, Verdict, exact_row, is_answer, normal, row_of, table, verdict_of
+from gateway.capture.instructions import Role, is_a_programs
+from gateway.capture.instructions.directives import Kind
+from gateway.capture.output_fields import Field, Row, Verdict, exact_row, is_answer, normal, row_of, table, verdict_of
 
-Form = Literal["json", "list", "markers", "tags", "choice"]
+Form = Literal["json", "list", "markers", "tags"]
+Output = Kind | Literal["answer"]
 
 MOST_FIELDS = 64
 """Fields of a schema or an example that are looked at."""
 MAX_RESPONSE = 20_000
 """Characters of a response that is compared with the demand."""
+MOST_REMEMBERED = 1_000
+"""System messages of which is kept what they demand: `_BEGINNING` and `_END` characters of each."""
+_BEGINNING, _END = 2_400, 1_200
+"""Characters at either end of a text in which the output may be demanded."""
 _MOST_EXAMPLES = 12
 _EXAMPLE = 1_500
 _BEFORE = 200
@@ -49,7 +56,9 @@ _CHOICE = re.compile(
 )
 _LABEL = re.compile(r"(?:^|\n)\W{0,4}(?P<name>[^\n:\uff1a.!?<>{}]{2,40}?)\W{0,3}[:\uff1a][\s*_]*\Z")
 _FENCE = re.compile(r"\A```\w*\s*\n(.*?)\n?\s*```\Z", re.DOTALL)
-_LEAST_OPTIONS = 2
+_LEAST_OPTIONS, _LONGEST_OPTION = 2, 40
+_FIRST_SIGNS = ("{", "[", "<", "`")
+_COLONS = (":", "\uff1a")
 _FIRST_WIDE = "\u0e00"
 """From Thai on: words are written without blanks, or with endings."""
 _EDGES = " \t\r\n.。!\"'`*[]()<>"
@@ -57,27 +66,48 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Demand(NamedTuple):
-    """What a text demands: the kind of call, and the names that are in a response which meets it.
-
-    `ends`: it is a choice, and the text ends in a label to complete: that tells as much without a response.
-    """
+    """What a text demands: the kind of call, and the names that are in a response which meets it."""
 
     verdict: Verdict
     form: Form
     names: frozenset[str] = frozenset()
-    ends: bool = False
 
 
-def by_schema(body: dict[str, Any], route: str) -> Verdict | None:
+def by_schema(body: dict[str, Any], route: str) -> Output | None:
     """Return what the schema of the output says: of `response_format` or the like."""
     wanted = body.get("response_format")
     if route == "responses":
         wanted = text.get("format") if isinstance(text := body.get("text"), dict) else None
-    schema = wanted if isinstance(wanted, dict) else {}
+    schema = wanted if isinstance(wanted, dict) else body.get("guided_json") or body.get("format")
+    if not isinstance(schema, dict):
+        return None
     for key in ("json_schema", "schema"):
         schema = inner if isinstance(inner := schema.get(key), dict) else schema
-    schema = schema or body.get("guided_json") or body.get("format")
-    return verdict_of_schema(schema) if isinstance(schema, dict) else None
+    found = verdict_of_schema(schema)
+    return None if found is None or found.by_response else found.kind
+
+
+def by_demand(systems: list[str], user: list[str], response: str) -> Output | None:
+    """Return what the last user's text, else the system messages, demand if the response has that form.
+
+    The response is looked at first: prose meets none of the demands.
+    """
+    said = response[:MAX_RESPONSE].rpartition("</think>")[2].strip()
+    if said[:1] in _FIRST_SIGNS:
+        for text, read in (
+            *((text, demands_of) for text in user),
+            *((text, _remembered) for text in reversed(systems)),
+        ):
+            for demand in read(_ends_of(text)):
+                if _meets(demand, said):
+                    return demand.verdict.kind
+    for text in user:
+        if (chosen := _by_choice(text, said, "user")) is not None:
+            return chosen
+    for text in systems:
+        if (chosen := _by_choice(text, said, "system")) is not None:
+            return chosen
+    return None
 
 
 def verdict_of_schema(schema: dict[str, Any]) -> Verdict | None:
@@ -107,32 +137,47 @@ def demands_of(text: str) -> tuple[Demand, ...]:
     return tuple(demand for demand in found if demand is not None)
 
 
-def choice_of(text: str) -> Demand | None:
-    """Return the choice between some words, of which each occurs elsewhere, too: where it is explained."""
+def _ends_of(text: str) -> str:
+    return text if len(text) <= _BEGINNING + _END else text[:_BEGINNING] + text[-_END:]
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _remembered(text: str) -> tuple[Demand, ...]:
+    return demands_of(text)
+
+
+def _by_choice(text: str, said: str, role: Role) -> Output | None:
+    """Return the kind of a choice between words that are explained, too, if one of them was chosen.
+
+    A label of a known kind to be completed at the end tells as much, whatever the response.
+    """
+    row = _label_row(text) if text[-_BEFORE:].rstrip(_EDGES)[-1:] in _COLONS else None
+    chosen = said.strip(_EDGES).lower() if len(said) <= _LONGEST_OPTION else ""
+    if row is None and not chosen:
+        return None
+    text = _ends_of(text)
     low = text.lower()
+    if row is None and low.count(chosen) < _LEAST_OPTIONS:
+        return None
     for found in islice(_CHOICE.finditer(text), _MOST_EXAMPLES):
         options = {option.strip(_EDGES).lower() for option in _ONE_OPTION.findall(found[0])}
         if len(options) < _LEAST_OPTIONS or not options.isdisjoint(table().values):
             continue
-        if all(low.count(option) > 1 for option in options):
-            label = label_of(text)
-            row = row_of(label) if label else None
+        if (row is not None or chosen in options) and all(low.count(option) > 1 for option in options):
             kind = "routing" if row is None else row.kind
-            return Demand(Verdict(kind), "choice", frozenset(map(normal, options)), ends=row is not None)
+            return kind if is_a_programs(text, role) else None
     return None
 
 
-def label_of(text: str) -> str | None:
-    """Return the label at the end of a text that the model has to complete: "Search query:"."""
+def _label_row(text: str) -> Row | None:
+    """Return the row of the label at the end of a text that the model has to complete: "Category:"."""
     found = _LABEL.search(text[-_BEFORE:])
-    return None if found is None else found["name"]
+    row = None if found is None else row_of(found["name"])
+    return None if row is None or row.kind == "answer" else row
 
 
-def meets(demand: Demand, response: str) -> bool:
+def _meets(demand: Demand, said: str) -> bool:
     """Whether a response has the form that was demanded."""
-    said = response[:MAX_RESPONSE].rpartition("</think>")[2].strip()
-    if demand.form == "choice":
-        return normal(said.strip(_EDGES)) in demand.names
     if demand.form in ("markers", "tags"):
         left, right = ("[[ ## ", " ## ]]") if demand.form == "markers" else ("<", ">")
         return any(said.startswith(f"{left}{name}{right}") for name in demand.names)

@@ -1,4 +1,4 @@
-"""Answers that an agent hands over as the argument of a tool call: `final_result`, or a tool that the request forces."""
+"""Answers that an agent hands over as the argument of a tool: `final_result`, or one that the request forces."""
 
 from __future__ import annotations
 
