@@ -213,7 +213,7 @@ ENGLISH = (
         rf"(?:assess\w*|grad\w+|evaluat\w*|determin\w+|judg\w+|decid\w+|check\w*|verif\w+|rat(?:e|es|ing)|scor\w+|classif\w+|is|are|whether|if|does)\b[^.\n?]{{0,100}}\b{_TOLD}\b[^.\n?]{{0,90}}\b(?:{_JUDGED}|contains? (?:\w+ ){{0,3}}(?:information|answer|keywords?))\b"
         rf"|(?:assess\w*|grad\w+|evaluat\w*|determin\w+|judg\w+|check\w*|rat(?:e|es|ing)|scor\w+) [^.\n?]{{0,40}}\b{_JUDGED} [^.\n?]{{0,60}}\b{_TOLD}\b",
         r"\byes ?(?:or|/|and|,) ?no\b|['\"]yes['\"]|\btrue ?(?:or|/|\|) ?false\b|['\"]true['\"]|\bbinary\b|\brelevant ?(?:or|/) ?(?:not|irrelevant)|\b(?:one|single) word\b|\bpass or fail\b"
-        r"|\b(?:score|rating|grade|scale|number|value|integer|float|rate)\b[^\n]{0,60}\b(?:\d|zero|one)\b|\b[01] ?(?:to|-|–|and|or) ?\d|\bscore (?:only|alone)\b|\bonly (?:the|a) (?:score|number|grade|label)\b",
+        r"|\b(?:score|rating|grade|scale|number|value|integer|float|rate (?:the|this|each|it|its|how|on|from))\b[^\n]{0,60}\b(?:\d|zero|one)\b|\b[01] ?(?:to|-|–|and|or) ?\d|\bscore (?:only|alone)\b|\bonly (?:the|a) (?:score|number|grade|label)\b",
         roots="yes|true|binary|score|rate |rating|grade|scale|relevant or|one word|single word|pass or|0 or 1|1 to|0 to|0-|1-",
         imperative=False,
     ),
