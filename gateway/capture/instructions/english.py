@@ -159,7 +159,8 @@ ENGLISH = (
         "title",
         "title|headline|name|caption|subject & conversation|chat|dialog|discussion|thread|exchange|interaction|session|messages|user|first|initial|opening",
         _MAKES,
-        rf"{_MAKE} {_FILL}(?:titles?|headlines?|names?|captions?|subject lines?)\b[^.\n]{{0,120}}\b(?:{_TALK}|(?:first|initial|opening|user'?s?|user prompt|user) (?:\w+ )?(?:message|prompt|question|query|input|request))\b",
+        rf"{_MAKE} {_FILL}(?:titles?|headlines?|names?|captions?|subject lines?)\b[^.\n]{{0,120}}\b(?:{_TALK}|(?:first|initial|opening|user'?s?|user prompt|user) (?:\w+ )?(?:message|prompt|question|query|input|request))\b"
+        rf"|{_MAKE} (?:this|the) (?:\w+ ){{0,2}}{_TALK} an? {_FILL}(?:titles?|headlines?|names?)\b",
     ),
     rule(
         "title",

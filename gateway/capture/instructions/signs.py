@@ -14,7 +14,7 @@ ANSWERS = re.compile(
         r"|\b(?:use|using) [^.\n]{0,160}\bto (?:answer|respond|reply)\b"
         r"|\b(?:answer|respond|reply)(?:s|ing)? (?:(?:only|strictly|solely|exclusively) )*(?:with|from|using|based on|according to) "
         r"(?:the |these |this |your )?(?:facts|sources?|documents?|information|provided|passages|knowledge|following|given|retrieved|search results)"
-        r"|\bquestion[- ]answering\b|\banswering (?:\w+ ){0,3}questions\b|\bto answer the user\b"
+        r"|\bquestion[- ]answering\b|\banswering (?:\w+ ){0,3}questions\b|(?<!information )(?<!needed )(?<!required )\bto answer the user\b"
         r"|\b(?:then|and|before you|finally) (?:\w+ )?(?:answer|respond|reply|help|assist)\b"
         r"(?! (?:with|only|in|by|yes|just|using only|either|as|['\"`]))"
         r"|\bhelp(?:s|ing|ful)? (?:the |our |their )?(?:users?|customers?|employees|readers|people|visitors|clients|students|patients)\b"
