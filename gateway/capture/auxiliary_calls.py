@@ -1,8 +1,9 @@
 """Auxiliary calls, which are not answers to a user: question rewriting, titles, tags, keywords, tool calls.
 
-Apps make several calls around each answer; scored as answers, they would distort every mean. They are recognised by
-fixed phrases of the products' prompts at the beginning or end of an instruction, where retrieved passages cannot put
-them; by a turn that only calls tools; and by a structured answer without prose. When in doubt, a call is an answer.
+Apps make several calls around each answer; scored as answers, they would distort every mean. They are recognised by a
+turn that only calls tools; by the output that the request demands and gets; by words at the beginning or end of an
+instruction, where retrieved passages cannot put them: phrases of the products' prompts and, last, anybody's; and by a
+structured answer without prose. When in doubt, a call is an answer.
 
 LlamaIndex and LangChain refine an answer passage by passage, and no call shows whether it is the last one. All refine
 calls count as auxiliary: each contains only one of the passages that its text is based on, so it cannot be judged by
@@ -19,10 +20,11 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from gateway.capture.demanded_output import by_demand, by_schema
+from gateway.capture.demanded_output import by_demand
 from gateway.capture.instructions import Role, WordStarts, asked_for
 from gateway.capture.instructions.directives import LENGTH_OF_START, Kind
 from gateway.capture.output_fields import holds_prose
+from gateway.capture.output_schemas import by_schema
 from gateway.contexts import messages_of, text_of
 from gateway.exchange import Request, Response
 from monitors.text_cache import TextCache
@@ -141,27 +143,30 @@ def auxiliary(request: Request, response: Response) -> str | None:
         return None
     if only_calls_tools(response):
         return "tool_call"
-    if (schema := by_schema(request.body, request.route)) == "answer":
+    schema = by_schema(request.body, request.route)
+    if schema == "answer":
         return None
     messages = messages_of(request)
-    if not _brings_contexts(request, messages):
-        systems = [text_of(one.get("content")) for one in messages if one.get("role") in ("system", "developer")]
-        user = [text_of(one.get("content")) for one in messages if one.get("role") == "user"][-1:]
-        demanded = schema or by_demand(systems, user, response.text)
-        if demanded is not None and demanded != "answer":
-            return demanded
-        # Words do not make a call auxiliary that has given the answer which was demanded, nor an agent's.
-        plain = demanded is None and not request.body.get("tools")
-        instructions: list[tuple[str, Role]] = [
-            *((text, "system") for text in systems),
-            *((text, "user") for text in user),
-        ]
-        for text, role in instructions:
-            if (kind := _by_instruction(text, role, any_words=plain)) is not None:
-                return kind
-        if user and _refines(messages, user[0]):
-            return "refine"
+    brought = _brings_contexts(request, messages)
+    if not brought and (kind := schema or _by_texts(request, messages, response)) is not None:
+        return kind
     return "extraction" if _asks_for_json(request) and _is_data(response.text) else None
+
+
+def _by_texts(request: Request, messages: list[dict[str, Any]], response: Response) -> str | None:
+    """Return the kind that the system messages and the last user's text say."""
+    systems = [text_of(said.get("content")) for said in messages if said.get("role") in ("system", "developer")]
+    user = [text_of(said.get("content")) for said in messages if said.get("role") == "user"][-1:]
+    demanded = by_demand(systems, user, response.text)
+    if demanded is not None and demanded != "answer":
+        return demanded
+    # Words do not make a call auxiliary that gave the answer which was demanded, nor an agent's.
+    any_words = demanded is None and not request.body.get("tools")
+    instructions: list[tuple[str, Role]] = [*((text, "system") for text in systems), *((text, "user") for text in user)]
+    for text, role in instructions:
+        if (kind := _by_instruction(text, role, any_words=any_words)) is not None:
+            return kind
+    return "refine" if user and _refines(messages, user[0]) else None
 
 
 def only_calls_tools(response: Response) -> bool:

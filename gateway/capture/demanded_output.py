@@ -16,14 +16,21 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from gateway.capture.instructions import Role, is_a_programs
-from gateway.capture.instructions.directives import Kind
-from gateway.capture.output_fields import Field, Row, Verdict, exact_row, is_answer, normal, row_of, table, verdict_of
+from gateway.capture.output_fields import (
+    MOST_FIELDS,
+    Field,
+    Output,
+    Row,
+    Verdict,
+    exact_row,
+    is_answer,
+    normal,
+    row_of,
+    table,
+    verdict_of,
+)
 
 Form = Literal["json", "list", "markers", "tags"]
-Output = Kind | Literal["answer"]
-
-MOST_FIELDS = 64
-"""Fields of a schema or an example that are looked at."""
 MAX_RESPONSE = 20_000
 """Characters of a response that is compared with the demand."""
 MOST_REMEMBERED = 1_000
@@ -73,20 +80,6 @@ class Demand(NamedTuple):
     names: frozenset[str] = frozenset()
 
 
-def by_schema(body: dict[str, Any], route: str) -> Output | None:
-    """Return what the schema of the output says: of `response_format` or the like."""
-    wanted = body.get("response_format")
-    if route == "responses":
-        wanted = text.get("format") if isinstance(text := body.get("text"), dict) else None
-    schema = wanted if isinstance(wanted, dict) else body.get("guided_json") or body.get("format")
-    if not isinstance(schema, dict):
-        return None
-    for key in ("json_schema", "schema"):
-        schema = inner if isinstance(inner := schema.get(key), dict) else schema
-    found = verdict_of_schema(schema)
-    return None if found is None or found.by_response else found.kind
-
-
 def by_demand(systems: list[str], user: list[str], response: str) -> Output | None:
     """Return what the last user's text, else the system messages, demand if the response has that form.
 
@@ -94,32 +87,14 @@ def by_demand(systems: list[str], user: list[str], response: str) -> Output | No
     """
     said = response[:MAX_RESPONSE].rpartition("</think>")[2].strip()
     if said[:1] in _FIRST_SIGNS:
-        for text, read in (
-            *((text, demands_of) for text in user),
-            *((text, _remembered) for text in reversed(systems)),
-        ):
-            for demand in read(_ends_of(text)):
-                if _meets(demand, said):
-                    return demand.verdict.kind
-    for text in user:
-        if (chosen := _by_choice(text, said, "user")) is not None:
-            return chosen
-    for text in systems:
-        if (chosen := _by_choice(text, said, "system")) is not None:
-            return chosen
-    return None
-
-
-def verdict_of_schema(schema: dict[str, Any]) -> Verdict | None:
-    """Return what the fields of a JSON schema say, those within where there is only one around them."""
-    fields = [_field(name, about) for name, about in islice(_properties(schema).items(), MOST_FIELDS)]
-    found = verdict_of(fields)
-    if found is not None or len(fields) != 1:
-        return found
-    inner = next(iter(_properties(schema).values()))
-    inner = _referred(inner, schema)
-    items = _referred(inner.get("items", inner), schema)
-    return verdict_of(_field(name, about) for name, about in islice(_properties(items).items(), MOST_FIELDS))
+        value = json_in(said)
+        demands = [demand for text in user for demand in demands_of(_ends_of(text))]
+        demands += [demand for text in reversed(systems) for demand in _remembered(_ends_of(text))]
+        for demand in demands:
+            if _meets(demand, said, value):
+                return demand.verdict.kind
+    texts: list[tuple[str, Role]] = [*((text, "user") for text in user), *((text, "system") for text in systems)]
+    return next((chosen for text, role in texts if (chosen := _by_choice(text, said, role)) is not None), None)
 
 
 def demands_of(text: str) -> tuple[Demand, ...]:
@@ -173,15 +148,14 @@ def _label_row(text: str) -> Row | None:
     """Return the row of the label at the end of a text that the model has to complete: "Category:"."""
     found = _LABEL.search(text[-_BEFORE:])
     row = None if found is None else row_of(found["name"])
-    return None if row is None or row.kind == "answer" else row
+    return None if row is None or row.kind == "answer" or row.by_response else row
 
 
-def _meets(demand: Demand, said: str) -> bool:
-    """Whether a response has the form that was demanded."""
+def _meets(demand: Demand, said: str, value: Any) -> bool:
+    """Whether a response has the form that was demanded; `value` is what it is as JSON."""
     if demand.form in ("markers", "tags"):
         left, right = ("[[ ## ", " ## ]]") if demand.form == "markers" else ("<", ">")
         return any(said.startswith(f"{left}{name}{right}") for name in demand.names)
-    value = json_in(said)
     if demand.form == "list":
         return isinstance(value, list) and bool(value) and all(isinstance(entry, str) for entry in value)
     return isinstance(value, dict) and _has_fields(value, demand.names) and not _finishes(demand, value)
@@ -284,28 +258,3 @@ def _finishes(demand: Demand, value: dict[str, Any]) -> bool:
     names = [*value, *(name for inner in value.values() if isinstance(inner, dict) for name in inner)]
     said = [normal(inner) for inner in value.values() if isinstance(inner, str)]
     return any(map(is_answer, names)) or not table().last_actions.isdisjoint(said)
-
-
-def _properties(schema: dict[str, Any]) -> dict[str, Any]:
-    found = schema.get("properties")
-    return (
-        {name: about if isinstance(about, dict) else {} for name, about in found.items()}
-        if isinstance(found, dict)
-        else {}
-    )
-
-
-def _field(name: str, about: dict[str, Any]) -> Field:
-    return Field(
-        name, about.get("type") not in ("boolean", "integer", "number") and not {"enum", "const"} & about.keys()
-    )
-
-
-def _referred(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema, or the definition of the same document that it refers to."""
-    if not isinstance(schema, dict):
-        return {}
-    definitions = root.get("$defs", root.get("definitions"))
-    name = str(schema.get("$ref", "")).rpartition("/")[2]
-    found = definitions.get(name) if name and isinstance(definitions, dict) else schema
-    return found if isinstance(found, dict) else {}

@@ -13,6 +13,10 @@ import msgspec
 
 from gateway.capture.instructions.directives import Kind
 
+Output = Kind | Literal["answer"]
+
+MOST_FIELDS = 64
+"""Fields of a schema or an example that are looked at."""
 MOST_NAMES = 4_096
 """Names of fields that are remembered with what they say; they recur."""
 _LONGEST_NAME = 60
@@ -23,7 +27,7 @@ _BETWEEN = re.compile(r"[\s\-_.]+")
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names of fields of one kind, and what may stand `beside`. With `by_response` only the response tells the kind."""
 
-    kind: Kind | Literal["answer"]
+    kind: Output
     names: list[str]
     beside: frozenset[str] = frozenset()
     by_response: bool = False
@@ -52,7 +56,7 @@ class Field(NamedTuple):
 class Verdict(NamedTuple):
     """What kind of call fields belong to, "answer" among them, and whether the response has to confirm it."""
 
-    kind: Kind | Literal["answer"]
+    kind: Output
     by_response: bool = False
 
 

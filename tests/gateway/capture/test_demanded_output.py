@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.capture.auxiliary_calls import KINDS, auxiliary
-from gateway.capture.demanded_output import by_demand, by_schema
+from gateway.capture.demanded_output import by_demand
 from gateway.capture.output_fields import normal, table
+from gateway.capture.output_schemas import by_schema
 from gateway.exchange import Explicit, Request, Response
 from monitors.records import Context
 from tests.support.work import calls
@@ -71,14 +72,14 @@ def test_the_rows_fit_together():
 
 
 SCHEMAS = [
-    ({"properties": {"plan": {"$ref": "#/$defs/P"}}, "$defs": {"P": {"properties": {"search_query": {}}}}}, "query_generation"),
+    ({"properties": {"a": {"$ref": "#/$defs/P"}}, "$defs": {"P": {"properties": {"title": {}}}}}, "title"),
     ({"properties": {"items": {"type": "array", "items": {"properties": {"relevance": {}}}}}}, "grading"),
     ({"properties": {"answer": {"enum": ["yes", "no"]}, "relevance": {"type": "number"}}}, "grading"),
     ({"properties": {"colour": {"type": "string"}, "title": {"type": "string"}}}, None),
     ({"properties": {"response": {"$ref": "#/$defs/lost"}}}, "answer"),
     ({"properties": []}, None),
     ({}, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("schema", "kind"), SCHEMAS)

@@ -22,7 +22,7 @@ def read(route, name, arguments, *, more=(), **body):
     elif route == "responses":
         said = {
             "output": [{"type": "function_call", "name": name, "arguments": json.dumps(given)} for name, given in calls]
-        }  # noqa: E501 - one line reads best
+        }
     else:
         functions = [{"id": "c", "function": {"name": name, "arguments": json.dumps(given)}} for name, given in calls]
         said = {"choices": [{"message": {"content": None, "tool_calls": functions}, "finish_reason": "tool_calls"}]}
