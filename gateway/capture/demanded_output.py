@@ -61,11 +61,10 @@ _ONE_OPTION = re.compile(_OPTION)
 _CHOICE = re.compile(
     rf"{_OPTION}(?:\s{{0,2}}(?:[,/|;\u3001\uff0c]\s{{0,2}}(?:\w{{1,5}}\s)?|\w{{1,5}}\s{{0,2}}){_OPTION}){{1,7}}"
 )
-_LABEL = re.compile(r"(?:^|\n)\W{0,4}(?P<name>[^\n:\uff1a.!?<>{}]{2,40}?)\W{0,3}[:\uff1a][\s*_]*\Z")
 _FENCE = re.compile(r"\A```\w*\s*\n(.*?)\n?\s*```\Z", re.DOTALL)
 _LEAST_OPTIONS, _LONGEST_OPTION = 2, 40
-_FIRST_SIGNS = ("{", "[", "<", "`")
-_COLONS = (":", "\uff1a")
+_FIRST_SIGNS = frozenset("{[<`")
+_COLONS = frozenset(":\uff1a")
 _FIRST_WIDE = "\u0e00"
 """From Thai on: words are written without blanks, or with endings."""
 _EDGES = " \t\r\n.。!\"'`*[]()<>"
@@ -126,7 +125,7 @@ def _by_choice(text: str, said: str, role: Role) -> Output | None:
 
     A label of a known kind to be completed at the end tells as much, whatever the response.
     """
-    row = _label_row(text) if text[-_BEFORE:].rstrip(_EDGES)[-1:] in _COLONS else None
+    row = _label_row(text)
     chosen = said.strip(_EDGES).lower() if len(said) <= _LONGEST_OPTION else ""
     if row is None and not chosen:
         return None
@@ -146,8 +145,11 @@ def _by_choice(text: str, said: str, role: Role) -> Output | None:
 
 def _label_row(text: str) -> Row | None:
     """Return the row of the label at the end of a text that the model has to complete: "Category:"."""
-    found = _LABEL.search(text[-_BEFORE:])
-    row = None if found is None else row_of(found["name"])
+    line = text[-_BEFORE:].rstrip(_EDGES).rpartition("\n")[2]
+    name = line[:-1].strip(_EDGES)
+    if line[-1:] not in _COLONS or len(name) > _LONGEST_OPTION or not name.replace(" ", "").isalpha():
+        return None
+    row = row_of(name)
     return None if row is None or row.kind == "answer" or row.by_response else row
 
 

@@ -206,6 +206,14 @@ def test_an_auxiliary_call_is_kept_but_not_judged():
     assert (sample.skip_reason, sample.tags) == ("auxiliary", {"auxiliary": "standalone_question"})
 
 
+def test_an_answer_that_an_output_tool_hands_over_is_judged_and_stays_a_call():
+    function = {"name": "final_result", "arguments": json.dumps({"answer": "Below 90 degrees."})}
+    said = answer(None, "tool_calls", tool_calls=[{"id": "c", "type": "function", "function": function}])
+    sample = Capture([], rate=1.0, salt="s", limit=LIMIT).make(read(recording(response=said), LIMIT))
+    assert (sample.skip_reason, sample.response) == (None, "Below 90 degrees.")
+    assert [call.name for call in sample.calls] == ["final_result"]
+
+
 def test_a_sample_is_protected_before_anybody_sees_it():
     redactor = Redactor(("email",), (), "k")
     body = {"model": "m", "messages": [{"role": "user", "content": "Mail ada@example.com"}]}
