@@ -12,16 +12,13 @@ import msgspec
 
 from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import MASK, PART
+from gateway.contexts.learning.separators import MOST_ITEMS, Separator, divide, pattern
 from gateway.contexts.structure import passages
 from gateway.contexts.structure.common_metadata import begins_with_a_prefix
 from gateway.contexts.structure.passage_metadata import clean
 from monitors.records import Context
 
 SlotName: TypeAlias = Literal["passages", "question", "other"]
-
-MOST_ITEMS = 1_000
-"""Most passages split: far more than the limits of an extraction keep."""
-
 
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 _OPENS_A_QUESTION = frozenset("¿¡")
@@ -38,10 +35,11 @@ class Split(msgspec.Struct, frozen=True):
     and a number out of turn makes it uncertain. The last passage may end with `closing`, which the marker begins with.
     "part": each is a content part. "lines", "paragraphs": between line breaks, or blank lines. "reading": as the
     structure reader does it under the name `words`. Constant texts within one passage are `header` in front of its text
-    and `trailer` behind it; with `cleaned` the structure reader takes metadata off what is left.
+    and `trailer` behind it; as a "separator" they are its head and what stands between passages. With
+    `cleaned` the structure reader takes metadata off what is left.
     """
 
-    kind: Literal["marker", "part", "lines", "paragraphs", "reading"]
+    kind: Literal["marker", "part", "lines", "paragraphs", "reading", "separator"]
     words: str = ""
     counted: bool = False
     header: tuple[str, ...] = ()
@@ -169,6 +167,10 @@ def split(how: Split, region: str, number: int | None = None) -> tuple[Context, 
         return ()
     if how.kind == "reading":
         return _as_read(how, region)
+    if how.kind == "separator":
+        spans = divide(Separator(how.header, how.trailer), region)
+        texts = [region[start:end].strip() for start, end in spans or ()]
+        return tuple(Context(text=text) for text in texts) if texts and all(texts) else None
     chunks = chunks_of(how, region, number)
     if chunks is None:
         return None
@@ -247,9 +249,3 @@ def _at_markers(how: Split, region: str, number: int | None) -> list[str] | None
         chunks.append(region[start : marker.start()])
         start = marker.end()
     return [*chunks, region[start:]]
-
-
-@lru_cache(256)
-def pattern(words: str) -> re.Pattern[str]:
-    """Return the regular expression for a text with masked numbers; it matches in linear time."""
-    return re.compile(re.escape(words).replace(MASK, r"(\d+)"))

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
-from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, pattern, split, version_of
+from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, split, version_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
+from gateway.contexts.learning.separators import pattern
 from gateway.contexts.structure import passages
 from gateway.contexts.structure.common_metadata import has_leftover_metadata
 from gateway.contexts.structure.passage_metadata import SENTENCE_END

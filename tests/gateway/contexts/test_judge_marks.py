@@ -58,7 +58,7 @@ def test_without_being_told_to_nobody_is_asked():
 def test_no_prompt_is_read_wrong_by_the_help_of_a_judge_that_is_right(name):
     app = App()
     assert "wrong" not in [app.send(one) for one in islice(traffic(name, 1), 70)]
-    assert app.events.count("asked") <= 1
+    assert app.events.count("asked") <= MAX_MARKED_OF_KIND
 
 
 def of_next(sent):
@@ -87,10 +87,10 @@ def swapped(sent):
 
 @pytest.mark.full
 @pytest.mark.parametrize("mark", [of_next, without_the_last, question_in_a_passage, nothing, all_as_one, swapped])
-def test_marks_that_do_not_reproduce_the_request_lead_to_nothing_and_are_not_asked_for_again(mark):
+def test_marks_that_do_not_reproduce_the_request_lead_to_nothing_and_are_asked_for_a_few_times_only(mark):
     app = App(mark)
     found = {app.send(one) for one in islice(traffic("plain_large", 1), 100)}
-    assert app.events == ["asked"]
+    assert app.events == ["asked"] * (2 if mark is nothing else MAX_MARKED_OF_KIND)
     assert found == {"none"}
 
 
