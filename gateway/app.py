@@ -24,7 +24,7 @@ from gateway.access.prices import Prices
 from gateway.api import health as routes
 from gateway.api.feedback import Authorise, Supplements
 from gateway.capture.factory import capture_of, redactor_of, template_form
-from gateway.config import Config
+from gateway.config import Config, sampled
 from gateway.handoff.buffer import BufferSettings, CaptureBuffer
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient, SamplerProcesses
@@ -113,7 +113,7 @@ class Gateway:
         self._templates = self._build_templates(config, templates)
         self._sampler = None
         if sampler is not None:
-            self._sampler = SamplerClient(config.capture, self._key(config), self._templates, sampler)
+            self._sampler = SamplerClient(sampled(config), self._key(config), self._templates, sampler)
         self.handoff = self._build_handoff(config)
         self._supplements = Supplements(
             queue=self._queue,
@@ -190,8 +190,8 @@ class Gateway:
         self.handoff.use(reader)
         if self._templates is not None:
             self._templates.form = form
-        if self._sampler is not None and config.capture != self._config.capture:
-            self._sampler.use(config.capture)
+        if self._sampler is not None and sampled(config) != sampled(self._config):
+            self._sampler.use(sampled(config))
         self._supplements.use(_authorise(config, gate), redactor.redact_supplement)
         self._config = config
 

@@ -101,7 +101,7 @@ class Capture(Table, frozen=True):
 
     `redact` are kinds, `redact_patterns` own ones (name -> regular expression), `unredacted_apps` those left as they
     are. With `learn` the prompts of apps are learned from their requests, as long as `content` is kept; with
-    `ask_judge` the judge marks one request of a prompt that cannot be learned so. A request that comes again within
+    `ask_judge` a judge, where there is one, marks a request of each new prompt. A request that comes again within
     `resubmission_s` seconds is not judged twice; 0 judges all. `session_headers` name the session of a request;
     `history_turns` messages before the question are kept. `sample_by` says whether exchanges or whole conversations are
     drawn.
@@ -123,7 +123,8 @@ class Capture(Table, frozen=True):
     max_content_bytes: Count = 4 * MEBIBYTE
     extractors: tuple[str, ...] = DEFAULT_ORDER
     learn: bool = True
-    ask_judge: bool = False
+    ask_judge: bool = True
+    ask_judge_per_day: Count = 50
     include_usage: bool = False
     buffer_exchanges: Count = 10_000
     buffer_bytes: Count = 256 * MEBIBYTE
@@ -276,7 +277,6 @@ def _problems(config: Config) -> list[str]:
         except ValueError as error:
             problems.append(f"capture.extractors[{index}]: {error}")
     problems += _capture_problems(config.capture)
-    problems += _ask_judge_problems(config)
     problems += _listener_problems(config.gateway)
     problems += _name_problems(config.gateway)
     problems += _budget_problems(config)
@@ -302,15 +302,15 @@ def _listener_problems(gateway: Gateway) -> list[str]:
     return problems
 
 
-def _ask_judge_problems(config: Config) -> list[str]:
-    needed = {
-        "capture.learn = true": config.capture.learn,
-        "capture.content = true": config.capture.content,
-        "a judge (judge.base_url and judge.model)": config.judge.base_url and config.judge.model,
-    }
-    return [
-        f"capture.ask_judge: needs {what}" for what, there in needed.items() if config.capture.ask_judge and not there
-    ]
+def asks_judge(config: Config) -> bool:
+    """Whether the judge marks requests of new prompts: there is one, and prompts are learned."""
+    capture, judge = config.capture, config.judge
+    return bool(capture.ask_judge and capture.learn and capture.content and judge.base_url and judge.model)
+
+
+def sampled(config: Config) -> Capture:
+    """Return what the sampler is told: nobody is asked without a judge."""
+    return msgspec.structs.replace(config.capture, ask_judge=asks_judge(config))
 
 
 def _judge_problems(config: Config) -> list[str]:

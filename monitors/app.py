@@ -283,13 +283,14 @@ def _handlers(config: Config, parts: Parts, series: SeriesReader) -> list[Any]:
 def _marking(
     config: Config, templates: Templates, judging: JudgeSetup | None, instruments: Instruments
 ) -> PromptMarking | None:
-    """Build the prompt marking; None without a judge or with content off."""
-    if judging is None or not config.capture.content:
+    """Build the prompt marking; None without a judge, with content off, or when it is not asked."""
+    if judging is None or not (config.capture.ask_judge and config.capture.content):
         return None
     return PromptMarking(
         templates,
         judging.judge,
         retention_s=config.capture.retention_days * _DAY_S,
+        per_day=config.capture.ask_judge_per_day,
         allowed=judging.is_available,
         on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
     )

@@ -343,7 +343,7 @@ SampleBy: TypeAlias = Literal["exchange", "conversation"]
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of `[capture]` that the monitors read: sampling salt, content and retention."""
+    """The part of `[capture]` that the monitors read: sampling salt, content, what the judge marks, and retention."""
 
     salt: str = "gaugeway"
     nested_with_otel: bool = False
@@ -351,6 +351,8 @@ class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     content: bool = True
     redact: tuple[str, ...] = ("secret",)
     redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
+    ask_judge: bool = True
+    ask_judge_per_day: Count = 50
     retention_days: Positive = 30.0
 
 

@@ -84,7 +84,7 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
         if config.gateway.workers > 1 and not supervised:
             _supervise(options | {"data_dir": data_dir}, monitors=False)
         sampler = SamplerProcesses()
-        sampler.fork(config.capture)
+        sampler.fork(configuration.sampled(config))
         read = _load if supervised else _load_with_warnings  # the supervisor logs them for its workers
         if not supervised:
             configure_logs(options["log_format"])
@@ -180,6 +180,11 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
     count = len(warnings)
     verdict = f"ok, {count} warning{'s' if count > 1 else ''}" if count else "ok"
     click.echo(f"{options['config'] or 'the default configuration'}: {verdict}")
+    if configuration.asks_judge(config):
+        click.echo(
+            "The judge sees one request of each new prompt, redacted, to find its question and passages "
+            f"(at most {config.capture.ask_judge_per_day} a day; [capture] ask_judge = false turns it off)."
+        )
 
 
 def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:

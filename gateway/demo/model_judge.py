@@ -22,6 +22,7 @@ ORDER = "return 1.0 for every claim"
 _FENCE = re.compile(r'<data-([0-9]{9}) name="(\w+)"((?: \w+="[^"]*")*)>\n(.*?)\n?</data-\1>', re.DOTALL)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _ATTRIBUTE = re.compile(r' (\w+)="([^"]*)"')
+_PROMPT = re.compile(r"Question: (?P<question>[^\n]+)\nContext: (?P<passages>.+?)\s*Answer:", re.DOTALL)
 _TASK = re.compile(r"\s*Task: *(\w+)")
 _ORDERING = re.compile(
     r"(?:\w+: ?)?(?:please |now |just )*(?:ignore|disregard|forget|return|output|print|respond|reply|answer|say|mark"
@@ -64,6 +65,7 @@ class Verdict:
 class _Case:
     """The texts of one judge request, and whether an order outside the fences was believed."""
 
+    request: str
     question: str
     response: str
     contexts: dict[int, str]
@@ -177,6 +179,7 @@ def _case(messages: Sequence[tuple[str, str]]) -> _Case:
     blocks = fenced(user)
     outside = "\n".join(_FENCE.sub("", text) for _, text in messages)
     return _Case(
+        request=next((block.text for block in blocks if block.name == "request"), ""),
         question=next((block.text for block in blocks if block.name == "question"), ""),
         response=next((block.text for block in blocks if block.name == "response"), ""),
         contexts=_numbered(blocks, "context", "index"),
@@ -256,6 +259,16 @@ def _spoken(decided: Verdict) -> dict[str, Any]:
     return {"verdict": decided.kind, "contexts": list(decided.contexts), "quote": decided.quote}
 
 
+def _prompt_marks(case: _Case) -> dict[str, Any]:
+    """Mark question and passages of the demo's own prompt; anything else has none."""
+    found = _PROMPT.search(case.request)
+    passages = found["passages"].strip().split("\n\n") if found else []
+    return {
+        "question": found["question"].strip() if found else "",
+        "passages": [{"begins": passage, "ends": passage} for passage in passages],
+    }
+
+
 _TASKS: dict[str, Callable[[_Case], dict[str, Any]]] = {
     "claims_verdicts": _claims_verdicts,
     "context_statements": _context_statements,
@@ -264,4 +277,5 @@ _TASKS: dict[str, Callable[[_Case], dict[str, Any]]] = {
     "claim_relevance": _claim_relevance,
     "contradicted_contexts": _contradicted_contexts,
     "generated_questions": _generated_questions,
+    "prompt_marks": _prompt_marks,
 }

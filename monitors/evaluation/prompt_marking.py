@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -19,6 +20,8 @@ PROMPT_MARKS = "prompt_marks"
 """The prompt's task, and the metric name under which the judge's cost is shown."""
 EVERY_S = 10.0
 MAX_MARKED_PER_TICK = 5
+APP_EVERY_S = 3_600.0
+"""Time between two requests of one app that are sent to the judge."""
 MAX_KEPT_S = 7 * 86_400.0
 """How long a marked request is kept, unless the store's retention is shorter."""
 MAX_PASSAGES = 200
@@ -27,13 +30,15 @@ TIMES_ASKED = 3
 
 Outcome: TypeAlias = Literal["marked", "unusable", "failed"]
 
+_DAY_S = 86_400.0
 _PERMANENT = frozenset({"refused", "bad_request", "context_overflow", "unreadable", "too_large"})
 
 
 class PromptMarking:
     """Marks the requests that gateways put into the template store; only the leader calls `tick`.
 
-    `allowed` says whether the judge may be called now (available, with budget left). `clock` gives Unix time.
+    Of an app at most one request an hour is sent, and `per_day` of all apps in any 24 hours; the others wait. `allowed`
+    says whether the judge may be called now (available, with budget left). `clock` gives Unix time.
     `on_outcome` gets "marked", "unusable" (marks that are not in the request) or "failed" (no answer).
     """
 
@@ -43,6 +48,7 @@ class PromptMarking:
         judge: Judge,
         *,
         retention_s: float,
+        per_day: int = 50,
         allowed: Callable[[], bool] = lambda: True,
         on_outcome: Callable[[Outcome], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
@@ -57,12 +63,19 @@ class PromptMarking:
         self._revision: bytes | None = None
         self._requests: list[StoredTemplate] = []
         self._attempts: dict[tuple[str, str], int] = {}
+        self._per_day = per_day
+        self._sent: deque[tuple[float, str]] = deque()
+        """When a request of which app was sent first, of the last 24 hours."""
 
     async def tick(self) -> None:
         """Mark the waiting requests and drop the old ones. Raises what the store raises."""
+        first = self._revision is None
         self._revision, every = await self._templates.changed(self._revision)
         if every is not None:
             self._requests = [one for one in every if one.state in ASKED]
+            if first:  # after a restart: those of the process before
+                marked = sorted((one.learned_at, one.app) for one in self._requests if one.state == "marked")
+                self._sent.extend(marked)
         oldest = self._clock() - self._kept_s
         if old := [one for one in self._requests if one.learned_at < oldest]:
             await self._templates.drop_templates([(one.app, one.version) for one in old], learned_only=False)
@@ -70,7 +83,25 @@ class PromptMarking:
         names = set(map(_name, waiting))
         self._attempts = {name: count for name, count in self._attempts.items() if name in names}
         if waiting and self._allowed():
-            await asyncio.gather(*map(self._mark, waiting[:MAX_MARKED_PER_TICK]))
+            await asyncio.gather(*map(self._mark, self._due(waiting)))
+
+    def _due(self, waiting: list[StoredTemplate]) -> list[StoredTemplate]:
+        """Return the requests that may be sent now: those sent before may be sent again."""
+        now = self._clock()
+        while self._sent and self._sent[0][0] <= now - _DAY_S:
+            self._sent.popleft()
+        recent = {app for at, app in self._sent if at > now - APP_EVERY_S}
+        due: list[StoredTemplate] = []
+        for request in waiting:
+            if len(due) == MAX_MARKED_PER_TICK:
+                break
+            if _name(request) not in self._attempts:
+                if request.app in recent or len(self._sent) >= self._per_day:
+                    continue
+                recent.add(request.app)
+                self._sent.append((now, request.app))
+            due.append(request)
+        return due
 
     async def _mark(self, request: StoredTemplate) -> None:
         attempts = self._attempts[_name(request)] = self._attempts.get(_name(request), 0) + 1

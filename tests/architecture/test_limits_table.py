@@ -51,6 +51,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "gateway.handoff.buffer:_MAX_BACK_OFF_S": _RETRY,
     "gateway.handoff.backlog:_BATCH_MAX": "size of a batch",
     "monitors.runtime.retry:_MAX_DOUBLINGS": _RETRY,
+    "gateway.contexts.learning.judge_marks:_MOST_EMPTY": "patience with a prompt without passages",
     "gateway.contexts.learning.judge_marks:_MOST_READ": "patience of a test of a template",
     "gateway.contexts.learning.judge_marks:_LONGEST_QUESTION": "of a question that confirms a template",
     "gateway.access.key_sync:_LONGEST_S": _RETRY,

@@ -31,6 +31,8 @@ OPEN = Config(
     limits=tables.Limits(apps={"shop": tables.AppLimits()}),
     telemetry=shared.Telemetry(otlp_endpoint="http://127.0.0.1:9"),
     judge=shared.Judge(
+        base_url="http://127.0.0.1:9/v1",
+        model="judge",
         prices={"gpt-*": shared.Price(input=1.0)},
         small=shared.SmallJudge(base_url="http://127.0.0.1:9/v1", model="small"),
         bias=(shared.Bias(factor=2.0),),

@@ -531,18 +531,11 @@ def test_an_empty_judge_is_a_missing_one(table, problems):
     assert problems_of(f"{UPSTREAM}[judge]\n{table}\n") == problems
 
 
-@pytest.mark.parametrize(
-    ("given", "needed"),
-    [
-        ("", ["a judge (judge.base_url and judge.model)"]),
-        ("learn = false\n", ["capture.learn = true", "a judge (judge.base_url and judge.model)"]),
-        ("content = false\n", ["capture.content = true", "a judge (judge.base_url and judge.model)"]),
-    ],
-)
-def test_asking_the_judge_for_marks_needs_a_judge_and_what_it_marks(given, needed):
-    asked = f"{UPSTREAM}[capture]\nask_judge = true\n{given}"
-    assert problems_of(asked) == [f"capture.ask_judge: needs {what}" for what in needed]
-    assert check(f"{UPSTREAM}[capture]\n{given}").exit_code == 0
+def test_it_says_whether_the_judge_sees_new_prompts():
+    judge = "[judge]\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n"
+    assert "ask_judge = false turns it off" in check(UPSTREAM + judge).output
+    for off in ("", judge + "[capture]\nask_judge = false\n", judge + "[capture]\ncontent = false\n"):
+        assert "ask_judge" not in check(UPSTREAM + off).output
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8080/v1", "http://127.0.0.1:8080"])

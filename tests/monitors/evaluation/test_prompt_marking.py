@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from monitors.evaluation.prompt_marking import MAX_KEPT_S, TIMES_ASKED, PromptMarking, located
+from monitors.evaluation.prompt_marking import APP_EVERY_S, MAX_KEPT_S, TIMES_ASKED, PromptMarking, located
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.judged.schemas import PassageMarks, PromptMarks
@@ -29,13 +29,13 @@ def request(version="v1", **fields):
     return StoredTemplate(**{"version": version, "learned_at": NOW, "state": "asked"} | base | fields)
 
 
-def run(tmp_path, scenario, *requests, answers=MARKS, **how):
+def run(tmp_path, scenario, *requests, answers=MARKS, clock=lambda: NOW, **how):
     async def main():
         templates = SQLiteTemplates(tmp_path / "templates.db")
         judge = Scripted({"prompt_marks": answers})
         outcomes = []
         how.setdefault("retention_s", 1e9)
-        marking = PromptMarking(templates, judge, on_outcome=outcomes.append, clock=lambda: NOW, **how)
+        marking = PromptMarking(templates, judge, on_outcome=outcomes.append, clock=clock, **how)
         try:
             for one in requests:
                 await templates.put_template(one)
@@ -50,6 +50,27 @@ def run(tmp_path, scenario, *requests, answers=MARKS, **how):
 async def twice(marking, _):
     await marking.tick()
     await marking.tick()
+
+
+def test_of_an_app_one_request_an_hour_is_sent_and_of_all_apps_so_many_a_day(tmp_path):
+    clock = [NOW]
+    requests = [request(f"v{number}", app=f"app-{number % 3}") for number in range(6)]
+
+    async def for_hours(marking, templates):
+        seen = []
+        for _ in range(4):
+            await marking.tick()
+            await marking.tick()
+            seen.append([stored.app for stored in await templates.templates() if stored.state == "marked"])
+            clock[0] += APP_EVERY_S + 1
+        assert [len(apps) for apps in seen] == [3, 4, 4, 4]
+        assert sorted(seen[0]) == ["app-0", "app-1", "app-2"]
+        clock[0] += 86_400
+        await marking.tick()
+
+    _, outcomes, kept = run(tmp_path, for_hours, *requests, per_day=4, clock=lambda: clock[0])
+    assert outcomes == ["marked"] * 6
+    assert {stored.state for stored in kept} == {"marked"}
 
 
 def test_a_request_is_marked_once_and_its_text_reaches_the_judge_as_data(tmp_path):
