@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from gateway.contexts import Extraction
-from gateway.contexts.learning.frames import frame_of
+from gateway.contexts.learning.constant_passages import ConstantPassages
+from gateway.contexts.learning.frames import Frame, frame_of
 from gateway.contexts.learning.learner import Learner, OtherFinding, TemplateEvent
 from gateway.contexts.learning.model import Found
 from gateway.contexts.limits import extraction
@@ -21,6 +24,7 @@ class LearnedCapture:
     def __init__(self, learner: Learner, report: Callable[[TemplateEvent], None]) -> None:
         self.learner = learner
         self._report = report
+        self._constant = ConstantPassages()
 
     def extract(self, app: str, request: Request, otherwise: Callable[[], Extraction], *, learns: bool) -> Extraction:
         """Return what a learned template finds in the request; if none matches, the result of `otherwise`.
@@ -31,12 +35,18 @@ class LearnedCapture:
         if (frame := frame_of(request)) is None:
             return otherwise()
         learned = self.learner.find(app, frame)
-        found = otherwise() if learned is None else _extraction(request, learned)
+        found = self._varying(app, frame, otherwise()) if learned is None else _extraction(request, learned)
         if learns:
             known = OtherFinding(found.contexts, found.confidence) if learned is None and found.contexts else None
             for event in self.learner.observe(app, frame, learned, known):
                 self._report(event)
         return found
+
+    def _varying(self, app: str, frame: Frame, found: Extraction) -> Extraction:
+        """Leave out what is the same in all requests of the app."""
+        if len(found.contexts) < 2:  # noqa: PLR2004 - one passage may be all there is
+            return found
+        return replace(found, contexts=self._constant.without((app, frame.kind), found.contexts))
 
 
 def _extraction(request: Request, found: Found) -> Extraction:
