@@ -255,8 +255,8 @@ def _chunks_of(raw):
     return body, raw
 
 
-async def answer_to(port, *pieces):
-    """The bytes that come back until the gateway closes, or says nothing more for a while."""
+async def answer_to(port, *pieces, silence_s=0.3):
+    """The bytes that come back until the gateway closes, or says nothing more for a while after it said something."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     answer = b""
     closed = False
@@ -267,7 +267,7 @@ async def answer_to(port, *pieces):
             if piece is not pieces[-1]:
                 await asyncio.sleep(0.05)
         while not closed:
-            data = await asyncio.wait_for(reader.read(65536), 0.15)
+            data = await asyncio.wait_for(reader.read(65536), silence_s if answer else 20)
             answer += data
             closed = not data
     writer.close()
@@ -300,7 +300,7 @@ def test_what_could_be_read_in_two_ways_is_answered_400_and_never_forwarded():
         for case, raw in REFUSED.items():
             for pieces in ([raw], [raw[:-4], raw[-4:]]):
                 upstream.forget()
-                answer, closed = await answer_to(gateway.port, *pieces)
+                answer, closed = await answer_to(gateway.port, *pieces, silence_s=20)
                 forwarded = b"".join(upstream.received)
                 # A streamed body may have begun before its flaw came; then it is broken off, never ended.
                 harmless = not forwarded or (b"POST /v1/files" in forwarded and not whole(forwarded))
