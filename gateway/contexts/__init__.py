@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.contexts.written_steps import apart
 from gateway.exchange import Request, Response
 from monitors.records import Context
 
@@ -80,9 +81,9 @@ def name_of(extractor: Extractor) -> str:
 
 
 def messages_of(request: Request) -> list[dict[str, Any]]:
-    """Return the messages of a request of any API; tool results are separate messages."""
+    """Return the messages of a request of any API; tool results, those written as text too, are separate messages."""
     if request.messages is None:
-        object.__setattr__(request, "messages", list(_messages(request)))
+        object.__setattr__(request, "messages", list(apart(_messages(request))))
     return request.messages or []
 
 

@@ -43,7 +43,8 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _SEARCHES = _vocabulary(
     """search searches retrieve retriever retrieval rag knowledge knowledgebase kb doc docs document documents faq faqs
     documentation handbook manual wiki wikipedia article articles passage passages corpus semantic vector browse crawl
-    scrape context contexts recall citations grounding"""
+    scrape context contexts recall citations grounding suche suchen handbuch wissen buscar busqueda rechercher recherche
+    cerca ricerca zoek szukaj"""
 )
 _LOOKS_UP = _vocabulary("lookup look up tool info information")
 """A name of these words only says that something is looked up; with others (`lookup_order`) it says what."""

@@ -15,7 +15,9 @@ from gateway.contexts.form.reader import question_in
 from gateway.contexts.limits import extraction
 from gateway.contexts.retrieval_rule import descriptions_of, retrieved
 from gateway.contexts.structure import StructureExtractor
+from gateway.contexts.structure.word_index import IndexedText
 from gateway.contexts.templates import TemplateExtractor
+from gateway.contexts.written_steps import ASKED, WRITTEN, asked_in
 from gateway.exchange import Request, Response
 from monitors.records import Context
 
@@ -69,7 +71,7 @@ class ToolExtractor:
                 hops.append(call)
         if not hops:
             return None
-        question = last_user_text(request) or next((said for hop in hops if (said := query_of(hop.arguments))), None)
+        question = _asked(request) or next((said for hop in hops if (said := query_of(hop.arguments))), None)
         if (prompt := _prompt(question, response)) is not None:
             known = {one.text for one in prompt.contexts}
             question = prompt.question
@@ -77,16 +79,23 @@ class ToolExtractor:
         return extraction(question, contexts, source="tools", marker=marker_of(hops))
 
 
+def _asked(request: Request) -> str | None:
+    """Return the last user turn, from the question's label on where the turn has the steps of an agent."""
+    users = (one for one in reversed(messages_of(request)) if one.get("role") == "user")
+    marked = next((one[ASKED] for one in users if ASKED in one), None)
+    return marked or last_user_text(request)
+
+
 def _prompt(said: str | None, response: Response) -> Extraction | None:
     """Return what a user turn holds that an app has wrapped in a prompt before the tools were called."""
-    if said is None or len(said) < _PROMPT or "\n" not in said:
+    if said is None:
         return None
     turn = [{"role": "user", "content": said}]
     alone = Request(route="chat_completions", headers={}, body={"messages": turn})
-    found = (one.extract(alone, response) for one in _READERS)
+    found = (one.extract(alone, response) for one in _READERS if len(said) >= _PROMPT and "\n" in said)
     read = next((one for one in found if one is not None and one.question), None)
-    if read is None and (asked := question_in(said)) is not None:
-        return Extraction(question=asked, contexts=(), source="structure")
+    if read is None and (asked := question_in(said) or asked_in(said)) is not None:
+        return Extraction(question=_without_instructions(asked), contexts=(), source="structure")
     return read
 
 
@@ -117,6 +126,7 @@ def _results_of_this_turn(request: Request) -> list[tuple[Call, Any]]:
     calls: dict[str, Call] = {}
     turn: list[tuple[Call, Any]] = []
     hop = 0
+    message: dict[str, Any] = {}
     for message in messages_of(request):
         role = message.get("role")
         if role == "user" and not message.get(BESIDE_RESULTS) and text_of(message.get("content")).strip():
@@ -132,7 +142,17 @@ def _results_of_this_turn(request: Request) -> list[tuple[Call, Any]]:
             if call is None and isinstance(name, str):
                 call = calls.get(name) or Call(name, None)
             turn.append((call or Call(None, None), message.get("content")))
+    if turn and message.get(WRITTEN):
+        turn[-1] = turn[-1][0], _without_instructions(message["content"])
     return turn[-MOST_HOPS:]
+
+
+def _without_instructions(said: str) -> str:
+    """Cut the paragraphs at the end of a result written as text that instruct the model: the prompt goes on there."""
+    words = IndexedText(said)
+    while (at := said.rstrip().rfind("\n\n")) > 0 and words.is_meta(at, len(said)):
+        said = said[:at]
+    return said
 
 
 def _calls_of(message: dict[str, Any]) -> Iterator[tuple[str, Call]]:
