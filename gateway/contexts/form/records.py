@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from textwrap import dedent
 
 from gateway.contexts.form.lines import shape
 from monitors.records import Context
@@ -48,12 +49,16 @@ _SCORE = re.compile(r"(?:0?\.\d+|[01]\.\d+|\d{1,3}(?:\.\d+)? ?%)")
 
 @dataclass(slots=True)
 class Record:
-    """A record: where its passage stands, and the fields beside it (label, or "" for one without, and value)."""
+    """A record: where its passage stands, and the fields beside it (label, or "" for one without, and value).
+
+    `said` is the passage where it does not stand so: an indented block between quotes.
+    """
 
     start: int
     end: int
     id: str | None = None
     fields: list[tuple[str, str]] = field(default_factory=list)
+    said: str | None = None
 
     def strip(self, text: str) -> None:
         """Leave out white space at both ends."""
@@ -63,7 +68,7 @@ class Record:
 
     def context(self, text: str) -> Context:
         """Return the passage."""
-        return Context(text=text[self.start : self.end], id=self.id, source=self.source, score=self.score)
+        return Context(text=self.said or text[self.start : self.end], id=self.id, source=self.source, score=self.score)
 
     @property
     def source(self) -> str | None:
@@ -334,6 +339,7 @@ def _unwrap(text: str, records: list[Record]) -> None:
     if all(found):
         for one, wrap in zip(records, found, strict=True):
             one.start, one.end = one.start + wrap, one.end - wrap
+            one.said = dedent(text[one.start : one.end]).strip()
             one.strip(text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from textwrap import dedent
 from typing import Any
 
 from gateway.contexts.parse import decoded, read
@@ -73,6 +74,8 @@ _QUOTES = (
     ('"""', '"""'),
     ("'''", "'''"),
     ("```", "```"),
+    ("«««", "»»»"),
+    ("<<<", ">>>"),
     ('"', '"'),
     ("“", "”"),
     ("«", "»"),
@@ -263,7 +266,7 @@ def _unfenced(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Strip quotes around the whole text; quotes inside are kept."""
+    """Strip quotes around the whole text, and the indent of a block between them; quotes inside are kept."""
     stripped = text.strip()
     if stripped[:1] not in _OPENING_QUOTES:
         return stripped
@@ -271,7 +274,7 @@ def unquoted(text: str) -> str:
         if len(stripped) > len(opening) + len(closing) and stripped.startswith(opening) and stripped.endswith(closing):
             inner = stripped[len(opening) : -len(closing)]
             if opening not in inner and closing not in inner:
-                return inner.strip()
+                return dedent(inner).strip()
     return stripped
 
 
