@@ -173,6 +173,29 @@ def _lines(draw: random.Random) -> Callable[[Passage], str]:
     return render
 
 
+def _keyed(draw: random.Random) -> Callable[[list[Passage]], str]:
+    """Draw records that begin with a key by which the prompt cites them, and often a list of the keys."""
+    unit, size = draw.choice(WORDS["units"]), draw.choice((3, 4, 6, 8))
+    before = draw.choice(("", f"{unit[0].lower()}-", f"{unit.lower()}-", f"{unit[:2].lower()}_", ""))
+    mark = draw.choice(("{k}: ", "{k}: ", "[{k}] ", "({k}) ", "[{k}]: ", "{u} [{k}]:\n", "**{k}**: ", "{u} {k}:\n"))
+    end = draw.choice(("", "\nFrom {t}, {s}, {y}", "\n({s}, p. {p})", "\nSource: {s}", "\n{u} of {s}"))
+    gap = draw.choice(("\n\n", "\n\n", "\n"))
+    listed = draw.choice(("", "", "Valid keys: {}", "Keys: {}", "Allowed citations: {}", "Use only {}."))
+
+    def render(found: list[Passage]) -> str:
+        keys = [f"{before}{draw.randint(0, 9)}{draw.randrange(16**size):0{size}x}" for _ in found]
+        keys = [key if any(map(str.isalpha, key)) else f"{key}f" for key in keys]
+        rows = [
+            mark.format(k=key, u=unit)
+            + one.text
+            + end.format(t=one.title, s=one.facts["File"], y=one.facts["Date"][:4], p=one.facts["Page"], u=unit)
+            for key, one in zip(keys, found, strict=True)
+        ]
+        return gap.join(rows) + ("\n\n" + listed.format(", ".join(keys)) if listed else "")
+
+    return render
+
+
 def _labelled(draw: random.Random) -> Callable[[list[Passage]], str]:
     lines, gap = _lines(draw), draw.choice(("\n\n", "\n\n", "\n---\n", "\n\n---\n\n", "\n"))
     return lambda found: gap.join(lines(one) for one in found)
@@ -248,14 +271,26 @@ def _blank(draw: random.Random) -> Callable[[list[Passage]], str]:
 def _json(draw: random.Random) -> Callable[[list[Passage]], str]:
     keys, body = _facts(draw, 3), draw.choice(("content", "text", "passage", "snippet", "body", "page_content"))
     indent, inside = draw.choice((None, None, 2)), draw.random() < 0.3
-    printed = draw.random() < 0.2
+    printed, lines, fence = draw.random() < 0.2, draw.random() < 0.25, draw.random() < 0.25
+    beside = draw.choice(WORDS["units"]) if draw.random() < 0.25 else ""
+    nouns = [one for one in WORDS["nouns"]["en"] if draw.random() < 0.5][:6]
+
+    def written(rows: list[dict[str, Any]]) -> str:
+        if lines:
+            said = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        else:
+            said = repr(rows) if printed else json.dumps(rows, ensure_ascii=False, indent=indent)
+        return f"```json\n{said}\n```" if fence else said
 
     def render(found: list[Passage]) -> str:
         rows: list[dict[str, Any]] = []
         for one in found:
             facts = {key.lower(): one.facts[key] for key in keys}
             rows.append({body: one.text, "metadata": facts} if inside else {**facts, body: one.text})
-        return repr(rows) if printed else json.dumps(rows, ensure_ascii=False, indent=indent)
+        if not beside or not nouns:
+            return written(rows)
+        others = [{"entity": noun, "description": f"{noun} and {found[0].title}"} for noun in nouns]
+        return f"Entities:\n\n{written(others)}\n\n{beside}:\n\n{written(rows)}"
 
     return render
 
@@ -275,6 +310,7 @@ def _fenced(draw: random.Random) -> Callable[[list[Passage]], str]:
 _FRAMES: dict[str, tuple[float, Callable[[random.Random], Callable[[list[Passage]], str]]]] = {
     "numbered": (10, _numbered),
     "labelled": (5, _labelled),
+    "keyed": (2.5, _keyed),
     "tagged": (6, _tagged),
     "headed": (5, _headed),
     "listed": (2, _listed),

@@ -134,7 +134,9 @@ def _parts(  # noqa: C901 - every choice of a layout in one place
     asked = draw.choices(("label", "tag", "plain", "sentence"), [9, 2, 1, 1])[0]
     same_line = draw.random() < 0.6 and form.endswith((":", "：", ":**"))
     block_line = opener == "label" and form.endswith((":", "：")) and draw.random() < 0.2
-    order = draw.choice(("icq", "icq", "icq", "qci", "icoq", "icoq", "iqc", "icqo", "cq", "ico", "cqo"))
+    order = draw.choice(("icq", "icq", "icq", "qci", "icoq", "icoq", "iqc", "icqo", "cq", "ico", "cqo", "qc"))
+    if order[0] == "q" and draw.random() < 0.4:
+        asked = "plain"
     before, behind = _orders(draw, language), _orders(draw, language)
     if draw.random() < 0.2:
         before, behind = draw.choice(

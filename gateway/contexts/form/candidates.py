@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gateway.contexts.form.frames import MOST_RECORDS, Element, Frame, elements_of, frames_of
-from gateway.contexts.form.lines import Line, lines_of, mark_length
+from gateway.contexts.form.lines import Line, key_of, lines_of, mark_length
 from gateway.contexts.form.records import Span, passages
 from gateway.contexts.parse import decoded, read
 from monitors.records import Context
@@ -95,7 +95,7 @@ def _candidates(text: Text) -> Iterator[Block]:
     yield from _elements(text)
     yield from _data(text)
     yield from _fenced(text)
-    for frame in frames_of(text.lines):
+    for frame in [*frames_of(text.lines), *_cited(text)]:
         yield from _framed(text, frame)
     yield from _opened(text)
 
@@ -242,7 +242,10 @@ def _data(text: Text) -> Iterator[Block]:
         until = end
         found = tuple(one.context for one in read(value))
         if found:
-            opener = line if at > line.start else lines[index - 1] if index else None
+            before = index - 1 if index and raw.startswith("```", lines[index - 1].start) else index
+            if before < index and closer is not None and raw.startswith("```", closer.start):
+                closer = _line_behind(text, closer.end)
+            opener = line if at > line.start else lines[before - 1] if before else None
             yield Block(at, end, opener, closer, "data", ((at, end),), (0,), data=found)
 
 
@@ -275,7 +278,7 @@ def _decoded(raw: str, at: int) -> tuple[int, object]:
 
 def _framed(text: Text, frame: Frame) -> Iterator[Block]:
     lines, last = text.lines, frame.lines[-1]
-    if len(frame.lines) == 1 and (frame.key.startswith("~") or (lines[last].number or 0) > 1):
+    if len(frame.lines) == 1 and frame.counted and (frame.key.startswith("~") or (lines[last].number or 0) > 1):
         return
     inner = {key for line in lines[frame.lines[0] : last] for key in line.keys}
     for end, closer in _closers(text, last, inner):
@@ -283,6 +286,17 @@ def _framed(text: Text, frame: Frame) -> Iterator[Block]:
     if not frame.counted and len(frame.lines) > _PAIR:  # the last mark may be of the prompt
         fewer = frame._replace(lines=frame.lines[:-1])
         yield framed(text, lines, fewer, lines[last - 1].end, lines[last])
+
+
+def _cited(text: Text) -> Iterator[Frame]:
+    """Yield the only record whose key the prompt cites again."""
+    keyed = []
+    for index, line in enumerate(text.lines):
+        if line.kind == "field" and (key := key_of(text.raw[line.start : line.end])) is not None:
+            keyed.append((index, key))
+    if len(keyed) == 1 and text.raw.find(keyed[0][1], text.lines[keyed[0][0]].end) >= 0:
+        index = keyed[0][0]
+        yield Frame("field", text.lines[index].keys[0], (index,), counted=False)
 
 
 def _fenced(text: Text) -> Iterator[Block]:
@@ -391,7 +405,7 @@ def _splits(
         begins = [start, *(line.end for line in best)]
         spans = tuple((a, b) for a, b in zip(begins, ends, strict=True) if raw[a:b].strip())
         yield "rule", spans, (0,) * len(spans), None
-    gaps = [line for line in lines if line.after_blank]
+    gaps = _gaps(raw, lines)
     if gaps:
         begins = [start, *(line.start for line in gaps)]
         spans = tuple((a, b) for a, b in zip(begins, [*begins[1:], end], strict=True) if raw[a:b].strip())
@@ -403,3 +417,20 @@ def _splits(
         if len(spans) > 1 and all(b - a > 30 for a, b in spans):  # noqa: PLR2004 - shorter lines are no passages
             yield "lines", spans, (0,) * len(spans), None
     yield "whole", ((start, end),), (0,), None
+
+
+def _gaps(raw: str, lines: Sequence[Line]) -> list[Line]:
+    """Return the lines behind a blank one at which a passage may begin: it goes on behind a heading or a colon.
+
+    Nor does one begin with the first item of a list, with a table, with code or inside of it.
+    """
+    found, fenced = [], False
+    for before, line in pairwise(lines):
+        fenced ^= raw.startswith("```", before.start)
+        heads = before.kind == "heading" or raw[before.start : before.end].rstrip().endswith((":", "："))
+        listed = raw[line.start] == "|" or raw.startswith("```", line.start)
+        if line.kind == "item" or line.number == 1:
+            listed = listed or (before.kind != "item" and set(before.keys).isdisjoint(line.keys))
+        if line.after_blank and not (fenced or heads or listed):
+            found.append(line)
+    return found

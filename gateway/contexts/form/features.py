@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gateway.contexts.form.asked import Asked
 from gateway.contexts.form.candidates import Block
-from gateway.contexts.form.lines import Line
+from gateway.contexts.form.lines import Line, key_of
 from gateway.contexts.form.seen import Seen
 from gateway.contexts.structure.word_index import Kind
 from monitors.records import Context
@@ -64,6 +64,10 @@ def of_place(seen: Seen, block: Block) -> dict[str, float]:
     if block.opener is not None and block.closer is not None:
         values["same form"] = float(block.opener.kind == block.closer.kind)
         values["same shape"] = float(not set(block.opener.keys).isdisjoint(block.closer.keys))
+    if block.frame is not None:
+        if block.closer is not None:
+            values["closer is mark"] = float(block.frame.key in block.closer.keys)
+        _cited(values, seen, block)
     if len(block.spans) > 1:
         raw = seen.text.raw
         inner = [raw.count("\n\n", start, end - 2) for start, end in block.spans[:_COMPARED]]
@@ -72,6 +76,20 @@ def of_place(seen: Seen, block: Block) -> dict[str, float]:
         values["tail longer"] = float(more > 0)
         values["tail shorter"] = float(more < 0 and min(inner) > 0)
     return values
+
+
+def _cited(values: dict[str, float], seen: Seen, block: Block) -> None:
+    """How many records begin with a key, how many keys the prompt says again, and where."""
+    raw = seen.text.raw
+    keys = [key_of(raw[start : start + _LABEL]) for start, _ in block.spans[:_COMPARED]]
+    if len(known := {key for key in keys if key is not None}) < len(keys):
+        return
+    values["keyed"] = 1.0
+    values["keys cited"] = sum(raw.find(key, block.end) >= 0 for key in known) / len(known)
+    values["keys cited inside"] = sum(raw.count(key, block.start, block.end) > 1 for key in known) / len(known)
+    if block.closer is not None:
+        said = raw[block.closer.start : block.closer.end]
+        values["closer cites"] = sum(key in said for key in known) / len(known)
 
 
 def of_block(seen: Seen, block: Block, found: Sequence[Context]) -> dict[str, float]:

@@ -27,7 +27,7 @@ _WRAPPED = re.compile(
 )
 _BOLD = re.compile(r"(\*{1,2}|__)[^*_\n]{1,80}\1[:：]?\Z")
 _NUMBER = re.compile(
-    r"[^\w\n]{0,6}(?:[^\W\d_]{1,20}[ _-]?){0,3}[^\w\s]{0,2}(?P<n>\d{1,4})(?P<end>[^\w\s]{0,4})(?=\s|\Z|[^\s,.%\d])"
+    r"[^\w\n]{0,6}(?:[^\W\d_]{1,20}[ _-]?){0,3}[^\w\s]{0,2}(?P<n>\d{1,4})(?![a-zA-Z])(?P<end>[^\w\s]{0,4})(?=\s|\Z|[^\s,.%\d])"
 )
 _LABEL = re.compile(
     r"(?P<open>[^\w\s]{0,4})\s?(?P<words>[^\W\d_](?:[^\n:：=.!?。！？]{0,58}[^\n:：=.!?。！？\s])?)\s?"
@@ -39,6 +39,11 @@ _GROUP = re.compile(
     r"\[[^\[\]\n]{1,80}\]|\([^()\n]{1,80}\)|【[^【】\n]{1,60}】|「[^「」\n]{1,60}」|《[^《》\n]{1,60}》"
 )
 _ID = re.compile(r"[\w-]*\d[\w-]*")
+_KEY = re.compile(
+    r"[^\w\n]{0,4}(?:[^\W\d_]{1,20}[ ]){0,2}[\[(<{]?"
+    r"(?P<key>(?=[\w-]{0,30}\d)(?=[\w-]{0,30}[a-zA-Z])[\w-]{4,40})(?=[\])}>*`]{0,3}(?:[:：]|\s|\Z)|[\])}>])"
+)
+_ID_MARK = re.compile(r"[\[(【{*`]{0,3}[\w-]*\d[\w-]*[\])】}*`]{0,3}[:：]?")
 _LETTER = re.compile(r"[^\W\d_]")
 _ITEM = re.compile(r"(?:[-*•‣–►◦>])[ \t]+(?=\S)")
 _DIGITS = re.compile(r"\d+")
@@ -172,6 +177,12 @@ def _marks(said: str, numbered: re.Match[str]) -> bool:
     return not said[0].isalnum() and said[0] not in "-*•$€£+\"'("
 
 
+def key_of(said: str) -> str | None:
+    """Return the id at the beginning of a record by which a prompt may cite it: letters and digits, as `a3-7cfe`."""
+    match = _KEY.match(said[:_HEAD])
+    return None if match is None else match["key"]
+
+
 def mark_length(key: str, said: str) -> int:
     """Return how many characters of a record are its mark: a number, a bullet, the signs of a heading."""
     match = None
@@ -180,5 +191,7 @@ def mark_length(key: str, said: str) -> int:
     elif key.strip("#") == "":
         match = _HEADING.match(said)
     elif "#" in key:
-        match = _NUMBER.match(said)
+        match = _NUMBER.match(said) or _ID_MARK.match(said)
+        if match is not None and match[0][-1] in "\"'«“":
+            return match.end() - 1  # the passage is quoted
     return match.end() if match is not None else 0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from textwrap import dedent
 
-from gateway.contexts.form.lines import shape
+from gateway.contexts.form.lines import key_of, shape
 from monitors.records import Context
 
 Span = tuple[int, int]
@@ -90,7 +90,7 @@ class Record:
 def passages(text: str, spans: Sequence[Span], marks: Sequence[int]) -> list[Record]:
     """Return the passage of each record; `marks` are the characters of its mark, which are left out first."""
     records = [
-        Record(start + mark, end, number[0] if (number := _DIGITS.search(text, start, start + mark)) else None)
+        Record(start + mark, end, _id_of(text[start : start + mark]))
         for (start, end), mark in zip(spans, marks, strict=True)
     ]
     for one in records:
@@ -102,6 +102,14 @@ def passages(text: str, spans: Sequence[Span], marks: Sequence[int]) -> list[Rec
     _strip_tails(text, records)
     _unwrap(text, records)
     return [one for one in records if one.end > one.start]
+
+
+def _id_of(mark: str) -> str | None:
+    """Return a mark's number, or all of a key in which digits and letters alternate."""
+    number = _DIGITS.search(mark)
+    if number is None:
+        return None
+    return key if (key := key_of(mark)) is not None and mark[number.end() : number.end() + 1].isalpha() else number[0]
 
 
 def _short(said: str, literal: str) -> bool:
@@ -261,6 +269,7 @@ def _field_lines(text: str, one: Record) -> list[tuple[str, int]]:
 def _strip_tails(text: str, records: list[Record]) -> None:
     """Cut the lines that all records end with; the last record ends where its own one is."""
     if len(records) < 2:  # noqa: PLR2004 - nothing to compare with
+        _strip_origin(text, records)
         return
     for _ in range(_TAIL_LINES):
         lasts = [_last_line(text, one) for one in records]
@@ -286,6 +295,21 @@ def _strip_tails(text: str, records: list[Record]) -> None:
             one.end = start
             one.strip(text)
     _strip_brackets(text, records)
+
+
+def _strip_origin(text: str, records: list[Record]) -> None:
+    """Cut the last line of a lone record behind a mark, if it names a file or an address behind a finished sentence."""
+    for one in records:
+        line_start = text.rfind("\n", 0, one.start) + 1
+        start, _ = _last_line(text, one)
+        said = text[start : one.end].strip()
+        place = _PLACE.search(said)
+        if start <= one.start or not text[line_start : one.start].strip() or place is None:
+            continue
+        if _SENTENCE_END.search(text[one.start : start].rstrip()) and not _SENTENCE_END.search(said):
+            one.fields.append(("", said))
+            one.end = start
+            one.strip(text)
 
 
 def _last_line(text: str, one: Record) -> tuple[int, tuple[str, ...]]:
