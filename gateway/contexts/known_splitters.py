@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from gateway.contexts.joined_passages import with_their_headings
 from gateway.contexts.prompt_template import Splitter
 from gateway.contexts.structure.passages import split as structured
 from monitors.records import Context
@@ -47,7 +48,7 @@ def paragraphs(text: str) -> Iterator[Context]:
     ):
         yield from found.items
     else:
-        yield from by("\n\n")(text)
+        yield from (Context(text=one) for one in with_their_headings(text.split("\n\n", _MOST)))
 
 
 def padded(text: str) -> Iterator[Context]:
@@ -60,7 +61,7 @@ def labelled(text: str) -> Iterator[Context]:
     """LangChain: the document prompt of `RetrievalQA.from_llm` puts a label before each; else between blank lines."""
     label = "Context:\n"
     chunks = text.removeprefix(label).split(f"\n\n{label}" if text.startswith(label) else "\n\n", _MOST)
-    yield from (Context(text=chunk) for chunk in chunks if chunk and not chunk.isspace())
+    yield from (Context(text=chunk) for chunk in with_their_headings(chunks))
 
 
 def nodes(text: str) -> Iterator[Context]:
@@ -75,7 +76,7 @@ def nodes(text: str) -> Iterator[Context]:
     chunks = [chunk for chunk in chunks if chunk]
     kinds = [_metadata(chunk) for chunk in chunks[:-1]] + [None] if chunks else []
     if not kinds or kinds[0] is None:
-        yield from (Context(text=chunk) for chunk in chunks)
+        yield from (Context(text=chunk) for chunk in with_their_headings(chunks))
         return
     keys = kinds[0].keys()
     starts = [index for index, kind in enumerate(kinds) if kind is not None and kind.keys() & keys]

@@ -94,9 +94,12 @@ def _prompt(said: str | None, response: Response) -> Extraction | None:
     alone = Request(route="chat_completions", headers={}, body={"messages": turn})
     found = (one.extract(alone, response) for one in _READERS if len(said) >= _PROMPT and "\n" in said)
     read = next((one for one in found if one is not None and one.question), None)
-    if read is None and (asked := question_in(said) or asked_in(said)) is not None:
-        return Extraction(question=_without_instructions(asked), contexts=(), source="structure")
-    return read
+    if read is not None:
+        return read
+    if (asked := question_in(said)) is None and (labelled := asked_in(said)) is not None:
+        asked = _without_instructions(labelled)
+        asked = None if IndexedText(asked).is_meta(0, len(asked)) else asked
+    return None if asked is None else Extraction(question=asked, contexts=(), source="structure")
 
 
 def query_of(arguments: Any) -> str | None:

@@ -292,11 +292,11 @@ def _cited(text: Text) -> Iterator[Frame]:
     """Yield the only record whose key the prompt cites again."""
     keyed = []
     for index, line in enumerate(text.lines):
-        if line.kind == "field" and (key := key_of(text.raw[line.start : line.end])) is not None:
-            keyed.append((index, key))
-    if len(keyed) == 1 and text.raw.find(keyed[0][1], text.lines[keyed[0][0]].end) >= 0:
-        index = keyed[0][0]
-        yield Frame("field", text.lines[index].keys[0], (index,), counted=False)
+        masked = next((mask for mask in line.keys if "#" in mask and not mask.strip("[](){}<>*#:：")), None)
+        if masked is not None and (key := key_of(text.raw[line.start : line.end])) is not None:
+            keyed.append((index, masked, key))
+    if len(keyed) == 1 and text.raw.find(keyed[0][2], text.lines[keyed[0][0]].end) >= 0:
+        yield Frame("field", keyed[0][1], (keyed[0][0],), counted=False)
 
 
 def _fenced(text: Text) -> Iterator[Block]:

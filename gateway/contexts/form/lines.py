@@ -43,6 +43,7 @@ _KEY = re.compile(
     r"[^\w\n]{0,4}(?:[^\W\d_]{1,20}[ ]){0,2}[\[(<{]?"
     r"(?P<key>(?=[\w-]{0,30}\d)(?=[\w-]{0,30}[a-zA-Z])[\w-]{4,40})(?=[\])}>*`]{0,3}(?:[:：]|\s|\Z)|[\])}>])"
 )
+_ID_LABEL = re.compile(r"(?=[\d-]{0,30}[a-zA-Z_])\d[\w-]{3,40}[:：](?=\s|\Z)")
 _ID_MARK = re.compile(r"[\[(【{*`]{0,3}[\w-]*\d[\w-]*[\])】}*`]{0,3}[:：]?")
 _LETTER = re.compile(r"[^\W\d_]")
 _ITEM = re.compile(r"(?:[-*•‣–►◦>])[ \t]+(?=\S)")
@@ -107,7 +108,7 @@ def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
         sure = kind != "text" or _marks(said, numbered)
         number = int(numbered["n"])
         keys.append(("" if sure else "~") + _DIGITS.sub("#", head[: numbered.end()]).lower().rstrip())
-    label = _LABEL.match(head) or (_NAMED.match(head) if said[0] in _BRACKETS else None)
+    label = _LABEL.match(head) or _ID_LABEL.match(head) or (_NAMED.match(head) if said[0] in _BRACKETS else None)
     if label is not None:
         keys.append(_ID.sub("#", label[0]).lower().strip())
         if kind == "text" and not sure:

@@ -22,7 +22,7 @@ _BESIDE = 4_000
 _SYSTEM = ("system", "developer")
 _EARLIER = 4
 _MARKED = ("label", "heading", "bracket", "bold", "open", "close", "rule")
-_FEWEST, _PART, _CLEAR = 3, 0.3, 6.0
+_FEWEST, _PART, _OTHERS = 3, 0.3, 0.1
 _ASKED = 3
 _COMPARED = 1_500
 _LEAST_TEXT, MOST_TEXT = 80, 100_000
@@ -104,9 +104,10 @@ def question_in(text: str) -> str | None:
     seen = Seen(read, IndexedText(text), own=True, role="user", beside=IndexedText(""))
     empty = Block(0, 0, None, None, "whole", (), ())
     weights = weights_of("question")
-    every = [(score(weights, one.values), one) for one in asked_of(seen, empty, "")]
-    points, one = max(every, key=lambda each: each[0], default=(0.0, None))
-    return one.text if one is not None and points >= _CLEAR and len(one.text) < _PART * len(text) else None
+    every = [(score(weights, one.values), one.text) for one in asked_of(seen, empty, "")]
+    points, asked = max(every, default=(0.0, ""))
+    others = sum(math.exp(other - points) for other, said in every if said != asked)
+    return asked if asked and others <= _OTHERS and len(asked) < _PART * len(text) else None
 
 
 def may_be_asked(seen: Seen, block: Block, found: Sequence[Context]) -> list[Asked]:

@@ -318,8 +318,8 @@ def _last_line(text: str, one: Record) -> tuple[int, tuple[str, ...]]:
     if start <= one.start or not said or len(said) > _TAIL:
         return one.start, ()
     kind, keys, _ = shape(said)
-    if kind == "text" and not keys:
-        return start, () if _SENTENCE_END.search(said) else (f"word {said.split(None, 1)[0].lower()}",)
+    if kind == "text" and not _SENTENCE_END.search(said):
+        keys = (*keys, f"word {said.split(None, 1)[0].lower()}")
     if kind in ("item", "text", "field") and _SENTENCE_END.search(said):
         return start, ()
     return start, tuple(key for key in keys if key not in ("#.", "#)"))

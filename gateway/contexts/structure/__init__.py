@@ -40,8 +40,8 @@ class StructureExtractor:
         turns = turns_of(request)
         conversation = Conversation(turns)
         found = conversation.reading()
-        if self._by_form and (found is None or found.confidence < _CLEAR):
-            found = form.read(turns) or found
+        if self._by_form and (found is None or found.confidence < _CLEAR or len(found.contexts) == 1):
+            found = _clearer(found, form.read(turns))
         if found is not None:
             return extraction(
                 found.question,
@@ -58,6 +58,13 @@ class StructureExtractor:
             reason = "the user's message is a prompt whose passages were not recognised"
             return Extraction(question=None, contexts=(), source="none", confidence=0.0, reason=reason)
         return None
+
+
+def _clearer(found: Reading | None, by_form: Reading | None) -> Reading | None:
+    """Return the reading by form, unless that by words is clear; of that one's only passage the form may see several."""
+    if by_form is None or found is None or found.confidence < _CLEAR:
+        return by_form or found
+    return by_form if len(by_form.contexts) > 1 and by_form.contexts[0].text in found.contexts[0].text else found
 
 
 def turns_of(request: Request) -> list[Turn]:
