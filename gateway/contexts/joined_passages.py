@@ -196,7 +196,7 @@ def _has_content(text: str) -> bool:
 
 
 def with_their_headings(pieces: Iterable[str], *, titles: bool = False) -> Iterator[str]:
-    """Join what a passage with blank lines in it was cut into: a heading and its text, a sentence and its list or table.
+    """Join what a passage with blank lines was cut into: a heading and its text, a sentence and its list or table.
 
     With `titles`, a short line that is no sentence is a heading, too.
     """

@@ -23,6 +23,7 @@ from monitors.records import Context
 
 _QUERY_KEYS = ("query", "question", "q", "input", "search_query", "queries", "keywords")
 _MARKERS = 3
+_PARAGRAPHS = 20
 MOST_HOPS = 400
 """Most results read, the last ones: more than an agent needs for one answer."""
 
@@ -153,8 +154,11 @@ def _results_of_this_turn(request: Request) -> list[tuple[Call, Any]]:
 def _without_instructions(said: str) -> str:
     """Cut the paragraphs at the end of a result written as text that instruct the model: the prompt goes on there."""
     words = IndexedText(said)
-    while (at := said.rstrip().rfind("\n\n")) > 0 and words.is_meta(at, len(said)):
-        said = said[:at]
+    for _ in range(_PARAGRAPHS):
+        at = said.rfind("\n\n")
+        if at <= 0 or not words.is_meta(at, len(said)):
+            break
+        said = said[:at].rstrip()
     return said
 
 

@@ -24,6 +24,9 @@ WRITTEN = "gaugeway_written"
 """Key set on a tool's message that was written as text: instructions may follow the last one."""
 ASKED = "gaugeway_asked"
 """Key set on a user's message with steps in its text: the text from the question's label on."""
+_KINDS_OF_STEPS = 3
+"""A step in one text has a call, its result, and a thought or arguments: a text about tools has not."""
+_TAG, _TIMES = 60, 5
 _CALL = 2_000
 """Characters of a call that are read for the tool's name and its arguments."""
 
@@ -48,12 +51,11 @@ _LABEL = _pattern(_LABELS)
 _BEGINS = re.compile(r"\n[ \t]*(?:[\[<({#*=_|-]{1,6}(?: ?## )?[ \t]?)?(?P<first>[^\W\d]{1,20})")
 _FIRST = {word.split()[0].split("'")[0] for word in _KINDS} | {"tool", "function"}
 """First words of labels: most lines begin with none of them."""
-_CLOSING = re.compile(r"\s*</[\w:-]{1,40}>\s*\Z")
+_CLOSING = re.compile(r"</[\w:-]{1,40}>\Z")
 _NAME = re.compile(
     r"[`\"'*\[]{0,3}(?P<name>[^\W\d][\w.:-]{0,60})[`\"'*\]]{0,3}\s*(?P<inside>[\[(].*[\])])?\s*\Z", re.DOTALL
 )
 _RULE = re.compile(r"[-=~*_]{3,}(?=\n)")
-_OBJECT = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 _NAMES = ("name", "action", "tool", "tool_name", "recipient_name", "command")
 _INPUTS = ("arguments", "action_input", "args", "input", "tool_input", "parameters", "action_variables")
 
@@ -117,7 +119,8 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
     labels = _of_steps(_labels(text))
     asked = max((index for index, one in enumerate(labels) if _kind(one) == "question"), default=-1)
     steps, sent = labels[asked + 1 :], list[dict[str, Any]]()
-    if not any(_kind(one) == "result" for one in steps):
+    kinds = {_kind(one) for one in steps}
+    if "result" not in kinds or len(kinds) < _KINDS_OF_STEPS:
         return None
     ends = [*(one.start() for one in steps[1:]), len(text)]
     since = steps[0].start()
@@ -137,7 +140,7 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
 
 def _labels(text: str) -> list[re.Match[str]]:
     begun = (one for one in _BEGINS.finditer(text) if one["first"].lower().rstrip("_") in _FIRST)
-    labels = (_LABEL.match(text, one.start()) for one in begun)
+    labels = (_LABEL.match(text, one.start()) for one in islice(begun, _TIMES * MOST_STEPS))
     return list(islice((one for one in labels if one is not None and _is_label(one)), MOST_STEPS))
 
 
@@ -170,7 +173,9 @@ def _named(label: re.Match[str]) -> str | None:
 
 
 def _body(text: str, label: re.Match[str], end: int) -> str:
-    return _CLOSING.sub("", text[label.end() : end]).strip()
+    body = text[label.end() : end].strip()
+    closing = _CLOSING.search(body, max(0, len(body) - _TAG))
+    return body if closing is None else body[: closing.start()].rstrip()
 
 
 def _is_label(one: re.Match[str]) -> bool:
@@ -193,7 +198,7 @@ def _call(said: str) -> tuple[str | None, str]:
     body, arguments = _body(text, labels[last], ends[0])[:_CALL], ""
     if following[0] is not None and _kind(following[0]) == "arguments":
         arguments = _body(text, following[0], ends[1])[:_CALL]
-    if (found := _OBJECT.search(body)) is not None and (value := _object(found[0])) is not None:
+    if (value := _object(body)) is not None:
         name = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), None)
         given = next((value[key] for key in _INPUTS if key in value), arguments)
         return name, given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
@@ -202,6 +207,9 @@ def _call(said: str) -> tuple[str | None, str]:
 
 
 def _object(said: str) -> dict[str, Any] | None:
+    """Return the JSON or printed object in a text, the first of a list."""
+    said = said[min(at for at in (said.find("{"), said.find("["), len(said)) if at >= 0) :]
+    said = said[: max(said.rfind("}"), said.rfind("]")) + 1]
     try:
         value = json.loads(said)
     except (ValueError, RecursionError):

@@ -43,6 +43,8 @@ _WRAPS = (
 _IN_BRACKETS = re.compile(r"\s*[(\[【（](?P<inside>[^()\[\]\n]{1,160})[)\]】）]\Z")
 _NAMES_A_PLACE = re.compile(r"\w\.[a-z]{2,5}\b|://|#\w|[:：=]|\A\W*\d+(?:\.\d+)?\W*\Z")
 _PLACE = re.compile(r"[^\s()\[\]\"'|,;]*(?:\w\.(?:[a-z]{2,4}|html|docx|json)\b|\w://)[^\s()\[\]\"'|,;]*", re.IGNORECASE)
+_ANSWERED = re.compile(r"[^\n]{1,300}[?？]\s*\n[^\W\d_][^\n:：]{0,20}[:：]")
+"""A question with its answer: the label of the question belongs to the passage."""
 _DIGITS = re.compile(r"\d+")
 _SCORE = re.compile(r"(?:0?\.\d+|[01]\.\d+|\d{1,3}(?:\.\d+)? ?%)")
 
@@ -216,7 +218,7 @@ def _ends_a_head(text: str, records: list[Record], at: list[int], literal: str) 
         return False
     begins = [text[place : place + 4].lstrip()[:1] for place in at]
     if literal[:1] in ":：":
-        return True
+        return not all(_ANSWERED.match(text, place, one.end) for place, one in zip(at, records, strict=True))
     return not any(_GOES_ON.match(one) for one in begins)
 
 

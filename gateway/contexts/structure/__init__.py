@@ -61,7 +61,7 @@ class StructureExtractor:
 
 
 def _clearer(found: Reading | None, by_form: Reading | None) -> Reading | None:
-    """Return the reading by form, unless that by words is clear; of that one's only passage the form may see several."""
+    """Return the reading by form unless that by words is clear; of that one's lone passage it may see several."""
     if by_form is None or found is None or found.confidence < _CLEAR:
         return by_form or found
     return by_form if len(by_form.contexts) > 1 and by_form.contexts[0].text in found.contexts[0].text else found
