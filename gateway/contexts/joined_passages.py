@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -44,7 +44,6 @@ _TEXT = re.compile(
 )
 _RULE = re.compile(r"^[ \t]{0,8}(?:-{3,80}|={3,80}|\*{3,80}|_{3,80}|#{3,80}|~{3,80})[ \t]*$", re.MULTILINE)
 _BLANK = re.compile(r"\n[ \t]*\n\s*")
-_HEADING = re.compile(r"#{1,6} ")
 _GOES_ON = re.compile(r"[-*+\u2022] |1[.)] |\|")
 _ENDS = re.compile(r"[.!?:;\u3002\uff01\uff1f\u2026][\"'\u201d\u00bb)\]*_]{0,3}\s*\Z")
 _SOURCES = frozenset(
@@ -141,7 +140,7 @@ def paragraphs(text: str) -> list[Context]:
     if "```" in text:
         return []
     ruled = _RULE.split(text, _PIECES)
-    pieces = list(with_their_headings(_BLANK.split(text, _PIECES) if len(ruled) == 1 else ruled, titles=True))
+    pieces = list(_with_their_headings(_BLANK.split(text, _PIECES) if len(ruled) == 1 else ruled))
     running = sum(_weight(piece) >= _SHORT_PIECE or _ends(piece) for piece in pieces)
     if len(pieces) < 2 or 2 * running < len(pieces):  # noqa: PLR2004 - one piece is the text itself
         return []
@@ -195,11 +194,8 @@ def _has_content(text: str) -> bool:
     return position > 0 and _TEXT.match(text, position) is not None
 
 
-def with_their_headings(pieces: Iterable[str], *, titles: bool = False) -> Iterator[str]:
-    """Join what a passage with blank lines was cut into: a heading and its text, a sentence and its list or table.
-
-    With `titles`, a short line that is no sentence is a heading, too.
-    """
+def _with_their_headings(pieces: list[str]) -> Iterator[str]:
+    """Join what a passage with blank lines was cut into: a heading and its text, a sentence and its list or table."""
     held = ""
     goes_on = False
     for piece in pieces:
@@ -209,8 +205,8 @@ def with_their_headings(pieces: Iterable[str], *, titles: bool = False) -> Itera
             yield held
             held = ""
         held = f"{held}\n\n{said}" if held else said
-        heading = _HEADING.match(said) or (titles and len(said) <= _TITLE and not _ends(said))
-        goes_on = said.endswith((":", "\uff1a")) or ("\n" not in said and bool(heading))
+        heading = said.startswith("#") or (len(said) <= _TITLE and not _ends(said))
+        goes_on = said.endswith((":", "\uff1a")) or ("\n" not in said and heading)
     if held:
         yield held
 

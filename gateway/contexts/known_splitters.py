@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from gateway.contexts.joined_passages import with_their_headings
 from gateway.contexts.prompt_template import Splitter
 from gateway.contexts.structure.passages import split as structured
 from monitors.records import Context
@@ -21,6 +20,7 @@ _PLAIN_TO_SEE = ("data", "objects", "tag:", "numbered")
 _MOST = 1_000
 """Most pieces split: far more than the limits keep, and few enough for a prompt made of separators only."""
 
+_HEADING = re.compile(r"\s{0,4}#{1,6} \w[^\n]{0,200}\s{0,4}")
 _METADATA_LINE = re.compile(r"[A-Za-z][A-Za-z0-9_ -]{0,60}: .*")
 _KNOWN_METADATA = frozenset({"page_label", "file_path", "file_name", "file_type", "source", "url", "title", "filename"})
 _SOURCE_KEYS = ("source", "file_path", "file_name", "filename", "url", "title")
@@ -37,6 +37,20 @@ def by(separator: str, *, strip: bool = False) -> Splitter:
     return split
 
 
+def _with_headings(chunks: list[str]) -> Iterator[Context]:
+    """Yield the pieces between blank lines; a heading alone is no passage, but the beginning of one."""
+    held: list[str] = []
+    for chunk in chunks:
+        if not chunk or chunk.isspace():
+            continue
+        held.append(chunk)
+        if _HEADING.fullmatch(chunk) is None:
+            yield Context(text="\n\n".join(held))
+            held.clear()
+    if held:
+        yield Context(text="\n\n".join(held))
+
+
 def paragraphs(text: str) -> Iterator[Context]:
     """Split by the block's own notation, else at blank lines."""
     found = structured(text)
@@ -48,7 +62,7 @@ def paragraphs(text: str) -> Iterator[Context]:
     ):
         yield from found.items
     else:
-        yield from (Context(text=one) for one in with_their_headings(text.split("\n\n", _MOST)))
+        yield from _with_headings(text.split("\n\n", _MOST))
 
 
 def padded(text: str) -> Iterator[Context]:
@@ -61,7 +75,7 @@ def labelled(text: str) -> Iterator[Context]:
     """LangChain: the document prompt of `RetrievalQA.from_llm` puts a label before each; else between blank lines."""
     label = "Context:\n"
     chunks = text.removeprefix(label).split(f"\n\n{label}" if text.startswith(label) else "\n\n", _MOST)
-    yield from (Context(text=chunk) for chunk in with_their_headings(chunks))
+    yield from _with_headings(chunks)
 
 
 def nodes(text: str) -> Iterator[Context]:
@@ -76,7 +90,7 @@ def nodes(text: str) -> Iterator[Context]:
     chunks = [chunk for chunk in chunks if chunk]
     kinds = [_metadata(chunk) for chunk in chunks[:-1]] + [None] if chunks else []
     if not kinds or kinds[0] is None:
-        yield from (Context(text=chunk) for chunk in with_their_headings(chunks))
+        yield from _with_headings(chunks)
         return
     keys = kinds[0].keys()
     starts = [index for index, kind in enumerate(kinds) if kind is not None and kind.keys() & keys]

@@ -48,6 +48,7 @@ _LABELS: dict[str, list[str]] = json.loads(
 )
 _KINDS = {word: kind for kind, words in _LABELS.items() for word in words}
 _LABEL = _pattern(_LABELS)
+_OF_TOOLS = frozenset(word for word in _LABELS["result"] if " " in word or "_" in word or not word.isascii())
 _BEGINS = re.compile(r"\n[ \t]*(?:[\[<({#*=_|-]{1,6}(?: ?## )?[ \t]?)?(?P<first>[^\W\d]{1,20})")
 _FIRST = {word.split()[0].split("'")[0] for word in _KINDS} | {"tool", "function"}
 """First words of labels: most lines begin with none of them."""
@@ -66,7 +67,7 @@ def apart(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for number, message in enumerate(messages):
         said, role = _text(message), message.get("role")
         sent = None
-        if said is not None and role in ("user", "assistant"):
+        if said is not None and role in ("user", "assistant") and not message.get("tool_calls"):
             answering = role == "user" and before
             sent = (_answering(said, before, number) if answering else None) or _in_text(said, message, number)
         yield from sent or (message,)
@@ -101,7 +102,11 @@ def _answering(said: str, before: str, number: int) -> list[dict[str, Any]] | No
     if label is None or not _is_label(label) or _kind(label) != "result":
         return None
     name, arguments = _call(before)
-    return _step(f"written-{number}", name or _named(label), arguments, _under(text, label))
+    name = name or _named(label)
+    program = "```" in before or "<code>" in before
+    if not (name or program or label["open"].strip() or (label["word"] or "").lower() in _OF_TOOLS):
+        return None  # people write of observations, too
+    return _step(f"written-{number}", name, arguments, _under(text, label))
 
 
 def _under(text: str, label: re.Match[str]) -> str:

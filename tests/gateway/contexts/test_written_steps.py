@@ -60,7 +60,7 @@ STEP = f"Thought: I search.\nAction: search_handbook\nAction Input: loan period\
         [user(QUESTION), assistant(STEP)],
         [user(QUESTION), assistant("Action: search_handbook\nAction Input: x"), user(f"Observation: {NUMBERED}")],
         [user(QUESTION), assistant("**Action:** `search_docs`"), user(f"**Observation:** {NUMBERED}")],
-        [user(f"New task:\n{QUESTION}"), assistant("I search."), user(f"Observation:\n{NUMBERED}")],
+        [user(f"New task:\n{QUESTION}"), assistant("```py\nsearch()\n```"), user(f"Observation:\n{NUMBERED}")],
         [user(QUESTION), assistant("search_kb('loans')"), user(f"Tool result for search_kb:\n{NUMBERED}")],
         [user(QUESTION), assistant("I call search_kb."), user(f"Tool `search_kb` returned:\n\n{ONE}\n\n{TWO}")],
         [user(QUESTION), assistant("I call it."), user(f"[Tool result] {NUMBERED}")],
@@ -122,6 +122,7 @@ def test_a_label_within_a_result_does_not_end_it():
         [user(f"Correct this text:\n\nTool: hammer\nResult: the nail is in.\nObservation: {ONE}")],
         [user(f"Tool: hammer\nObservation: {ONE}")],
         [user(f"Observation: {ONE}")],
+        [user("Hello"), assistant("What did you see?"), user(f"Observation: {ONE}")],
         [user("Action: search\nObservation: " + "x" * MOST_TEXT)],
     ],
 )
