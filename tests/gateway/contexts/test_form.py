@@ -187,3 +187,49 @@ def test_a_list_of_what_there_is_to_search_is_no_retrieval():
     listed = [{"id": "7", "name": "Handbook", "description": "Our rules"}]
     assert retrieved("list_knowledge_bases", json.dumps(listed)) is None
     assert [one.text for one in retrieved("search", json.dumps([{"pageContent": ONE}]))] == [ONE]
+
+
+def contexts_of(prompt):
+    return [[one.text for one in contexts(text, block)] for text in (Text.of(prompt),) for block in blocks_of(text)]
+
+
+@pytest.mark.parametrize("keys", [("ab-4f2a9", "ab-77c01"), ("9f2c1ab", "e04d7bb")])
+@pytest.mark.parametrize("mark", ["{k}: ", "[{k}] ", "Note [{k}]:\n"])
+def test_keys_of_records_and_what_all_end_with_are_no_part_of_the_passages(keys, mark):
+    rows = [
+        f"{mark.format(k=key)}{said}\nFrom Library, rules-{said[0]}.md, 2024"
+        for key, said in zip(keys, (ONE, TWO), strict=True)
+    ]
+    prompt = "Notes:\n\n" + "\n\n".join(rows) + f"\n\nValid keys: {', '.join(keys)}\n\n---\n\nQuestion: How long?"
+    assert [ONE, TWO] in contexts_of(prompt)
+
+
+def test_a_single_record_is_one_where_the_prompt_cites_its_key_again():
+    prompt = f"Notes:\n\nab-4f2a9: {ONE}\nFrom Library, rules.md, 2024\n\nValid keys: {{}}\n\nQuestion: How long?"
+    assert [ONE] in contexts_of(prompt.format("ab-4f2a9"))
+    assert [ONE] not in contexts_of(prompt.format("none"))
+
+
+def test_an_indented_block_between_quotes_is_a_passage_without_its_indent():
+    prompt = f"Passages:\n[1] «{ONE}»\n[2] «««\n    Q: How long?\n    A: {TWO}\n»»»\n\nQuestion: How long?"
+    assert [ONE, f"Q: How long?\nA: {TWO}"] in contexts_of(prompt)
+
+
+def test_blank_lines_behind_headings_and_before_lists_and_code_do_not_divide():
+    first, second = f"# Loans\n\n{ONE}\n\n- books\n- maps", f"## Fees\n\n{THREE}"
+    assert [first, second] in contexts_of(f"Context:\n{first}\n\n{second}\n\nQuestion: How long?")
+    code = "Renew like this:\n\n```\nloan renew\n\n--all\n```"
+    assert [code, TWO] in contexts_of(f"Context:\n{code}\n\n{TWO}\n\nQuestion: How long?")
+
+
+def test_the_line_before_a_fence_opens_a_list_of_json():
+    rows = "\n".join(json.dumps({"id": number, "content": said}) for number, said in enumerate((ONE, TWO)))
+    text = Text.of(f"Entities:\n\n```json\n{{}}\n```\n\nChunks:\n\n```json\n{rows}\n```\n\nQuestion: How long?")
+    block = next(one for one in blocks_of(text) if one.split == "data" and len(one.data) == 2)
+    assert text.raw[block.opener.start : block.opener.end] == "Chunks:"
+    assert text.raw[block.closer.start : block.closer.end] == "Question: How long?"
+
+
+def test_the_label_of_a_question_with_its_answer_belongs_to_the_passage():
+    found = records_in(f"Question: How long?\nAnswer: {ONE}\n\nQuestion: How much?\nAnswer: {TWO}")
+    assert [one.text for one in found] == [f"Question: How long?\nAnswer: {ONE}", f"Question: How much?\nAnswer: {TWO}"]
