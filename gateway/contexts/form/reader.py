@@ -17,7 +17,7 @@ from gateway.contexts.structure.conversation import Reading, Turn
 from gateway.contexts.structure.word_index import IndexedText
 from monitors.records import Context
 
-FINALISTS = 6
+FINALISTS = 9
 _BESIDE = 4_000
 _SYSTEM = ("system", "developer")
 _EARLIER = 4
