@@ -25,7 +25,7 @@ from gateway.capture.instructions import Role, WordStarts, asked_for
 from gateway.capture.instructions.directives import LENGTH_OF_START, Kind
 from gateway.capture.output_fields import holds_prose
 from gateway.capture.output_schemas import by_schema
-from gateway.contexts import messages_of, text_of
+from gateway.contexts import messages_as_sent, messages_of, text_of
 from gateway.exchange import Request, Response
 from monitors.text_cache import TextCache
 
@@ -146,20 +146,23 @@ def auxiliary(request: Request, response: Response) -> str | None:
     schema = by_schema(request.body, request.route)
     if schema == "answer":
         return None
-    messages = messages_of(request)
-    brought = _brings_contexts(request, messages)
-    if not brought and (kind := schema or _by_texts(request, messages, response)) is not None:
+    if (kind := schema or _by_texts(request, response)) is not None:
         return kind
     return "extraction" if _asks_for_json(request) and _is_data(response.text) else None
 
 
-def _by_texts(request: Request, messages: list[dict[str, Any]], response: Response) -> str | None:
+def _by_texts(request: Request, response: Response) -> str | None:
     """Return the kind that the system messages and the last user's text say."""
+    if request.explicit is not None and request.explicit.contexts:
+        return None
+    messages = list(messages_as_sent(request))
     systems = [text_of(said.get("content")) for said in messages if said.get("role") in ("system", "developer")]
     user = [text_of(said.get("content")) for said in messages if said.get("role") == "user"][-1:]
     demanded = by_demand(systems, user, response.text)
     if demanded is not None and demanded != "answer":
         return demanded
+    if _brings_results(messages_of(request)):
+        return None
     # Words do not make a call auxiliary that gave the answer which was demanded, nor an agent's.
     any_words = demanded is None and not request.body.get("tools")
     instructions: list[tuple[str, Role]] = [*((text, "system") for text in systems), *((text, "user") for text in user)]
@@ -177,10 +180,8 @@ def only_calls_tools(response: Response) -> bool:
     return asks or (response.tool_calls > 0 and not response.text.strip())
 
 
-def _brings_contexts(request: Request, messages: list[dict[str, Any]]) -> bool:
-    """Whether the client gave passages apart from the text: what it says about them is no template of a product."""
-    if request.explicit is not None and request.explicit.contexts:
-        return True
+def _brings_results(messages: list[dict[str, Any]]) -> bool:
+    """Whether tools gave passages: what is said about them is no template of a product."""
     for message in reversed(messages):
         if message.get("role") in ("tool", "function") or message.get("type") == "function_call_output":
             return True

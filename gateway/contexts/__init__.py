@@ -83,11 +83,12 @@ def name_of(extractor: Extractor) -> str:
 def messages_of(request: Request) -> list[dict[str, Any]]:
     """Return the messages of a request of any API; tool results, those written as text too, are separate messages."""
     if request.messages is None:
-        object.__setattr__(request, "messages", list(apart(_messages(request))))
+        object.__setattr__(request, "messages", list(apart(messages_as_sent(request))))
     return request.messages or []
 
 
-def _messages(request: Request) -> Iterator[dict[str, Any]]:
+def messages_as_sent(request: Request) -> Iterator[dict[str, Any]]:
+    """Yield the messages without looking for steps of an agent in their texts."""
     body = request.body
     system = body.get({"responses": "instructions", "messages": "system"}.get(request.route, ""))
     if text := text_of(system):
