@@ -76,7 +76,7 @@ def frames_of(lines: Sequence[Line]) -> list[Frame]:
 
 def _runs(key: str, places: list[int], lines: Sequence[Line]) -> Iterator[Frame]:
     kind = lines[places[0]].kind
-    if "#" in key.lstrip("#") and lines[places[0]].number is not None:
+    if "#" in key and key.strip("#") and lines[places[0]].number is not None:
         left = places
         for _ in range(_CHAINS):
             if not left:
