@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from gateway.contexts.elements import items
-from gateway.contexts.joined_passages import records
 from gateway.contexts.python_repr import printed
 from monitors.records import Context
 
@@ -150,8 +149,6 @@ class _Reader:
             yield from _source_blocks(stripped)
         elif stripped.startswith("<") and (inside := items(stripped)):
             yield from (Found(one, certain=True) for one in inside)
-        elif several := records(stripped):
-            yield from (Found(one, certain=True) for one in several)
         elif stripped.startswith("# ") and _SECTION.match(stripped):
             yield from _sections(stripped)
         elif stripped:

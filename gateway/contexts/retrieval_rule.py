@@ -20,8 +20,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -31,7 +29,6 @@ from gateway.contexts.form.splitting import records_in
 from gateway.contexts.parse import Found, decoded, read, runs_on
 from gateway.contexts.passage_list import is_passage_list
 from gateway.contexts.prose import reads_like_a_passage
-from gateway.contexts.structure.passages import split as structured
 from monitors.records import Context
 
 
@@ -127,28 +124,11 @@ def _taken_apart(found: list[Found], words: list[str], description: str | None, 
     only = found[0].context
     if only != Context(text=only.text) or not (searches or reads_like_a_passage(only.text)):
         return found
-    if searches and (framed := records_in(only.text)) is not None:
+    if (framed := records_in(only.text, plain=searches)) is not None:
         return [Found(one, certain=True) for one in framed]
-    listed = joined_passages.numbered(only.text)
-    if listed is not None and (searches or not listed.bare):
-        return [Found(one, certain=True) for one in _refined(listed.passages, only.text)]
-    if listed is None and _returns_several(words, description):
+    if _returns_several(words, description):
         return [Found(one, certain=True) for one in joined_passages.paragraphs(only.text)] or found
     return found
-
-
-def _refined(passages: Sequence[Context], text: str) -> Sequence[Context]:
-    """Return the passages as the structure reader splits them, if it strips more metadata from them."""
-    found = structured(text)
-    if found is None or found.odd or len(found.items) != len(passages):
-        return passages
-    pairs = list(zip(found.items, passages, strict=True))
-    if not all(one.text in other.text for one, other in pairs):
-        return passages
-    return [
-        replace(other, text=one.text, source=other.source or one.source, score=other.score or one.score)
-        for one, other in pairs
-    ]
 
 
 def _returns_several(words: list[str], description: str | None) -> bool:

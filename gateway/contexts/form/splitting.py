@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gateway.contexts.form.candidates import Block, Text, contexts, framed, siblings
 from gateway.contexts.form.frames import Frame, frames_of
 from monitors.records import Context
@@ -10,13 +12,15 @@ _INTRODUCTION = 300
 _SHORTEST = 15
 _TWO = 2
 _SURE = ("counted", "tag")
+_NUMBER = re.compile(r"\d+")
 _BARE = ("#.", "#)", "item -", "item *", "item •", "~#")
 
 
-def records_in(text: str) -> list[Context] | None:
+def records_in(text: str, *, plain: bool = True) -> list[Context] | None:
     """Return the passages of two or more records that the whole text consists of, after a line at most; else None.
 
-    Of several frames the counted one that begins first is taken.
+    Of several frames the counted one that begins first is taken. `plain`: also of a list with mere numbers (`1.`),
+    which the steps of a manual have as well; behind a line only if that names how many there are.
     """
     read = Text.of(text.strip())
     raw = read.raw
@@ -24,6 +28,8 @@ def records_in(text: str) -> list[Context] | None:
     for block in _blocks(read):
         said = raw[: block.start].strip()
         if len(said) > _INTRODUCTION or "\n" in said:
+            continue
+        if block.frame is not None and block.frame.key in _BARE and not (plain and _is_told(block, said)):
             continue
         if block.split not in _SURE and not _is_even(raw, block, said):
             continue
@@ -34,6 +40,11 @@ def records_in(text: str) -> list[Context] | None:
         if len(found) == len(block.spans) and min(len(one.text) for one in found) >= _SHORTEST:
             best = rank, found
     return None if best is None else best[1]
+
+
+def _is_told(block: Block, said: str) -> bool:
+    """Whether nothing stands before a plain list but how many entries it has."""
+    return not said or str(len(block.spans)) in _NUMBER.findall(said)
 
 
 def _is_even(raw: str, block: Block, said: str) -> bool:
@@ -53,6 +64,6 @@ def _blocks(text: Text) -> list[Block]:
         bare = frame.key in _BARE
         if len(frame.lines) < _TWO or frame.key.strip("#") == "":
             continue  # a heading stays with its text
-        if not bare or (frame.counted and frame.lines[0] == 0 and _is_only(frame, text)):
+        if not bare or (frame.counted and frame.lines[0] <= 1 and _is_only(frame, text)):
             found.append(framed(text, text.lines, frame, len(text.raw), None))
     return found

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from gateway.contexts import joined_passages
 from gateway.contexts.elements import items
 from gateway.contexts.tool_messages import ToolExtractor
 from gateway.exchange import Request, Response
@@ -88,7 +87,7 @@ def plain(name, content):
 def test_what_stands_beside_a_passage_is_kept():
     content = "1. Loans\n   URL: https://a.example/loans\n   Score: 0.8\n   " + ONE + "\n2. Late books\n   " + TWO
     assert plain("web_search", content) == (
-        Context(text=ONE, id="1", score=0.8, source="Loans"),
+        Context(text=ONE, id="1", score=0.8, source="https://a.example/loans"),
         Context(text=TWO, id="2", source="Late books"),
     )
     assert plain("web_search", f"[1] (source: a.md) {ONE}\n[2] (source: b.md) {TWO}") == (
@@ -195,9 +194,7 @@ def test_markup_is_no_list_of_passages(text):
 )
 def test_the_work_grows_with_the_length_only(unit):
     def read(length):
-        text = (unit * (length // len(unit))).strip()
-        found("search", text)
-        joined_passages.records(text)
+        found("search", (unit * (length // len(unit))).strip())
 
     read(1_000)
     few, many = (calls(partial(read, length)) for length in (40_000, 160_000))
