@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway.contexts.elements import items
 from gateway.contexts.python_repr import printed
 from monitors.records import Context
 
@@ -147,7 +146,7 @@ class _Reader:
             yield from self.value(value, certain=certain, depth=depth + 1)
         elif (stripped := text.strip()).startswith("Source: ") and _SOURCE_BLOCK.match(stripped):
             yield from _source_blocks(stripped)
-        elif stripped.startswith("<") and (inside := items(stripped)):
+        elif stripped.startswith("<") and (inside := _elements(stripped)):
             yield from (Found(one, certain=True) for one in inside)
         elif stripped.startswith("# ") and _SECTION.match(stripped):
             yield from _sections(stripped)
@@ -191,6 +190,12 @@ class _Reader:
                 if found := list(self.value(inner, certain=known, depth=depth)):
                     yield from found
                     return
+
+
+def _elements(text: str) -> list[Context]:
+    from gateway.contexts.form.elements import elements_in  # noqa: PLC0415 - which reads data with this module
+
+    return elements_in(text)
 
 
 def _in(value: dict[str, Any], keys: _Keys) -> list[str]:

@@ -126,10 +126,10 @@ def _elements(text: Text) -> Iterator[Block]:
                 yield from _inside(text, one)
 
 
-def siblings(text: Text) -> Iterator[Block]:
+def siblings(text: Text, least: int = _PAIR) -> Iterator[Block]:
     """Yield the blocks of two or more elements of one name inside one element."""
     for (_, parent), group in _groups(text).items():
-        if len(group) > 1:
+        if len(group) >= least:
             yield _siblings(text, group, text.elements[parent] if parent >= 0 else None)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from gateway.contexts.elements import items
+from gateway.contexts.form.elements import elements_in
 from gateway.contexts.tool_messages import ToolExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context
@@ -174,7 +174,7 @@ def test_a_name_is_a_passage_only_when_it_alone_runs_on_beside_a_score(hit):
     ],
 )
 def test_markup_is_no_list_of_passages(text):
-    assert items(text) == []
+    assert elements_in(text) == []
 
 
 @pytest.mark.parametrize(
