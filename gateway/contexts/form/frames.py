@@ -88,7 +88,8 @@ def _runs(key: str, places: list[int], lines: Sequence[Line]) -> Iterator[Frame]
             yield Frame(kind, key, tuple(run[:MOST_RECORDS]), counted=True)
             if len(run) == len(places):
                 return
-            left = [place for place in left if place not in run]
+            taken = set(run)
+            left = [place for place in left if place not in taken]
         if key[0] in "#(" or key.startswith(("item", "~#", "~(")):
             return
     if len(places) > 1 and kind not in ("rule", "close"):
