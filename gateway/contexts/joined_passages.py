@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gateway.contexts.form.records import passages
 from gateway.contexts.prose import ends_a_sentence, weight
 from monitors.records import Context
 
@@ -23,13 +22,9 @@ def paragraphs(text: str) -> list[Context]:
     """
     if "```" in text:
         return []
-    rules = [one.span() for one in _RULE.finditer(text)][:_PIECES]
-    if rules:
-        begins, ends = [0, *(end for _, end in rules)], [*(start for start, _ in rules), len(text)]
-        spans = [(start, end) for start, end in zip(begins, ends, strict=True) if text[start:end].strip()]
-        found = [one.context(text) for one in passages(text, spans, [0] * len(spans))]
-    else:
-        found = [Context(text=piece) for piece in _with_their_headings(_BLANK.split(text, _PIECES))]
+    ruled = _RULE.split(text, _PIECES)
+    pieces = _BLANK.split(text, _PIECES) if len(ruled) == 1 else ruled
+    found = [Context(text=piece) for piece in _with_their_headings(pieces)]
     running = sum(weight(one.text) >= _SHORT_PIECE or ends_a_sentence(one.text) for one in found)
     return [] if len(found) < 2 or 2 * running < len(found) else found  # noqa: PLR2004 - one piece is the text itself
 
