@@ -35,6 +35,8 @@ _CHILD = re.compile(r"<(?P<key>[\w:-]{1,40})>(?P<inside>[^<>]{1,300})</(?P=key)>
 _IDS = ("id", "index", "number")
 _NEXT = re.compile(r",?[ \t]*\n\s*\{")
 _JSON = json.JSONDecoder()
+_CODE = re.compile(r"^```(?:xml|html)\b.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
+"""Markup that a user shows: a prompt writes its passages in no fence of this kind."""
 
 
 class Block(NamedTuple):
@@ -135,7 +137,10 @@ def siblings(text: Text, least: int = _PAIR) -> Iterator[Block]:
 
 def _groups(text: Text) -> dict[tuple[str, int], list[Element]]:
     groups: dict[tuple[str, int], list[Element]] = defaultdict(list)
+    code = [found.span() for found in _CODE.finditer(text.raw)]
     for one, parent in zip(text.elements, text.parents, strict=True):
+        if any(start < one.start < end for start, end in code):
+            continue
         if any(map(str.isalnum, text.raw[one.inner : min(one.inner_end, one.inner + _TOLD)])):
             groups[one.name, parent].append(one)
     return groups
