@@ -34,7 +34,7 @@ MOST_ITEMS = 400
 """Most pieces read of one block; the limits of an extraction keep fewer."""
 
 _RULE = (
-    r"[ \t]{0,8}(?P<rule>[-=*_#~+%]{2,120}|\"{3}|(?:[-*_=•] ?){3,60}|"
+    r"[ \t]{0,8}(?P<rule>[-=*_#~+%]{2,120}|(?:[-*_=•] ?){3,60}|"
     r"<\|?sep(?:arator)?\|?>|\[SEP\]|§{1,3}|•{3,})[ \t]*$"
 )
 _RULES = re.compile("^" + _RULE, re.MULTILINE | re.IGNORECASE)
@@ -175,7 +175,7 @@ def _as_ruled(text: str) -> Splitting | None:
             break
     if not counts:
         return None
-    best = max(counts, key=lambda one: (one[0] not in "\"'`", counts[one]))
+    best = max(counts, key=counts.__getitem__)
     pieces, position = [], 0
     for start, end, said in found:
         if said == best:
