@@ -304,9 +304,10 @@ def _strip_origin(text: str, records: list[Record]) -> None:
     for one in records:
         line_start = text.rfind("\n", 0, one.start) + 1
         start, _ = _last_line(text, one)
-        said = text[start : one.end].strip()
-        place = _PLACE.search(said)
-        if start <= one.start or not text[line_start : one.start].strip() or place is None:
+        if start <= one.start or not text[line_start : one.start].strip():
+            continue
+        said = text[start : one.end].strip()  # at most `_TAIL` characters
+        if _PLACE.search(said) is None:
             continue
         if _SENTENCE_END.search(text[one.start : start].rstrip()) and not _SENTENCE_END.search(said):
             one.fields.append(("", said))

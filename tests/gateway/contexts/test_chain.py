@@ -269,6 +269,7 @@ def test_reading_a_prompt_full_of_markers_takes_work_in_proportion_to_its_length
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1_200)
 def test_reading_takes_steps_in_proportion_to_the_length_within_regular_expressions_too():
     """Among the units are marks without line breaks: a line as long as the text."""
     units = [*MARKERS, "-", "#", "=-", "[", "*_", "x: ", "(a) ", "\t"]
