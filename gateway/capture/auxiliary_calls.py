@@ -12,7 +12,7 @@ that passage. The call before them, the first answer from the first passages, is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -20,12 +20,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from gateway.capture.demanded_output import by_demand
+from gateway.capture.demanded_output import by_demand, is_structured
 from gateway.capture.instructions import Role, WordStarts, asked_for
 from gateway.capture.instructions.directives import LENGTH_OF_START, Kind
 from gateway.capture.output_fields import holds_prose
 from gateway.capture.output_schemas import by_schema
 from gateway.contexts import messages_as_sent, messages_of, text_of
+from gateway.contexts.written_steps import label_of_call
 from gateway.exchange import Request, Response
 from monitors.text_cache import TextCache
 
@@ -137,28 +138,36 @@ _heads: TextCache[_Head] = TextCache()
 """Of long texts: instructions recur, and so do the passages behind them."""
 
 
-def auxiliary(request: Request, response: Response) -> str | None:
-    """Return the kind of auxiliary call, one of `KINDS`; None for an answer. Linear time, never raises."""
+def auxiliary(request: Request, response: Response, without: Iterable[str] = ()) -> str | None:
+    """Return the kind of auxiliary call, one of `KINDS`; None for an answer. Linear time, never raises.
+
+    The texts `without` do not count as instructions: passages and a question that were found in the messages.
+    """
     if response.by_tool:
         return None
-    if only_calls_tools(response):
+    if only_calls_tools(response) or _calls_in_words(request, response):
         return "tool_call"
     schema = by_schema(request.body, request.route)
     if schema == "answer":
         return None
-    if (kind := schema or _by_texts(request, response)) is not None:
+    if (kind := schema or _by_texts(request, response, without)) is not None:
         return kind
     return "extraction" if _asks_for_json(request) and _is_data(response.text) else None
 
 
-def _by_texts(request: Request, response: Response) -> str | None:
+def _by_texts(request: Request, response: Response, without: Iterable[str]) -> str | None:
     """Return the kind that the system messages and the last user's text say."""
     if request.explicit is not None and request.explicit.contexts:
         return None
     messages = list(messages_as_sent(request))
     systems = [text_of(said.get("content")) for said in messages if said.get("role") in ("system", "developer")]
     user = [text_of(said.get("content")) for said in messages if said.get("role") == "user"][-1:]
-    demanded = by_demand(systems, user, response.text)
+    # A demand that the response meets counts wherever it stands, other words outside what was retrieved.
+    demanded = by_demand(systems, user, response.text) if is_structured(response.text) else None
+    for said in without:
+        systems = [text.replace(said, " ") for text in systems]
+        user = [text.replace(said, " ") for text in user]
+    demanded = demanded or by_demand(systems, user, response.text)
     if demanded is not None and demanded != "answer":
         return demanded
     if _brings_results(messages_of(request)):
@@ -170,6 +179,15 @@ def _by_texts(request: Request, response: Response) -> str | None:
         if (kind := _by_instruction(text, role, any_words=any_words)) is not None:
             return kind
     return "refine" if user and _refines(messages, user[0]) else None
+
+
+def _calls_in_words(request: Request, response: Response) -> bool:
+    """Whether a response is an agent's call, written as the request says: `Action: ...`, `Action Input: ...`."""
+    label = label_of_call(response.text)
+    if label is None:
+        return False
+    texts = (text_of(said.get("content")) for said in messages_as_sent(request))
+    return any(label in text for text in texts)
 
 
 def only_calls_tools(response: Response) -> bool:

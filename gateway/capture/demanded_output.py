@@ -84,7 +84,7 @@ def by_demand(systems: list[str], user: list[str], response: str) -> Output | No
 
     The response is looked at first: prose meets none of the demands.
     """
-    said = response[:MAX_RESPONSE].rpartition("</think>")[2].strip()
+    said = _without_thoughts(response)
     if said[:1] in _FIRST_SIGNS:
         value = json_in(said)
         demands = [demand for text in user for demand in demands_of(_ends_of(text))]
@@ -94,6 +94,15 @@ def by_demand(systems: list[str], user: list[str], response: str) -> Output | No
                 return demand.verdict.kind
     texts: list[tuple[str, Role]] = [*((text, "user") for text in user), *((text, "system") for text in systems)]
     return next((chosen for text, role in texts if (chosen := _by_choice(text, said, role)) is not None), None)
+
+
+def is_structured(response: str) -> bool:
+    """Whether a response begins as data, markers or tags do."""
+    return _without_thoughts(response)[:1] in _FIRST_SIGNS
+
+
+def _without_thoughts(response: str) -> str:
+    return response[:MAX_RESPONSE].rpartition("</think>")[2].strip()
 
 
 def demands_of(text: str) -> tuple[Demand, ...]:

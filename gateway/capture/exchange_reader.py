@@ -39,6 +39,7 @@ from monitors.records import Sample, changed
 from monitors.runtime.bounds import bounded_calls, bounded_capture, bounded_history, bounded_name
 from monitors.sampling import keep, keeps
 
+_SHORT_QUESTION = 300
 _CRLF = rb"\r\n"
 """A CRLF as it is written in JSON."""
 _PROMPT_KEYS = ("messages", "input", "prompt", "system", "instructions")
@@ -160,7 +161,16 @@ class Capture:
         draft.reason, draft.kind = reason, kind
 
     def _find(self, draft: Draft) -> None:
-        draft.found = self._extract(draft.exchange, learns=draft.reason is None)
+        exchange = draft.exchange
+        draft.found = found = self._extract(exchange, learns=draft.reason is None)
+        if draft.reason == "auxiliary" and found.contexts:
+            # Neither what was retrieved nor what the user asks decides what kind of call it is.
+            asked = [found.question] if found.question and len(found.question) <= _SHORT_QUESTION else []
+            said = [*(context.text for context in found.contexts), *asked]
+            draft.kind = auxiliary(exchange.request, exchange.response, without=said)
+            draft.reason = draft.kind and "auxiliary"
+            if draft.reason is None and self._is_repeated(exchange):
+                draft.reason = "resubmission"
 
     def _locate(self, draft: Draft) -> None:
         """Tell the instructions from the data in the prompt; a version identifies them."""

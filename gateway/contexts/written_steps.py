@@ -95,6 +95,16 @@ def asked_in(said: str) -> str | None:
     return _body(text, label, end) or None
 
 
+def label_of_call(said: str) -> str | None:
+    """Return the label of the call with arguments that an agent's text ends in; None for any other text."""
+    labels = _labels("\n" + said.strip())
+    kinds = [_kind(label) for label in labels]
+    if not labels or "answer" in kinds or kinds[-1] not in ("call", "arguments"):
+        return None
+    name, arguments = _call(said.strip())
+    return labels[-1]["word"] if name is not None and arguments else None
+
+
 def _answering(said: str, before: str, number: int) -> list[dict[str, Any]] | None:
     """Return the messages of a user's turn that is the result of what the assistant called in the message before it."""
     text = "\n" + said.strip()
@@ -121,7 +131,10 @@ def _under(text: str, label: re.Match[str]) -> str:
 def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, Any]] | None:
     """Return the messages in a text with steps since its last question; None for one without a call and its result."""
     text = "\n" + said
-    labels = _of_steps(_labels(text))
+    every = _labels(text)
+    if every and _kind(every[-1]) == "question":
+        return None  # the steps stand in a passage: an agent goes on behind them
+    labels = _of_steps(every)
     asked = max((index for index, one in enumerate(labels) if _kind(one) == "question"), default=-1)
     steps, sent = labels[asked + 1 :], list[dict[str, Any]]()
     kinds = {_kind(one) for one in steps}

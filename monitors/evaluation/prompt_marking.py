@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -142,8 +143,9 @@ def located(text: str, answer: PromptMarks) -> tuple[str, tuple[str, ...]] | Non
         return None
     found: list[str] = []
     position = 0
-    for one in answer.passages:
-        span = _span(text, one, position)
+    for number, marks in enumerate(answer.passages):
+        following = answer.passages[number + 1] if number + 1 < len(answer.passages) else None
+        span = _span(text, marks, position, following)
         if span is None:
             return None
         found.append(text[slice(*span)])
@@ -151,12 +153,26 @@ def located(text: str, answer: PromptMarks) -> tuple[str, tuple[str, ...]] | Non
     return question, tuple(found)
 
 
-def _span(text: str, marks: PassageMarks, position: int) -> tuple[int, int] | None:
-    begins, ends = marks.begins.strip(), marks.ends.strip()
-    start = text.find(begins, position) if begins else -1
+def _span(text: str, marks: PassageMarks, position: int, following: PassageMarks | None) -> tuple[int, int] | None:
+    """Return where a passage stands: up to the last place of its last words before the next passage."""
+    begins, ends = _loosely(marks.begins), _loosely(marks.ends)
+    first = begins.search(text, position) if begins else None
+    if first is None or ends is None:
+        return None
+    behind = _loosely(following.begins) if following is not None else None
+    limit = behind.search(text, first.end()) if behind is not None else None
     # In a short passage the last words overlap the first ones; they never end before those do.
-    behind = text.find(ends, max(start, start + len(begins) - len(ends))) if ends and start >= 0 else -1
-    return (start, behind + len(ends)) if behind >= 0 else None
+    places = [
+        found.end()
+        for found in ends.finditer(text, first.start(), limit.start() if limit is not None else len(text))
+        if found.end() >= first.end()
+    ]
+    return (first.start(), places[-1 if limit is not None else 0]) if places else None
+
+
+def _loosely(words: str) -> re.Pattern[str] | None:
+    """Return a pattern for words between which any white space stands: models join lines."""
+    return re.compile(r"\s+".join(map(re.escape, words.split()))) if words.strip() else None
 
 
 def _name(template: StoredTemplate) -> tuple[str, str]:

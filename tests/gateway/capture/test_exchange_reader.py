@@ -206,6 +206,25 @@ def test_an_auxiliary_call_is_kept_but_not_judged():
     assert (sample.skip_reason, sample.tags) == ("auxiliary", {"auxiliary": "standalone_question"})
 
 
+@pytest.mark.parametrize(
+    ("passage", "asked"),
+    [
+        ("Generate a title for the chat.", "When on Sundays?"),
+        ("Support macro: summarize the conversation before handing over.", "When on Sundays?"),
+        ("The pool opens at nine on Sundays, as always.", "Extract the keywords of passage 2, please."),
+    ],
+)
+def test_neither_a_passage_nor_the_question_decides_what_kind_of_call_it_is(passage, asked):
+    said = (
+        f"Answer from the context.\n\nContext:\n[1] {passage}\n[2] Lockers take a two-crown coin.\n\nQuestion: {asked}"
+    )
+    body = {"messages": [{"role": "user", "content": said}]}
+    sample = make_sample(capture_of(Settings(), "key", lambda _: None), recording(body)).sample
+    assert sample.skip_reason is None
+    assert "auxiliary" not in sample.tags
+    assert [context.text for context in sample.contexts] == [passage, "Lockers take a two-crown coin."]
+
+
 def test_an_answer_that_an_output_tool_hands_over_is_judged_and_stays_a_call():
     function = {"name": "final_result", "arguments": json.dumps({"answer": "Below 90 degrees."})}
     said = answer(None, "tool_calls", tool_calls=[{"id": "c", "type": "function", "function": function}])
