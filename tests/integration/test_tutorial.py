@@ -14,7 +14,7 @@ import pytest
 from gateway.demo.servers import free_ports
 
 PAGE = Path(__file__).parents[2] / "docs/tutorial/first-alert.md"
-LIMIT_S = 90
+LIMIT_S = 300
 PORTS = ("GAUGEWAY_PORT", "GAUGEWAY_ADMIN_PORT", "GAUGEWAY_MONITORS_PORT", "MODEL_PORT")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
