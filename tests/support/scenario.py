@@ -316,7 +316,7 @@ class Lab:
         make: Callable[[], Sequence[Ask]],
         condition: Callable[[], object],
         *,
-        within_s: float = 90.0,
+        within_s: float = 200.0,
         at_most: int = 10_000,
     ) -> int:
         """Go on asking what `make` gives for each round until the condition holds; return how many were asked.
