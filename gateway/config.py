@@ -309,7 +309,7 @@ def asks_judge(config: Config) -> bool:
 
 
 def sampled(config: Config) -> Capture:
-    """Return what the sampler is told: nobody is asked without a judge."""
+    """Return the sampler's settings: `ask_judge` is off where there is no judge to ask."""
     return msgspec.structs.replace(config.capture, ask_judge=asks_judge(config))
 
 

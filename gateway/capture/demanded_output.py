@@ -132,7 +132,7 @@ def _remembered(text: str) -> tuple[Demand, ...]:
 def _by_choice(text: str, said: str, role: Role) -> Output | None:
     """Return the kind of a choice between words that are explained, too, if one of them was chosen.
 
-    A label of a known kind to be completed at the end tells as much, whatever the response.
+    A label of a known kind at the end, for the model to complete, suffices whatever the response is.
     """
     row = _label_row(text)
     chosen = said.strip(_EDGES).lower() if len(said) <= _LONGEST_OPTION else ""

@@ -25,7 +25,7 @@ _BETWEEN = re.compile(r"[\s\-_.]+")
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Names of fields of one kind, and what may stand `beside`. With `by_response` only the response tells the kind."""
+    """Names of fields of one kind, and what may stand `beside`. With `by_response` only the response shows the kind."""
 
     kind: Output
     names: list[str]

@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, Split
+from gateway.contexts.learning.separators import MOST_VARYING
 from gateway.contexts.prompt_template import UserTemplate
 from gateway.contexts.structure.passages import split
 from gateway.contexts.user_patterns import check, check_separator
@@ -23,6 +24,7 @@ from gateway.contexts.user_patterns import check, check_separator
 MESSAGES = {SYSTEM: "system", USER: "user"}
 _MARKS = re.compile(f"([{SYSTEM}{USER}{END}])")
 _ANY = "(?s:.*?)"
+_ON_THE_LINE = rf"[^\n]{{0,{MOST_VARYING}}}?"
 _ROW_START, _NUMBER = r"\A\n", r"\d+"
 _BLANK_LINE, _LINE = r"\n[ \t]*\n\s*", r"\n"
 _MOST_LINES = 500
@@ -116,6 +118,9 @@ def _pattern(pieces: list[Piece]) -> str:
 
 def _separator(how: Split) -> str:
     r"""Return a pattern of the separator between passages, including constant text at their edges."""
+    if how.kind == "separator":
+        between, head = (_ON_THE_LINE.join(map(_masked, pieces)) for pieces in (how.trailer, how.header))
+        return f"{between}|{_ROW_START}{_ON_THE_LINE}{head.removeprefix(_LINE)}" if head else between
     if how.kind == "marker":
         # Spaces behind it belong to it as well: what is learned begins and ends without.
         between = _masked(how.words.rstrip() or how.words) + (r"\s*" if how.words.strip() else "")

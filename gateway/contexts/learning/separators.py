@@ -20,7 +20,7 @@ MOST_ITEMS = 1_000
 """Most passages split: far more than the limits of an extraction keep."""
 _LONGEST_GAP = 600
 _MOST_GAPS = 12
-_MOST_VARYING = 300
+MOST_VARYING = 300
 """Characters of one varying part."""
 _SIGN = re.compile(rf"[^\w {MASK}]")
 """What a piece has; words and numbers alone are shared by chance."""
@@ -117,7 +117,7 @@ def _shared(first: list[str], others: Sequence[list[str]]) -> tuple[str, ...]:
 def _forward(text: str, at: int, pieces: Sequence[str]) -> int | None:
     """Return the end of the pieces from `at` on, each on the line on which the one before ends; None without them."""
     for piece in pieces:
-        found = pattern(piece).search(text, at, at + _MOST_VARYING + len(piece))
+        found = pattern(piece).search(text, at, at + MOST_VARYING + len(piece))
         if found is None or "\n" in text[at : found.start()]:
             return None
         at = found.end()
@@ -130,7 +130,7 @@ def _backward(text: str, at: int, pieces: Sequence[str], first: int = 0, *, touc
     With `touching` the last one ends at `at`.
     """
     for number, piece in enumerate(reversed(pieces)):
-        low = max(first, at - (_MOST_VARYING if number or not touching else 0) - len(piece) - 9 * piece.count(MASK))
+        low = max(first, at - (MOST_VARYING if number or not touching else 0) - len(piece) - 9 * piece.count(MASK))
         found = None
         for found in pattern(piece).finditer(text, low, at):  # noqa: B007 - the last one counts
             pass

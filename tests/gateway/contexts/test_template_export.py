@@ -92,6 +92,15 @@ def test_passages_are_told_apart_in_the_same_way(split, region):
     assert found == said
 
 
+def test_separators_that_vary_are_exported_with_their_head():
+    pieces = {"header": ("\n[\x05] ", ": "), "trailer": ("\n\n[\x05] ", ": ")}
+    learned = template(("\x02Notes:\n", "\n\nQ: ", "\x04"), kind="separator", words="", **pieces)
+    found, said = both(
+        learned, request(("user", "Notes:\n\n[1] Oil: It burns.\n\n[2] Ice and snow: They melt.\n\nQ: Why?"))
+    )
+    assert found == said == ("Why?", [("It burns.", None), ("They melt.", None)])
+
+
 def test_a_text_that_stands_in_the_passages_too_does_not_end_them():
     learned = template(("\x02Q: ", "\nWiki:\n", "\nNow answer, ", ".\x04"), ("question", "passages", "other"))
     asked = "Q: Which\nof them?\nWiki:\none\nWiki:\ntwo\nNow answer, soon\nthree\nNow answer, Ada."
