@@ -198,7 +198,7 @@ class Describer:
         """Return the alert with its description from exchanges that started before Unix time `until`.
 
         They are compared with those of a day before the onset, without the times (start, end) of `earlier` incidents.
-        `measured` takes the alert with its means and what changed with the onset, before its cause is looked for.
+        `measured` takes the alert with its means and what changed, and then with its worst exchanges too.
         """
         onset, flipped = alert.finding.onset, self._flipped(alert)
         app = None if alert.app == ALL else alert.app
@@ -214,17 +214,17 @@ class Describer:
         usual = usual_times(onset, earlier)
         old, new = await self._sides(alert.metric, whole, since, usual)
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
-        alert = _measured(alert, old, new, flipped=flipped)
-        if measured is not None:
-            measured(alert)
+        tell = measured or (lambda _: None)
+        tell(alert := _measured(alert, old, new, flipped=flipped))
+        worst = await self._store.series(lowest)
+        tell(alert := await self._with_examples(alert, worst))
         why, step, source = _settled(alert, self._judge.evidence(alert.metric)), None, None
         if why is None:
             signals = await self._signals(alert.metric, whole, since, usual)
             why, step, source = await self._cause(_Asked(alert.metric, self._scales(alert), signals), old, new)
-        worst = await self._store.series(lowest)
         if why.source is not None:
             worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
-        examples = await self._examples(worst)
+            alert = await self._with_examples(alert, worst)
         return replace(
             alert,
             changes=(*(alert.changes or ()), *([] if source is None else [source])),
@@ -237,8 +237,6 @@ class Describer:
             cause_strength=why.strength,
             cause_evidence=why.evidence,
             affected=tuple(dict.fromkeys([*_fallen(why), *affected])),
-            worst_exchanges=tuple(one.id for one in examples),
-            examples=examples,
         )
 
     def _flipped(self, alert: Alert) -> bool:
@@ -369,8 +367,8 @@ class Describer:
         passages = await read_passages(self._store, metric, (worst,), quote=self._content, salt=self.salt)
         return [one for one in worst if (got := passages.get(one.sample_id)) is not None and source in got.documents]
 
-    async def _examples(self, points: Iterable[Point]) -> tuple[Example, ...]:
-        """Return the first exchanges of `points`, each once, with their faults."""
+    async def _with_examples(self, alert: Alert, points: Iterable[Point]) -> Alert:
+        """Return the alert with the first exchanges of `points`, each once, with their faults."""
         first: dict[str, Point] = {}
         for point in points:
             first.setdefault(point.sample_id, point)
@@ -382,7 +380,7 @@ class Describer:
                 question, answer = map(quoted, question_and_answer(stored[0]))
                 example = replace(example, question=question, answer=answer, faults=faults_of(stored[1], point.metric))
             examples.append(example)
-        return tuple(examples)
+        return replace(alert, worst_exchanges=tuple(one.id for one in examples), examples=tuple(examples))
 
 
 class _Strata:
@@ -429,17 +427,17 @@ def _measured(alert: Alert, old: Sequence[Point], new: Sequence[Point], *, flipp
 
 
 def _with_measures(alert: Alert, described: Alert) -> Alert:
-    """Return the alert with the means and changes of `described`; its state may have changed since."""
+    """Return the alert with the means, changes and examples of `described`; its state may have changed since."""
     found = described.finding
     finding = replace(alert.finding, n=found.n, estimate=found.estimate, interval=found.interval)
-    names = ("mean_before", "mean_since", "ci", "changes")
+    names = ("mean_before", "mean_since", "ci", "changes", "worst_exchanges", "examples")
     return replace(alert, finding=finding, **{name: getattr(described, name) for name in names})
 
 
 def _with_cause(alert: Alert, described: Alert) -> Alert:
-    """Return the alert with the cause and the examples of `described`."""
+    """Return the alert with the cause of `described`."""
     causes = ("likely_cause", "first_cause", "cause_detail", "cause_hop", "cause_tool", "cause_source")
-    names = (*causes, "cause_strength", "cause_evidence", "affected", "worst_exchanges", "examples", "at_alarm")
+    names = (*causes, "cause_strength", "cause_evidence", "affected", "at_alarm")
     return replace(alert, **{name: getattr(described, name) for name in names})
 
 

@@ -76,26 +76,6 @@ STEP = f"Thought: I search.\nAction: search_handbook\nAction Input: loan period\
         ],
     ],
 )  # fmt: skip
-def test_steps_before_a_question_stand_in_a_passage():
-    passage = "Pool log.\nAction: search_kb\nAction Input: x\nObservation: a heron stood by the pool at dawn."
-    said = f"Answer from the context.\n\nContext:\n[1] {passage}\n[2] Lockers take a coin.\n\nQuestion: When?"
-    assert list(apart([{"role": "user", "content": said}])) == [{"role": "user", "content": said}]
-
-
-@pytest.mark.parametrize(
-    ("said", "label"),
-    [
-        ("Thought: look it up\nAction: search_kb\nAction Input: pool opening", "Action Input"),
-        ('Action: search_kb("pool")', "Action"),
-        ("Thought: I know.\nFinal Answer: at nine", None),
-        ("Action: close the valve.\nThen wait.", None),
-        ("At nine.", None),
-    ],
-)
-def test_a_text_that_ends_in_a_call_is_told_by_its_label(said, label):
-    assert label_of_call(said) == label
-
-
 def test_what_an_agent_found_is_read_and_the_question_is_the_users(messages):
     read = found(*messages)
     assert [one.text for one in read.contexts] == [ONE, TWO]
@@ -149,3 +129,23 @@ def test_a_label_within_a_result_does_not_end_it():
 def test_texts_without_a_search_and_its_result_give_no_passages(messages):
     read = found(*messages)
     assert read is None or not read.contexts
+
+
+def test_steps_before_a_question_stand_in_a_passage():
+    passage = "Pool log.\nAction: search_kb\nAction Input: x\nObservation: a heron stood by the pool at dawn."
+    said = f"Answer from the context.\n\nContext:\n[1] {passage}\n[2] Lockers take a coin.\n\nQuestion: When?"
+    assert list(apart([{"role": "user", "content": said}])) == [{"role": "user", "content": said}]
+
+
+@pytest.mark.parametrize(
+    ("said", "label"),
+    [
+        ("Thought: look it up\nAction: search_kb\nAction Input: pool opening", "Action Input"),
+        ('Action: search_kb("pool")', "Action"),
+        ("Thought: I know.\nFinal Answer: at nine", None),
+        ("Action: close the valve.\nThen wait.", None),
+        ("At nine.", None),
+    ],
+)
+def test_a_text_that_ends_in_a_call_is_told_by_its_label(said, label):
+    assert label_of_call(said) == label
