@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gateway.contexts.form import reader  # noqa: E402 - the checkout's own
-from gateway.contexts.structure.conversation import Turn  # noqa: E402
+from gateway.contexts.form.turns import Turn  # noqa: E402
 from tools.prompt_layouts import Rendered, layout, ordinary, request  # noqa: E402
 
 WEIGHTS = ROOT / "gateway/contexts/form/weights.json"
@@ -147,15 +147,15 @@ def ranked(groups: Sequence[Group], keep: Callable[[str], bool], penalty: float 
     return dict(zip(names, (descend(gradient, len(names)) / spread).tolist(), strict=True))
 
 
-def accepted(groups: Sequence[Group], rank: Mapping[str, float], penalty: float = 0.06) -> dict[str, float]:
+def accepted(every: Sequence[Rendered], rank: Mapping[str, float], penalty: float = 0.02) -> dict[str, float]:
     """Fit a logistic regression of whether the best candidate is right."""
     rows, right = [], []
-    for group in groups:
-        points = [reader.score(rank, row) for row in group.values]
-        if points:
-            best = int(np.argmax(points))
-            rows.append({**group.values[best], "_score": points[best], "_one": 1.0})
-            right.append(float(group.right[best] > 0))
+    for each in every:
+        if (found := reader.chosen(list(reader.candidates(turns(each))), rank)) is not None:
+            best, choice = found
+            wanted = [squeezed(text) for text in each.contexts]
+            rows.append(best.values | choice)
+            right.append(float(bool(wanted) and [squeezed(one.text) for one in best.contexts] == wanted))
     names = sorted({name for row in rows for name in row})
     table, spread = matrix(rows, names)
     one = names.index("_one")
@@ -191,7 +191,7 @@ def show(every: Sequence[Rendered]) -> None:
 def main() -> None:
     """Fit, write and show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layouts", type=int, default=2_000)
+    parser.add_argument("--layouts", type=int, default=5_000)
     parser.add_argument("--check", action="store_true", help="only show what the weights there are read")
     options = parser.parse_args()
     if not options.check:
@@ -203,7 +203,7 @@ def main() -> None:
         reader.use(weights)
         weights["rank"] = ranked(blocks(fitted, SOME), lambda _: True)
         reader.use(weights)
-        weights["accept"] = accepted(blocks(requests(2, options.layouts)), weights["rank"])
+        weights["accept"] = accepted(requests(2, options.layouts), weights["rank"])
         rounded = {name: {key: round(value, 4) for key, value in one.items()} for name, one in weights.items()}
         WEIGHTS.write_text(json.dumps(rounded, indent=0, sort_keys=True) + "\n", "utf-8")
         reader.use(rounded)

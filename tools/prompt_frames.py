@@ -22,8 +22,12 @@ class Passage:
     facts: dict[str, str]
 
 
-def passage(draw: random.Random, language: str, *, odd: float) -> Passage:
-    """Draw a passage; with probability `odd` it has a list, a heading, blank lines, code or a table in it."""
+def passage(draw: random.Random, language: str, *, odd: float, gaps: bool = True, most: int = 4) -> Passage:
+    """Draw a passage; with probability `odd` it has a list, a title, code or a table in it.
+
+    With `gaps` also headings and paragraphs, which cannot be told from passages that blank lines part. `most`: sentences
+    behind the first one.
+    """
     nouns = WORDS["nouns"][language]
     a, b = draw.sample(nouns, 2)
 
@@ -37,7 +41,7 @@ def passage(draw: random.Random, language: str, *, odd: float) -> Passage:
         first = sentence()
     text = joint.join([first, *(sentence() for _ in range(draw.randint(0, 4)))])
     if draw.random() < odd:
-        text = draw.choice(_ODD)(text, sentence, draw, a)
+        text = draw.choice(_ODD if gaps else _ODD[2:])(text, sentence, draw, a)
     title = draw.choice((a, f"{a} {draw.randint(1, 40)}", f"{a} & {b}", f"{a.capitalize()} ({b})"))
     file = f"{a.lower()}-{draw.randint(1, 90)}.{draw.choice(('md', 'pdf', 'txt', 'html'))}"
     facts = {
@@ -87,7 +91,16 @@ def _with_table(text: str, sentence: Callable[[], str], draw: random.Random, nam
     )
 
 
-_ODD = (_with_list, _with_heading, _with_blank, _with_code, _with_table)
+def _with_title(text: str, sentence: Callable[[], str], draw: random.Random, name: str) -> str:
+    return f"{name.capitalize()}{draw.choice(('', f' {draw.randint(2, 30)}'))}\n\n{text}"
+
+
+def _with_steps(text: str, sentence: Callable[[], str], draw: random.Random, name: str) -> str:
+    steps = "\n".join(f"{n}. {sentence()}" for n in range(1, draw.randint(4, 7)))
+    return f"{name.capitalize()}:\n{steps}" + draw.choice(("", f"\n{sentence()}"))
+
+
+_ODD = (_with_heading, _with_blank, _with_list, _with_code, _with_table, _with_title, _with_steps)
 
 
 def _facts(draw: random.Random, most: int = 4) -> list[str]:

@@ -7,8 +7,8 @@ questions and passages. Nothing is taken from a real application; labels and sen
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tools.prompt_frames import WORDS, Passage, frame, passage
@@ -32,7 +32,7 @@ class Layout:
     language: str
     render: Callable[[str, list[Passage]], list[dict[str, Any]]]
     odd: float
-    parts: list[str] = field(default_factory=list)
+    terse: bool = False
 
 
 def pick(draw: random.Random, table: dict[str, str], language: str) -> str:
@@ -64,13 +64,21 @@ def decoy(draw: random.Random, language: str) -> str:
     return f"{named}\n" + "\n".join(rows)
 
 
+_ORDERS = ("icq", "icq", "icq", "qci", "icoq", "icoq", "iqc", "icqo", "cq", "ico", "cqo", "qc")
+"""Of instructions (i), context (c), question (q) and other instructions (o)."""
+
+
 def layout(draw: random.Random) -> Layout:
     """Draw a layout."""
     language = draw.choices(list(WORDS["nouns"]), [12, 2, 1.5, 1.5, 1.5, 2, 1])[0]
     name, write = frame(draw)
-    parts = _parts(draw, language, name, write)
+    terse = draw.random() < 0.1
+    parts = _parts(draw, language, name, write, ("cq", "qc") if terse else _ORDERS)
     where = draw.choices(("user", "system", "both", "before"), [5, 4, 2, 0.7])[0]
-    orders = _orders(draw, language)
+    orders = _instructions(draw, language)
+    asks = ""
+    if where in ("system", "before") and draw.random() < 0.15:
+        asks = pick(draw, WORDS["question"], language) + ": "
     if draw.random() < 0.15:
         orders += "\n\n" + decoy(draw, language)
     earlier = draw.random() < 0.2
@@ -82,10 +90,10 @@ def layout(draw: random.Random) -> Layout:
             messages = [{"role": "system", "content": block}]
             if earlier:
                 messages += _earlier(language)
-            return [*messages, {"role": "user", "content": question}]
+            return [*messages, {"role": "user", "content": asks + question}]
         if where == "before":
             said = [{"role": "system", "content": orders}, *(_earlier(language) if earlier else [])]
-            return [*said, {"role": "user", "content": block}, {"role": "user", "content": question}]
+            return [*said, {"role": "user", "content": block}, {"role": "user", "content": asks + question}]
         if where == "both":
             messages = [{"role": "system", "content": orders}]
         return [
@@ -98,8 +106,22 @@ def layout(draw: random.Random) -> Layout:
         family=name,
         language=language,
         render=render,
-        odd=draw.choice((0.0, 0.0, 0.2, 0.5)) if name != "blank" else draw.choice((0.0, 0.0, 0.0, 0.2)),
+        odd=0.0 if terse else draw.choice((0.0, 0.2, 0.5, 0.7)),
+        terse=terse,
     )
+
+
+def _instructions(draw: random.Random, language: str) -> str:
+    """Draw orders, now and then in several parts with labels, rules and examples between them."""
+    if draw.random() < 0.8:
+        return _orders(draw, language)
+    form, parts = draw.choice(WORDS["labels"]), [_orders(draw, language)]
+    for _ in range(draw.randint(2, 5)):
+        part = draw.choice((_orders, _orders, decoy))(draw, language)
+        parts.append(label(pick(draw, WORDS["other"], language), form) + "\n" + part)
+        if draw.random() < 0.2:
+            parts.append("-" * draw.randint(3, 30))
+    return "\n\n".join(parts)
 
 
 def _earlier(language: str) -> list[dict[str, Any]]:
@@ -120,7 +142,11 @@ def _orders(draw: random.Random, language: str) -> str:
 
 
 def _parts(  # noqa: C901 - every choice of a layout in one place
-    draw: random.Random, language: str, name: str, write: Callable[[list[Passage]], str]
+    draw: random.Random,
+    language: str,
+    name: str,
+    write: Callable[[list[Passage]], str],
+    orders: Sequence[str],
 ) -> Callable[[str, list[Passage], bool], str]:
     """Draw the order and the labels of a prompt's parts."""
     form = draw.choice(WORDS["labels"])
@@ -134,10 +160,10 @@ def _parts(  # noqa: C901 - every choice of a layout in one place
     asked = draw.choices(("label", "tag", "plain", "sentence"), [9, 2, 1, 1])[0]
     same_line = draw.random() < 0.6 and form.endswith((":", "：", ":**"))
     block_line = opener == "label" and form.endswith((":", "：")) and draw.random() < 0.2
-    order = draw.choice(("icq", "icq", "icq", "qci", "icoq", "icoq", "iqc", "icqo", "cq", "ico", "cqo", "qc"))
+    order = draw.choice(orders)
     if order[0] == "q" and draw.random() < 0.4:
         asked = "plain"
-    before, behind = _orders(draw, language), _orders(draw, language)
+    before, behind = _instructions(draw, language), _orders(draw, language)
     if draw.random() < 0.2:
         before, behind = draw.choice(
             ((before + "\n\n" + decoy(draw, language), behind), (before, behind + "\n\n" + decoy(draw, language)))
@@ -199,11 +225,16 @@ def _parts(  # noqa: C901 - every choice of a layout in one place
 def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 6) -> Rendered:
     """Render a layout with a new question and new passages."""
     count = draw.choice([n for n in (1, 2, 3, 3, 4, 4, 5, 6) if fewest <= n <= most])
-    found = [passage(draw, one.language, odd=one.odd) for _ in range(count)]
+    found = [
+        passage(draw, one.language, odd=one.odd, gaps=one.family != "blank", most=0 if one.terse else 4)
+        for _ in range(count)
+    ]
     nouns = WORDS["nouns"][one.language]
     asked = draw.choice(WORDS["questions"][one.language])
     a = next((noun for noun in nouns if noun in found[0].text), nouns[0])
     said = asked.format(a=a, b=draw.choice(nouns), y=draw.randint(1990, 2026))
+    if draw.random() < 0.12:  # as people type
+        said = draw.choice((f"{a}?", f"{a} {draw.choice(nouns)}", said.lower().rstrip("?？"), f"{a}"))
     return Rendered(
         messages=one.render(said, found), question=said, contexts=[one.text for one in found], family=one.family
     )

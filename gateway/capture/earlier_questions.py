@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.contexts import Extraction, Extractor, name_of
-from gateway.contexts.structure import StructureExtractor
+from gateway.contexts.form.empty_place import may_be_prompt
 from gateway.exchange import Request, Response
 from monitors.runtime.bounds import MAX_HISTORY_TEXT
 
@@ -18,7 +18,6 @@ _READ_PROMPTS = ("templates", "patterns", "structure")
 _NOT_FROM_PROMPTS = frozenset({"explicit", "tools", "results"})
 _REMEMBERED = 4_096
 """Turns in each of two generations, together about 1 MB."""
-_BY_WORDS = StructureExtractor(by_form=False)
 _NOTHING = Response(status=200, body={})
 
 _Place = tuple[int, int] | None
@@ -28,9 +27,7 @@ class EarlierQuestions:
     """Reduces earlier turns to their questions; turns without passages stay as they are."""
 
     def __init__(self, extractors: Sequence[Extractor] = ()) -> None:
-        # Turns that were not seen are many and mostly no prompts: they are not worth reading by their form.
-        readers = [one for one in extractors if name_of(one) in _READ_PROMPTS]
-        self._extractors = [_BY_WORDS if isinstance(one, StructureExtractor) else one for one in readers]
+        self._extractors = [one for one in extractors if name_of(one) in _READ_PROMPTS]
         self._places: dict[int, _Place] = {}
         self._places_before: dict[int, _Place] = {}
 
@@ -51,7 +48,7 @@ class EarlierQuestions:
         elif key in self._places_before:
             place = self._places_before[key]
         elif len(turn) <= MAX_HISTORY_TEXT:
-            place = self._read(turn)
+            place = self._read(turn) if may_be_prompt(turn) else None
             self._remember(key, place)
         else:
             return turn

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from gateway.contexts.form.divisions import divisions
 from gateway.contexts.prompt_template import Splitter
-from gateway.contexts.structure.passages import split as structured
 from monitors.records import Context
 
-_PLAIN_TO_SEE = ("data", "objects", "tag:", "numbered")
+_PLAIN_TO_SEE = ("data", "tag", "numbered")
 _MOST = 1_000
 """Most pieces split: far more than the limits keep, and few enough for a prompt made of separators only."""
 
@@ -53,13 +53,8 @@ def _with_headings(chunks: list[str]) -> Iterator[Context]:
 
 def paragraphs(text: str) -> Iterator[Context]:
     """Split by the block's own notation, else at blank lines."""
-    found = structured(text)
-    if (
-        found is not None
-        and not found.odd
-        and found.name.startswith(_PLAIN_TO_SEE)
-        and (len(found.items) > 1 or found.name in ("data", "objects"))
-    ):
+    found = next(divisions(text), None)
+    if found is not None and found.name.startswith(_PLAIN_TO_SEE) and (len(found.items) > 1 or found.name == "data"):
         yield from found.items
     else:
         yield from _with_headings(text.split("\n\n", _MOST))
@@ -83,7 +78,7 @@ def nodes(text: str) -> Iterator[Context]:
 
     When the first node has metadata all are taken to have some, and a node may then contain blank lines itself.
     """
-    if (found := structured(text)) is not None and found.name == "data":
+    if (found := next(divisions(text), None)) is not None and found.name == "data":
         yield from found.items
         return
     chunks = [chunk.strip() for chunk in text.strip().split("\n\n", _MOST)]

@@ -14,11 +14,11 @@ from difflib import SequenceMatcher
 
 import msgspec
 
+from gateway.contexts.form.divisions import divisions
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, Split
 from gateway.contexts.learning.separators import MOST_VARYING
 from gateway.contexts.prompt_template import UserTemplate
-from gateway.contexts.structure.passages import split
 from gateway.contexts.user_patterns import check, check_separator
 
 MESSAGES = {SYSTEM: "system", USER: "user"}
@@ -74,7 +74,7 @@ def describe(template: LearnedTemplate) -> Described:
     name = f"{template.app} {template.version}"
     if how.kind == "part":
         notes.append("content parts are separated by line breaks")
-    entry = UserTemplate(name=name, pattern=_pattern(whose[at][1]), clean=how.cleaned)
+    entry = UserTemplate(name=name, pattern=_pattern(whose[at][1]), clean=False)
     if how.kind == "reading":
         entry = msgspec.structs.replace(entry, read_as=how.words)
     else:
@@ -182,7 +182,7 @@ def guess(name: str, texts: Sequence[str]) -> UserTemplate:
     others = [index for index, one in enumerate(pieces) if one.slot == "other"]
     if others and not asked:
         pieces[others[-1]] = Piece("", "question")
-    found = split(passages[0])
+    found = next(divisions(passages[0]), None)
     read_as = found.name if found is not None and found.name != "whole" else None
     return UserTemplate(name=name, pattern=_pattern([one for one in pieces if one.text or one.slot]), read_as=read_as)
 

@@ -9,10 +9,10 @@ from itertools import islice
 import regex
 
 from gateway.contexts import Extraction, last_user_text, system_texts, user_texts
+from gateway.contexts.form.divisions import NAMES, without_metadata
 from gateway.contexts.learning.model import Split, split
 from gateway.contexts.limits import extraction
 from gateway.contexts.prompt_template import UserTemplate
-from gateway.contexts.structure.passage_metadata import clean
 from gateway.exchange import Request, Response
 from monitors.records import Context
 
@@ -30,10 +30,10 @@ _PROBE_S = 0.25
 """Time limit of a probe: twenty times that of usual patterns, too little for catastrophic backtracking."""
 
 READINGS = (
-    *("data", "objects", "tag", "pairs", "headed", "numbered", "records", "rule", "named", "inline", "bullets"),
-    *("blank-line", "lines", "whole"),
+    *NAMES,
+    *("objects", "pairs", "headed", "named", "bullets"),  # as earlier versions exported them
 )
-"""Allowed prefixes of `read_as`: the names of `gateway.contexts.structure.passages`."""
+"""Allowed prefixes of `read_as`."""
 
 _ORDINARY = ("", "Hello, how are you?")
 _CUTS = 24
@@ -212,10 +212,7 @@ def _score(said: str | None) -> float | None:
 
 
 def _cleaned(passages: Iterable[Context]) -> Iterator[Context]:
-    for one in passages:
-        cleaned = clean(one.text.strip()).context()
-        if cleaned.text:
-            yield cleaned
+    yield from without_metadata([text for one in passages if (text := one.text.strip())])
 
 
 def _read_as(pieces: Sequence[str], name: str) -> Iterator[Context]:

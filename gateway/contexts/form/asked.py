@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gateway.contexts.form.candidates import Block
 from gateway.contexts.form.lines import Line
 from gateway.contexts.form.seen import Seen
-from gateway.contexts.structure.word_index import Kind
+from gateway.contexts.form.word_index import Kind
 
 _ASKS = re.compile(r"[?？؟;][\s\"'”’»)*_`\]]*\Z")
 _QUOTED = re.compile(r"[\"“«「`](?P<text>[^\"”»」`\n]{4,600})[\"”»」`]")

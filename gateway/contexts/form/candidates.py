@@ -6,32 +6,36 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 from gateway.contexts.form.frames import MOST_RECORDS, Element, Frame, elements_of, frames_of
 from gateway.contexts.form.lines import Line, key_of, lines_of, mark_length
-from gateway.contexts.form.records import Span, passages
+from gateway.contexts.form.records import Record, Span, passages
 from gateway.contexts.parse import decoded, read
 from monitors.records import Context
 
-MOST_OPENERS = 12
+MOST_OPENERS, _SEARCHED = 8, 200
 MOST_CLOSERS = 7
-MOST_CANDIDATES = 200
+MOST_CANDIDATES = 120
 _LEAST = 12
 """Characters a passage has at least."""
 _OPENS = ("label", "heading", "bracket", "bold", "rule")
+_HEADS = ("heading", "bracket", "bold", "label", "rule")
 _CLOSES = ("label", "heading", "bracket", "bold", "rule", "open", "close", "field")
 _BETWEEN = 60
 _SENTENCES = 2
 _FIELD = 200
 MOST_DATA = 8
 _ENDS = 6
+_TITLE = 2
+"""A paragraph is so many times as long as its title."""
 _TOLD, _MARK, _CHILDREN, _NESTED, _PAIR = 400, 200, 40, 4, 2
 _ATTRIBUTE = re.compile(r"(?P<key>[\w:-]{1,40})=[\"'](?P<value>[^\"'<>]{0,300})[\"']")
 _CHILD = re.compile(r"<(?P<key>[\w:-]{1,40})>(?P<inside>[^<>]{1,300})</(?P=key)>")
+_TAGS = re.compile(r"<[^<>]{0,300}>")
 _IDS = ("id", "index", "number")
 _NEXT = re.compile(r",?[ \t]*\n\s*\{")
 _JSON = json.JSONDecoder()
@@ -66,12 +70,17 @@ class Text:
     lines: list[Line]
     elements: list[Element]
     parents: list[int]
+    gaps: list[int]
+    """Where the lines begin that may be a passage's first, behind a blank one."""
+    first_of: dict[str, int] = field(default_factory=dict)
+    """Where the first line of a form begins, by the most specific shape."""
 
     @classmethod
     def of(cls, raw: str) -> Text:
         """Read the form of a text."""
-        elements = elements_of(raw)
-        return cls(raw, lines_of(raw), elements, _parents(elements))
+        elements, lines = elements_of(raw), lines_of(raw)
+        first_of = {line.keys[0]: line.start for line in reversed(lines) if line.keys}
+        return cls(raw, lines, elements, _parents(elements), [line.start for line in _gaps(raw, lines)], first_of)
 
     def is_before_blank(self, index: int) -> bool:
         """Whether a blank line follows a line."""
@@ -82,10 +91,13 @@ class Text:
         return bisect_left(self.lines, at, key=lambda line: line.start)
 
 
-def blocks_of(text: Text) -> list[Block]:
-    """Return the candidates, at most `MOST_CANDIDATES`; frames and tags come first."""
+def blocks_of(text: Text, opens: Callable[[Line], float] = lambda _: 0.0) -> list[Block]:
+    """Return the candidates, at most `MOST_CANDIDATES`; frames and tags come first.
+
+    `opens` says how much a line looks like the one before the passages: those that do are tried first.
+    """
     found: dict[tuple[int, int, str, int], Block] = {}
-    for block in _candidates(text):
+    for block in _candidates(text, opens):
         if len(found) >= MOST_CANDIDATES:
             break
         if block.spans:
@@ -93,13 +105,13 @@ def blocks_of(text: Text) -> list[Block]:
     return list(found.values())
 
 
-def _candidates(text: Text) -> Iterator[Block]:
+def _candidates(text: Text, opens: Callable[[Line], float]) -> Iterator[Block]:
     yield from _elements(text)
     yield from _data(text)
     yield from _fenced(text)
     for frame in [*frames_of(text.lines), *_cited(text)]:
         yield from _framed(text, frame)
-    yield from _opened(text)
+    yield from _opened(text, opens)
 
 
 def contexts(text: Text, block: Block) -> list[Context]:
@@ -107,13 +119,24 @@ def contexts(text: Text, block: Block) -> list[Context]:
     if block.data:
         return list(block.data)
     raw = text.raw
-    found = passages(raw, block.spans, block.marks)
+    if block.split == "fence":  # what stands inside is whole
+        found = [Record(start, end) for start, end in block.spans]
+        for one in found:
+            one.strip(raw)
+    else:
+        found = passages(raw, block.spans, block.marks)
     if len(found) == len(block.attributes):
         for one, said in zip(found, block.attributes, strict=True):
             one.fields += [(match["key"], match["value"]) for match in _ATTRIBUTE.finditer(said)]
             one.fields += [(match["key"], match["inside"]) for match in _CHILD.finditer(said)]
             one.id = next((value for key, value in one.fields if key.lower() in _IDS), None)
-    return [one.context(raw) for one in found]
+    read = [one.context(raw) for one in found]
+    return [] if any(one.text[0] == "<" and not _says(one.text) for one in read) else read
+
+
+def _says(text: str) -> bool:
+    """Whether a text is more than tags."""
+    return any(map(str.isalnum, _TAGS.sub("", text[:_TOLD])))
 
 
 # --- tags -------------------------------------------------------------------------------------------------------------
@@ -209,6 +232,28 @@ def _inside(text: Text, one: Element) -> Iterator[Block]:
         yield Block(one.inner, one.inner_end, opener, closer, split, spans, marks, frame, inside=True)
 
 
+def divisions_of(text: Text, key: str = "") -> Iterator[Block]:
+    """Yield every way to divide a text that holds passages only; `key`: by a frame with this mark only."""
+    raw = text.raw
+    if not raw.strip():
+        return
+    if key:
+        marked = tuple(index for index, line in enumerate(text.lines) if key in line.keys)
+        if marked and not raw[: text.lines[marked[0]].start].strip():
+            counted = len(marked) == 1 or text.lines[marked[0]].number is not None
+            frames = [one for one in frames_of(text.lines) if one.key == key] or [
+                Frame(text.lines[marked[0]].kind, key, marked[:1], counted=counted)
+            ]
+            yield framed(text, text.lines, frames[0], len(raw), None)
+        return
+    for block in (*_data(text), *siblings(text, 1), *_fenced(text)):
+        if not raw[: block.start].strip(" `\n") and not raw[block.end :].strip(" `\n"):
+            yield block
+    found = [Block(0, len(raw), None, None, *one) for one in _splits(text, 0, len(raw), text.lines)]
+    framed_first = sorted(found, key=lambda one: one.split != "counted")  # stable: the rest as it stands
+    yield from (one for one in framed_first if one.frame is None or not raw[: one.spans[0][0]].strip())
+
+
 def _line_of(text: Text, at: int) -> Line | None:
     index = bisect_right(text.lines, at, key=lambda line: line.start)
     return text.lines[index - 1] if index else None
@@ -288,9 +333,26 @@ def _framed(text: Text, frame: Frame) -> Iterator[Block]:
     inner = {key for line in lines[frame.lines[0] : last] for key in line.keys}
     for end, closer in _closers(text, last, inner):
         yield framed(text, lines, frame, end, closer)
+    for part in _sections(lines, frame):
+        for end, closer in _closers(text, part.lines[-1]):
+            yield framed(text, lines, part, end, closer)
     if not frame.counted and len(frame.lines) > _PAIR:  # the last mark may be of the prompt
         fewer = frame._replace(lines=frame.lines[:-1])
         yield framed(text, lines, fewer, lines[last - 1].end, lines[last])
+
+
+def _sections(lines: Sequence[Line], frame: Frame) -> Iterator[Frame]:
+    """Yield the parts of a frame between which a few headings stand: lists of their own."""
+    cuts = [
+        number
+        for number, (here, then) in enumerate(pairwise(frame.lines), 1)
+        if any(line.kind in _HEADS for line in lines[here + 1 : then])
+    ]
+    if not 0 < _PAIR * len(cuts) < len(frame.lines):
+        return
+    for low, high in pairwise((0, *cuts, len(frame.lines))):
+        if high - low >= _PAIR:
+            yield frame._replace(lines=frame.lines[low:high])
 
 
 def _cited(text: Text) -> Iterator[Frame]:
@@ -353,13 +415,15 @@ def _closers(text: Text, at: int, inner: set[str] | None = None) -> Iterator[tup
 # --- blocks behind an opening line ------------------------------------------------------------------------------------
 
 
-def _opened(text: Text) -> Iterator[Block]:
-    for index, start, opener in _openers(text):
+def _opened(text: Text, opens: Callable[[Line], float]) -> Iterator[Block]:
+    for index, start, opener in _openers(text, opens):
         field = opener is not None and opener.kind == "field"
         for end, closer in _closers(text, index + 1 if field else max(index, 0)):
             if end - start < _LEAST:
                 continue
             lines = text.lines[text.line_at(start) : text.line_at(end)]
+            if field and opener is not None:
+                lines.insert(0, opener._replace(start=start))
             ruled = opener is not None and opener.kind == "rule" and any(one.keys == opener.keys for one in lines)
             for split, spans, marks, frame in _splits(text, start, end, lines, frames=False):
                 if split == "rule" and ruled:
@@ -367,9 +431,9 @@ def _opened(text: Text) -> Iterator[Block]:
                 yield Block(start, end, opener, closer, split, spans, marks, frame)
 
 
-def _openers(text: Text) -> list[tuple[int, int, Line | None]]:
-    """Return the index of each line that may open a block, where the block then begins, and the line."""
-    found: list[tuple[int, int, Line | None]] = [(-1, 0, None)]
+def _openers(text: Text, opens: Callable[[Line], float]) -> list[tuple[int, int, Line | None]]:
+    """Return the index of each line that may open a block, where the block then begins, and the line, best first."""
+    found: list[tuple[int, int, Line]] = []
     sentences = 0
     for index, line in enumerate(text.lines):
         if line.kind == "field":
@@ -379,9 +443,10 @@ def _openers(text: Text) -> list[tuple[int, int, Line | None]]:
         elif line.kind == "text" and sentences < _SENTENCES and text.is_before_blank(index):
             sentences += 1  # it may announce what follows
             found.append((index, line.end + 1, line))
-        if len(found) > MOST_OPENERS:
+        if len(found) >= _SEARCHED:
             break
-    return found
+    found.sort(key=lambda one: -opens(one[2]))
+    return [(-1, 0, None), *found[:MOST_OPENERS]]
 
 
 def _behind_label(raw: str, line: Line) -> int:
@@ -406,17 +471,19 @@ def _splits(
         for line in rules:
             kinds[line.keys[0]].append(line)
         best = max(kinds.values(), key=len)
+        best = best[:MOST_RECORDS]
         ends = [*(line.start for line in best), end]
         begins = [start, *(line.end for line in best)]
         spans = tuple((a, b) for a, b in zip(begins, ends, strict=True) if raw[a:b].strip())
         yield "rule", spans, (0,) * len(spans), None
-    gaps = _gaps(raw, lines)
-    if gaps:
-        begins = [start, *(line.start for line in gaps)]
+    first = lines[0].start if lines else end
+    gaps = text.gaps[bisect_right(text.gaps, first) : bisect_left(text.gaps, end)]
+    if 0 < len(gaps) <= MOST_RECORDS:
+        begins = [start, *gaps]
         spans = tuple((a, b) for a, b in zip(begins, [*begins[1:], end], strict=True) if raw[a:b].strip())
         if len(spans) > 1:
             yield "blank", spans, (0,) * len(spans), None
-    if len(lines) > 1:
+    if 1 < len(lines) <= MOST_RECORDS:
         begins = [start, *(line.start for line in lines[1:])]
         spans = tuple((a, b) for a, b in zip(begins, [*begins[1:], end], strict=True) if raw[a:b].strip())
         if len(spans) > 1 and all(b - a > 30 for a, b in spans):  # noqa: PLR2004 - shorter lines are no passages
@@ -433,9 +500,17 @@ def _gaps(raw: str, lines: Sequence[Line]) -> list[Line]:
     for before, line in pairwise(lines):
         fenced ^= raw.startswith("```", before.start)
         heads = before.kind == "heading" or raw[before.start : before.end].rstrip().endswith((":", "："))
+        heads = heads or _is_title(raw, before, line)
         listed = raw[line.start] == "|" or raw.startswith("```", line.start)
         if line.kind == "item" or line.number == 1:
             listed = listed or (before.kind != "item" and set(before.keys).isdisjoint(line.keys))
         if line.after_blank and not (fenced or heads or listed):
             found.append(line)
     return found
+
+
+def _is_title(raw: str, before: Line, line: Line) -> bool:
+    """Whether a line alone in its paragraph names the longer one that follows."""
+    length = before.end - before.start
+    alone = before.kind == "text" and before.after_blank and _TITLE * length < line.end - line.start
+    return alone and length < _BETWEEN and raw[before.start : before.end].rstrip()[-1:].isalnum()

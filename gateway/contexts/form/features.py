@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gateway.contexts.form.asked import Asked
 from gateway.contexts.form.candidates import Block
 from gateway.contexts.form.lines import Line, key_of
 from gateway.contexts.form.seen import Seen
-from gateway.contexts.structure.word_index import Kind
+from gateway.contexts.form.word_index import Kind
 from monitors.records import Context
 
 SAID: tuple[Kind, ...] = (
@@ -26,7 +26,13 @@ SAID: tuple[Kind, ...] = (
 )
 _SENTENCE_END = re.compile(r"[.!?。！？…][\"'”’»)\]*_`]*\s*\Z")
 _WORD = re.compile(r"\w{4,}|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
-_READ, _LABEL, _COMPARED = 1_500, 200, 40
+_BY_SPLIT = (
+    *("sentences", "shortest", "longest", "log records", "meta passages", "meta last", "addressed", "share"),
+    *("context before", "context inside", "titled", "left over", "last has more", "last has much more"),
+)
+"""Features that mean something else for each way to divide a block."""
+_MARK = 3
+_READ, _LABEL, _COMPARED = 1_500, 200, 16
 _LABELS = ("label", "field", "heading", "bracket", "bold", "open", "close")
 
 
@@ -58,9 +64,14 @@ def of_place(seen: Seen, block: Block) -> dict[str, float]:
     values["records"] = math.log(count)
     values["block"] = (block.end - block.start) / max(1, len(seen.text.raw))
     values["span"] = math.log(1 + (block.end - block.start) / count)
+    values |= {f"split {block.split} {name}": values[name] for name in ("records", "block", "span")}
     if block.frame is not None and block.frame.counted:
         values["from one"] = float(_number(block, seen) in (0, 1))
         values["sure count"] = float(not block.frame.key.startswith("~"))
+    if block.opener is not None and block.opener.keys:
+        again = _earlier_of_its_form(seen, block.opener)
+        values["opener again"] = values[f"opener again {block.opener.kind}"] = float(again)
+        values[f"opener again {block.split}"] = float(again)
     if block.opener is not None and block.closer is not None:
         values["same form"] = float(block.opener.kind == block.closer.kind)
         values["same shape"] = float(not set(block.opener.keys).isdisjoint(block.closer.keys))
@@ -75,6 +86,22 @@ def of_place(seen: Seen, block: Block) -> dict[str, float]:
         more = raw.count("\n\n", start, end) - max(inner)
         values["tail longer"] = float(more > 0)
         values["tail shorter"] = float(more < 0 and min(inner) > 0)
+    return values
+
+
+def _earlier_of_its_form(seen: Seen, line: Line) -> bool:
+    """Whether a line of the same form stands before: then this one may part two records."""
+    return seen.text.first_of.get(line.keys[0], line.start) < line.start
+
+
+def nested(block: Block, others: Iterable[tuple[Block, object]]) -> dict[str, float]:
+    """Whether a block begins inside a record of another one, by how that one is divided."""
+    values: dict[str, float] = {}
+    for other, _ in others:
+        if len(other.spans) < 2 or other.start > block.start or other.split == block.split:  # noqa: PLR2004 - no frame
+            continue
+        if any(start + _MARK < block.start < end for start, end in other.spans):
+            values["nested"] = values[f"nested {other.split}"] = 1.0
     return values
 
 
@@ -117,6 +144,8 @@ def of_block(seen: Seen, block: Block, found: Sequence[Context]) -> dict[str, fl
     values["context inside"] = float(words.any(("context", "pasted"), block.start, block.end))
     values["titled"] = sum(one.source is not None for one in found) / count
     values["left over"] = _left_over(block, seen) / total
+    values["log records"] = math.log(count)
+    values |= {f"{block.split}: {name}": values[name] for name in _BY_SPLIT if name in values}
     return values
 
 

@@ -6,29 +6,31 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from itertools import accumulate
 from typing import NamedTuple
 
 from gateway.contexts.form.asked import Asked, asked_of
 from gateway.contexts.form.candidates import Block, Text, blocks_of, contexts
-from gateway.contexts.form.features import of_block, of_line, of_place, of_question
-from gateway.contexts.form.lines import Line
+from gateway.contexts.form.features import nested, of_block, of_line, of_place, of_question
+from gateway.contexts.form.lines import Line, lines_of
 from gateway.contexts.form.seen import Seen
-from gateway.contexts.structure.conversation import Reading, Turn
-from gateway.contexts.structure.word_index import IndexedText
+from gateway.contexts.form.turns import Reading, Turn
+from gateway.contexts.form.word_index import IndexedText
 from monitors.records import Context
 
-FINALISTS = 9
+FINALISTS = 6
 _BESIDE = 4_000
 _SYSTEM = ("system", "developer")
-_EARLIER = 4
+_EARLIER, _FEWEST_PARTS = 4, 3
 _MARKED = ("label", "heading", "bracket", "bold", "open", "close", "rule")
 _FEWEST, _PART, _OTHERS = 3, 0.3, 0.1
 _ASKED = 3
 _COMPARED = 1_500
-_LEAST_TEXT, MOST_TEXT = 80, 100_000
+_LABELLED = 2_000
+_LEAST_TEXT, MOST_TEXT = 30, 250_000
 """Characters of a message that is read by its form; the most also of all messages of a request together."""
-THRESHOLD = 0.65
-_FAR, _SHOWN = 30.0, 60
+THRESHOLD = 0.5
+_FAR, _MOST_LEAD, _SHOWN = 30.0, 6.0, 60
 
 
 class Candidate(NamedTuple):
@@ -51,13 +53,14 @@ def finalists(turns: Sequence[Turn], most: int) -> Iterator[tuple[Seen, Block, l
 def candidates(turns: Sequence[Turn], most: int = FINALISTS) -> Iterator[Candidate]:
     """Yield the likeliest candidates of each message with all of their features."""
     whole = _last_user_text(turns)
-    asking = Asked(whole, "last user turn", {"q asks": float(whole[-1:] in "?？")})
+    asking = Asked(_behind_its_label(whole), "last user turn", {"q asks": float(whole[-1:] in "?？")})
     rank = weights_of("rank")
     for seen in _messages(turns):
         scored: list[tuple[float, int, Block, list[Context], dict[str, float]]] = []
-        for block, place in _likeliest(seen, most):
+        likeliest = _likeliest(seen, most)
+        for block, place in likeliest:
             if found := contexts(seen.text, block):
-                values = place | of_block(seen, block, found)
+                values = place | of_block(seen, block, found) | nested(block, likeliest)
                 scored.append((score(rank, values), -len(scored), block, found, values))
         scored.sort(key=lambda one: one[:2], reverse=True)
         for _, _, block, found, values in scored[: max(_ASKED, most // 2)]:
@@ -80,7 +83,10 @@ def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
         turn, own = turns[index], index == last
         if _LEAST_TEXT <= len(turn.text) <= left:
             left -= len(turn.text)
-            yield Seen(Text.of(turn.text), IndexedText(turn.text), own, turn.role, beside if own else nothing)
+            read = Text.of(turn.text)
+            if len(turn.parts) >= _FEWEST_PARTS:
+                read.gaps = list(accumulate((len(part) + 2 for part in turn.parts[:-1]), initial=0))
+            yield Seen(read, IndexedText(turn.text), own, turn.role, beside if own else nothing)
 
 
 def _may_hold(turn: Turn, index: int, last: int) -> bool:
@@ -89,6 +95,15 @@ def _may_hold(turn: Turn, index: int, last: int) -> bool:
 
 def _last_user_text(turns: Sequence[Turn]) -> str:
     return next((one.text.strip() for one in reversed(turns) if one.role == "user" and one.text.strip()), "")
+
+
+def _behind_its_label(text: str) -> str:
+    """Return a turn without the label of the question in front of it."""
+    first = next(iter(lines_of(text, 0, min(len(text), _LABELLED))), None)
+    if first is None or first.kind != "field" or not first.keys[0].endswith((":", "：")):
+        return text
+    at = len(first.keys[0])
+    return text[at:].strip(" *") if IndexedText(text[:at]).has("question", 0, at) else text
 
 
 def question_in(text: str) -> str | None:
@@ -139,7 +154,7 @@ def _likeliest(seen: Seen, most: int) -> list[tuple[Block, dict[str, float]]]:
         return lines[key]
 
     scored = []
-    for number, block in enumerate(blocks_of(seen.text)):
+    for number, block in enumerate(blocks_of(seen.text, lambda line: of("opener", line)[0])):
         place = of_place(seen, block)
         opener, closer = of("opener", block.opener), of("closer", block.closer)
         scored.append((score(first, place) + opener[0] + closer[0], -number, block, place, opener[1], closer[1]))
@@ -170,11 +185,22 @@ def score(weights: Mapping[str, float], values: Mapping[str, float]) -> float:
     return sum([get(name, 0.0) * value for name, value in values.items()])
 
 
-def best(turns: Sequence[Turn]) -> tuple[float, Candidate] | None:
-    """Return the likeliest candidate with its points; None without candidates."""
-    weights = weights_of("rank")
-    every = [(score(weights, one.values), one) for one in candidates(turns)]
-    return max(every, key=lambda one: one[0], default=None)
+def best(turns: Sequence[Turn]) -> tuple[Candidate, dict[str, float]] | None:
+    """Return the likeliest candidate, with the features of the choice; None without candidates."""
+    return chosen(list(candidates(turns)), weights_of("rank"))
+
+
+def chosen(every: Sequence[Candidate], weights: Mapping[str, float]) -> tuple[Candidate, dict[str, float]] | None:
+    """Return the candidate with the most points, and by how much it leads those with other passages."""
+    scored = sorted(((score(weights, one.values), -number) for number, one in enumerate(every)), reverse=True)
+    if not scored:
+        return None
+    points, first = scored[0][0], every[-scored[0][1]]
+    texts = [one.text for one in first.contexts]
+    others = [other for other, number in scored[1:] if [one.text for one in every[-number].contexts] != texts]
+    lead = min(_MOST_LEAD, points - others[0]) if others else _MOST_LEAD
+    share = 1.0 / (1.0 + sum(math.exp(max(-_FAR, other - points)) for other in others))
+    return first, {"_score": points, "_one": 1.0, "_lead": lead, "_share": share, "_alone": float(not others)}
 
 
 def read(turns: Sequence[Turn]) -> Reading | None:
@@ -182,8 +208,8 @@ def read(turns: Sequence[Turn]) -> Reading | None:
     found = best(turns)
     if found is None:
         return None
-    points, one = found
-    odds = score(weights_of("accept"), {**one.values, "_score": points, "_one": 1.0})
+    one, choice = found
+    odds = score(weights_of("accept"), one.values | choice)
     sure = 1.0 / (1.0 + math.exp(-max(-_FAR, min(odds, _FAR))))
     if sure < THRESHOLD:
         return None

@@ -350,7 +350,9 @@ def _end_of_line(text: str, start: int) -> int:
 def _strip_brackets(text: str, records: list[Record]) -> None:
     """Cut what all records have in brackets at their end, when it names a place."""
     found = [_IN_BRACKETS.search(text, max(one.start, one.end - _TAIL), one.end) for one in records]
-    if all(match is not None and _NAMES_A_PLACE.search(match["inside"]) for match in found):
+    said = [_DIGITS.sub("#", match["inside"]) if match is not None else "" for match in found]
+    alike = len(set(said)) == 1 and "#" in said[0]  # (page 4), (page 9)
+    if alike or all(match is not None and _NAMES_A_PLACE.search(match["inside"]) for match in found):
         for one, match in zip(records, found, strict=True):
             if match is not None and match.start() > one.start:
                 one.fields.append(("", match["inside"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.contexts.form.candidates import Text
-from gateway.contexts.structure.word_index import IndexedText
+from gateway.contexts.form.word_index import IndexedText
 
 
 @dataclass(slots=True)

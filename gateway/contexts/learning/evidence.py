@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from msgspec import structs
-
 from gateway.contexts.learning.model import Split, chunks_of, slots_in, split
 from gateway.contexts.learning.outline import Outline
 from gateway.contexts.learning.passage_fields import PassageSkeleton
@@ -76,7 +74,7 @@ class Evidence:
         return said
 
     def _derived(self, key: int, plan: Plan, text: str) -> Iterator[Plan]:
-        """Yield variants of the plan: one that strips text its passages share, one that cleans them."""
+        """Yield variants of the plan that strip text its passages share."""
         entry = self.plans.get(key)
         if (
             entry is None
@@ -90,12 +88,9 @@ class Evidence:
             entry.inner = entry.inner or PassageSkeleton(self.salt)
             if (chunks := chunks_of(plan.split, region)) is not None:
                 hows = entry.inner.add(plan.split, chunks)
-        hows += [structs.replace(one, cleaned=True) for one in (plan.split, *hows)]
-        entry.variants = len(hows) > 1 or entry.variants
+        entry.variants = bool(hows) or entry.variants
         for how in hows:
-            if (contexts := split(how, region)) and (
-                not how.cleaned or contexts != split(structs.replace(how, cleaned=False), region)
-            ):
+            if contexts := split(how, region):
                 yield replace(plan, split=how, contexts=contexts, certain=plan.certain + 0.02)
 
     def _add(self, key: int, plan: Plan, text: str, known: tuple[Context, ...]) -> None:

@@ -10,12 +10,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from gateway.contexts.form.divisions import divided_as
+from gateway.contexts.form.lines import shape
 from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import MASK, PART
 from gateway.contexts.learning.separators import MOST_ITEMS, Separator, divide, pattern
-from gateway.contexts.structure import passages
-from gateway.contexts.structure.common_metadata import begins_with_a_prefix
-from gateway.contexts.structure.passage_metadata import clean
 from monitors.records import Context
 
 SlotName: TypeAlias = Literal["passages", "question", "other"]
@@ -24,7 +23,7 @@ _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 _OPENS_A_QUESTION = frozenset("¿¡")
 WHOLE = "whole"
 """The reading of a region as one passage."""
-_SOFT = frozenset({"blank-line", "lines", "bullets"})
+_SOFT = frozenset({"blank-line", "lines"})
 """Readings that cannot identify a single passage."""
 
 
@@ -35,8 +34,7 @@ class Split(msgspec.Struct, frozen=True):
     and a number out of turn makes it uncertain. The last passage may end with `closing`, which the marker begins with.
     "part": each is a content part. "lines", "paragraphs": between line breaks, or blank lines. "reading": as the
     structure reader does it under the name `words`. Constant texts within one passage are `header` in front of its text
-    and `trailer` behind it; as a "separator" they are its head and what stands between passages. With
-    `cleaned` the structure reader takes metadata off what is left.
+    and `trailer` behind it; as a "separator" they are its head and what stands between passages.
     """
 
     kind: Literal["marker", "part", "lines", "paragraphs", "reading", "separator"]
@@ -44,7 +42,6 @@ class Split(msgspec.Struct, frozen=True):
     counted: bool = False
     header: tuple[str, ...] = ()
     trailer: tuple[str, ...] = ()
-    cleaned: bool = False
     closing: str = ""
 
 
@@ -203,17 +200,18 @@ def chunks_of(how: Split, region: str, number: int | None = None) -> list[str] |
 
 
 def _as_read(how: Split, region: str) -> tuple[Context, ...] | None:
-    found = passages.read_as(region, how.words)
+    found = divided_as(region, how.words)
     if how.words == WHOLE and "\n" in region.strip():
         return None  # learned where there was one passage, and these may be several
     if found is None and how.words in _SOFT and _is_one(how.words, region.strip()):
-        found = passages.read_as(region, WHOLE)
+        found = divided_as(region, WHOLE)
     return None if found is None else found.items
 
 
 def _is_one(words: str, region: str) -> bool:
     """Whether a region that could not be split may be a single passage without a marker."""
-    return not begins_with_a_prefix(region) and not (words == "lines" and "\n" in region)
+    first = region.partition("\n")[0]
+    return (not first or shape(first)[0] != "field") and not (words == "lines" and "\n" in region)
 
 
 def _item(how: Split, chunk: str) -> Context | None:
@@ -232,8 +230,6 @@ def _item(how: Split, chunk: str) -> Context | None:
             return None
         end = found
     text = chunk[start:end].strip()
-    if how.cleaned and text:
-        return clean(text).context()
     return Context(text=text, source=source or None)
 
 

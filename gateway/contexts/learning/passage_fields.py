@@ -11,7 +11,6 @@ from gateway.contexts.learning.frames import END, USER
 from gateway.contexts.learning.model import Split
 from gateway.contexts.learning.outline import Outline, Strength
 from gateway.contexts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
-from gateway.contexts.structure.passage_metadata import META_LINE, TEXT_LABEL
 
 MOST_COMPARED = 8
 """Most passages compared per request."""
@@ -74,7 +73,7 @@ class PassageSkeleton:
 def _is_of_fields(literals: tuple[str, ...]) -> bool:
     """Whether the text before a passage's longest field names factual fields, such as a price and a weight."""
     keys = [line for literal in literals for line in literal.split("\n") if _KEY.fullmatch(line)]
-    return sum(META_LINE.match(one) is None and TEXT_LABEL.match(one) is None for one in keys) >= _FACTS
+    return len(keys) >= _FACTS
 
 
 def _around_longest(seen: list[Outline], marker: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

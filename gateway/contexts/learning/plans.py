@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
+from gateway.contexts.form.divisions import divisions
 from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, split, version_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
 from gateway.contexts.learning.separators import pattern
-from gateway.contexts.structure import passages
-from gateway.contexts.structure.common_metadata import has_leftover_metadata
-from gateway.contexts.structure.passage_metadata import SENTENCE_END
+from gateway.contexts.prose import ends_a_sentence
 from monitors.records import Context
 
 _CORES = 3
@@ -94,10 +93,7 @@ def has_remains_of_the_prompt(plan: Plan) -> bool:
     With such a label, as in the entries of an FAQ, it is uncertain where the slot begins and ends.
     """
     texts = [one.text for one in plan.contexts[:_COMPARED]]
-    if len(texts) > 1 and (
-        has_leftover_metadata(texts, closed=True)
-        or (plan.split.kind in ("lines", "paragraphs") and _are_of_two_kinds(texts))
-    ):
+    if len(texts) > 1 and plan.split.kind in ("lines", "paragraphs") and _are_of_two_kinds(texts):
         return True
     before, behind = plan.literals[plan.passages][-_BESIDE:], plan.literals[plan.passages + 1][:_BESIDE]
     if are_cut_open(before, plan.split.words, behind, plan.contexts):
@@ -108,7 +104,7 @@ def has_remains_of_the_prompt(plan: Plan) -> bool:
 
 def _are_of_two_kinds(texts: list[str]) -> bool:
     """Whether sentences alternate with other lines: lines of the prompt between the passages."""
-    sentences = sum(SENTENCE_END.search(one) is not None for one in texts)
+    sentences = sum(ends_a_sentence(one) for one in texts)
     return _THIRD * min(sentences, len(texts) - sentences) >= len(texts)
 
 
@@ -251,7 +247,7 @@ def _split(literals: tuple[str, ...], low: int, region: str, how: Split, certain
 
 
 def _read(literals: tuple[str, ...], low: int, region: str, least: float) -> Iterator[Plan]:
-    for reading in passages.readings(region):
+    for reading in divisions(region):
         if reading.name != "whole" and reading.certain > least:
             how = Split(kind="reading", words=reading.name)
             yield Plan(literals, low, how, reading.items, reading.certain - 0.05)
@@ -297,8 +293,8 @@ def _with_data(seen: Outline, literals: tuple[str, ...], low: int, slot: Span) -
     else:
         return
     region = before[opening:] + seen.text[start:end] + behind[:length]
-    for reading in passages.readings(region):
-        if reading.name in ("data", "objects"):
+    for reading in divisions(region):
+        if reading.name == "data":
             inner = (*literals[:low], before[:opening], behind[length:], *literals[low + 2 :])
             if inner[low] and inner[low + 1]:
                 yield Plan(inner, low, Split(kind="reading", words=reading.name), reading.items, 1.1)

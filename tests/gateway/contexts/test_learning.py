@@ -18,7 +18,6 @@ from gateway.contexts import Extraction
 from gateway.contexts.learning import LearnedTemplate, Learner, OtherFinding, frame_of, match
 from gateway.contexts.learning import learner as learning
 from gateway.contexts.learning.model import Split, split
-from gateway.contexts.structure import passages
 from gateway.exchange import Exchange, Explicit, Recording
 from monitors.records import Context
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
@@ -476,7 +475,6 @@ SPLITS = st.sampled_from(
         Split(kind="marker", words="\n[\x05] "),
         Split(kind="marker", words="]\n[", closing="]"),
         Split(kind="marker", words="\n#", header=(": ",), trailer=("-",)),
-        Split(kind="lines", cleaned=True),
         Split(kind="reading", words="blank-line"),
         Split(kind="reading", words="numbered:[n]"),
     ]
@@ -512,12 +510,6 @@ def test_a_match_takes_question_and_passages_from_their_slots(texts, how):
         assert not asked.strip() or not split(how, region)
     else:
         assert (found.question, found.contexts) == (asked.strip(), split(how, region))
-
-
-@given(st.text(alphabet="ab \n\"'[]{}<>/=1234.:#|-*", max_size=200))
-def test_a_reading_by_its_name_is_the_reading(region):
-    for reading in passages.readings(region):
-        assert passages.read_as(region, reading.name) == reading
 
 
 def test_titles_that_all_end_in_a_version_keep_its_bracket():

@@ -2,8 +2,9 @@
 
 import pytest
 
+from gateway.contexts.form.reader import read
+from gateway.contexts.form.turns import Turn
 from gateway.contexts.learning.model import Split, split
-from gateway.contexts.structure import Turn, read
 
 ORDER = "Answer only from the sources."
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contexts.structure import StructureExtractor, Turn, read, turns_of
-from gateway.contexts.structure.conversation import THRESHOLD, Conversation
+from gateway.contexts.form.empty_place import is_prompt
+from gateway.contexts.form.reader import THRESHOLD, read
+from gateway.contexts.form.turns import Turn, turns_of
+from gateway.contexts.structure import StructureExtractor
 from gateway.exchange import Request, Response
 from tests.gateway.contexts.layouts import ASKED, LAYOUTS, A, B, C
 
@@ -78,17 +80,9 @@ def test_what_retrieves_nothing_is_left_alone(prompt):
     assert passages(user(prompt)) is None
 
 
-def test_confidence_grows_with_the_signs_and_is_half_at_the_threshold():
+def test_confidence_grows_with_the_signs():
     clear, loose = read([user(PROMPT)]), read([user(f"Context:\n{A}\n\n{B}\n\nQuestion: {ASKED}")])
-    assert 0.5 <= loose.confidence < clear.confidence < 1
-    assert "instructions to answer from sources" in clear.reason
-    assert all(one.points < THRESHOLD for one in Conversation([user(f"{A}\n\n{ASKED}")]).all())
-
-
-def test_blocks_that_cannot_reach_the_threshold_are_not_read():
-    task = Conversation([user(f"Summarize.\n\nDocuments:\n{A}\n\n{B}")])
-    assert list(task.all())
-    assert list(task.all(THRESHOLD)) == []
+    assert THRESHOLD <= loose.confidence < clear.confidence < 1
 
 
 def test_passages_in_the_system_prompt_and_the_question_in_the_turn():
@@ -147,7 +141,7 @@ def test_special_tokens_are_no_text():
     ],
 )
 def test_a_whole_prompt_is_no_question(prompt, is_one):
-    assert Conversation([user(prompt)]).is_prompt() is is_one
+    assert is_prompt(prompt) is is_one
 
 
 def extracted(messages, **body):

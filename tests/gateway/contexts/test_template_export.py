@@ -5,10 +5,10 @@ import tomllib
 import msgspec
 import pytest
 
+from gateway.contexts.form.divisions import divisions
 from gateway.contexts.learning import LearnedTemplate, Learner, frame_of, match
 from gateway.contexts.learning.model import Split
 from gateway.contexts.prompt_template import UserTemplate
-from gateway.contexts.structure.passages import readings
 from gateway.contexts.template_export import describe, toml
 from gateway.contexts.user_patterns import READINGS, PatternExtractor, check_separator
 from gateway.exchange import Request, Response
@@ -78,7 +78,6 @@ def test_what_was_learned_of_a_prompt_captures_the_same_as_an_entry(name):
         ({"words": "\n\n", "header": (": ",), "trailer": (" /",)}, "a: one /x\n\nb: two /y"),
         ({"words": "\n</a>\n<a>\n", "closing": "\n</a>"}, "one\n</a>\n<a>\ntwo\n</a>\n"),
         ({"kind": "paragraphs", "trailer": ("\n(from ",)}, "one\n(from a.md)\n\ntwo\n(from b.md)"),
-        ({"words": "\n\n## ", "cleaned": True}, "a.md\nOne is here.\n\n## b.md\nTwo is here."),
         ({"kind": "lines"}, "one\ntwo\n\nthree"),
         ({"kind": "paragraphs"}, "one\nmore\n\ntwo\n \n\nthree"),
         ({"kind": "reading", "words": "rule:***"}, "One is here.\n* * *\nTwo is here.\n***\nThree is here."),
@@ -134,7 +133,7 @@ def test_what_an_entry_cannot_say_stands_in_a_comment(learned, note):
 
 def test_every_name_of_a_reading_is_known():
     blocks = ("[1] One is here.\n[2] Two is here.", '["one", "two"]', "<a>one</a>\n<a>two</a>", "- one\n- two", "one")
-    names = {found.name for block in blocks for found in readings(block)}
+    names = {found.name for block in blocks for found in divisions(block)}
     assert len(names) > 4
     assert {name.partition(":")[0] for name in names} <= set(READINGS)
 

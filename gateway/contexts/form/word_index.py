@@ -1,16 +1,20 @@
-"""An index of the words of `words` in a text, built in one pass: later queries are look-ups."""
+"""An index of the words that name parts of prompts in a text, built in one pass: later queries are look-ups.
+
+They stand in `words.json`, in the languages prompts are written in. A trailing star matches any ending; words of
+scripts without spaces are matched anywhere.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
 from collections import defaultdict
 from functools import cache
+from importlib import resources
 from typing import Literal
 
 import ahocorasick_rs
-
-from gateway.contexts.structure import words
 
 Kind = Literal[
     "context",
@@ -33,22 +37,9 @@ HEAD = 98_304
 TAIL = 32_768
 """Characters indexed at the beginning and the end of a long text: the middle is passages."""
 
-_LISTS: dict[Kind, str] = {
-    "context": words.CONTEXT,
-    "pasted": words.PASTED,
-    "weak": words.WEAK,
-    "question": words.QUESTION,
-    "answer": words.ANSWER,
-    "instruction": words.INSTRUCTION,
-    "history": words.HISTORY,
-    "below": words.BELOW,
-    "points": words.POINTS,
-    "task": words.TASK,
-    "unknowing": words.UNKNOWING,
-    "address": words.ADDRESS,
-    "request": words.REQUEST,
-    "itself": words.ITSELF,
-}
+_LISTS: dict[Kind, list[str]] = json.loads(
+    resources.files("gateway.contexts.form").joinpath("words.json").read_text("utf-8")
+)
 UNSPACED = 0x0590
 """Code points from here on (Hebrew, Arabic, Thai, CJK): words take particles, or have no spaces between them."""
 _ADDRESS_WITHIN = 40
@@ -62,12 +53,10 @@ _SOURCES_LOOKED_AT = 6
 def _kinds_by_word() -> dict[str, tuple[list[Kind], bool]]:
     found: dict[str, tuple[list[Kind], bool]] = {}
     for kind, listed in _LISTS.items():
-        for raw in listed.replace("\n", "").split("|"):
-            if word := raw.strip():
-                stem = word.endswith("*")
-                kinds, _ = found.setdefault(word.rstrip("*"), ([], stem))
-                if kind not in kinds:
-                    kinds.append(kind)
+        for word in "|".join(listed).split("|"):
+            kinds, _ = found.setdefault(word.rstrip("*"), ([], word.endswith("*")))
+            if kind not in kinds:
+                kinds.append(kind)
     return found
 
 
@@ -132,8 +121,9 @@ def _lowered(text: str) -> str:
     return "".join(one if len(one.lower()) != 1 else one.lower() for one in text)
 
 
-_ARTICLES = tuple(
-    words.vocabulary("the this these those any your user's der die den dem le la les el los il i os o de")
+_ARTICLES = (
+    *("the", "this", "these", "those", "any", "your", "user's", "der", "die", "den", "dem"),
+    *("le", "la", "les", "el", "los", "il", "i", "os", "o", "de"),
 )
 
 
