@@ -35,7 +35,7 @@ _TITLE = 2
 _TOLD, _MARK, _CHILDREN, _NESTED, _PAIR = 400, 200, 40, 4, 2
 _ATTRIBUTE = re.compile(r"(?P<key>[\w:-]{1,40})=[\"'](?P<value>[^\"'<>]{0,300})[\"']")
 _CHILD = re.compile(r"<(?P<key>[\w:-]{1,40})>(?P<inside>[^<>]{1,300})</(?P=key)>")
-_TAGS = re.compile(r"<[^<>]{0,300}>")
+_TAGS = re.compile(r"</?[^\W\d][^<>]{0,300}>")
 _IDS = ("id", "index", "number")
 _NEXT = re.compile(r",?[ \t]*\n\s*\{")
 _JSON = json.JSONDecoder()
@@ -131,7 +131,7 @@ def contexts(text: Text, block: Block) -> list[Context]:
             one.fields += [(match["key"], match["inside"]) for match in _CHILD.finditer(said)]
             one.id = next((value for key, value in one.fields if key.lower() in _IDS), None)
     read = [one.context(raw) for one in found]
-    return [] if any(one.text[0] == "<" and not _says(one.text) for one in read) else read
+    return [] if any(one.text[:1] == "<" and not _says(one.text) for one in read) else read
 
 
 def _says(text: str) -> bool:

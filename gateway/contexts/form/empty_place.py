@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 
 from gateway.contexts.form.lines import Line, lines_of
-from gateway.contexts.form.reader import MOST_TEXT, question_in
+from gateway.contexts.form.reader import MOST_TEXT
 from gateway.contexts.form.word_index import IndexedText, Kind
 
 _LABELS = ("label", "field", "heading", "bracket", "bold", "open")
@@ -25,8 +25,17 @@ def question_of_empty(text: str) -> str | None:
         return None  # one of them may be a passage's
     for line, following in pairwise(_without_closing(lines, text)):
         if following in asked and _is_named(words, line, "context") and not _says_something(text, line):
-            return question_in(text)
+            return _asked_at(text, lines, following)
     return None
+
+
+def _asked_at(text: str, lines: list[Line], label: Line) -> str | None:
+    """Return what stands behind a label, or under it up to the next one."""
+    if label.kind == "field":
+        return text[label.start + len(label.keys[0]) : label.end].strip() or None
+    below = lines[lines.index(label) + 1 :]
+    end = next((line.start for line in below if line.kind in _LABELS or line.kind in ("close", "rule")), len(text))
+    return text[label.end : end].strip() or None
 
 
 def may_be_prompt(text: str) -> bool:

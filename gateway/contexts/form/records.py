@@ -117,6 +117,8 @@ def _id_of(mark: str) -> str | None:
 def _short(said: str, literal: str) -> bool:
     """Whether what stands before a literal can be a field's name or value."""
     said = said.strip()
+    if said[:1] == "#" and "\n" in literal:
+        return False  # a heading of the passage's own
     if len(said) > _FIELD or _SENTENCE.search(said) is not None:
         return False
     words = len(said.split())
@@ -287,6 +289,8 @@ def _strip_tails(text: str, records: list[Record]) -> None:
                 break
             lasts[-1] = place, ()
             records[-1].end = min(records[-1].end, _end_of_line(text, place))
+        if any(text.count("```", one.start, start) % 2 for one, (start, _) in zip(records, lasts, strict=True)):
+            break  # the end of the passage's own code
         cut = sum(one.end - start for one, (start, _) in zip(records, lasts, strict=True))
         if 2 * cut > sum(one.end - one.start for one in records):
             break  # the line is most of the record
@@ -361,6 +365,10 @@ def _strip_brackets(text: str, records: list[Record]) -> None:
 
 def _unwrap(text: str, records: list[Record]) -> None:
     """Leave out quotes and fences around all passages, with a comma behind them."""
+    if all(text[one.end - 1] == "|" for one in records):  # rows of a table
+        for one in records:
+            one.end -= 1
+            one.strip(text)
     if all(text[one.start : one.start + 1] in "\"'" and text[one.end - 1] == "," for one in records):
         for one in records:
             one.end -= 1

@@ -23,6 +23,12 @@ _TURN = re.compile(
     r"|(?:<\||<start_of_turn>)(?P<plain>system|user|assistant|documents?|context|model)(?:\|>)?\n*",
     re.IGNORECASE,
 )
+_TOKENS = re.compile(
+    r"<\|(?:im_start|start_header_id)\|>(?:system|user|assistant)\b|<start_of_turn>(?:user|model)\b|"
+    r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]"
+)
+"""Tokens that chat templates put between turns, including the role."""
+_TOKEN_ENDS = ("|>", "s>", "INST]", "SYS>>", "_of_turn>")
 _ENDS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|<end_of_turn>")
 
 
@@ -54,18 +60,25 @@ def turns_of(request: Request) -> list[Turn]:
     turns = [Turn(_role(message), text_parts(message.get("content"))) for message in messages_of(request)]
     if len(turns) == 1 and len(turns[0].parts) == 1 and "<" in turns[0].text:
         turns = _by_tokens(turns[0]) or turns
-    turns = _joined(turns)
+    turns = _joined([_without_tokens(turn) for turn in turns])
     if turns and turns[-1].text.lstrip()[:1] == "{":
         turns[-1] = _by_members(turns[-1])
     return turns if len(turns) <= MOST_TURNS else turns[:_FIRST] + turns[_FIRST - MOST_TURNS :]
 
 
+def _without_tokens(turn: Turn) -> Turn:
+    """Return a message without the tokens of a chat template."""
+    if not any(end in part for part in turn.parts for end in _TOKEN_ENDS):
+        return turn
+    return Turn(turn.role, tuple(_TOKENS.sub("", part) for part in turn.parts))
+
+
 def _joined(turns: list[Turn]) -> list[Turn]:
     """Join the messages of a user at the end into one, a part each: some apps send a message for each passage."""
     first = len(turns)
-    while first and turns[first - 1].role == "user" and len(turns) - first < _MESSAGES:
+    while first and turns[first - 1].role == "user" and len(turns) - first <= _MESSAGES:
         first -= 1
-    if len(turns) - first < _FEWEST:
+    if not _FEWEST <= len(turns) - first <= _MESSAGES:
         return turns
     return [*turns[:first], Turn("user", tuple(part for turn in turns[first:] for part in turn.parts))]
 

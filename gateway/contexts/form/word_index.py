@@ -7,7 +7,6 @@ scripts without spaces are matched anywhere.
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_left
 from collections import defaultdict
 from functools import cache
@@ -99,18 +98,6 @@ def _search() -> ahocorasick_rs.AhoCorasick:
     )
 
 
-_TOKENS = re.compile(
-    r"<\|(?:im_start|start_header_id)\|>(?:system|user|assistant)\b|<start_of_turn>(?:user|model)\b|"
-    r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]"
-)
-"""Tokens that chat templates put between turns, including the role."""
-_TOKEN_ENDS = ("|>", "s>", "INST]", "SYS>>", "_of_turn>")
-
-
-def _blank(token: re.Match[str]) -> str:
-    return " " * len(token[0])
-
-
 def _lowered(text: str) -> str:
     """Lower case with the same offsets: letters whose lower case is longer (such as İ) are left unchanged."""
     if text.isascii():
@@ -153,8 +140,6 @@ class IndexedText:
     __slots__ = ("_merged", "_named", "_spans", "lower", "text")
 
     def __init__(self, text: str) -> None:
-        if ("<" in text or "INST]" in text) and any(end in text for end in _TOKEN_ENDS):
-            text = _TOKENS.sub(_blank, text)
         self.text = text
         self.lower = _lowered(text)
         self._spans: defaultdict[Kind, tuple[list[int], list[int]]] = defaultdict(_no_spans)

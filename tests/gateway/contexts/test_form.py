@@ -138,7 +138,9 @@ def test_a_long_message_is_not_read_by_its_form():
 
 def test_many_long_messages_are_read_up_to_a_bound_together(monkeypatch):
     read = []
-    monkeypatch.setattr(reader.Text, "of", classmethod(lambda _, raw: read.append(len(raw)) or Text(raw, [], [], [], [])))
+    monkeypatch.setattr(
+        reader.Text, "of", classmethod(lambda _, raw: read.append(len(raw)) or Text(raw, [], [], [], []))
+    )
     system = [Turn("system", ("x" * (reader.MOST_TEXT // 3),))] * 100
     reader.read([*system, Turn("user", ("What does it cost to keep a book for a week longer than that? " * 2,))])
     assert 1 < len(read) < 5

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.contexts.form.empty_place import is_prompt
-from gateway.contexts.form.reader import THRESHOLD, read
+from gateway.contexts.form.reader import read
 from gateway.contexts.form.turns import Turn, turns_of
 from gateway.contexts.structure import StructureExtractor
 from gateway.exchange import Request, Response
@@ -34,8 +34,15 @@ def said(text):
     return Turn("assistant", (text,))
 
 
+def sent(turns):
+    messages = [
+        {"role": turn.role, "content": [{"type": "text", "text": part} for part in turn.parts]} for turn in turns
+    ]
+    return read(turns_of(Request(route="chat_completions", headers={}, body={"messages": messages})))
+
+
 def passages(*turns):
-    found = read(turns)
+    found = sent(turns)
     return None if found is None else ([one.text for one in found.contexts], found.question)
 
 
@@ -80,11 +87,6 @@ def test_what_retrieves_nothing_is_left_alone(prompt):
     assert passages(user(prompt)) is None
 
 
-def test_confidence_grows_with_the_signs():
-    clear, loose = read([user(PROMPT)]), read([user(f"Context:\n{A}\n\n{B}\n\nQuestion: {ASKED}")])
-    assert THRESHOLD <= loose.confidence < clear.confidence < 1
-
-
 def test_passages_in_the_system_prompt_and_the_question_in_the_turn():
     assert passages(system(f"Answer from the context.\n\nContext:\n{A}\n\n{B}"), user(ASKED)) == ([A, B], ASKED)
 
@@ -125,7 +127,7 @@ def test_a_prompt_that_is_json():
 
 
 def test_special_tokens_are_no_text():
-    found = read([user(f"<s>[INST] Answer from the context.\nContext:\n{A}\n\n{B}\n\nQuestion: {ASKED} [/INST]")])
+    found = sent([user(f"<s>[INST] Answer from the context.\nContext:\n{A}\n\n{B}\n\nQuestion: {ASKED} [/INST]")])
     assert [one.text for one in found.contexts] == [A, B]
     assert found.question == ASKED
 
