@@ -66,7 +66,8 @@ def squeezed(text: str | None) -> str:
 
 def turns(one: Rendered) -> list[Turn]:
     """Return the messages as the reader sees them."""
-    return [Turn(message["role"], (message["content"],)) for message in one.messages]
+    said = [(message["role"], message["content"]) for message in one.messages]
+    return [Turn(role, (text,) if isinstance(text, str) else tuple(text)) for role, text in said]
 
 
 def requests(seed: int, layouts: int) -> list[Rendered]:

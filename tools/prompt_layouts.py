@@ -16,7 +16,10 @@ from tools.prompt_frames import WORDS, Passage, frame, passage
 
 @dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """One request: its messages, and what should be captured; `contexts` empty when nothing was retrieved."""
+    """One request: its messages, and what should be captured; `contexts` empty when nothing was retrieved.
+
+    A message's content is a text, or a list of the texts of its parts.
+    """
 
     messages: list[dict[str, Any]]
     question: str
@@ -82,10 +85,14 @@ def layout(draw: random.Random) -> Layout:
     if draw.random() < 0.15:
         orders += "\n\n" + decoy(draw, language)
     earlier = draw.random() < 0.2
+    parted, first = draw.random() < 0.04, draw.random() < 0.5
 
     def render(question: str, found: list[Passage]) -> list[dict[str, Any]]:
         block = parts(question, found, where not in ("system", "before"))
         messages: list[dict[str, Any]] = []
+        if parted and len(found) > 1:
+            said = [*([orders] if first else []), *(one.text for one in found), question]
+            return [*([] if first else [{"role": "system", "content": orders}]), {"role": "user", "content": said}]
         if where == "system":
             messages = [{"role": "system", "content": block}]
             if earlier:

@@ -7,13 +7,12 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
-from gateway.contexts.form.frames import MOST_RECORDS, Element, Frame, elements_of, frames_of
-from gateway.contexts.form.lines import Line, key_of, lines_of, mark_length
+from gateway.contexts.form.frames import MOST_RECORDS, Element, Frame, frames_of
+from gateway.contexts.form.lines import Line, key_of, mark_length
 from gateway.contexts.form.records import Record, Span, passages
+from gateway.contexts.form.text import Block, Text
 from gateway.contexts.parse import decoded, read
 from monitors.records import Context
 
@@ -30,8 +29,6 @@ _SENTENCES = 2
 _FIELD = 200
 MOST_DATA = 8
 _ENDS = 6
-_TITLE = 2
-"""A paragraph is so many times as long as its title."""
 _TOLD, _MARK, _CHILDREN, _NESTED, _PAIR = 400, 200, 40, 4, 2
 _ATTRIBUTE = re.compile(r"(?P<key>[\w:-]{1,40})=[\"'](?P<value>[^\"'<>]{0,300})[\"']")
 _CHILD = re.compile(r"<(?P<key>[\w:-]{1,40})>(?P<inside>[^<>]{1,300})</(?P=key)>")
@@ -41,54 +38,6 @@ _NEXT = re.compile(r",?[ \t]*\n\s*\{")
 _JSON = json.JSONDecoder()
 _CODE = re.compile(r"^```(?:xml|html)\b.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
 """Markup that a user shows: a prompt writes its passages in no fence of this kind."""
-
-
-class Block(NamedTuple):
-    """A stretch that may hold all passages, and how it is divided.
-
-    `opener` and `closer` are the lines beside it, None at the text's ends; an opener may be the block's own tag.
-    """
-
-    start: int
-    end: int
-    opener: Line | None
-    closer: Line | None
-    split: str
-    spans: tuple[Span, ...]
-    marks: tuple[int, ...]
-    frame: Frame | None = None
-    inside: bool = False
-    attributes: tuple[str, ...] = ()
-    data: tuple[Context, ...] = ()
-
-
-@dataclass(slots=True)
-class Text:
-    """A text with its lines and elements, read once."""
-
-    raw: str
-    lines: list[Line]
-    elements: list[Element]
-    parents: list[int]
-    gaps: list[int]
-    """Where the lines begin that may be a passage's first, behind a blank one."""
-    first_of: dict[str, int] = field(default_factory=dict)
-    """Where the first line of a form begins, by the most specific shape."""
-
-    @classmethod
-    def of(cls, raw: str) -> Text:
-        """Read the form of a text."""
-        elements, lines = elements_of(raw), lines_of(raw)
-        first_of = {line.keys[0]: line.start for line in reversed(lines) if line.keys}
-        return cls(raw, lines, elements, _parents(elements), [line.start for line in _gaps(raw, lines)], first_of)
-
-    def is_before_blank(self, index: int) -> bool:
-        """Whether a blank line follows a line."""
-        return index + 1 < len(self.lines) and self.lines[index + 1].after_blank
-
-    def line_at(self, at: int) -> int:
-        """Return the index of the first line that begins at an offset or behind it."""
-        return bisect_left(self.lines, at, key=lambda line: line.start)
 
 
 def blocks_of(text: Text, opens: Callable[[Line], float] = lambda _: 0.0) -> list[Block]:
@@ -167,17 +116,6 @@ def _groups(text: Text) -> dict[tuple[str, int], list[Element]]:
         if any(map(str.isalnum, text.raw[one.inner : min(one.inner_end, one.inner + _TOLD)])):
             groups[one.name, parent].append(one)
     return groups
-
-
-def _parents(elements: Sequence[Element]) -> list[int]:
-    found: list[int] = []
-    stack: list[int] = []
-    for number, one in enumerate(elements):
-        while stack and elements[stack[-1]].end <= one.start:
-            stack.pop()
-        found.append(stack[-1] if stack else -1)
-        stack.append(number)
-    return found
 
 
 def _siblings(text: Text, group: Sequence[Element], parent: Element | None) -> Block:
@@ -482,35 +420,10 @@ def _splits(
         begins = [start, *gaps]
         spans = tuple((a, b) for a, b in zip(begins, [*begins[1:], end], strict=True) if raw[a:b].strip())
         if len(spans) > 1:
-            yield "blank", spans, (0,) * len(spans), None
+            yield "part" if text.parted else "blank", spans, (0,) * len(spans), None
     if 1 < len(lines) <= MOST_RECORDS:
         begins = [start, *(line.start for line in lines[1:])]
         spans = tuple((a, b) for a, b in zip(begins, [*begins[1:], end], strict=True) if raw[a:b].strip())
         if len(spans) > 1 and all(b - a > 30 for a, b in spans):  # noqa: PLR2004 - shorter lines are no passages
             yield "lines", spans, (0,) * len(spans), None
     yield "whole", ((start, end),), (0,), None
-
-
-def _gaps(raw: str, lines: Sequence[Line]) -> list[Line]:
-    """Return the lines behind a blank one at which a passage may begin: it goes on behind a heading or a colon.
-
-    Nor does one begin with the first item of a list, with a table, with code or inside of it.
-    """
-    found, fenced = [], False
-    for before, line in pairwise(lines):
-        fenced ^= raw.startswith("```", before.start)
-        heads = before.kind == "heading" or raw[before.start : before.end].rstrip().endswith((":", "："))
-        heads = heads or _is_title(raw, before, line)
-        listed = raw[line.start] == "|" or raw.startswith("```", line.start)
-        if line.kind == "item" or line.number == 1:
-            listed = listed or (before.kind != "item" and set(before.keys).isdisjoint(line.keys))
-        if line.after_blank and not (fenced or heads or listed):
-            found.append(line)
-    return found
-
-
-def _is_title(raw: str, before: Line, line: Line) -> bool:
-    """Whether a line alone in its paragraph names the longer one that follows."""
-    length = before.end - before.start
-    alone = before.kind == "text" and before.after_blank and _TITLE * length < line.end - line.start
-    return alone and length < _BETWEEN and raw[before.start : before.end].rstrip()[-1:].isalnum()

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from gateway.contexts.form.candidates import Block, Text, contexts, divisions_of
+from gateway.contexts.form.candidates import contexts, divisions_of
 from gateway.contexts.form.records import passages
+from gateway.contexts.form.text import Block, Text
 from monitors.records import Context
 
 NAMES = ("data", "tag", "fence", "numbered", "records", "rule", "blank-line", "lines", "inline", "whole")
@@ -16,7 +17,7 @@ NAMES = ("data", "tag", "fence", "numbered", "records", "rule", "blank-line", "l
 _CERTAIN = {"data": 1.0, "tag": 1.0, "fence": 0.95, "numbered": 0.9, "rule": 0.85, "blank-line": 0.65, "lines": 0.6}
 _OTHERWISE = 0.8
 _SAID = {"counted": "numbered", "blank": "blank-line"}
-_ITSELF = ("data", "fence", "rule", "blank", "lines", "whole")
+_ITSELF = ("data", "part", "fence", "rule", "blank", "lines", "whole")
 _FORMER = {"objects": "data", "bullets": "records:item -"}
 _RECORDS = ("headed", "pairs", "named", "records", "numbered")
 _NAME = re.compile(r"\s*<([\w:.-]{1,40})")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from gateway.contexts.form.candidates import Block, Text, contexts, siblings
+from gateway.contexts.form.candidates import contexts, siblings
+from gateway.contexts.form.text import Block, Text
 from monitors.records import Context
 
 _TAGS = re.compile(r"(?:\s*</?[^\W\d][^<>\n]{0,200}>)*\s*")

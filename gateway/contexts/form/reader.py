@@ -10,10 +10,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gateway.contexts.form.asked import Asked, asked_of
-from gateway.contexts.form.candidates import Block, Text, blocks_of, contexts
+from gateway.contexts.form.candidates import blocks_of, contexts
 from gateway.contexts.form.features import nested, of_block, of_line, of_place, of_question
 from gateway.contexts.form.lines import Line, lines_of
 from gateway.contexts.form.seen import Seen
+from gateway.contexts.form.text import Block, Text
 from gateway.contexts.form.turns import Reading, Turn
 from gateway.contexts.form.word_index import IndexedText
 from monitors.records import Context
@@ -85,6 +86,7 @@ def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
             left -= len(turn.text)
             read = Text.of(turn.text)
             if len(turn.parts) >= _FEWEST_PARTS:
+                read.parted = True
                 read.gaps = list(accumulate((len(part) + 2 for part in turn.parts[:-1]), initial=0))
             yield Seen(read, IndexedText(turn.text), own, turn.role, beside if own else nothing)
 

@@ -289,11 +289,8 @@ def _strip_tails(text: str, records: list[Record]) -> None:
                 break
             lasts[-1] = place, ()
             records[-1].end = min(records[-1].end, _end_of_line(text, place))
-        if any(text.count("```", one.start, start) % 2 for one, (start, _) in zip(records, lasts, strict=True)):
-            break  # the end of the passage's own code
-        cut = sum(one.end - start for one, (start, _) in zip(records, lasts, strict=True))
-        if 2 * cut > sum(one.end - one.start for one in records):
-            break  # the line is most of the record
+        if _belong_to_the_text(text, records, lasts):
+            break
         for one, (start, _) in zip(records, lasts, strict=True):
             if (said := text[start : one.end].strip(" -_=*`")) and len(said) <= _TAIL:
                 label, _, value = said.partition(":")
@@ -301,6 +298,15 @@ def _strip_tails(text: str, records: list[Record]) -> None:
             one.end = start
             one.strip(text)
     _strip_brackets(text, records)
+
+
+def _belong_to_the_text(text: str, records: list[Record], lasts: list[tuple[int, tuple[str, ...]]]) -> bool:
+    """Whether the last lines are most of the records, or end code that began in them."""
+    starts = [start for start, _ in lasts]
+    cut = sum(one.end - start for one, start in zip(records, starts, strict=True))
+    if 2 * cut > sum(one.end - one.start for one in records):
+        return True
+    return any(text.count("```", one.start, start) % 2 for one, start in zip(records, starts, strict=True))
 
 
 def _strip_origin(text: str, records: list[Record]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.contexts.form.candidates import Text
+from gateway.contexts.form.text import Text
 from gateway.contexts.form.word_index import IndexedText
 
 

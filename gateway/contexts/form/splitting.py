@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from gateway.contexts.form.candidates import Block, Text, contexts, framed, siblings
+from gateway.contexts.form.candidates import contexts, framed, siblings
 from gateway.contexts.form.frames import Frame, frames_of
+from gateway.contexts.form.text import Block, Text
 from monitors.records import Context
 
 _INTRODUCTION = 300

@@ -6,9 +6,10 @@ import random
 import pytest
 
 from gateway.contexts.form import reader
-from gateway.contexts.form.candidates import Text, blocks_of, contexts
+from gateway.contexts.form.candidates import blocks_of, contexts
 from gateway.contexts.form.lines import shape
 from gateway.contexts.form.splitting import records_in
+from gateway.contexts.form.text import Text
 from gateway.contexts.form.turns import Turn
 from gateway.contexts.retrieval_rule import retrieved
 from gateway.contexts.tool_messages import ToolExtractor
