@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -138,28 +138,35 @@ def located(text: str, answer: PromptMarks) -> tuple[str, tuple[str, ...]] | Non
     >>> located("1. The lamp lasts 12 hours.\n2. Rain harms it.\nWhy?", marks)
     ('Why?', ('The lamp lasts 12 hours.', 'Rain harms it.'))
     """
-    question = answer.question.strip()
-    if not question or question not in text or not 0 < len(answer.passages) <= MAX_PASSAGES:
+    question, spans = answer.question.strip(), spans_of(text, answer.passages)
+    if not question or question not in text or not spans:
         return None
-    found: list[str] = []
+    return question, tuple(text[slice(*span)] for span in spans)
+
+
+def spans_of(text: str, passages: Sequence[PassageMarks]) -> list[tuple[int, int]] | None:
+    """Return where the passages stand in the text; None when one of them does not occur, or there are too many."""
+    if len(passages) > MAX_PASSAGES:
+        return None
+    found: list[tuple[int, int]] = []
     position = 0
-    for number, marks in enumerate(answer.passages):
-        following = answer.passages[number + 1] if number + 1 < len(answer.passages) else None
+    for number, marks in enumerate(passages):
+        following = passages[number + 1] if number + 1 < len(passages) else None
         span = _span(text, marks, position, following)
         if span is None:
             return None
-        found.append(text[slice(*span)])
+        found.append(span)
         position = span[1]
-    return question, tuple(found)
+    return found
 
 
 def _span(text: str, marks: PassageMarks, position: int, following: PassageMarks | None) -> tuple[int, int] | None:
     """Return where a passage stands: up to the last place of its last words before the next passage."""
-    begins, ends = _loosely(marks.begins), _loosely(marks.ends)
+    begins, ends = loosely(marks.begins), loosely(marks.ends)
     first = begins.search(text, position) if begins else None
     if first is None or ends is None:
         return None
-    behind = _loosely(following.begins) if following is not None else None
+    behind = loosely(following.begins) if following is not None else None
     limit = behind.search(text, first.end()) if behind is not None else None
     # In a short passage the last words overlap the first ones; they never end before those do.
     places = [
@@ -170,7 +177,7 @@ def _span(text: str, marks: PassageMarks, position: int, following: PassageMarks
     return (first.start(), places[-1 if limit is not None else 0]) if places else None
 
 
-def _loosely(words: str) -> re.Pattern[str] | None:
+def loosely(words: str) -> re.Pattern[str] | None:
     """Return a pattern for words between which any white space stands: models join lines."""
     return re.compile(r"\s+".join(map(re.escape, words.split()))) if words.strip() else None
 
