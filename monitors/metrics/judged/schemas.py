@@ -204,3 +204,11 @@ class PromptMarks(Answer, frozen=True):
 
     question: str
     passages: list[PassageMarks]
+
+
+class CaptureMarks(Answer, frozen=True):
+    """The answer to `capture_audit`."""
+
+    kind: Literal["answer", "auxiliary"]
+    question: str
+    passages: list[PassageMarks]
