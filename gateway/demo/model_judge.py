@@ -272,7 +272,8 @@ def _prompt_marks(case: _Case) -> dict[str, Any]:
 def _capture_audit(case: _Case) -> dict[str, Any]:
     """Mark as for a new prompt: the demo's own prompt answers a user."""
     marks = _prompt_marks(case)
-    return {"kind": "answer" if marks["passages"] else "auxiliary", **marks}
+    question = {"begins": marks["question"], "ends": marks["question"]}
+    return {"kind": "answer" if question["begins"] else "auxiliary", **marks, "question": question}
 
 
 _TASKS: dict[str, Callable[[_Case], dict[str, Any]]] = {

@@ -23,12 +23,12 @@ from monitors.analysis.audited_capture import (
 from monitors.analysis.capture_coverage import CaptureCoverage
 from monitors.config import MAX_AUDITS, Config
 from monitors.evaluation.models import JudgeSetup
-from monitors.evaluation.prompt_marking import loosely, spans_of
+from monitors.evaluation.prompt_marking import span_of, spans_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import SPEND, Judge, JudgeError, Spend
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
-from monitors.metrics.judged.schemas import CaptureMarks
+from monitors.metrics.judged.schemas import CaptureMarks, PassageMarks
 from monitors.records import Sample
 from monitors.runtime.tasks import repeat
 from monitors.storage.stores import StateStore, Store
@@ -37,6 +37,8 @@ CAPTURE_AUDIT = "capture_audit"
 """The prompt's task, and the metric name under which the judge's cost is shown."""
 AGREEMENT = 0.9
 """Share of the marked and the captured characters together that both have, from which on they agree."""
+MAX_PLACES = 20
+"""Places of a marked question that are compared."""
 EVERY_S = 60.0
 SETTLED_S = 120.0
 """After a part of the day: until then every process has saved what it drew."""
@@ -123,9 +125,8 @@ class CaptureAudits:
 def compare(sample: Sample, request: Request, marks: CaptureMarks) -> Result:
     """Compare the judge's marks with the capture; of an auxiliary call only the kind, as nothing else is used of it."""
     text, auxiliary = request.text, sample.skip_reason is not None
-    passages, pattern = spans_of(text, marks.passages), loosely(marks.question)
-    questions = [found.span() for found in pattern.finditer(text)] if pattern else []
-    if passages is None or (pattern and not questions):
+    passages, questions = spans_of(text, marks.passages), _places(text, marks.question)
+    if passages is None or questions is None:
         return "unusable"
     if auxiliary != (marks.kind == "auxiliary"):
         return "kind"
@@ -135,6 +136,16 @@ def compare(sample: Sample, request: Request, marks: CaptureMarks) -> Result:
         return "passages"
     same = any(_agree(text, [one], [other]) for one in request.questions for other in questions)
     return "agrees" if same or not (request.questions or questions) else "question"
+
+
+def _places(text: str, marks: PassageMarks) -> list[Span] | None:
+    """Return where the marked stretch stands, which may be repeated; None if it is nowhere."""
+    if not (marks.begins.strip() or marks.ends.strip()):
+        return []
+    found: list[Span] = []
+    while len(found) < MAX_PLACES and (span := span_of(text, marks, found[-1][0] + 1 if found else 0)) is not None:
+        found.append(span)
+    return found or None
 
 
 def _agree(text: str, spans: Iterable[Span], others: Iterable[Span]) -> bool:

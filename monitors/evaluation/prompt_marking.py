@@ -152,7 +152,7 @@ def spans_of(text: str, passages: Sequence[PassageMarks]) -> list[tuple[int, int
     position = 0
     for number, marks in enumerate(passages):
         following = passages[number + 1] if number + 1 < len(passages) else None
-        span = _span(text, marks, position, following)
+        span = span_of(text, marks, position, following)
         if span is None:
             return None
         found.append(span)
@@ -160,13 +160,15 @@ def spans_of(text: str, passages: Sequence[PassageMarks]) -> list[tuple[int, int
     return found
 
 
-def _span(text: str, marks: PassageMarks, position: int, following: PassageMarks | None) -> tuple[int, int] | None:
+def span_of(
+    text: str, marks: PassageMarks, position: int, following: PassageMarks | None = None
+) -> tuple[int, int] | None:
     """Return where a passage stands: up to the last place of its last words before the next passage."""
-    begins, ends = loosely(marks.begins), loosely(marks.ends)
+    begins, ends = _loosely(marks.begins), _loosely(marks.ends)
     first = begins.search(text, position) if begins else None
     if first is None or ends is None:
         return None
-    behind = loosely(following.begins) if following is not None else None
+    behind = _loosely(following.begins) if following is not None else None
     limit = behind.search(text, first.end()) if behind is not None else None
     # In a short passage the last words overlap the first ones; they never end before those do.
     places = [
@@ -177,7 +179,7 @@ def _span(text: str, marks: PassageMarks, position: int, following: PassageMarks
     return (first.start(), places[-1 if limit is not None else 0]) if places else None
 
 
-def loosely(words: str) -> re.Pattern[str] | None:
+def _loosely(words: str) -> re.Pattern[str] | None:
     """Return a pattern for words between which any white space stands: models join lines."""
     return re.compile(r"\s+".join(map(re.escape, words.split()))) if words.strip() else None
 

@@ -193,7 +193,7 @@ class GEvalForm(Answer, frozen=True):
 
 
 class PassageMarks(Answer, frozen=True):
-    """The first and last words of a passage."""
+    """The first and last words of a passage, or of another stretch."""
 
     begins: str
     ends: str
@@ -210,5 +210,5 @@ class CaptureMarks(Answer, frozen=True):
     """The answer to `capture_audit`."""
 
     kind: Literal["answer", "auxiliary"]
-    question: str
+    question: PassageMarks
     passages: list[PassageMarks]

@@ -43,7 +43,7 @@ PROMPT = (
 )
 MARKS = {
     "kind": "answer",
-    "question": "Is the lamp blue?",
+    "question": {"begins": "Is the lamp", "ends": "lamp blue?"},
     "passages": [
         {"begins": "The lamp lasts", "ends": "It is blue."},
         {"begins": "Rain harms the", "ends": "harms the lamp."},
@@ -127,6 +127,9 @@ def result(path, sample, answer=MARKS):
 
 
 def changed(**fields):
+    """Other marks; a question is given as its text."""
+    if (text := fields.get("question")) is not None:
+        fields["question"] = {"begins": text, "ends": text}
     return MARKS | fields
 
 
@@ -148,9 +151,10 @@ NOT_FOUND = (("".join(text for text, _ in PROMPT), None),)
         (PROMPT, {}, changed(question="the  lamp"), "question"),
         (PROMPT, {}, changed(question="Is the lamp  blue?"), "agrees"),
         (PROMPT, {}, changed(question=""), "question"),
+        ((*PROMPT[:4], (" Say: Is the lamp blue? ", None), PROMPT[-1]), {}, MARKS, "agrees"),  # it stands there twice
         (PROMPT, {}, changed(kind="auxiliary"), "kind"),
         (PROMPT, {"skip_reason": "auxiliary"}, MARKS, "kind"),
-        (PROMPT, {"skip_reason": "auxiliary"}, {"kind": "auxiliary", "question": "", "passages": []}, "agrees"),
+        (PROMPT, {"skip_reason": "auxiliary"}, changed(kind="auxiliary", question="", passages=[]), "agrees"),
         (PROMPT, {}, changed(question="Is it red?"), "unusable"),
         (PROMPT, {}, changed(passages=[{"begins": "The sun", "ends": "It is blue."}]), "unusable"),
         (PROMPT, {}, JudgeError("timeout"), "failed"),
