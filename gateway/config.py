@@ -15,7 +15,7 @@ from gateway.contexts import DEFAULT_ORDER
 from gateway.contexts.prompt_template import UserTemplate
 from gateway.http.sessions import SESSION_HEADERS
 from gateway.http.url import Target
-from monitors.config import LOOPBACK, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
+from monitors.config import LOOPBACK, AuditsPerDay, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
 from monitors.config_loading import gather_options, shared_problems, with_environment
 from monitors.runtime import settings
 from monitors.runtime.bounds import MAX_HISTORY
@@ -101,10 +101,10 @@ class Capture(Table, frozen=True):
 
     `redact` are kinds, `redact_patterns` own ones (name -> regular expression), `unredacted_apps` those left as they
     are. With `learn` the prompts of apps are learned from their requests, as long as `content` is kept; with
-    `ask_judge` a judge, where there is one, marks a request of each new prompt. A request that comes again within
-    `resubmission_s` seconds is not judged twice; 0 judges all. `session_headers` name the session of a request;
-    `history_turns` messages before the question are kept. `sample_by` says whether exchanges or whole conversations are
-    drawn.
+    `ask_judge` a judge, where there is one, marks a request of each new prompt, and audits the capture of
+    `audits_per_day` exchanges of each app. A request that comes again within `resubmission_s` seconds is not judged
+    twice; 0 judges all. `session_headers` name the session of a request; `history_turns` messages before the question
+    are kept. `sample_by` says whether exchanges or whole conversations are drawn.
     """
 
     rate: Rate = 1.0
@@ -125,6 +125,7 @@ class Capture(Table, frozen=True):
     learn: bool = True
     ask_judge: bool = True
     ask_judge_per_day: Count = 50
+    audits_per_day: AuditsPerDay = 5
     include_usage: bool = False
     buffer_exchanges: Count = 10_000
     buffer_bytes: Count = 256 * MEBIBYTE
@@ -306,6 +307,13 @@ def asks_judge(config: Config) -> bool:
     """Whether the judge marks requests of new prompts: there is one, and prompts are learned."""
     capture, judge = config.capture, config.judge
     return bool(capture.ask_judge and capture.learn and capture.content and judge.base_url and judge.model)
+
+
+def audits_per_day(config: Config) -> int:
+    """Return of how many exchanges of an app the judge audits the capture; 0 without a judge."""
+    capture, judge = config.capture, config.judge
+    asks = capture.ask_judge and capture.content and judge.base_url and judge.model
+    return capture.audits_per_day if asks else 0
 
 
 def sampled(config: Config) -> Capture:

@@ -49,7 +49,7 @@ EFFECTS: dict[str, Effect] = {
     **_keys("live", "capture", "session_headers history_turns resubmission_s"),
     **_keys("live", "capture.templates", "name pattern separator separator_pattern read_as clean"),
     **_keys("restart", "capture", "salt buffer_exchanges buffer_bytes"),
-    **_keys("monitors", "capture", "ask_judge_per_day retention_days"),
+    **_keys("monitors", "capture", "ask_judge_per_day audits_per_day retention_days"),
     **_keys("restart", "queue", "url lease_s max_attempts max_bytes spill_bytes drain_per_s"),
     **_keys("monitors", "queue", "target_age_s max_age_s"),
     **_keys("live", "telemetry", "propagate openinference baggage"),

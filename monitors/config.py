@@ -19,6 +19,9 @@ Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _HTTP_URL = settings.in_form("^https?://[^/]", "a URL that starts with http:// or https://")
+MAX_AUDITS = 50
+"""Most exchanges of all apps, drawn in a day, of which the judge audits the capture."""
+AuditsPerDay = Annotated[int, msgspec.Meta(ge=0, le=MAX_AUDITS)]
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 BUILT_IN_NOTIFIERS = {
@@ -353,6 +356,7 @@ class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
     ask_judge: bool = True
     ask_judge_per_day: Count = 50
+    audits_per_day: AuditsPerDay = 5
     retention_days: Positive = 30.0
 
 

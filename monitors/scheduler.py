@@ -22,6 +22,7 @@ from monitors.analysis.quality import Quality, estimate, largest
 from monitors.analysis.recent_sums import RecentSums
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
+from monitors.evaluation.capture_audit import audits_per_day, open_audits
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 from monitors.evaluation.first_exchange import has_exchange, log_first
@@ -138,7 +139,9 @@ class Scheduler:
         self._quality: Sequence[Quality] | None = None
         self._recent = RecentSums(store, config.monitors.window_s)
         self._growing = GrowingWindow(store, self._recent, config.monitors.window_s)
-        self._capture = CaptureCoverage(state_store, replica_of(config), config.monitors.window_s)
+        replica, per_day = replica_of(config), audits_per_day(config, judging)
+        self._capture = CaptureCoverage(state_store, replica, config.monitors.window_s, audits_per_day=per_day)
+        self._audits = open_audits(judging, per_day, self._capture, (store, state_store), instruments)
         covariates = [one.metric.name for one in catalogue.enabled] if judging is not None else []
         self._covariates = Covariates(store, covariates, config.monitors.window_s)
         self._estimate_at = 0.0
@@ -149,7 +152,6 @@ class Scheduler:
         """Reads the gateways' counters; set before `start`, called by the leader."""
         self._anchors = self._watch_anchors(judging)
         self._pacer = judging.pacer if judging else None
-        replica = replica_of(config)
         self._budget_sync = BudgetSync(state_store, self._pacer, replica) if state_store and self._pacer else None
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
@@ -202,6 +204,11 @@ class Scheduler:
             *(
                 [spawn(while_leading(self._leader, self._mark, name="marks"), name="marks leader")]
                 if self.marking
+                else []
+            ),
+            *(
+                [spawn(while_leading(self._leader, self._audits.run, name="audits"), name="audits leader")]
+                if self._audits
                 else []
             ),
             *(

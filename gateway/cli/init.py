@@ -239,8 +239,8 @@ def _judge(answers: Answers) -> str:
     key = "# api_key: this endpoint needs none" if name is None else f'api_key = "${{{name}}}"'
     return (
         "[judge]\n# The model that scores the answers. Not Gaugeway's own address: its calls would be judged too.\n"
-        "# It sees one request of each new prompt, too, to find question and passages: [capture] ask_judge = false\n"
-        "# turns that off.\n"
+        "# It sees one request of each new prompt, too, to find question and passages, and five exchanges a day of\n"
+        "# each app to check what was found: [capture] ask_judge = false turns that off.\n"
         f"base_url = {_quoted(url)}\n{key}\nmodel = {_quoted(answers.judge)}\n"
         "# budget_usd_per_day = 5.0   # needs price_in and price_out, in USD per million tokens"
     )

@@ -180,6 +180,11 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
     count = len(warnings)
     verdict = f"ok, {count} warning{'s' if count > 1 else ''}" if count else "ok"
     click.echo(f"{options['config'] or 'the default configuration'}: {verdict}")
+    if audits := configuration.audits_per_day(config):
+        click.echo(
+            f"The judge sees {audits} exchanges a day of each app, redacted, to check what was captured "
+            "([capture] audits_per_day = 0 turns it off)."
+        )
     if configuration.asks_judge(config):
         click.echo(
             "The judge sees one request of each new prompt, redacted, to find its question and passages "

@@ -269,6 +269,13 @@ def _prompt_marks(case: _Case) -> dict[str, Any]:
     }
 
 
+def _capture_audit(case: _Case) -> dict[str, Any]:
+    """Mark as for a new prompt: the demo's own prompt answers a user."""
+    marks = _prompt_marks(case)
+    question = {"begins": marks["question"], "ends": marks["question"]}
+    return {"kind": "answer" if question["begins"] else "auxiliary", **marks, "question": question}
+
+
 _TASKS: dict[str, Callable[[_Case], dict[str, Any]]] = {
     "claims_verdicts": _claims_verdicts,
     "context_statements": _context_statements,
@@ -278,4 +285,5 @@ _TASKS: dict[str, Callable[[_Case], dict[str, Any]]] = {
     "contradicted_contexts": _contradicted_contexts,
     "generated_questions": _generated_questions,
     "prompt_marks": _prompt_marks,
+    "capture_audit": _capture_audit,
 }

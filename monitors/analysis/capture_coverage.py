@@ -6,11 +6,23 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from monitors.analysis.audited_capture import (
+    AGREES,
+    MAX_DIFFERING,
+    Audit,
+    Audits,
+    Draws,
+    audits_in,
+    by_app,
+    draw_from,
+    keep_draw,
+)
+from monitors.config import MAX_AUDITS
 from monitors.records import Sample
 from monitors.runtime.label_cap import OVERFLOW
 from monitors.statistics.agreement import wilson
@@ -38,6 +50,9 @@ class Captured:
 
     `captured` answers have question and passages; `ratio` is their share, with its 95 % interval. A recognised
     retrieval that returned nothing counts as passages found.
+
+    The judge marked `audited` exchanges of the last 30 days again, and in `agreed` of them as they had been captured:
+    `audited_ratio` is that share, with its 95 % interval. `differing` are the ids of the latest others, newest first.
     """
 
     app: str
@@ -49,6 +64,12 @@ class Captured:
     ratio: float
     ci_low: float
     ci_high: float
+    audited: int = 0
+    agreed: int = 0
+    audited_ratio: float | None = None
+    audited_low: float | None = None
+    audited_high: float | None = None
+    differing: tuple[str, ...] = ()
 
 
 def found_in(sample: Sample) -> Found | None:
@@ -66,11 +87,15 @@ def found_in(sample: Sample) -> Found | None:
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """The counts of one process by app, in buckets of `window_s`/12 and of an hour; `at` is when it was saved."""
+    """The counts of one process by app, in buckets of `window_s`/12 and of an hour; `at` is when it was saved.
+
+    `drawn` are the exchanges that this process drew for an audit.
+    """
 
     window_s: float
     at: float = 0.0
     apps: dict[str, tuple[Buckets, Buckets]] = {}
+    drawn: Draws = {}
 
     def add(self, sample: Sample, before: Sample | None, now: float) -> None:
         """Count a sample; with `before`, its earlier version that was already counted, only the difference.
@@ -95,6 +120,7 @@ class Tally(msgspec.Struct, kw_only=True):
             if other.window_s == self.window_s:
                 _add(mine[0], theirs[0])
             _add(mine[1], theirs[1])
+        _merge(self.drawn, other.drawn)
 
     def forget(self, now: float) -> None:
         """Drop buckets older than their span."""
@@ -104,6 +130,7 @@ class Tally(msgspec.Struct, kw_only=True):
                     del buckets[number]
             if not any(self.apps[app]):
                 del self.apps[app]
+        self.drawn = {start: apps for start, apps in self.drawn.items() if start > now - 2 * DAY_S}
 
     def counts(self, app: str, now: float, *, day: bool) -> list[int]:
         """Return an app's counts of the window, or of the last day."""
@@ -135,6 +162,12 @@ def _add(mine: Buckets, theirs: Buckets) -> None:
     for number, counts in theirs.items():
         known = mine.get(number) or [0] * len(FOUND)
         mine[number] = [one + other for one, other in zip(known, counts, strict=True)]
+
+
+def _merge(draws: Draws, others: Draws) -> None:
+    for start, apps in others.items():
+        for app, draw in apps.items():
+            keep_draw(draws, start, app, draw, MAX_AUDITS)
 
 
 def summarise(tallies: Iterable[Tally], window_s: float, now: float) -> list[Captured]:
@@ -176,14 +209,38 @@ def _captured(app: str, counts: Sequence[int], window_s: float) -> Captured | No
     )
 
 
+def _audited(captured: Captured, audits: Sequence[Audit]) -> Captured:
+    """Add what audits show."""
+    if not audits:
+        return captured
+    agreed = sum(one.result == AGREES for one in audits)
+    low, high = wilson(agreed, len(audits))
+    return replace(
+        captured,
+        audited=len(audits),
+        agreed=agreed,
+        audited_ratio=agreed / len(audits),
+        audited_low=low,
+        audited_high=high,
+        differing=tuple(one.sample_id for one in reversed(audits) if one.result != AGREES)[:MAX_DIFFERING],
+    )
+
+
 class CaptureCoverage:
     """Counts capture coverage; in the state store it survives restarts and is summed over processes.
 
-    `replica` names this process. Without a state store only this process is counted. `clock` returns Unix time.
+    `replica` names this process. Without a state store only this process is counted. `clock` returns Unix time. Of each
+    app, `audits_per_day` exchanges are drawn for an audit.
     """
 
     def __init__(
-        self, state_store: StateStore | None, replica: str, window_s: float, clock: Callable[[], float] = time.time
+        self,
+        state_store: StateStore | None,
+        replica: str,
+        window_s: float,
+        clock: Callable[[], float] = time.time,
+        *,
+        audits_per_day: int = 0,
     ) -> None:
         self._state_store = state_store
         self._key = PREFIX + replica
@@ -191,18 +248,31 @@ class CaptureCoverage:
         self._clock = clock
         self._own = Tally(window_s=window_s)
         self._others: Sequence[Tally] = ()
+        self._audits_per_day = audits_per_day
+        self._audits = Audits()
         self._resumed = False
         self._warned = False
 
     def add(self, sample: Sample, before: Sample | None = None) -> None:
         """Count a stored sample; `before` is its first version if it was completed later."""
         self._own.add(sample, before, self._clock())
+        if before is None and self._audits_per_day:
+            draw_from(self._own.drawn, sample, self._audits_per_day, self._clock())
 
     def captured(self) -> Sequence[Captured]:
         """Return the coverage of each app, as known to this process."""
         now = self._clock()
         self._own.forget(now)
-        return summarise([self._own, *self._others], self._window_s, now)
+        audits = by_app(self._audits.audits, now)
+        every = summarise([self._own, *self._others], self._window_s, now)
+        return [_audited(one, audits.get(one.app, ())) for one in every]
+
+    def drawn(self) -> Draws:
+        """Return the exchanges that were drawn for an audit, by all processes."""
+        draws: Draws = {}
+        for tally in (self._own, *self._others):
+            _merge(draws, tally.drawn)
+        return draws
 
     async def tick(self) -> None:
         """Load the counts of other processes, then save. Errors of the state store propagate; the last counts stay."""
@@ -210,6 +280,7 @@ class CaptureCoverage:
             return
         now, states = self._clock(), await self._state_store.load()
         tallies = {key: tally for key, state in states.items() if (tally := self._read(key, state)) is not None}
+        self._audits = audits_in(states)
         own = tallies.pop(self._key, None)
         if own is not None and not self._resumed:
             self._own.take_in(own)
@@ -218,7 +289,7 @@ class CaptureCoverage:
         self._others = [tally for key, tally in tallies.items() if key not in gone]
         self._own.forget(now)
         changes = dict.fromkeys(gone, b"")  # replica names change with every deployment
-        if own is None or self._own.apps != own.apps:
+        if own is None or (self._own.apps, self._own.drawn) != (own.apps, own.drawn):
             self._own.at = now
             changes[self._key] = msgspec.json.encode(self._own)
         if changes:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -138,22 +138,31 @@ def located(text: str, answer: PromptMarks) -> tuple[str, tuple[str, ...]] | Non
     >>> located("1. The lamp lasts 12 hours.\n2. Rain harms it.\nWhy?", marks)
     ('Why?', ('The lamp lasts 12 hours.', 'Rain harms it.'))
     """
-    question = answer.question.strip()
-    if not question or question not in text or not 0 < len(answer.passages) <= MAX_PASSAGES:
+    question, spans = answer.question.strip(), spans_of(text, answer.passages)
+    if not question or question not in text or not spans:
         return None
-    found: list[str] = []
+    return question, tuple(text[slice(*span)] for span in spans)
+
+
+def spans_of(text: str, passages: Sequence[PassageMarks]) -> list[tuple[int, int]] | None:
+    """Return where the passages stand in the text; None when one of them does not occur, or there are too many."""
+    if len(passages) > MAX_PASSAGES:
+        return None
+    found: list[tuple[int, int]] = []
     position = 0
-    for number, marks in enumerate(answer.passages):
-        following = answer.passages[number + 1] if number + 1 < len(answer.passages) else None
-        span = _span(text, marks, position, following)
+    for number, marks in enumerate(passages):
+        following = passages[number + 1] if number + 1 < len(passages) else None
+        span = span_of(text, marks, position, following)
         if span is None:
             return None
-        found.append(text[slice(*span)])
+        found.append(span)
         position = span[1]
-    return question, tuple(found)
+    return found
 
 
-def _span(text: str, marks: PassageMarks, position: int, following: PassageMarks | None) -> tuple[int, int] | None:
+def span_of(
+    text: str, marks: PassageMarks, position: int, following: PassageMarks | None = None
+) -> tuple[int, int] | None:
     """Return where a passage stands: up to the last place of its last words before the next passage."""
     begins, ends = _loosely(marks.begins), _loosely(marks.ends)
     first = begins.search(text, position) if begins else None

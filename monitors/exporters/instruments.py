@@ -72,6 +72,9 @@ class Instruments(Observer):
             "cause_evaluations", "Evaluations made only to find the cause of an alert.", ("metric",)
         )
         self.prompt_marks = counter("prompt_marks", "Requests sent to the judge for marking, by outcome.", ("outcome",))
+        self.capture_audits = counter(
+            "capture_audits", "Exchanges of which the judge audited the capture.", ("result",)
+        )
         self.notifications = counter("notifications", "Notification attempts.", ("notifier", "result"))
         self.sink_results = counter("sink_results", "Scores sent to other systems, by result.", ("sink", "result"))
         self.cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", ("label",)))
@@ -134,6 +137,10 @@ class Instruments(Observer):
             "capture_ci_low": "Lower bound of the 95 % interval of gaugeway_capture_ratio.",
             "capture_ci_high": "Upper bound of the 95 % interval of gaugeway_capture_ratio.",
             "capture_n": "Number of answers behind gaugeway_capture_ratio.",
+            "capture_audited_ratio": "Share of the audited exchanges in which the judge agrees with the capture.",
+            "capture_audited_low": "Lower bound of the 95 % interval of gaugeway_capture_audited_ratio.",
+            "capture_audited_high": "Upper bound of the 95 % interval of gaugeway_capture_audited_ratio.",
+            "capture_audited_n": "Number of exchanges behind gaugeway_capture_audited_ratio.",
         }
         self._capture_gauges = [gauge(name, text, ("app",)) for name, text in names.items()]
         self._captured: set[str] = set()
@@ -326,7 +333,9 @@ class Instruments(Observer):
             app = self.cap("app", one.app)
             if app != OVERFLOW:
                 shown.add(app)
-                _set(self._capture_gauges, (app,), (one.ratio, one.ci_low, one.ci_high, float(one.answers)))
+                audited = one.audited_ratio, one.audited_low, one.audited_high, float(one.audited) or None
+                numbers = one.ratio, one.ci_low, one.ci_high, float(one.answers), *audited
+                _set(self._capture_gauges, (app,), numbers)
         for gone in self._captured - shown:
             _set(self._capture_gauges, (gone,), (None,) * len(self._capture_gauges))
         self._captured = shown

@@ -193,7 +193,7 @@ class GEvalForm(Answer, frozen=True):
 
 
 class PassageMarks(Answer, frozen=True):
-    """The first and last words of a passage."""
+    """The first and last words of a passage, or of another stretch."""
 
     begins: str
     ends: str
@@ -203,4 +203,12 @@ class PromptMarks(Answer, frozen=True):
     """The answer to `prompt_marks`."""
 
     question: str
+    passages: list[PassageMarks]
+
+
+class CaptureMarks(Answer, frozen=True):
+    """The answer to `capture_audit`."""
+
+    kind: Literal["answer", "auxiliary"]
+    question: PassageMarks
     passages: list[PassageMarks]

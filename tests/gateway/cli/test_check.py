@@ -538,6 +538,15 @@ def test_it_says_whether_the_judge_sees_new_prompts():
         assert "ask_judge" not in check(UPSTREAM + off).output
 
 
+def test_it_says_how_many_exchanges_the_judge_audits():
+    judge = "[judge]\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n"
+    assert "The judge sees 5 exchanges a day of each app" in check(UPSTREAM + judge).output
+    for off in ("audits_per_day = 0", "ask_judge = false", "content = false"):
+        assert "a day of each app" not in check(f"{UPSTREAM}{judge}[capture]\n{off}\n").output
+    assert "a day of each app" not in check(UPSTREAM).output
+    assert "capture.audits_per_day: " in check(f"{UPSTREAM}[capture]\naudits_per_day = 51\n").output
+
+
 @pytest.mark.parametrize("url", ["http://localhost:8080/v1", "http://127.0.0.1:8080"])
 def test_a_judge_that_is_the_gateway_itself_is_named(url):
     judge = "base_url = '{}'\nmodel = 'm'\n"
