@@ -19,10 +19,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from gateway.capture.draft import Draft
 from gateway.capture.steps.refine_chains import chained, refined
-from gateway.capture.steps.remembered_answers import Answer, RememberedAnswers, Scope, Turn
+from gateway.capture.steps.remembered_answers import Answer, RememberedAnswers, Scope, Turn, given_in
 from gateway.capture.steps.sentences import hashes, plain
 from gateway.contexts import last_user_text, system_texts
-from monitors.records import TOOL_SOURCES
+from monitors.records import TOOL_SOURCES, Context
 
 STEP = "intermediate_step"
 """The kind of call, as the tag `auxiliary` has it."""
@@ -34,6 +34,8 @@ _SHARE, _LOST_SHARE = 0.5, 0.25
 _COUNTED = 64
 """Answers after which the counts are halved."""
 _TOGETHER = 2
+_BESIDE = 8
+"""Passages of an answer that are looked for beside it: a request that has them looks at the answer again."""
 _AS_QUESTION_S = 120.0
 _IN_MAKING = 64
 """Answers, the latest ones, whose samples may not be made yet."""
@@ -64,6 +66,8 @@ class IntermediateSteps:
             turn = turn._replace(version=None, edges=(), contexts=draft.found.contexts)
         answer = self._answers.keep(scope, exchange, turn, draft)
         if answer is None:
+            if before is not None and before.chain is not None:
+                before.chain.length = max(before.chain.length, before.step + 1)
             return
         is_step = _count(scope, turn)
         goes_on = chained(scope, answer, before)
@@ -81,8 +85,8 @@ class IntermediateSteps:
         shown = [one for one in several.values() if one.may_be_in(exchange) and one.of_another(turn)]
         shown = [one for one in shown if one.comes_back(seen)]
         if shown:
-            given = {plain(one.text) for one in found.contexts}
-            shown = [one for one in shown if not any(plain(context.text) in given for context in one.contexts)]
+            given = given_in(turn.own)
+            shown = [one for one in shown if not _holds_any(given, one.contexts[:_BESIDE])]
         if linked := _together(shown, turn):
             self._proved(scope, linked, _siblings(scope, linked), turn.keys)
         asking = scope.by_text.get(hash(plain(found.question))) if found.question else None
@@ -135,6 +139,11 @@ def _count(scope: Scope, turn: Turn) -> bool:
     return any(scope.prompt(key).is_step for key in turn.keys)
 
 
+def _holds_any(given: str, passages: Iterable[Context]) -> bool:
+    """Whether a request's text holds one of some passages."""
+    return any(len(text) >= _EDGE and text in given for text in (" ".join(one.text.split()) for one in passages))
+
+
 def _siblings(scope: Scope, linked: list[Answer]) -> list[Answer]:
     """Return answers and the others of their prompt to the same question: a chain may drop some."""
     questions = {one.question for one in linked if one.question is not None}
@@ -157,13 +166,14 @@ def _together(shown: Sequence[Answer], turn: Turn) -> list[Answer]:
 def _turn_of(draft: Draft) -> Turn:
     found, version = draft.found, draft.more.get("prompt")
     text = last_user_text(draft.exchange.request) or ""
+    systems = system_texts(draft.exchange.request)
     edges: tuple[str, ...] = ()
     if len(text) >= _PROMPT_FROM:
-        system = next(iter(system_texts(draft.exchange.request)), "")[:_EDGE]
+        system = systems[0][:_EDGE] if systems else ""
         edges = (f"{hash((system, text[:_EDGE]))}:", f":{hash((system, text[-_EDGE:]))}")
     if found.source == "none":
         # Its version is of the system's texts only, if it has any.
-        return Turn(None if edges else version, edges, None, (text,), ())
+        return Turn(None if edges else version, edges, None, (text, *systems), ())
     question = hash(plain(found.question).casefold()) if found.question else None
-    own = (*(one.text for one in found.contexts), found.question or "")
+    own = (text, *systems, *(one.text for one in found.contexts))
     return Turn(version, edges, question, own, found.contexts)

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from gateway.capture.draft import Draft
 from gateway.capture.steps.remembered_answers import Answer, Chain, Scope, Turn
-from gateway.capture.steps.sentences import hashes
+from gateway.capture.steps.sentences import hashes, pieces
 from gateway.contexts import messages_as_sent, text_of
 from monitors.records import TOOL_SOURCES
 from monitors.runtime.bounds import passages
 
 MOST_PIECES = 2_000
-"""Pieces of a prompt in which the answer before is looked for."""
+"""Pieces of a message in which the answer before is looked for."""
 _LEAST_CHAINS = 3
 _OPEN_S = 60.0
 """How long after its last step a chain may go on."""
@@ -70,5 +70,5 @@ def _shown(draft: Draft) -> set[int]:
     """
     roles = ("system", "developer", "user", *(("assistant",) if draft.kind == "refine" else ()))
     messages = (one for one in messages_as_sent(draft.exchange.request) if one.get("role") in roles)
-    said = hashes((text_of(one.get("content")) for one in messages), MOST_PIECES)
+    said = {hash(piece) for one in messages for piece in pieces(text_of(one.get("content")), MOST_PIECES)}
     return said - hashes((one.text for one in draft.found.contexts), MOST_PIECES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gateway.capture.draft import Draft
@@ -19,7 +19,7 @@ AGE_S = 600.0
 """How long an answer is remembered: a step is used within minutes, what an app stores comes back later."""
 MOST_ANSWERS = 2_000
 MOST_CHARACTERS = 8_000_000
-"""Of the questions and passages that come with the answers."""
+"""Of these answers and the requests that they are of."""
 MOST_SCOPES = 500
 MOST_PROMPTS = 64
 """Prompts of one app, and sender, whose steps are counted."""
@@ -59,7 +59,7 @@ class Prompt:
 
 
 class Turn(NamedTuple):
-    """An exchange as it is compared: `question` is a hash, `own` what it was given.
+    """An exchange as it is compared: `question` is a hash, `own` are the texts of its request.
 
     `version` identifies its prompt, and `edges` do where that one contains what varies.
     """
@@ -74,6 +74,11 @@ class Turn(NamedTuple):
     def keys(self) -> tuple[str, ...]:
         """All that identifies the prompt."""
         return self.edges if self.version is None else (self.version, *self.edges)
+
+
+def given_in(texts: Iterable[str]) -> str:
+    """Return the texts of a request as one, with single spaces."""
+    return " ".join(" ".join(texts).split())
 
 
 class Answer:
@@ -108,12 +113,17 @@ class Answer:
         return not same and any(key not in turn.keys for key in self.keys)
 
     def comes_back(self, seen: set[int]) -> bool:
-        """Whether most of its pieces are among those of a text, and most of them were not in its own prompt."""
+        """Whether most of its pieces are among those of a text, and most of them were not in its own prompt.
+
+        A refined answer may be the one before, which its prompt holds.
+        """
         found = [piece for key, piece in self.pieces.items() if key in seen]
         if 5 * len(found) < 3 * len(self.pieces) or not found:
             return False
-        own = " ".join(" ".join(self.own).split())
-        return 2 * sum(piece not in own for piece in found) >= len(self.pieces)
+        if self.step > 1:
+            return True
+        given = given_in(self.own)
+        return 2 * sum(piece not in given for piece in found) >= len(self.pieces)
 
 
 class Scope:

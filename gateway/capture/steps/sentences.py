@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from monitors.text_cache import TextCache
+
 LEAST_PIECE = 10
 """Characters of a piece: a shorter one may be anybody's."""
 MOST_LEAVES = 100
@@ -21,6 +23,8 @@ _ENDS = (*(f"{mark} " for mark in ".!?;:"), *'()[]{}|"')
 _WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\uff1b", "\uff1a", "\u201c", "\u201d", "\u300c", "\u300d")
 _MARKS = " \t\r,.!?;:*_`#>-\u2022\uff0c"
 _DEEPEST = 6
+_known: TextCache[tuple[int, ...]] = TextCache()
+"""Of passages, which recur."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -34,8 +38,16 @@ def pieces(text: str, most: int) -> list[str]:
 
 
 def hashes(texts: Iterable[str], most: int) -> set[int]:
-    """Return the hashes of the first `most` pieces of several texts together."""
-    return {hash(piece) for piece in islice((piece for text in texts for piece in _pieces(text)), most)}
+    """Return the hashes of the pieces of several texts, of the first ones until there are `most` together."""
+    found: set[int] = set()
+    for text in texts:
+        if (known := _known.get(text)) is None:
+            known = tuple(map(hash, islice(_pieces(text), most)))
+            _known.put(text, known)
+        found.update(known)
+        if len(found) >= most:
+            break
+    return found
 
 
 def plain(text: str) -> str:

@@ -195,22 +195,20 @@ def test_answers_that_an_app_stores_as_knowledge_stay_answers(after):
     app = App()
     stored = [note("en", index % 6, index) for index in range(8)]
     for index, answer in enumerate(stored):
-        support(
-            app, QUESTIONS[index % 5], [*stored[max(0, index - 3) : index], PASSAGES[index % 6]], answer, after=after
-        )
+        known = [*stored[max(0, index - 3) : index], PASSAGES[index % 6]]
+        support(app, QUESTIONS[0], known, answer, after=after)
     assert skipped(app.samples) == [None] * 8
 
 
 def test_answers_that_another_prompt_shows_days_later_stay_answers():
     app = App()
-    stored = [note("en", index % 6, index) for index in range(8)]
-    for index, answer in enumerate(stored):
-        support(app, QUESTIONS[index % 5], [PASSAGES[index % 6], PASSAGES[(index + 1) % 6]], answer)
-    for index in range(4):
-        prompt = ANSWERS["en"].format(notes=tagged(stored[index : index + 4]), question=QUESTIONS[index])
-        app(prompt, "As we said before.", after=90_000.0)
-    support(app, QUESTIONS[0], PASSAGES[:2], "Every fourteen days, it says.")
-    assert skipped(app.samples) == [None] * 13
+    for week in range(4):
+        stored = [note("en", index, week + index) for index in range(3)]
+        for index, answer in enumerate(stored):
+            support(app, QUESTIONS[0], [PASSAGES[index], PASSAGES[index + 1]], answer)
+        prompt = ANSWERS["en"].format(notes=tagged([*stored, f"In week {week} it rained."]), question=QUESTIONS[0])
+        app(prompt, f"As we said before, and for the {week} time.", after=90_000.0)
+    assert skipped(app.samples) == [None] * 16
 
 
 def test_a_report_on_answers_to_different_questions_does_not_make_them_steps():
@@ -233,13 +231,27 @@ def test_users_who_ask_the_same_get_the_same_answer():
     assert skipped(app.samples) == [None] * 8
 
 
-def test_an_answer_that_quotes_its_passage_is_not_where_the_passage_came_from():
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_answer_that_quotes_its_passage_is_not_where_the_passage_came_from(whole):
     app = App()
-    for index in range(12):
-        quoted = PASSAGES[index % 3 : index % 3 + 2]
-        app(MAPS["en"].format(passage=tagged(quoted), question=QUESTIONS[index % 3]), " ".join(quoted))
-        app(ANSWERS["en"].format(notes=tagged(PASSAGES[:4]), question=QUESTIONS[index % 3]), f"See the {index}.")
-    assert skipped(app.samples) == [None] * 24
+    for index in range(4):
+        question, pages = QUESTIONS[index], [note("en", (index + at) % 6, index + at) for at in range(3)]
+        for page in pages:
+            app(MAPS["de"].format(passage=f"{page} {PASSAGES[index]}", question=question), page)
+        shown = [f"{page} {PASSAGES[index]}" for page in pages] if whole else pages
+        app(ANSWERS["en"].format(notes=tagged(shown), question=question), f"See page {index}.")
+    assert skipped(app.samples) == [None] * 16
+
+
+def test_a_choice_among_answers_by_their_passages_does_not_make_them_steps():
+    app = App()
+    for index in range(4):
+        drafts = [note("en", at, index + at) for at in range(3)]
+        for draft in drafts:
+            support(app, QUESTIONS[index], PASSAGES[:2], draft)
+        shown = tagged([*drafts, *PASSAGES[:2]])
+        app(ANSWERS["en"].format(notes=shown, question=QUESTIONS[index]), f"The first of {index}.")
+    assert skipped(app.samples) == [None] * 16
 
 
 def test_summaries_that_users_ask_for_are_answers_also_where_one_is_pasted_back():
@@ -336,6 +348,14 @@ def test_a_refined_answer_has_the_passages_of_all_steps(language):
     assert texts_of(sample) == [PASSAGES[3], PASSAGES[2], PASSAGES[1]]
 
 
+def test_a_step_that_changes_nothing_has_its_passage_all_the_same():
+    app, said = App(), DRAFTS[0].format(word="amber", thing="loft")
+    app(FIRST.format(passage=PASSAGES[0], question=QUESTIONS[0]), said)
+    for passage in PASSAGES[1:4]:
+        sample = app(FURTHER["en"].format(said=said, passage=passage, question=QUESTIONS[0]), said)
+    assert texts_of(sample) == PASSAGES[3::-1]
+
+
 def test_only_the_last_step_is_judged_once_the_chains_before_went_as_far():
     app = App()
     for question in range(6):
@@ -384,7 +404,10 @@ def test_an_answer_in_a_later_prompt_is_not_always_refined(role, question, passa
         said = refine(app, 1, steps=1, word=word, after=70.0).response
         prompt = FURTHER["en"].format(said=said if role == "user" else "nothing", passage=passage, question=question)
         turns = [{"role": "assistant", "content": said}] if role == "assistant" else []
-        sample = app([{"role": "user", "content": "Well?"}, *turns, {"role": "user", "content": prompt}], "All right.")
+        sample = app(
+            [{"role": "user", "content": "Well?"}, *turns, {"role": "user", "content": prompt}],
+            f"The {word} shed will do for all of this.",
+        )
         assert texts_of(sample) == [passage]
     assert skipped(app.samples[::2]) == [None] * 5
 
