@@ -5,9 +5,8 @@ turn that only calls tools; by the output that the request demands and gets; by 
 instruction, where retrieved passages cannot put them: phrases of the products' prompts and, last, anybody's; and by a
 structured answer without prose. When in doubt, a call is an answer.
 
-LlamaIndex and LangChain refine an answer passage by passage, and no call shows whether it is the last one. All refine
-calls count as auxiliary: each contains only one of the passages that its text is based on, so it cannot be judged by
-that passage. The call before them, the first answer from the first passages, is judged.
+LlamaIndex and LangChain refine an answer passage by passage. A refine call contains only one of the passages that its
+text is based on, so it counts as auxiliary unless the answer before is known (`gateway.capture.steps`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Draft:
     `reason` is why the response cannot be judged, `kind` the kind of auxiliary call. `more` are fields of the sample.
     """
 
-    __slots__ = ("exchange", "found", "kind", "more", "reason", "sample")
+    __slots__ = ("__weakref__", "exchange", "found", "kind", "more", "reason", "sample")
 
     exchange: Exchange
     found: Extraction

@@ -16,6 +16,8 @@ from gateway.capture.duplicates import Resubmissions, digest
 from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.capture.output_tools import with_answer_by_tool
 from gateway.capture.prompt_version import prompt_version
+from gateway.capture.steps.intermediate_steps import IntermediateSteps
+from gateway.capture.steps.remembered_answers import RememberedAnswers
 from gateway.capture.tool_checks import tool_checks
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
 from gateway.contexts.learning import LearnedCapture
@@ -96,6 +98,7 @@ class Capture:
         self._resubmissions = resubmissions
         self.learned = learned
         self._forms = RecordForms()
+        self.steps_of_answers = IntermediateSteps(RememberedAnswers())
 
     def decide(self, recording: Recording) -> Decision:
         """Decide from the recording alone, without decoding a body, whether the exchange becomes a sample."""
@@ -146,7 +149,7 @@ class Capture:
     def steps(self) -> tuple[Callable[[Draft], None], ...]:
         """The steps in which a sample is made, in order. None depends on what a later one did for another exchange."""
         return (
-            *(self._check, self._find, self._locate),
+            *(self._check, self._find, self._locate, self._follow),
             *(self._cluster, self._link, self._build, self._redact),
         )
 
@@ -178,6 +181,13 @@ class Capture:
         located = locate(request, found, app=draft.exchange.app, forms=self._forms)
         draft.more["prompt"] = prompt_version(found, located, salt=self._salt)
         draft.more["capture"] = capture_info(request, found, content=self._content, located=located)
+
+    def _follow(self, draft: Draft) -> None:
+        """Find out whether the answer is a step on the way to another one, and what became of those before."""
+        was = draft.reason
+        self.steps_of_answers.read(draft)
+        if was is not None and draft.reason is None and self._is_repeated(draft.exchange):
+            draft.reason = "resubmission"
 
     def _cluster(self, draft: Draft) -> None:
         cluster = cluster_of(draft.exchange, draft.found.question, salt=self.cluster_key)

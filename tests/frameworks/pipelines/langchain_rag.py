@@ -148,9 +148,9 @@ def refine(run: rag.Run) -> None:
     chain = RetrievalQA.from_chain_type(_chat(run), chain_type="refine", retriever=retriever)
     for question in rag.QUESTIONS:
         chain.invoke({"query": question})
-        first, *others = retriever.passages()
-        run.answer(question, [first])
-        run.auxiliary(len(others))
+        passages = retriever.passages()
+        for step in range(1, len(passages) + 1):  # each step is judged with what the ones before retrieved
+            run.answer(question, passages[:step][::-1])
 
 
 def map_reduce(run: rag.Run) -> None:

@@ -94,9 +94,9 @@ def refine(run: rag.Run) -> None:
     engine = _query_engine(run, retriever, response_mode="refine")
     for question in rag.QUESTIONS:
         engine.query(question)
-        first, *others = retriever.passages()
-        run.answer(question, [first])
-        run.auxiliary(len(others))
+        passages = retriever.passages()
+        for step in range(1, len(passages) + 1):  # each step is judged with what the ones before retrieved
+            run.answer(question, passages[:step][::-1])
 
 
 def chat(run: rag.Run, kind: type[Any]) -> None:

@@ -118,8 +118,7 @@ class Passage:
 class Call:
     """One call of the model: an answer from `passages`, or something else on the way to one.
 
-    Auxiliary are a question rewritten, a tool asked for, an extract made, and the steps that refine an answer: each
-    sees but one of the passages that its text is based on.
+    Auxiliary are a question rewritten, a tool asked for, and an extract made.
     """
 
     kind: Literal["answer", "auxiliary"]

@@ -1,0 +1,179 @@
+"""Answers that no user gets: a later request of the app shows them as its passages, or as its question.
+
+A chain that summarises every passage asks once for each, and then for the answer, with the summaries as passages; one
+that rewrites the question shows the rewritten one. What such a call is asked for may be said in any words: the proof is
+that its text comes back. One that comes back proves nothing, since users quote answers and apps store them. So a prompt
+makes steps where
+
+- another prompt shows at least two answers of it at once, to the same question; or where what it wrote, with nothing
+  retrieved, is word for word the question of another prompt that has passages,
+- their text was not in their own prompt: what quotes a passage is no source of it,
+- this happened often enough, in different requests, with different answers, and to most of its answers, within minutes.
+
+From then on its answers are steps, those before only as far as their samples are not made yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from gateway.capture.draft import Draft
+from gateway.capture.steps.refine_chains import chained, refined
+from gateway.capture.steps.remembered_answers import Answer, RememberedAnswers, Scope, Turn, given_in
+from gateway.capture.steps.sentences import hashes, plain
+from gateway.contexts import last_user_text, system_texts
+from monitors.records import TOOL_SOURCES, Context
+
+STEP = "intermediate_step"
+"""The kind of call, as the tag `auxiliary` has it."""
+
+MOST_PIECES = 1_000
+"""Pieces of all passages of a request that are looked up."""
+_LEAST_LINKS, _LEAST_USERS = 3, 2
+_SHARE, _LOST_SHARE = 0.5, 0.25
+_COUNTED = 64
+"""Answers after which the counts are halved."""
+_TOGETHER = 2
+_BESIDE = 8
+"""Passages of an answer that are looked for beside it: a request that has them looks at the answer again."""
+_AS_QUESTION_S = 120.0
+_IN_MAKING = 64
+"""Answers, the latest ones, whose samples may not be made yet."""
+_EDGE, _PROMPT_FROM = 48, 120
+"""Characters at either end of a user's turn that tell prompts apart, from which length on it may be one."""
+
+
+class IntermediateSteps:
+    """Finds out which answers are steps, from one exchange after the other as their samples are made."""
+
+    def __init__(self, answers: RememberedAnswers) -> None:
+        self._answers = answers
+
+    def read(self, draft: Draft) -> None:
+        """Compare an exchange with those before: set its `reason` and `kind` if it is a step, and remember it."""
+        exchange = draft.exchange
+        if draft.reason is not None and draft.kind != "refine":
+            return
+        self._answers.forget(exchange.started_at)
+        scope, turn = self._answers.scope(exchange), _turn_of(draft)
+        before = refined(scope, draft, turn)
+        if before is None:
+            if draft.reason is not None:
+                return
+            self._link(scope, draft, turn)
+        else:
+            # Its prompt holds the answer before, so it has another version each time.
+            turn = turn._replace(version=None, edges=(), contexts=draft.found.contexts)
+        answer = self._answers.keep(scope, exchange, turn, draft)
+        if answer is None:
+            if before is not None and before.chain is not None:
+                before.chain.length = max(before.chain.length, before.step + 1)
+            return
+        is_step = _count(scope, turn)
+        goes_on = chained(scope, answer, before)
+        explicit = exchange.request.explicit
+        if (is_step or goes_on) and not (explicit is not None and explicit.contexts):
+            draft.reason, draft.kind = "auxiliary", STEP
+
+    def _link(self, scope: Scope, draft: Draft, turn: Turn) -> None:
+        """Look for earlier answers in what an exchange was given."""
+        found, exchange = draft.found, draft.exchange
+        if not found.contexts or found.source in TOOL_SOURCES or not scope.others(turn.keys):
+            return
+        seen = hashes((one.text for one in found.contexts), MOST_PIECES)
+        several = {id(one): one for key in seen if (one := scope.by_piece.get(key)) is not None}
+        shown = [one for one in several.values() if one.may_be_in(exchange) and one.of_another(turn)]
+        shown = [one for one in shown if one.comes_back(seen)]
+        if shown:
+            given = given_in(turn.own)
+            shown = [one for one in shown if not _holds_any(given, one.contexts[:_BESIDE])]
+        if linked := _together(shown, turn):
+            self._proved(scope, linked, _siblings(scope, linked), turn.keys)
+        asking = scope.by_text.get(hash(plain(found.question))) if found.question else None
+        if asking is None or asking.contexts or not asking.may_be_in(exchange) or not asking.of_another(turn):
+            return
+        if exchange.started_at - asking.ended_at <= _AS_QUESTION_S:
+            new = asking.comes_back(set(asking.pieces))
+            self._proved(scope, [asking] if new else [], [asking], turn.keys)
+
+    def _proved(self, scope: Scope, linked: Collection[Answer], used: Iterable[Answer], by: Collection[str]) -> None:
+        """Count answers that came back, and those that were `used` up with them, in a request of the prompt `by`."""
+        new = set()
+        for one in used:
+            if one.used:
+                continue
+            one.used = True
+            for key in one.keys:
+                scope.prompt(key).used += 1
+                if one in linked and key not in by:
+                    scope.prompt(key).links += 1
+                    new.add(key)
+        for key in new:
+            prompt = scope.prompt(key)
+            prompt.users += 1
+            often = prompt.links >= _LEAST_LINKS and prompt.users >= _LEAST_USERS
+            if often and not prompt.is_step and prompt.used >= _SHARE * prompt.made:
+                prompt.is_step = True
+                self._correct(scope, key)
+
+    def _correct(self, scope: Scope, key: str) -> None:
+        """Make earlier answers of a prompt steps, as far as their samples are not made yet."""
+        for one in self._answers.latest(scope, _IN_MAKING):
+            draft = one.draft()
+            if draft is not None and draft.sample is None and draft.reason is None and key in one.keys:
+                explicit = draft.exchange.request.explicit
+                if explicit is None or not explicit.contexts:
+                    draft.reason, draft.kind = "auxiliary", STEP
+
+
+def _count(scope: Scope, turn: Turn) -> bool:
+    """Count an answer of a prompt; return whether the prompt makes steps."""
+    for key in turn.keys:
+        prompt = scope.prompt(key)
+        prompt.made += 1
+        if prompt.made >= _COUNTED:
+            prompt.is_step &= prompt.used >= _LOST_SHARE * prompt.made
+            prompt.made, prompt.used = prompt.made / 2, prompt.used / 2
+    if turn.version is not None and (prompt := scope.prompt(turn.version)).made > _LEAST_LINKS:
+        return prompt.is_step
+    return any(scope.prompt(key).is_step for key in turn.keys)
+
+
+def _holds_any(given: str, passages: Iterable[Context]) -> bool:
+    """Whether a request's text holds one of some passages."""
+    return any(len(text) >= _EDGE and text in given for text in (" ".join(one.text.split()) for one in passages))
+
+
+def _siblings(scope: Scope, linked: list[Answer]) -> list[Answer]:
+    """Return answers and the others of their prompt to the same question: a chain may drop some."""
+    questions = {one.question for one in linked if one.question is not None}
+    keys = {key for one in linked for key in one.keys}
+    alike = [one for question in questions for one in scope.by_question.get(question, ())]
+    return [*linked, *(one for one in alike if not keys.isdisjoint(one.keys))]
+
+
+def _together(shown: Sequence[Answer], turn: Turn) -> list[Answer]:
+    """Return the answers that a request shows with others of their prompt, to one question if that is known."""
+    found: dict[int, Answer] = {}
+    for key in {key for one in shown for key in one.keys if key not in turn.keys}:
+        together = [one for one in shown if key in one.keys]
+        asked = {one.question for one in together if one.question is not None}
+        if len(together) >= _TOGETHER and len(asked) <= 1:
+            found |= {id(one): one for one in together}
+    return list(found.values())
+
+
+def _turn_of(draft: Draft) -> Turn:
+    found, version = draft.found, draft.more.get("prompt")
+    text = last_user_text(draft.exchange.request) or ""
+    systems = system_texts(draft.exchange.request)
+    edges: tuple[str, ...] = ()
+    if len(text) >= _PROMPT_FROM:
+        system = systems[0][:_EDGE] if systems else ""
+        edges = (f"{hash((system, text[:_EDGE]))}:", f":{hash((system, text[-_EDGE:]))}")
+    if found.source == "none":
+        # Its version is of the system's texts only, if it has any.
+        return Turn(None if edges else version, edges, None, (text, *systems), ())
+    question = hash(plain(found.question).casefold()) if found.question else None
+    own = (text, *systems, *(one.text for one in found.contexts))
+    return Turn(version, edges, question, own, found.contexts)

@@ -1,0 +1,233 @@
+"""The latest answers of every app, by which a later request shows what became of them.
+
+Kept in the memory of the process that makes the samples, apart for each app and each sender's key, for minutes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from gateway.capture.draft import Draft
+from gateway.capture.steps.sentences import pieces, plain, said_in
+from gateway.exchange import Exchange
+from monitors.records import Context
+
+AGE_S = 600.0
+"""How long an answer is remembered: a step is used within minutes, what an app stores comes back later."""
+MOST_ANSWERS = 2_000
+MOST_CHARACTERS = 8_000_000
+"""Of these answers and the requests that they are of."""
+MOST_SCOPES = 500
+MOST_PROMPTS = 64
+"""Prompts of one app, and sender, whose steps are counted."""
+MOST_PIECES = 24
+LONGEST_ANSWER = 20_000
+MOST_ALIKE = 16
+"""Answers to one question that are compared."""
+_SKEW_S = 0.05
+
+
+class Chain:
+    """Answers each of which refines the one before. `length` counts them, `at` is the end of the last one.
+
+    `root` is the prompt of the first one, if that is known.
+    """
+
+    __slots__ = ("at", "length", "root")
+
+    def __init__(self, at: float, root: Prompt | None) -> None:
+        self.at, self.length, self.root = at, 1, root
+
+
+class Prompt:
+    """What is known of a prompt's answers: how many were `made` and `used` as a step, halved together now and then.
+
+    `links` counts different answers that came back, `users` the requests in which. `chains` are the latest chains that
+    began with its answers.
+    """
+
+    __slots__ = ("chains", "is_step", "links", "made", "used", "users")
+
+    def __init__(self) -> None:
+        self.made = self.used = 0.0
+        self.links = self.users = 0
+        self.is_step = False
+        self.chains: deque[Chain] = deque(maxlen=8)
+
+
+class Turn(NamedTuple):
+    """An exchange as it is compared: `question` is a hash, `own` are the texts of its request.
+
+    `version` identifies its prompt, and `edges` do where that one contains what varies.
+    """
+
+    version: str | None
+    edges: tuple[str, ...]
+    question: int | None
+    own: tuple[str, ...]
+    contexts: tuple[Context, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All that identifies the prompt."""
+        return self.edges if self.version is None else (self.version, *self.edges)
+
+
+def given_in(texts: Iterable[str]) -> str:
+    """Return the texts of a request as one, with single spaces."""
+    return " ".join(" ".join(texts).split())
+
+
+class Answer:
+    """An answer that may come back. `used`: what became of it is known; `step` is its place in its chain, if any."""
+
+    __slots__ = (
+        *("chain", "contexts", "draft", "ended_at", "keys", "own", "pieces"),
+        *("question", "session", "size", "step", "used", "version"),
+    )
+
+    def __init__(self, exchange: Exchange, turn: Turn, draft: Draft, text: str) -> None:
+        said = pieces(text, MOST_PIECES)
+        self.pieces = {hash(piece): piece for piece in said}
+        self.version = turn.version
+        self.keys, self.question, self.own, self.contexts = turn.keys, turn.question, turn.own, turn.contexts
+        self.session = exchange.session
+        self.ended_at = exchange.started_at + max(exchange.duration_s, 0.0)
+        self.size = sum(map(len, turn.own)) + len(text)
+        self.draft = weakref.ref(draft)
+        self.used = False
+        self.chain: Chain | None = None
+        self.step = 1
+
+    def may_be_in(self, exchange: Exchange) -> bool:
+        """Whether it was there before an exchange began, and nothing says that that is another user's."""
+        apart = self.session and exchange.session and self.session != exchange.session
+        return not apart and self.ended_at - _SKEW_S <= exchange.started_at <= self.ended_at + AGE_S
+
+    def of_another(self, turn: Turn) -> bool:
+        """Whether its prompt is another one than that of an exchange."""
+        same = self.version is not None and self.version == turn.version
+        return not same and any(key not in turn.keys for key in self.keys)
+
+    def comes_back(self, seen: set[int]) -> bool:
+        """Whether most of its pieces are among those of a text, and most of them were not in its own prompt.
+
+        A refined answer may be the one before, which its prompt holds.
+        """
+        found = [piece for key, piece in self.pieces.items() if key in seen]
+        if 5 * len(found) < 3 * len(self.pieces) or not found:
+            return False
+        if self.step > 1:
+            return True
+        given = given_in(self.own)
+        return 2 * sum(piece not in given for piece in found) >= len(self.pieces)
+
+
+class Scope:
+    """The answers of one app and sender, by what they are found by."""
+
+    __slots__ = ("by_piece", "by_question", "by_text", "live", "prompts")
+
+    def __init__(self) -> None:
+        self.by_piece: dict[int, Answer | None] = {}
+        self.by_text: dict[int, Answer] = {}
+        self.by_question: dict[int, deque[Answer]] = {}
+        self.live: dict[tuple[str, ...], int] = {}
+        self.prompts: OrderedDict[str, Prompt] = OrderedDict()
+
+    def prompt(self, key: str) -> Prompt:
+        """Return what is known of a prompt, the least recently seen one of too many is forgotten."""
+        found = self.prompts.pop(key, None) or Prompt()
+        self.prompts[key] = found
+        if len(self.prompts) > MOST_PROMPTS:
+            self.prompts.popitem(last=False)
+        return found
+
+    def others(self, keys: tuple[str, ...]) -> bool:
+        """Whether there are answers of other prompts."""
+        return any(one != keys for one in self.live)
+
+    def add(self, answer: Answer, text: int) -> None:
+        """Make an answer findable. A piece that different answers have in common finds none of them."""
+        twin = self.by_text.get(text)
+        for key in answer.pieces:
+            there = self.by_piece.get(key, answer)
+            self.by_piece[key] = answer if there is answer or (twin is not None and there is twin) else None
+        self.by_text[text] = answer
+        if answer.question is not None:
+            self.by_question.setdefault(answer.question, deque(maxlen=MOST_ALIKE)).append(answer)
+        self.live[answer.keys] = self.live.get(answer.keys, 0) + 1
+
+    def remove(self, answer: Answer, text: int) -> None:
+        """Forget an answer that `add` got."""
+        for key in answer.pieces:
+            if self.by_piece.get(key) in (answer, None):
+                self.by_piece.pop(key, None)
+        if self.by_text.get(text) is answer:
+            del self.by_text[text]
+        alike = self.by_question.get(answer.question) if answer.question is not None else None
+        if alike is not None and answer.question is not None:
+            if alike[0] is answer:
+                alike.popleft()
+            if not alike:
+                del self.by_question[answer.question]
+        self.live[answer.keys] -= 1
+        if not self.live[answer.keys]:
+            del self.live[answer.keys]
+
+
+class RememberedAnswers:
+    """The latest answers of all apps, at most about `most`; the oldest is forgotten first."""
+
+    def __init__(self, most: int = MOST_ANSWERS) -> None:
+        self._most = most
+        self._scopes: OrderedDict[str, Scope] = OrderedDict()
+        self._kept: deque[tuple[Answer, int, Scope]] = deque()
+        self._characters = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def scope(self, exchange: Exchange) -> Scope:
+        """Return the answers that an exchange may show: those of its app that the same key asked for."""
+        headers = exchange.request.headers
+        sender = exchange.key_id or headers.get("authorization") or headers.get("api-key") or headers.get("x-api-key")
+        name = f"{exchange.app}\n{hash(sender)}"
+        found = self._scopes.pop(name, None) or Scope()
+        self._scopes[name] = found
+        if len(self._scopes) > MOST_SCOPES:
+            self._scopes.popitem(last=False)
+        return found
+
+    def keep(self, scope: Scope, exchange: Exchange, turn: Turn, draft: Draft) -> Answer | None:
+        """Remember an answer; None for one that is too short or too long to be found again."""
+        text = exchange.response.text
+        if len(text) > LONGEST_ANSWER:
+            return None
+        text = said_in(text)
+        answer, whole = Answer(exchange, turn, draft, text), hash(plain(text))
+        if not answer.pieces:
+            return None
+        scope.add(answer, whole)
+        self._kept.append((answer, whole, scope))
+        self._characters += answer.size
+        return answer
+
+    def forget(self, now: float) -> None:
+        """Forget what is too old, or too much."""
+        kept = self._kept
+        while kept and (
+            len(kept) >= self._most or self._characters > MOST_CHARACTERS or kept[0][0].ended_at < now - AGE_S
+        ):
+            answer, whole, scope = kept.popleft()
+            scope.remove(answer, whole)
+            self._characters -= answer.size
+
+    def latest(self, scope: Scope, most: int) -> Iterator[Answer]:
+        """Yield the latest answers of a scope among the last `most` of all."""
+        for _, (answer, _, where) in zip(range(most), reversed(self._kept), strict=False):
+            if where is scope:
+                yield answer
