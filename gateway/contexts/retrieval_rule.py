@@ -24,7 +24,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.contexts import joined_passages, text_of
+from gateway.contexts import text_of
+from gateway.contexts.form import joined_passages
 from gateway.contexts.form.splitting import records_in
 from gateway.contexts.parse import Found, decoded, read, runs_on
 from gateway.contexts.passage_list import is_passage_list

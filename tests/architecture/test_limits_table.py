@@ -126,7 +126,6 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "monitors.alerting.example_texts:MOST_FAULTS": _MESSAGE,
     "monitors.alerting.changes:MOST_NAMED": _MESSAGE,
     "gateway.contexts.passage_records:_LONGEST": "characters of a line that can belong to a record",
-    "gateway.contexts.structure.passage_metadata:_LONGEST_NAME": "characters of a line that can name a source",
     "monitors.runtime.placeholders:_MOST_REMEMBERED": "values of the configuration, which the operator wrote",
     "monitors.alerting.notifiers.message:MAX_ANSWER": _MESSAGE,
     "monitors.alerting.notifiers.message:MAX_FAULTS": _MESSAGE,

@@ -12,7 +12,6 @@ import httpx
 
 from tests.support.prometheus_server import prometheus_server
 
-
 NUMBER = re.compile(r'\[[0-9.]+,"-?[0-9]')
 """A time and a finite value in an answer; answers to some panels are of megabytes, so they are not decoded for it."""
 

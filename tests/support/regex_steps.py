@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from re import _constants as op  # the engine's own names of what it parsed
 from re import _parser as parser
 from typing import Any
@@ -94,11 +95,14 @@ def sequence(parsed: Any, flags: int) -> Node:
             if number == len(nodes):
                 return then(at)
             if (test := tests[number]) is None:
-                return nodes[number](run, at, lambda end: run_from(number + 1, run, end, then))
+                return nodes[number](run, at, partial(goes_on, number + 1, run, then))
             if at >= len(run.text) or not test(run.text[at]):
                 return False
             at += 1
             number += 1
+
+    def goes_on(number: int, run: Run, then: Then, end: int) -> bool:
+        return run_from(number, run, end, then)
 
     return lambda run, at, then: run_from(0, run, at, then)
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gateway.contexts.form.candidates import contexts, divisions_of
+from gateway.contexts.form.frames import MOST_RECORDS
 from gateway.contexts.form.records import passages
 from gateway.contexts.form.text import Block, Text
 from monitors.records import Context
@@ -21,7 +22,6 @@ _ITSELF = ("data", "part", "fence", "rule", "blank", "lines", "whole")
 _FORMER = {"objects": "data", "bullets": "records:item -"}
 _RECORDS = ("headed", "pairs", "named", "records", "numbered")
 _NAME = re.compile(r"\s*<([\w:.-]{1,40})")
-_MOST = 1_000
 _GAP = "\n\n"
 
 
@@ -47,7 +47,7 @@ def divided_as(region: str, name: str) -> Division | None:
     text = Text.of(region.strip("\n"))
     kind, _, key = (name := _FORMER.get(name, name)).partition(":")
     if kind == "inline":
-        items = tuple(Context(text=one.strip()) for one in text.raw.split(key or " | ", _MOST) if one.strip())
+        items = tuple(Context(text=one.strip()) for one in text.raw.split(key or " | ", MOST_RECORDS) if one.strip())
         return Division(name, items, 1.0) if items else None
     for block in divisions_of(text, key if kind in ("numbered", "records") else ""):
         said = _name_of(text, block)

@@ -11,7 +11,7 @@ from gateway.contexts.form.word_index import IndexedText, Kind
 
 _LABELS = ("label", "field", "heading", "bracket", "bold", "open")
 _LINES = 60
-_LONGEST = 100
+_LABEL_LENGTH = 100
 _BEGINNING = 4_000
 
 
@@ -61,7 +61,7 @@ def _without_closing(lines: list[Line], text: str) -> Iterator[Line]:
 
 def _is_named(words: IndexedText, line: Line, kind: Kind) -> bool:
     """Whether a line is, or begins with, a label that says so."""
-    if line.kind not in _LABELS or (line.kind != "field" and line.end - line.start > _LONGEST):
+    if line.kind not in _LABELS or (line.kind != "field" and line.end - line.start > _LABEL_LENGTH):
         return False
     end = line.start + len(line.keys[0]) if line.kind == "field" else line.end
     return words.has(kind, line.start, end)

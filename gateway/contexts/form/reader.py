@@ -31,7 +31,7 @@ _LABELLED = 2_000
 _LEAST_TEXT, MOST_TEXT = 30, 250_000
 """Characters of a message that is read by its form; the most also of all messages of a request together."""
 THRESHOLD = 0.5
-_FAR, _MOST_LEAD, _SHOWN = 30.0, 6.0, 60
+_FAR, _LEAD, _SHOWN = 30.0, 6.0, 60
 
 
 class Candidate(NamedTuple):
@@ -200,7 +200,7 @@ def chosen(every: Sequence[Candidate], weights: Mapping[str, float]) -> tuple[Ca
     points, first = scored[0][0], every[-scored[0][1]]
     texts = [one.text for one in first.contexts]
     others = [other for other, number in scored[1:] if [one.text for one in every[-number].contexts] != texts]
-    lead = min(_MOST_LEAD, points - others[0]) if others else _MOST_LEAD
+    lead = min(_LEAD, points - others[0]) if others else _LEAD
     share = 1.0 / (1.0 + sum(math.exp(max(-_FAR, other - points)) for other in others))
     return first, {"_score": points, "_one": 1.0, "_lead": lead, "_share": share, "_alone": float(not others)}
 

@@ -13,7 +13,7 @@ from gateway.contexts.form.lines import Line, lines_of
 from gateway.contexts.form.records import Span
 from monitors.records import Context
 
-_TITLE, _LONGEST_TITLE = 2, 60
+_TITLE, _TITLE_LENGTH = 2, 60
 """A paragraph is so many times as long as its title, which has so many characters at most."""
 
 
@@ -100,4 +100,4 @@ def _is_title(raw: str, before: Line, line: Line) -> bool:
     """Whether a line alone in its paragraph names the longer one that follows."""
     length = before.end - before.start
     alone = before.kind == "text" and before.after_blank and _TITLE * length < line.end - line.start
-    return alone and length < _LONGEST_TITLE and raw[before.start : before.end].rstrip()[-1:].isalnum()
+    return alone and length < _TITLE_LENGTH and raw[before.start : before.end].rstrip()[-1:].isalnum()
