@@ -29,7 +29,6 @@ Kind = Literal[
     "unknowing",
     "address",
     "request",
-    "itself",
 ]
 
 HEAD = 98_304
@@ -137,14 +136,13 @@ def _matches(part: str) -> list[tuple[int, int, int]]:
 class IndexedText:
     """A text and the positions of words that name parts of prompts. Offsets are in characters."""
 
-    __slots__ = ("_merged", "_named", "_spans", "lower", "text")
+    __slots__ = ("_merged", "_spans", "lower", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.lower = _lowered(text)
         self._spans: defaultdict[Kind, tuple[list[int], list[int]]] = defaultdict(_no_spans)
         self._merged: dict[tuple[Kind, ...], list[int]] = {}
-        self._named: dict[tuple[Kind, ...], list[tuple[int, int, Kind]]] = {}
         if not text:
             return
         if len(text) <= HEAD + TAIL:
@@ -152,19 +150,6 @@ class IndexedText:
         else:
             self._scan(self.lower[:HEAD], 0)
             self._scan(self.lower[-TAIL:], len(text) - TAIL)
-
-    def part(self, start: int, end: int) -> IndexedText:
-        """Return a slice as an indexed text, without scanning it again where possible."""
-        length = len(self.text)
-        if length > HEAD + TAIL and end > HEAD and start < length - TAIL:
-            return IndexedText(self.text[start:end])
-        one = IndexedText("")
-        one.text, one.lower = self.text[start:end], self.lower[start:end]
-        for kind, (starts, ends) in self._spans.items():
-            low, high = bisect_left(starts, start), bisect_left(starts, end)
-            if low < high:
-                one._spans[kind] = [at - start for at in starts[low:high]], [at - start for at in ends[low:high]]
-        return one
 
     def _scan(self, part: str, offset: int) -> None:  # noqa: C901 - calls would double its time
         # One loop without calls: most of the time spent on a prompt is spent here.
@@ -246,16 +231,6 @@ class IndexedText:
         starts, ends = self._spans.get(kind, _NONE)
         low, high = bisect_left(starts, start), bisect_left(starts, end)
         return list(zip(starts[low:high], ends[low:high], strict=True)) if low < high else []
-
-    def named(self, kinds: tuple[Kind, ...], start: int, end: int) -> list[tuple[int, int, Kind]]:
-        """Return (start, end, kind) of the words of the kinds that begin between two offsets, sorted."""
-        every = self._named.get(kinds)
-        if every is None:
-            every = self._named[kinds] = sorted(
-                (at, stop, kind) for kind in kinds for at, stop in zip(*self._spans.get(kind, _NONE), strict=True)
-            )
-        starts = self.starts(kinds)
-        return every[bisect_left(starts, start) : bisect_left(starts, end)]
 
     def begins(self, kind: Kind, at: int) -> bool:
         """Return whether a word of the kind begins exactly at an offset."""
