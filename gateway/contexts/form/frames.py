@@ -36,7 +36,7 @@ _GENERIC = frozenset(
     )
 )
 """Marks that passages have, too: they make a frame only where they stand equally far in."""
-_PAGE = re.compile(r"<(?:!doctype|html|head|body)\b", re.IGNORECASE)
+_PAGE = re.compile(r"<(?:!doctype|html|head|body|\?xml)\b", re.IGNORECASE)
 _BEGINNING = 2_000
 MOST_TAGS = 2_000
 MOST_RECORDS = 400

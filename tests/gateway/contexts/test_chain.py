@@ -89,7 +89,8 @@ def test_tools_come_before_templates_and_templates_before_tags():
     assert found({"messages": prompt + searched("found")[1:]})[1:] == (["found"], "tools")
     pattern = user("FACTS:\n<context>\none\n</context>\nASKED: q")
     assert found({"messages": pattern}) == ("q", ["\n<context>\none\n</context>\n"], "patterns")
-    assert found({"messages": user(f"<context>\n{LONG}\n</context>\nq?")}) == ("q?", [LONG], "structure")
+    said = f"Use the sources.\n\nSources:\n[1] {LONG}\n[2] {LONG} again\n\nQuestion: Is it long enough?"
+    assert found({"messages": user(said)}) == ("Is it long enough?", [LONG, f"{LONG} again"], "structure")
 
 
 def test_a_tool_that_retrieved_nothing_lets_the_others_try():

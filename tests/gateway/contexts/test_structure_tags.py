@@ -71,78 +71,39 @@ def test_documents_of_an_earlier_turn_still_count_when_the_last_one_has_none():
     assert (len(found(messages).contexts), found(messages).question) == (2, "And magazines?")
 
 
+ONE = "Books may be kept for four weeks, and a loan can be extended twice at the desk."
+TWO = "A book that comes back late costs twenty cents for each day.\n\nMagazines are free of charge."
+SAID = "Answer the question from the context only. If it is not there, say that you do not know."
+HOW = "How long may a book be kept?"
+
+
 @pytest.mark.parametrize(
-    ("text", "passages", "question"),
+    ("text", "passages"),
     [
-        (
-            "<doc id='7'>One passage.</doc>\n<doc id='8'>Two passages.</doc>\nHow far?",
-            ["One passage.", "Two passages."],
-            None,
-        ),
-        ('<source id="1" name="a.md">One passage.</source>\nHow far?', ["One passage."], None),
-        (
-            "<context>\nOne passage.\n\nAnother passage.\n</context>\n\nHow far?",
-            ["One passage.", "Another passage."],
-            None,
-        ),
-        (
-            "How far?\n\n<context>\nOne passage that is long enough.\n</context>",
-            ["One passage that is long enough."],
-            None,
-        ),
+        (f"{SAID}\n\n<doc id='7'>{ONE}</doc>\n<doc id='8'>{TWO}</doc>\n\n{HOW}", [ONE, TWO]),
+        (f"{SAID}\n\n<context>\n{ONE}\n</context>\n\nQuestion: {HOW}\nAnswer:", [ONE]),
+        (f"<context>\n{ONE}\n</context>\n\n{SAID}\n\n<question>{HOW}</question>", [ONE]),
+        (f"{SAID}\n\nQuestion: {HOW}\n\n<context>\n{ONE}\n</context>\n", [ONE]),
+        (f"{SAID}\n<doc>\n{ONE}\n</doc>\n<doc>\n{TWO}\n</doc>\n{HOW}", [ONE, TWO]),
+        (f"<documents>\n<doc>{ONE}</doc>\n<doc>{TWO}</doc>\n</documents>\n{HOW}", [ONE, TWO]),
         (
             (
-                "<context>\nOne passage that is long enough.\n</context>\nAnswer from the context.\n\n"
-                "Question: How far?\nAnswer:"
+                f"  <documents>\n  <document index='1'><title>T</title>{ONE}</document>\n"
+                f"  <document index='2'><title>U</title>{TWO}</document>\n</documents>\n{SAID}\n\n{HOW}"
             ),
-            ["One passage that is long enough."],
-            None,
+            [ONE, TWO],
         ),
         (
-            "Use the docs.\n<doc>\nOne passage.\n</doc>\n<doc>\nTwo.\n\nThree.\n</doc>\nHow far?",
-            ["One passage.", "Two.\n\nThree."],
-            None,
-        ),
-        (
-            "Read <documents><document index='1'>One passage.</document></documents> and answer: How far?",
-            ["One passage."],
-            None,
-        ),
-        (
-            "<context>One passage that is long enough.</context>\n<question>How far?</question>",
-            ["One passage that is long enough."],
-            None,
-        ),
-        (
-            "Question: How far?\n<context>\nOne passage that is long enough.\n</context>\n",
-            ["One passage that is long enough."],
-            None,
-        ),
-        (
-            "<documents>\n<doc>One passage.</doc>\n<doc>Two passages.</doc>\n</documents>\nHow far?",
-            ["One passage.", "Two passages."],
-            None,
-        ),
-        ("<docs>\n<doc>One passage.</doc>\n</docs>\nHow far?", ["One passage."], None),
-        ("<context>\n<doc id='1'>One passage.</doc>\n</context>\nHow far?", [], "skip"),
-        (
-            "请根据上下文回答。\n<context>\n图书借期为四周。\n</context>\n问题\uff1a借期多久",
-            ["图书借期为四周。"],
-            "借期多久",
-        ),
-        (
-            "  <documents>\n  <document index='1'><title>T</title>Ein Absatz hier.</document>\n</documents>\nWie weit?",
-            ["Ein Absatz hier."],
-            "Wie weit?",
+            "请仅根据上下文回答问题。\n\n<context>\n图书借期为四周，可以续借两次。逾期每天收费两元。\n</context>\n\n问题：图书可以借多久？",
+            ["图书借期为四周，可以续借两次。逾期每天收费两元。"],
         ),
     ],
 )
-def test_the_usual_tags_give_passages_and_the_question_around_them(text, passages, question):
-    if question == "skip":
-        passages = ["One passage."]
+def test_the_usual_tags_give_passages_and_the_question_around_them(text, passages):
     extraction = found(user(text))
+    assert extraction is not None
     assert texts(extraction) == passages
-    assert extraction.question == (question if question not in (None, "skip") else "How far?")
+    assert extraction.question in (HOW, "图书可以借多久？")
 
 
 def test_what_a_passage_says_about_its_own_end_is_not_believed():
