@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import ahocorasick_rs
 
 from gateway.contexts import Extraction, system_texts, user_texts
+from gateway.contexts.form.turns import turns_of
 from gateway.contexts.known_prompts import TEMPLATES
 from gateway.contexts.limits import extraction
 from gateway.contexts.prompt_template import HEAD, Template
@@ -21,9 +22,13 @@ class TemplateExtractor:
     """Tries each known template on the messages it applies to: the last user turn, or the system messages."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
-        turns = user_texts(request)
+        turns, said = user_texts(request), system_texts(request)
+        if len(turns) == 1 and "<|" in turns[0]:  # a conversation rendered with a chat template's tokens
+            every = turns_of(request)
+            turns = [one.text for one in reversed(every) if one.role == "user" and one.text.strip()]
+            said = [one.text for one in every if one.role == "system"]
         users = [(text, _openings_in(text)) for text in turns[:1]]
-        systems = [(text, _openings_in(text)) for text in system_texts(request)]
+        systems = [(text, _openings_in(text)) for text in said]
         for template, opening, in_user_turn in _TEMPLATES:
             for text, openings in users if in_user_turn else systems:
                 if opening in openings and (found := _found(template, text, turns)) is not None:

@@ -55,12 +55,22 @@ def blocks_of(text: Text, opens: Callable[[Line], float] = lambda _: 0.0) -> lis
 
 
 def _candidates(text: Text, opens: Callable[[Line], float]) -> Iterator[Block]:
+    yield from _parts(text)
     yield from _elements(text)
     yield from _data(text)
     yield from _fenced(text)
     for frame in [*frames_of(text.lines), *_cited(text)]:
         yield from _framed(text, frame)
     yield from _opened(text, opens)
+
+
+def _parts(text: Text) -> Iterator[Block]:
+    """Yield the content parts of a message, all or without the first or the last one."""
+    for first, last in ((0, -1), (1, -1), (0, None), (1, None)):
+        if len(some := text.parts[first:last]) >= _PAIR:
+            start, end = some[0][0], some[-1][1]
+            opener, closer = _line_before(text, start), _line_behind(text, end)
+            yield Block(start, end, opener, closer, "part", some, (0,) * len(some))
 
 
 def contexts(text: Text, block: Block) -> list[Context]:
@@ -420,7 +430,7 @@ def _splits(
         begins = [start, *gaps]
         spans = tuple((a, b) for a, b in zip(begins, [*begins[1:], end], strict=True) if raw[a:b].strip())
         if len(spans) > 1:
-            yield "part" if text.parted else "blank", spans, (0,) * len(spans), None
+            yield "blank", spans, (0,) * len(spans), None
     if 1 < len(lines) <= MOST_RECORDS:
         begins = [start, *(line.start for line in lines[1:])]
         spans = tuple((a, b) for a, b in zip(begins, [*begins[1:], end], strict=True) if raw[a:b].strip())

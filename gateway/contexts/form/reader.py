@@ -86,8 +86,8 @@ def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
             left -= len(turn.text)
             read = Text.of(turn.text)
             if len(turn.parts) >= _FEWEST_PARTS:
-                read.parted = True
-                read.gaps = list(accumulate((len(part) + 2 for part in turn.parts[:-1]), initial=0))
+                starts = accumulate((len(part) + 2 for part in turn.parts[:-1]), initial=0)
+                read.parts = tuple((at, at + len(part)) for at, part in zip(starts, turn.parts, strict=True))
             yield Seen(read, IndexedText(turn.text), own, turn.role, beside if own else nothing)
 
 

@@ -48,8 +48,8 @@ class Text:
     """Where the lines begin that may be a passage's first, behind a blank one."""
     first_of: dict[str, int] = field(default_factory=dict)
     """Where the first line of a form begins, by the most specific shape."""
-    parted: bool = False
-    """Whether the gaps are those between the content parts of a message."""
+    parts: tuple[Span, ...] = ()
+    """Where the content parts of a message begin and end, if there are three or more."""
 
     @classmethod
     def of(cls, raw: str) -> Text:

@@ -9,6 +9,7 @@ from gateway.capture.factory import capture_of
 from gateway.capture.steps.intermediate_steps import IntermediateSteps
 from gateway.capture.steps.remembered_answers import AGE_S, RememberedAnswers
 from gateway.config import Capture as Settings
+from gateway.contexts.prompt_template import UserTemplate
 from gateway.exchange import Explicit, Recording
 from monitors.records import Context
 
@@ -49,11 +50,17 @@ QUESTIONS = [
 ]
 
 
+EXCERPT = UserTemplate(
+    name="one excerpt",
+    pattern=r"<(?:excerpt|extrait)>\n(?P<contexts>.*?)\n</(?:excerpt|extrait)>\n\n.*?Question ?: (?P<question>.*)",
+)
+
+
 class App:
     """Sends requests one after the other through capture, as the sampler process does."""
 
     def __init__(self, group=1, **settings):
-        self.capture = capture_of(Settings(redact=[], **settings), "key", lambda event: None)
+        self.capture = capture_of(Settings(redact=[], templates=(EXCERPT,), **settings), "key", lambda event: None)
         self.now, self.number, self.group = 1000.0, 0, group
         self.waiting, self.samples = [], []
 
