@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from re import _constants as op  # the engine's own names of what it parsed
 from re import _parser as parser
 from typing import Any
@@ -17,6 +18,8 @@ Test = Callable[[str], bool]
 Then = Callable[[int], bool]
 Node = Callable[["Run", int, Then], bool]
 
+KNOWN = 500
+"""Of so many texts, a pattern's steps are remembered."""
 SINGLE = (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN)
 CATEGORIES: dict[Any, Test] = {
     op.CATEGORY_DIGIT: str.isdecimal,
@@ -84,12 +87,19 @@ def single(kind: Any, value: Any, flags: int) -> Test:
 def sequence(parsed: Any, flags: int) -> Node:
     """Return the matcher of a parsed pattern."""
     nodes = [node(kind, value, flags) for kind, value in parsed]
+    tests = [single(kind, value, flags) if kind in SINGLE else None for kind, value in parsed]
 
     def run_from(number: int, run: Run, at: int, then: Then) -> bool:
-        Steps.total += 1
-        if number == len(nodes):
-            return then(at)
-        return nodes[number](run, at, lambda end: run_from(number + 1, run, end, then))
+        while True:
+            Steps.total += 1
+            if number == len(nodes):
+                return then(at)
+            if (test := tests[number]) is None:
+                return nodes[number](run, at, partial(run_from, number + 1, run, then=then))
+            if at >= len(run.text) or not test(run.text[at]):
+                return False
+            at += 1
+            number += 1
 
     return lambda run, at, then: run_from(0, run, at, then)
 
@@ -207,6 +217,7 @@ class Counted:
 
     def __init__(self, pattern: re.Pattern[Any]) -> None:
         self._pattern = pattern
+        self._known: dict[tuple[str, str, int], int] = {}
         parsed = parser.parse(pattern.pattern, pattern.flags)
         self._node = sequence(parsed, parsed.state.flags)
 
@@ -222,10 +233,22 @@ class Counted:
                 if name not in ("sub", "subn", "split")
                 else (0, len(text))
             )
-            self._count(name, text[:end], start)
+            self._add(name, text[:end], start)
             return found(*given, **named)
 
         return call
+
+    def _add(self, name: str, text: str, start: int) -> None:
+        """Count the steps, or add as many as there were when the same text was read before."""
+        key = name, text, start
+        before = Steps.total
+        if key in self._known:
+            Steps.total += self._known[key]
+            return
+        self._count(name, text, start)
+        if len(self._known) >= KNOWN:
+            self._known.clear()
+        self._known[key] = Steps.total - before
 
     def _count(self, name: str, text: str, start: int) -> None:
         run = Run(text)
