@@ -96,6 +96,10 @@ class World:
                 found.append(one)
         return found
 
+    def unseen(self, least: int, most: int) -> list[str]:
+        """Texts that nobody retrieved: none of them comes again."""
+        return [self._new() for _ in range(self.random.randint(least, most))]
+
     def question(self) -> str:
         asked = self.random.choice(_ZH_ASKED if self.language == "zh" else _ASKED)
         return self._filled(asked)
@@ -403,7 +407,7 @@ def small_talk(w: World) -> Sent:
 
 @other
 def translation(w: World) -> Sent:
-    text = "\n\n".join(World(w.random, size=10_000).some(1, 4))
+    text = "\n\n".join(w.unseen(1, 4))
     return Sent(
         chat(("user", f"Translate the text into {w.random.choice(['French', 'Turkish', 'Polish'])}.\n\nText:\n{text}")),
         None,
@@ -413,7 +417,7 @@ def translation(w: World) -> Sent:
 
 @other
 def summary(w: World) -> Sent:
-    text = "\n\n".join(World(w.random, size=10_000).some(2, 6))
+    text = "\n\n".join(w.unseen(2, 6))
     tone = w.random.choice(["children", "the mayor", "tourists", "journalists", "investors", "the council", "students"])
     return Sent(
         chat(("user", f"Summarise for {tone}:\n\n{text}\n\nWrite {w.random.randint(2, 9)} sentences.")), None, []
@@ -478,7 +482,7 @@ def memory(w: World) -> Sent:
 
 @other
 def classification(w: World) -> Sent:
-    mail = World(w.random, size=10_000).passage()
+    (mail,) = w.unseen(1, 1)
     return Sent(
         chat(
             ("system", "Say which department a message is for: sales, support, press."),
@@ -491,7 +495,7 @@ def classification(w: World) -> Sent:
 
 @other
 def email_reply(w: World) -> Sent:
-    mail = "\n\n".join(World(w.random, size=10_000).some(1, 3))
+    mail = "\n\n".join(w.unseen(1, 3))
     return Sent(
         chat(
             (
@@ -508,7 +512,7 @@ def email_reply(w: World) -> Sent:
 def history_prompt(w: World) -> Sent:
     if not w.passages or w.random.random() < 0.2:
         w.passages = []
-    w.passages.append(f"Human: {w.question()}\nAI: {World(w.random, size=10_000).passage()}")
+    w.passages.append(f"Human: {w.question()}\nAI: {w.unseen(1, 1)[0]}")
     talk = "\n".join(w.passages[-6:])
     return Sent(
         chat(("user", f"The following is a talk between a human and an AI.\n\n{talk}\nHuman: {w.question()}\nAI:")),
