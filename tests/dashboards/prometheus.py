@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +11,9 @@ from pathlib import Path
 import httpx
 
 from tests.support.prometheus_server import prometheus_server
+
+NUMBER = re.compile(r'\[[0-9.]+,"-?[0-9]')
+"""A time and a finite value in an answer; answers to some panels are of megabytes, so they are not decoded for it."""
 
 
 class Prometheus:
@@ -33,8 +36,7 @@ class Prometheus:
             "/query_range", params={"query": expr, "start": self.began, "end": time.time(), "step": 1}
         )
         assert answer.status_code == 200, answer.text
-        series = answer.json()["data"]["result"]
-        return any(math.isfinite(float(value)) for one in series for _, value in one["values"])
+        return NUMBER.search(answer.text) is not None
 
     def values(self, selector: str, label: str) -> list[str]:
         """What `label_values(selector, label)` gives."""
