@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import io
 import re
 import shutil
@@ -156,13 +157,24 @@ class Rollout:
 METRICS = ("faithfulness", "lexical_groundedness")
 
 
+@pytest.fixture(scope="module")
+def code(tmp_path_factory):
+    """Release -> where its code is and where the other's is; made, and compiled by who runs it first, once for all."""
+
+    @functools.cache
+    def made(release):
+        return [make and make(tmp_path_factory.mktemp("code")) for make in RELEASES[release]]
+
+    return made
+
+
 @pytest.mark.parametrize("queue", ["postgres", "redis"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_while_a_release_is_rolled_out_each_evaluates_what_the_other_captured(release, queue, tmp_path):
+def test_while_a_release_is_rolled_out_each_evaluates_what_the_other_captured(release, queue, code, tmp_path):
     server = postgres()
     store = server.database(empty=True)
     where = store if queue == "postgres" else redis_server().url()
-    old, new = (make and make(tmp_path / f"code {n}") for n, make in enumerate(RELEASES[release]))
+    old, new = code(release)
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(in_thread(Script()))
         rollout = Rollout(tmp_path, CONFIG.format(url=url, queue=where, store=store), server, store)
