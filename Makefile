@@ -31,7 +31,7 @@ test: .venv/dev  ## The tests that need nothing but Python, in parallel: minutes
 	$(BIN)/python -m pytest -n $(CORES) --dist loadfile -m "not full"
 
 test-all: .venv/dev  ## All tests, on real servers where their programs are installed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 frameworks: .venv/dev  ## The RAG frameworks that the tests drive, one environment each (1 GB); without them those are skipped
 	$(BIN)/python tests/frameworks/environment.py

@@ -95,14 +95,11 @@ def sequence(parsed: Any, flags: int) -> Node:
             if number == len(nodes):
                 return then(at)
             if (test := tests[number]) is None:
-                return nodes[number](run, at, partial(goes_on, number + 1, run, then))
+                return nodes[number](run, at, partial(run_from, number + 1, run, then=then))
             if at >= len(run.text) or not test(run.text[at]):
                 return False
             at += 1
             number += 1
-
-    def goes_on(number: int, run: Run, then: Then, end: int) -> bool:
-        return run_from(number, run, end, then)
 
     return lambda run, at, then: run_from(0, run, at, then)
 
