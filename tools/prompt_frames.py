@@ -28,7 +28,7 @@ def passage(
     """Draw a passage; with probability `odd` it has a list, a title, code or a table in it.
 
     With `gaps` also headings and paragraphs, which cannot be told from passages that blank lines part. `most`: sentences
-    behind the first one. With `code` it is a piece of a program.
+    behind the first one.
     """
     nouns = WORDS["nouns"][language]
     a, b = draw.sample(nouns, 2)
@@ -42,9 +42,7 @@ def passage(
     while ":" in first[:14] or "：" in first[:14]:  # as a label would be
         first = sentence()
     text = joint.join([first, *(sentence() for _ in range(draw.randint(0, 4)))])
-    if code:
-        text = _program(draw)
-    elif draw.random() < odd:
+    if draw.random() < odd:
         text = draw.choice(_ODD if gaps else _ODD[2:])(text, sentence, draw, a)
     title = draw.choice((a, f"{a} {draw.randint(1, 40)}", f"{a} & {b}", f"{a.capitalize()} ({b})"))
     file = f"{a.lower()}-{draw.randint(1, 90)}.{draw.choice(('md', 'pdf', 'txt', 'html'))}"
@@ -68,13 +66,6 @@ def passage(
         "Rank": str(draw.randint(1, 20)),
     }
     return Passage(text=text, title=title, facts={key: facts.get(key, title) for key in WORDS["keys"]})
-
-
-def _program(draw: random.Random) -> str:
-    """Draw a few lines of a program, in one of several languages."""
-    names = [noun.replace(" ", "_") for noun in draw.sample(WORDS["nouns"]["en"], 3)]
-    values = {"a": names[0], "b": names[1], "c": names[2], "n": draw.randint(2, 99), "m": draw.randint(2, 99)}
-    return "\n".join(draw.choice(WORDS["programs"])).format(**values)
 
 
 def _with_list(text: str, sentence: Callable[[], str], draw: random.Random, name: str) -> str:
@@ -130,7 +121,7 @@ def _numbered(draw: random.Random) -> Callable[[list[Passage]], str]:
     mark = draw.choice(
         ("[{n}]", "[{n}]:", "({n})", "{n}.", "{n})", "[{u} {n}]", "{u} {n}:", "## {u} {n}", "### {u} {n}:", "**{u} {n}**",
          "**{u} {n}:**", "<{u} {n}>", "--- {u} {n} ---", "=== {u} {n} ===", "[{u}{n}]", "[{i}{n}]", "{u} #{n}", "【{n}】",
-         "[{u} #{n}]", "<<{u} {n}>>", "{u}[{n}]", "{u} {n} ({s}):", "{u} {n} - {t}:", "[^{n}]", "- {u} {n}:", "# {n}", "「{u}{n}」")
+         "[{u} #{n}]", "<<{u} {n}>>", "{u}[{n}]", "[^{n}]", "- {u} {n}:", "# {n}", "「{u}{n}」")
     )  # fmt: skip
     about = draw.choice(
         (

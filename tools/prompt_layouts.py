@@ -36,7 +36,6 @@ class Layout:
     render: Callable[[str, list[Passage]], list[dict[str, Any]]]
     odd: float
     terse: bool = False
-    code: bool = False
 
 
 def pick(draw: random.Random, table: dict[str, str], language: str) -> str:
@@ -116,7 +115,6 @@ def layout(draw: random.Random) -> Layout:
         render=render,
         odd=0.0 if terse else draw.choice((0.0, 0.2, 0.5, 0.7)),
         terse=terse,
-        code=draw.random() < (0.5 if name == "fenced" else 0.05),
     )
 
 
@@ -235,7 +233,7 @@ def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 6)
     """Render a layout with a new question and new passages."""
     count = draw.choice([n for n in (1, 2, 3, 3, 4, 4, 5, 6) if fewest <= n <= most])
     found = [
-        passage(draw, one.language, odd=one.odd, gaps=one.family != "blank", most=0 if one.terse else 4, code=one.code)
+        passage(draw, one.language, odd=one.odd, gaps=one.family != "blank", most=0 if one.terse else 4)
         for _ in range(count)
     ]
     nouns = WORDS["nouns"][one.language]

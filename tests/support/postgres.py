@@ -55,9 +55,7 @@ class Postgres:
     def start(self) -> None:
         """Start, and wait until it answers."""
         options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": self._directory, "port": self.port}
-        options |= {"fsync": "off", "max_connections": 60, "shared_buffers": "64MB", "timezone": "UTC"}
-        # The many databases of a run stay small, and looking after each of them costs more than what tests do in them.
-        options |= {"autovacuum": "off", "jit": "off"} | self._settings
+        options |= {"fsync": "off", "max_connections": 60, "shared_buffers": "64MB", "timezone": "UTC"} | self._settings
         words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -11,6 +11,7 @@ from gateway.capture.factory import capture_of
 from gateway.capture.result import capture as make_sample
 from gateway.capture.result import summarise
 from gateway.config import Capture as Settings
+from gateway.contexts.prompt_template import UserTemplate
 from gateway.exchange import Explicit, Recording, Trace
 from monitors.records import Usage
 from monitors.redaction import Redactor
@@ -206,6 +207,9 @@ def test_an_auxiliary_call_is_kept_but_not_judged():
     assert (sample.skip_reason, sample.tags) == ("auxiliary", {"auxiliary": "standalone_question"})
 
 
+LOCKERS = "Lockers take a two-crown coin."
+
+
 @pytest.mark.parametrize(
     ("passage", "asked"),
     [
@@ -215,14 +219,14 @@ def test_an_auxiliary_call_is_kept_but_not_judged():
     ],
 )
 def test_neither_a_passage_nor_the_question_decides_what_kind_of_call_it_is(passage, asked):
-    said = (
-        f"Answer from the context.\n\nContext:\n[1] {passage}\n[2] Lockers take a two-crown coin.\n\nQuestion: {asked}"
-    )
+    said = f"Answer from the context.\n\nContext:\n{passage}\n\n{LOCKERS}\n\nQuestion: {asked}"
     body = {"messages": [{"role": "user", "content": said}]}
-    sample = make_sample(capture_of(Settings(), "key", lambda _: None), recording(body)).sample
+    pattern = UserTemplate(name="pool", pattern=r"Context:\n(?P<contexts>.*)\n\nQuestion: (?P<question>.*)")
+    capture = capture_of(Settings(templates=(pattern,)), "key", lambda _: None)
+    sample = make_sample(capture, recording(body)).sample
     assert sample.skip_reason is None
     assert "auxiliary" not in sample.tags
-    assert [context.text for context in sample.contexts] == [passage, "Lockers take a two-crown coin."]
+    assert [context.text for context in sample.contexts] == [passage, LOCKERS]
 
 
 def test_an_answer_that_an_output_tool_hands_over_is_judged_and_stays_a_call():

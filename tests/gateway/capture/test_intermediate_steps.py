@@ -52,7 +52,7 @@ QUESTIONS = [
 
 EXCERPT = UserTemplate(
     name="one excerpt",
-    pattern=r"<(?:excerpt|extrait)>\n(?P<contexts>.*?)\n</(?:excerpt|extrait)>\n\n.*?Question ?: (?P<question>.*)",
+    pattern=r"<(?:excerpt|extrait|text)>\n(?P<contexts>.*?)\n</(?:excerpt|extrait|text)>\n\n.*?\w ?: (?P<question>.*)",
 )
 
 

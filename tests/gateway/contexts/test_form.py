@@ -28,7 +28,8 @@ def squeezed(text):
 
 
 def turns(one):
-    return [Turn(message["role"], (message["content"],)) for message in one.messages]
+    said = [(message["role"], message["content"]) for message in one.messages]
+    return [Turn(role, (text,) if isinstance(text, str) else tuple(text)) for role, text in said]
 
 
 @pytest.mark.parametrize(

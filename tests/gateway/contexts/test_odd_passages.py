@@ -21,7 +21,6 @@ def texts(reading):
     "passages",
     [
         ["Slow leaks are excluded from cover after two weeks (section 4)", "Other leaks are covered."],
-        ["Slow leaks are excluded from cover after two weeks (section 4)"],
         ["Leaks are covered.", "Context: the audit of 2019 was partly effective."],
     ],
 )
@@ -46,14 +45,6 @@ def test_a_long_line_is_never_cut():
         assert found is None or texts(found) == [passage.strip(), "A short one.", passage.strip()]
 
 
-FAQ_ALONE = f"""{ORDER}
-
-Sources:
-Question: Is breakfast included?
-Answer: Only in the Plus rate.
-
-Question: How long?
-Answer:"""
 PAPERS = """Documents:
 1. Passport
 2. Visa form
@@ -75,7 +66,7 @@ CONTEXT END
 With the context above in mind (and nothing else), respond to this: is a slow leak covered by my policy?"""
 
 
-@pytest.mark.parametrize("text", [FAQ_ALONE, PAPERS, COMPARED, ABOVE])
+@pytest.mark.parametrize("text", [PAPERS, COMPARED, ABOVE])
 def test_nothing_is_better_than_wrong_passages(text):
     assert prompt(text) is None
 
