@@ -17,6 +17,7 @@ from gateway.contexts.form.seen import Seen
 from gateway.contexts.form.text import Block, Text
 from gateway.contexts.form.turns import Reading, Turn
 from gateway.contexts.form.word_index import IndexedText
+from gateway.contexts.prose import weight
 from monitors.records import Context
 
 FINALISTS = 6
@@ -31,6 +32,8 @@ _LABELLED = 2_000
 _LEAST_TEXT, MOST_TEXT = 30, 250_000
 """Characters of a message that is read by its form; the most also of all messages of a request together."""
 THRESHOLD = 0.5
+_LONE = 40
+"""Letters of a passage that is the only one."""
 _FAR, _LEAD, _SHOWN = 30.0, 6.0, 60
 
 
@@ -211,6 +214,8 @@ def read(turns: Sequence[Turn]) -> Reading | None:
     if found is None:
         return None
     one, choice = found
+    if len(one.contexts) == 1 and weight(one.contexts[0].text) < _LONE:
+        return None
     odds = score(weights_of("accept"), one.values | choice)
     sure = 1.0 / (1.0 + math.exp(-max(-_FAR, min(odds, _FAR))))
     if sure < THRESHOLD:
