@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -21,6 +22,7 @@ _SAID = {"counted": "numbered", "blank": "blank-line"}
 _ITSELF = ("data", "part", "fence", "rule", "blank", "lines", "whole")
 _FORMER = {"objects": "data", "bullets": "records:item -"}
 _RECORDS = ("headed", "pairs", "named", "records", "numbered")
+_INLINE = re.compile(r"(?<=\S) (?:[|/*#•~+-]{1,3}|<sep>) (?=\S)")
 _NAME = re.compile(r"\s*<([\w:.-]{1,40})")
 _GAP = "\n\n"
 
@@ -36,6 +38,10 @@ class Division(NamedTuple):
 def divisions(region: str) -> Iterator[Division]:
     """Yield each way to divide a text of passages and nothing else, the most explicit form first."""
     text = Text.of(region.strip("\n"))
+    if "\n" not in text.raw:
+        for sign, _ in Counter(_INLINE.findall(text.raw)).most_common(1):
+            items = tuple(Context(text=one.strip()) for one in text.raw.split(sign, MOST_RECORDS) if one.strip())
+            yield Division(f"inline:{sign}", items, _OTHERWISE)
     for block in divisions_of(text):
         if found := tuple(contexts(text, block)):
             name = _name_of(text, block)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from gateway.contexts.form.lines import Line
@@ -118,10 +119,16 @@ def elements_of(text: str) -> list[Element]:
         return []
     open_tags: dict[str, list[re.Match[str]]] = defaultdict(list)
     found: list[Element] = []
-    for count, tag in enumerate(_TAG.finditer(text)):
-        if count > MOST_TAGS:
-            break
+    tags = list(islice(_TAG.finditer(text), MOST_TAGS))
+    closed_again: list[bool] = []
+    behind: dict[str, str] = {}
+    for tag in reversed(tags):
+        closed_again.append(bool(behind.get(tag["name"])))
+        behind[tag["name"]] = tag["slash"]
+    for tag, again in zip(tags, reversed(closed_again), strict=True):
         name = tag["name"]
+        if tag["slash"] and again and len(open_tags[name]) == 1:
+            continue  # a passage says so: the last of several ends it
         if tag["empty"]:
             continue
         if not tag["slash"]:

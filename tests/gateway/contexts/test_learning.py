@@ -24,7 +24,7 @@ from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, tra
 
 pytestmark = pytest.mark.full
 
-SLOW = {"plain_large", "with_history", "faq"}
+SLOW = {"plain_large", "with_history", "faq", "trailing_source"}
 """Not learned in so few requests: nothing comes again, or the passages look like the prompt's own labels."""
 
 
