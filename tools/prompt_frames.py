@@ -27,7 +27,7 @@ def passage(
 ) -> Passage:
     """Draw a passage; with probability `odd` it has a list, a title, code or a table in it.
 
-    With `gaps` also headings and paragraphs, which cannot be told from passages that blank lines part. `most`: sentences
+    With `gaps` also headings and paragraphs, which look like passages of their own where blank lines separate them. `most`: sentences
     behind the first one.
     """
     nouns = WORDS["nouns"][language]

@@ -148,7 +148,26 @@ def _orders(draw: random.Random, language: str) -> str:
     return ("\n" if style == "lines" else "" if language in ("zh", "ja") else " ").join(said)
 
 
-def _parts(  # noqa: C901 - every choice of a layout in one place
+def _around(opener: str, labels: tuple[str, str], tag: str, announced: tuple[str, str]) -> tuple[str, str]:
+    """Return what stands before and behind the passages: labels, a tag, or an announcing sentence and a rule."""
+    (named, end), (introduced, rule) = labels, announced
+    return {
+        "label": (named, "\n" + end if end else ""),
+        "tag": (f"<{tag}>\n", f"\n</{tag}>"),
+        "ruled": (f"{introduced}\n{rule}\n", f"\n{rule}"),
+        "fence": (f"{named.rstrip()}\n```\n", "\n```"),
+        "stated": (f"{introduced.rstrip(':：')}.\n\n", ""),
+        "sentence": (f"{introduced}\n", ""),
+        "none": ("", ""),
+    }[opener]
+
+
+def _asking(asked: str, named: str, tag: str, sentence: str, said: str) -> str:
+    """Write the question: behind its label, in a tag, plain, or at the end of a sentence."""
+    return {"label": named + said, "tag": f"<{tag}>{said}</{tag}>", "plain": said, "sentence": sentence + said}[asked]
+
+
+def _parts(
     draw: random.Random,
     language: str,
     name: str,
@@ -175,10 +194,8 @@ def _parts(  # noqa: C901 - every choice of a layout in one place
         before, behind = draw.choice(
             ((before + "\n\n" + decoy(draw, language), behind), (before, behind + "\n\n" + decoy(draw, language)))
         )
-    other, answer = (
-        pick(draw, WORDS["other"], language),
-        pick(draw, WORDS["answer"], language) if draw.random() < 0.5 else "",
-    )
+    other = pick(draw, WORDS["other"], language)
+    answer = pick(draw, WORDS["answer"], language) if draw.random() < 0.5 else ""
     other_labelled, introduced = draw.random() < 0.5, pick(draw, WORDS["introducing"], language)
     rule = draw.choice(("-" * 21, "=" * 10, "---", "#" * 8, "*" * 5, "-" * 60))
     gap = draw.choice(("\n\n", "\n\n", "\n\n", "\n"))
@@ -186,33 +203,17 @@ def _parts(  # noqa: C901 - every choice of a layout in one place
     first_only = draw.random() < 0.6
     closing = draw.random() < 0.25
 
-    def block(found: list[Passage]) -> str:
-        text = write(found)
-        if opener == "label":
-            end = "\n" + label(f"End of {context}", form) if closing and form[0] in "=[-<#" else ""
-            return label(context, form) + (" " if block_line else "\n") + text + end
-        if opener == "tag":
-            return f"<{tag}>\n{text}\n</{tag}>"
-        if opener == "ruled":
-            return f"{introduced}\n{rule}\n{text}\n{rule}"
-        if opener == "fence":
-            return f"{label(context, form)}\n```\n{text}\n```"
-        if opener == "stated":
-            return f"{introduced.rstrip(':：')}.\n\n{text}"
-        return f"{introduced}\n{text}" if opener == "sentence" else text
-
-    def ask(said: str) -> str:
-        if asked == "label":
-            return label(question, form) + (" " if same_line else "\n") + said
-        if asked == "tag":
-            return f"<{asked_tag}>{said}</{asked_tag}>"
-        return said if asked == "plain" else f"{pick(random.Random(form), WORDS['orders'], 'en')} {question}: {said}"
+    sentence = f"{pick(random.Random(form), WORDS['orders'], 'en')} {question}: "
+    named, end = label(context, form), label(f"End of {context}", form) if closing and form[0] in "=[-<#" else ""
+    around = _around(opener, (named + (" " if block_line else "\n"), end), tag, (introduced, rule))
 
     def render(said: str, found: list[Passage], own: bool) -> str:  # noqa: FBT001 - where the question goes
         written = {
             "i": before,
-            "c": block(found),
-            "q": ask(said) if own else "",
+            "c": write(found).join(around),
+            "q": _asking(asked, label(question, form) + (" " if same_line else "\n"), asked_tag, sentence, said)
+            if own
+            else "",
             "o": (label(other, form) + "\n" if other_labelled else "") + behind,
         }
         letters = order if "q" in order or not own else order + "q"
@@ -220,11 +221,9 @@ def _parts(  # noqa: C901 - every choice of a layout in one place
         if own and answer and letters[-1] == "q" and asked == "label":
             texts.append(label(answer, form))
         text = gap.join(texts)
-        if not indent:
-            return text
-        if first_only:  # a template that is indented in the code, filled in with texts that are not
-            return "\n".join(indent + line if line and line not in written["c"] else line for line in text.split("\n"))
-        return "\n".join(indent + line if line else line for line in text.split("\n"))
+        # A template may be indented in the code and filled in with texts that are not.
+        plain = written["c"] if first_only else ""
+        return "\n".join(indent + line if line and line not in plain else line for line in text.split("\n"))
 
     return render
 

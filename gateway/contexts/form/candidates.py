@@ -418,8 +418,7 @@ def _splits(
         kinds: dict[str, list[Line]] = defaultdict(list)
         for line in rules:
             kinds[line.keys[0]].append(line)
-        best = max(kinds.values(), key=len)
-        best = best[:MOST_RECORDS]
+        best = max(kinds.values(), key=len)[:MOST_RECORDS]
         ends = [*(line.start for line in best), end]
         begins = [start, *(line.end for line in best)]
         spans = tuple((a, b) for a, b in zip(begins, ends, strict=True) if raw[a:b].strip())

@@ -28,7 +28,7 @@ _GAP = "\n\n"
 
 
 class Division(NamedTuple):
-    """Passages in order, how they were told apart, and how certain that is, in (0, 1]."""
+    """Passages in order, the way they were separated, and how certain that is, in (0, 1]."""
 
     name: str
     items: tuple[Context, ...]
@@ -60,7 +60,9 @@ def divided_as(region: str, name: str) -> Division | None:
         same = said == name or said.partition(":")[0] == name or (kind == "rule" and block.split == "rule")
         if (same or (block.frame is not None and kind in _RECORDS)) and (found := tuple(contexts(text, block))):
             return Division(name, found, 1.0)
-    return divided_as(region, kind) if key and kind in _RECORDS and _is_former(kind, key) else None
+    if kind in ("numbered", "records") and key and "#" not in key:
+        return divided_as(region, kind)  # earlier versions exported keys that are no shape of a line
+    return None
 
 
 def without_metadata(texts: Sequence[str]) -> list[Context]:
@@ -69,11 +71,6 @@ def without_metadata(texts: Sequence[str]) -> list[Context]:
     spans = [(end - len(_GAP) - len(one), end - len(_GAP)) for one, end in zip(texts, ends, strict=True)]
     raw = _GAP.join(texts)
     return [one.context(raw) for one in passages(raw, spans, (0,) * len(spans))]
-
-
-def _is_former(kind: str, key: str) -> bool:
-    """Whether a name is one that earlier versions exported: its key is no shape of a line."""
-    return "#" not in key and kind in ("numbered", "records")
 
 
 def _name_of(text: Text, block: Block) -> str:

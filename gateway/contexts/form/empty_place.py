@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice, pairwise
 
 from gateway.contexts.form.lines import Line, lines_of
@@ -23,7 +22,7 @@ def question_of_empty(text: str) -> str | None:
     asked = [line for line in lines if _is_named(words, line, "question")]
     if len(asked) > 1:
         return None  # one of them may be a passage's
-    for line, following in pairwise(_without_closing(lines, text)):
+    for line, following in pairwise(line for line in lines if line.kind != "close"):
         if following in asked and _is_named(words, line, "context") and not _says_something(text, line):
             return _asked_at(text, lines, following)
     return None
@@ -50,13 +49,6 @@ def is_prompt(text: str) -> bool:
     if not any(_is_named(words, line, "context") for line in lines):
         return False
     return any(words.is_meta(line.start, line.end) for line in lines)
-
-
-def _without_closing(lines: list[Line], text: str) -> Iterator[Line]:
-    """Yield the lines without tags that close an empty element or end it on the same line."""
-    for line in lines:
-        if line.kind != "close" or text[line.start : line.end].lstrip("</").rstrip(">").isspace():
-            yield line
 
 
 def _is_named(words: IndexedText, line: Line, kind: Kind) -> bool:
