@@ -14,6 +14,8 @@ pytestmark = pytest.mark.full
 WIDTHS = (390, 1024, 1440)
 COMPARED, APP = "/compare?by=model&a=old&b=new", "/apps/shop?since=6h&metric=faithfulness"
 LONG = "x" * 30_000
+LEGIBLE = 11.0
+"""Pixels."""
 SIZES = """
 [...document.querySelectorAll("main svg text")].filter(one => one.getClientRects().length).map(one =>
   [parseFloat(getComputedStyle(one).fontSize) * one.ownerSVGElement.getScreenCTM().a, one.textContent])
@@ -81,6 +83,16 @@ async def compared(w):
     return next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
 
 
+def settled_sizes(tab):
+    """What SIZES gives once no text is too small: a chart opened just now is drawn again for its new width."""
+    deadline = time.monotonic() + 30
+    while True:
+        sizes = tab.run(SIZES)
+        if all(size >= LEGIBLE for size, _ in sizes) or time.monotonic() > deadline:
+            return sizes
+        time.sleep(0.2)
+
+
 def test_the_text_of_every_chart_is_legible_on_every_screen(tmp_path):
     def visit(tab, base, alert, soon, w):
         found = {}
@@ -91,14 +103,14 @@ def test_the_text_of_every_chart_is_legible_on_every_screen(tmp_path):
                 if path == APP:
                     until(tab, "!!document.querySelector('svg.histogram text')")
                 tab.run("document.querySelectorAll('details').forEach(one => { one.open = true })")
-                found[path.split("?")[0].split("/")[1], width] = tab.run(SIZES)
+                found[path.split("?")[0].split("/")[1], width] = settled_sizes(tab)
         assert not tab.complaints
         return found
 
     found = browse(tmp_path, compared, visit)
     for view in ("explore", "alerts", "compare", "apps"):
         assert all(found[view, width] for width in WIDTHS), f"{view} has no chart"
-    small = {(*key, text): size for key, sizes in found.items() for size, text in sizes if size < 11.0}
+    small = {(*key, text): size for key, sizes in found.items() for size, text in sizes if size < LEGIBLE}
     assert not small
     assert all(size < 20.0 for width in WIDTHS for size, _ in found["apps", width])
 
