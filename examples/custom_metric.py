@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitors import evaluate
-from monitors.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 
 
 class Brevity:

@@ -20,7 +20,7 @@ def test_the_warranty_is_answered_from_the_passage() -> None:
 
 
 def test_nothing_is_invented() -> None:
-    """With a judge; yours would be `monitors.config.Judge(base_url=..., model=...)`."""
+    """With a judge; yours would be `gaugeway.settings.shared.Judge(base_url=..., model=...)`."""
     question = "How long is the warranty?"
     case = gaugeway_case(
         question=question,

@@ -1,5 +1,5 @@
 """`python -m gateway`: the data plane alone."""
 
-from gateway.cli.main import gateway
+from gaugeway.cli.main import gateway
 
 gateway(prog_name="python -m gateway")

@@ -45,19 +45,19 @@ from gateway.upstreams import Upstream
 from gateway.upstreams.pool import NativeUpstream
 from gateway.upstreams.provider import provider_of
 from gateway.upstreams.router import ClientSettings, Router
-from monitors.config import LOOPBACK
-from monitors.config_loading import queue_url, store_url
-from monitors.processes.worker_metrics import WorkerMetrics, inherited
-from monitors.redaction.key import redaction_key
-from monitors.runtime import audit
-from monitors.runtime import otlp_exporters as telemetry
-from monitors.runtime.placeholders import concealed
-from monitors.runtime.plugins import load
-from monitors.runtime.serving import Listener, ServerProtocol, patient, serve
-from monitors.runtime.settings import ConfigError
-from monitors.storage.queues import Queue, from_url
-from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.storage.templates import Templates, open_templates
+from gaugeway.settings.shared import LOOPBACK
+from gaugeway.settings.loading import queue_url, store_url
+from gaugeway.processes.worker_metrics import WorkerMetrics, inherited
+from gaugeway.redaction.key import redaction_key
+from gaugeway.runtime import audit
+from gaugeway.runtime import otlp_exporters as telemetry
+from gaugeway.settings.placeholders import concealed
+from gaugeway.extensions import load
+from gaugeway.runtime.serving import Listener, ServerProtocol, patient, serve
+from gaugeway.settings import ConfigError
+from gaugeway.storage.queues import Queue, from_url
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.templates import Templates, open_templates
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Scope, Send, WebSocketScope

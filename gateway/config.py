@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.contexts import BUILT_IN as EXTRACTORS
-from gateway.contexts import DEFAULT_ORDER
-from gateway.contexts.prompt_template import UserTemplate
+from gaugeway.prompts import BUILT_IN as EXTRACTORS
+from gaugeway.prompts import DEFAULT_ORDER
+from gaugeway.prompts.prompt_template import UserTemplate
 from gateway.http.sessions import SESSION_HEADERS
 from gateway.http.url import Target
-from monitors.config import LOOPBACK, AuditsPerDay, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
-from monitors.config_loading import gather_options, shared_problems, with_environment
-from monitors.runtime import settings
-from monitors.runtime.bounds import MAX_HISTORY
-from monitors.runtime.endpoints import (
+from gaugeway.settings.shared import LOOPBACK, AuditsPerDay, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
+from gaugeway.settings.loading import gather_options, shared_problems, with_environment
+from gaugeway import settings
+from gaugeway.settings.bounds import MAX_HISTORY
+from gaugeway.runtime.endpoints import (
     address_problem,
     base_url_problem,
     is_own,
@@ -27,8 +27,8 @@ from monitors.runtime.endpoints import (
     listener_problem,
     port_problems,
 )
-from monitors.runtime.plugins import load as load_object
-from monitors.runtime.tokens import short_warning
+from gaugeway.extensions import load as load_object
+from gaugeway.runtime.tokens import short_warning
 
 MEBIBYTE = 1024 * 1024
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)
@@ -401,7 +401,7 @@ def _redaction_problems(capture: Capture) -> list[str]:
     usual = Capture()
     if (capture.redact, capture.redact_patterns, capture.salt) == (usual.redact, usual.redact_patterns, usual.salt):
         return []
-    from monitors.redaction import Redactor  # noqa: PLC0415 - only the sampler needs it otherwise
+    from gaugeway.redaction import Redactor  # noqa: PLC0415 - only the sampler needs it otherwise
 
     redacted: list[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...], str]] = [
         *((f"capture.redact[{index}]", (kind,), (), "any") for index, kind in enumerate(capture.redact)),
@@ -418,7 +418,7 @@ def _redaction_problems(capture: Capture) -> list[str]:
 
 
 def _template_problems(template: UserTemplate) -> list[str]:
-    from gateway.contexts.user_patterns import check  # noqa: PLC0415 - only where templates are configured
+    from gaugeway.prompts.user_patterns import check  # noqa: PLC0415 - only where templates are configured
 
     try:
         check(template)
@@ -441,7 +441,7 @@ def _template_problems(template: UserTemplate) -> list[str]:
 
 
 def _separator_problems(template: UserTemplate) -> list[str]:
-    from gateway.contexts.user_patterns import check_separator  # noqa: PLC0415 - as above
+    from gaugeway.prompts.user_patterns import check_separator  # noqa: PLC0415 - as above
 
     try:
         check_separator(template)

@@ -15,8 +15,8 @@ import msgspec
 
 from gateway.access.gate import needs_gate
 from gateway.config import Config
-from monitors.runtime import audit
-from monitors.runtime.settings import ConfigError, is_struct, item_of, plain
+from gaugeway.runtime import audit
+from gaugeway.settings import ConfigError, is_struct, item_of, plain
 
 _log = logging.getLogger("gaugeway")
 REFUSED = "refused"

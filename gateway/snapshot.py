@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from monitors.runtime import settings
+from gaugeway import settings
 
 
 class Snapshot:

@@ -15,24 +15,24 @@ from pathlib import Path
 from gateway.config import Config, listeners
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.snapshot import Snapshot
-from monitors.processes import interpreter
-from monitors.processes.child_process import ChildProcess
-from monitors.processes.orphans import reap_orphans
-from monitors.processes.worker_metrics import WorkersTotal
-from monitors.runtime import audit
-from monitors.runtime.endpoints import wait_until_free
-from monitors.runtime.settings import ConfigError
-from monitors.runtime.tasks import spawn
+from gaugeway.processes import interpreter
+from gaugeway.processes.child_process import ChildProcess
+from gaugeway.processes.orphans import reap_orphans
+from gaugeway.processes.worker_metrics import WorkersTotal
+from gaugeway.runtime import audit
+from gaugeway.runtime.endpoints import wait_until_free
+from gaugeway.settings import ConfigError
+from gaugeway.runtime.tasks import spawn
 
 _log = logging.getLogger("gaugeway")
 _STOP_S = 15.0
 _LOOK_AT_FILE_S = 1.0
 _SHARED = (
     "litestar",
-    "monitors.redaction.key",
-    "monitors.runtime.serving",
-    "monitors.storage.queues.sqlite",
-    "monitors.storage.templates",
+    "gaugeway.redaction.key",
+    "gaugeway.runtime.serving",
+    "gaugeway.storage.engines.sqlite.queue",
+    "gaugeway.storage.templates",
     "uvicorn.protocols.http.httptools_impl",
     "uvloop",
 )
@@ -169,7 +169,7 @@ class Supervisor:
     async def _problems(self, candidate: Snapshot) -> str | None:
         """Check a configuration in a separate process, as it may load the user's classes; None when it is valid."""
         check = await asyncio.create_subprocess_exec(
-            *interpreter.command("gateway.cli", "check", *self._arguments(candidate.path), "--supervised"),
+            *interpreter.command("gaugeway.cli", "check", *self._arguments(candidate.path), "--supervised"),
             env=interpreter.environment(),
             stdout=PIPE,
             stderr=PIPE,

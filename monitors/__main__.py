@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from monitors.cli.main import monitors
+from gaugeway.cli.plane import monitors
 
 if TYPE_CHECKING:
     from monitors.app import PageFactory

@@ -20,7 +20,7 @@ from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import Quality, estimate, largest
 from monitors.analysis.recent_sums import RecentSums
-from monitors.config import Config, Judge, Sampled, Shared
+from gaugeway.settings.shared import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.capture_audit import audits_per_day, open_audits
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
@@ -39,17 +39,17 @@ from monitors.judges.anchors import AnchorWatch, Scorer
 from monitors.judges.budget import BudgetSync
 from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue
-from monitors.records import Alert, Evaluation, Sample, Score
-from monitors.runtime.label_cap import OVERFLOW
-from monitors.runtime.settings import ConfigError
-from monitors.runtime.tasks import repeat, spawn
-from monitors.sampling import MAX_RATIO, MetricSampler
+from gaugeway.records import Alert, Evaluation, Sample, Score
+from gaugeway.runtime.label_cap import OVERFLOW
+from gaugeway.settings import ConfigError
+from gaugeway.runtime.tasks import repeat, spawn
+from gaugeway.sampling import MAX_RATIO, MetricSampler
 from monitors.signals import RISING, SIGNALS
 from monitors.signals import enabled as enabled_signals
-from monitors.storage.joining import SOURCES
-from monitors.storage.leader import Alone, Leader, while_leading
-from monitors.storage.queues import Queue
-from monitors.storage.stores import Query, StateStore, Store
+from gaugeway.storage.joining import SOURCES
+from gaugeway.storage.leader import Alone, Leader, while_leading
+from gaugeway.storage.queues import Queue
+from gaugeway.storage.stores import Query, StateStore, Store
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0

@@ -13,9 +13,9 @@ import msgspec
 from setproctitle import setproctitle
 
 from monitors.app import assemble
-from monitors.processes.priority import lower_priority
-from monitors.processes.worker_metrics import CountsOnly, WorkerMetrics, inherited
-from monitors.runtime import serving
+from gaugeway.processes.priority import lower_priority
+from gaugeway.processes.worker_metrics import CountsOnly, WorkerMetrics, inherited
+from gaugeway.runtime import serving
 from monitors.scoring_workers import GAUGES, LENGTH_BYTES, Setup
 
 

@@ -31,7 +31,7 @@ _SERVERS = re.compile(r"postgres|redis|clickhouse|browser|alertmanager|test_rule
 _LONGEST = (
     *("integration/test_alert_judge", "integration/test_alert_causes", "integration/test_operations"),
     *("dashboards/test_live", "integration/test_rolling_upgrade", "integration/test_faults"),
-    *("integration/test_scoring_workers", "gateway/contexts/test_chain", "dashboards/web/test_charts"),
+    *("integration/test_scoring_workers", "gaugeway/prompts/test_chain", "dashboards/web/test_charts"),
     *("integration/test_process_ends", "integration/test_fault_matrix", "integration/test_demo"),
 )
 """Files that take a minute or more: started last, one of them would keep the whole run waiting for it alone."""
@@ -64,7 +64,7 @@ def _usual(trust_env, *_environment):
 @pytest.fixture(autouse=True)
 def no_values_of_other_tests(monkeypatch):
     """A process conceals all values that its configuration was ever filled in with: of one test, not of all."""
-    monkeypatch.setattr("monitors.runtime.placeholders._filled_in", {})
+    monkeypatch.setattr("gaugeway.settings.placeholders._filled_in", {})
 
 
 def pytest_collection():

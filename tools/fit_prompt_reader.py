@@ -1,4 +1,4 @@
-"""Fits the weights of the prompt reader (`gateway/contexts/form/weights.json`) on generated prompts, and only on them.
+"""Fits the weights of the prompt reader (`gaugeway/prompts/form/weights.json`) on generated prompts, and only on them.
 
     python tools/fit_prompt_reader.py [--layouts 2000] [--check]
 
@@ -24,11 +24,11 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gateway.contexts.form import reader  # noqa: E402 - the checkout's own
-from gateway.contexts.form.turns import Turn  # noqa: E402
+from gaugeway.prompts.form import reader  # noqa: E402 - the checkout's own
+from gaugeway.prompts.form.turns import Turn  # noqa: E402
 from tools.prompt_layouts import Rendered, layout, ordinary, request  # noqa: E402
 
-WEIGHTS = ROOT / "gateway/contexts/form/weights.json"
+WEIGHTS = ROOT / "gaugeway/prompts/form/weights.json"
 PLACE = (
     "fenced",
     "split",

@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import installs
 
-from monitors.records import Context, Evaluation, Sample, Score
-from monitors.storage.stores import Query
-from monitors.storage.stores.clickhouse.store import ClickHouseStore
+from gaugeway.records import Context, Evaluation, Sample, Score
+from gaugeway.storage.stores import Query
+from gaugeway.storage.engines.clickhouse.store import ClickHouseStore
 from tests.support.clickhouse import ClickHouse
 
 ROOT = Path(__file__).parents[2]

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.conversations.run import join
 from gateway.config import Capture, Config, Upstream
 from gateway.config import Gateway as GatewayTable
-from monitors.records import Sample
-from monitors.storage.stores import Store, from_url
+from gaugeway.records import Sample
+from gaugeway.storage.stores import Store, from_url
 from tests.frameworks import environment
 from tests.support.llm_server import LLMServer, Reply, Request
 from tests.support.running import running_gateway

@@ -32,10 +32,10 @@ from gateway.config import Capture as Settings
 from monitors.evaluation.conversations import ConversationJoiner
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
-from monitors.records import Sample
-from monitors.storage.conversations import Linked
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.stores import Store, from_url
+from gaugeway.records import Sample
+from gaugeway.storage.conversations import Linked
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.stores import Store, from_url
 
 _LIMIT = 10_000_000
 _BATCH = 16

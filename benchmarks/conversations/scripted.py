@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.exchange import Recording, Trace
+from gaugeway.exchange import Recording, Trace
 
 _TEXT = """
 account address answer battery box cable care charge claim colour contract cost customer damage date

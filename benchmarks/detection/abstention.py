@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarks.detection import abstention_decorated, abstention_held_out
-from monitors.signals.abstention import abstained
+from gaugeway.text.abstention import abstained
 
 DECLINES = {
     "en": (

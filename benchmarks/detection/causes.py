@@ -23,7 +23,7 @@ from cause_worlds import DAY_S, ONSET, World, side
 from msgspec import structs
 
 from monitors.alerting.causes import Explanation, explain
-from monitors.alerting.causes.topics import topics
+from gaugeway.text.topics import topics
 
 SEED, HELD_OUT_SEED, SOURCES_SEED = 20260101, 20260909, 20302101
 BEFORE, SIZES, RUNS = 1500, (60, 300, 1000), 100

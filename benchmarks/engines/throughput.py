@@ -25,13 +25,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from monitors.records import Context, Evaluation, Sample, Score
-from monitors.storage.queues.postgres import PostgresQueue
-from monitors.storage.queues.redis import RedisQueue
-from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.storage.stores import Query
-from monitors.storage.stores.postgres.store import PostgresStore
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Context, Evaluation, Sample, Score
+from gaugeway.storage.engines.postgres.queue import PostgresQueue
+from gaugeway.storage.engines.redis.queue import RedisQueue
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.stores import Query
+from gaugeway.storage.engines.postgres.store import PostgresStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.postgres import own_server
 from tests.support.redis import own_redis
 

@@ -20,12 +20,12 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from gateway.capture.auxiliary_calls import auxiliary  # noqa: E402 - the tree is not installed everywhere
-from gateway.exchange import Request, Response  # noqa: E402
+from gaugeway.exchange import Request, Response  # noqa: E402
 
 ANSWER = Response(status=200, body={}, text="Four weeks, and twice longer.", finish_reason="stop")
-HANDBOOK = [json.loads(line)["text"] for line in (ROOT / "gateway/demo/handbook.jsonl").read_text("utf-8").splitlines()]
+HANDBOOK = [json.loads(line)["text"] for line in (ROOT / "gaugeway/demo/handbook.jsonl").read_text("utf-8").splitlines()]
 QUESTIONS = [
-    json.loads(line)["question"] for line in (ROOT / "gateway/demo/questions.jsonl").read_text("utf-8").splitlines()
+    json.loads(line)["question"] for line in (ROOT / "gaugeway/demo/questions.jsonl").read_text("utf-8").splitlines()
 ]
 HOUSE_RULES = "You help the readers of a library. " + "Be brief, be kind, and say so when you do not know. " * 22
 STUFF = "Use the following pieces of context to answer the question at the end. If you don't know, say so.\n\n"

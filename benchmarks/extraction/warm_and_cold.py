@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 from gateway.capture.exchange_reader import extract  # noqa: E402 - the tree is not installed everywhere
 from gateway.capture.factory import capture_of  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
-from gateway.exchange import Exchange, Request, Response  # noqa: E402
-from tests.gateway.contexts.layouts import LAYOUTS  # noqa: E402
+from gaugeway.exchange import Exchange, Request, Response  # noqa: E402
+from tests.gaugeway.prompts.layouts import LAYOUTS  # noqa: E402
 
 SIZE = 8_192
 POOL = 24

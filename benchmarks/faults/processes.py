@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from gateway.demo.servers import free_ports
+from gaugeway.demo.servers import free_ports
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "stand"
@@ -125,7 +125,7 @@ class Replica(Child):
         self.port, self.admin_port = free_ports(2)
         self.config = directory / f"{name}.toml"
         admin = {"gateway": "--admin-port", "monitors": "--monitors-port"}[self.plane]
-        words = [*prefix, sys.executable, "-m", "gateway.cli", self.plane, "--config", str(self.config)]
+        words = [*prefix, sys.executable, "-m", "gaugeway.cli", self.plane, "--config", str(self.config)]
         words += ["--data-dir", str(data), "--port", str(self.port), admin, str(self.admin_port)]
         base_url, headers = f"http://{address}:{self.admin_port}", {"authorization": f"Bearer {TOKEN}"}
         super().__init__(

@@ -21,7 +21,7 @@ import uvicorn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gateway.demo.model_judge import fenced
+from gaugeway.demo.model_judge import fenced
 from tests.support.scenario import Script
 
 _NUMBER = re.compile(r"\d+")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 from tests.support.scenario import PROMPT, STAY, TOPICS, passages
 
 PATIENCE_S = 180.0

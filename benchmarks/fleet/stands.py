@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.demo.servers import free_ports, is_free
+from gaugeway.demo.servers import free_ports, is_free
 from tests.support.fleet import wait_until
 from tests.support.postgres import Postgres, own_server
 from tests.support.redis import RedisServer, own_redis

@@ -24,17 +24,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from monitors.records import (  # noqa: E402 - the path comes first
-    Context,
-    Evaluation,
-    Failed,
-    Sample,
-    Score,
-    Skipped,
-    Supplement,
-)
-from monitors.runtime.settings import child_environment  # noqa: E402 - same
-from monitors.storage.stores.sqlite.store import SQLiteStore  # noqa: E402 - same
+from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement  # noqa: E402 - the path comes first
+from gaugeway.settings import child_environment  # noqa: E402 - same
+from gaugeway.storage.engines.sqlite.store import SQLiteStore  # noqa: E402 - same
 from tests.support.product import Product, product  # noqa: E402 - same
 
 TOKEN = "only-for-this-run"

@@ -28,13 +28,13 @@ WORK = installs.PEERS / "work"
 TARGETS = {
     "streams": ["gateway.http.sse", "gateway.proxy.stream_usage", "gateway.capture.response_text"],
     "extractors": [
-        "gateway.contexts",
+        "gaugeway.prompts",
         "gateway.capture.auxiliary_calls",
         "gateway.capture.prompt_version",
         "gateway.http.json_member",
         "gateway.capture.response_text",
     ],
-    "configuration": ["gateway.config", "monitors.config", "monitors.runtime.settings", "monitors.metrics.registry"],
+    "configuration": ["gateway.config", "gaugeway.settings.shared", "gaugeway.settings", "monitors.metrics.registry"],
     "answers": [
         "monitors.judges.structured_output",
         "monitors.judges.openai_client",

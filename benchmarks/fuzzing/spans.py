@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.fuzzing.finding import expect
 from monitors.api.otlp import Decoded, Span, receiver
 from monitors.api.otlp import codec as wire
-from monitors.records import Supplement
+from gaugeway.records import Supplement
 
 NOW = 1_700_000_000.0
 LIMIT = 1 << 20

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from benchmarks.fuzzing.finding import expect
 from gateway.capture import response_text as answers
-from gateway.exchange import GENERATION_ROUTES, Response
+from gaugeway.exchange import GENERATION_ROUTES, Response
 from gateway.http import sse
 from gateway.http.sse_events import Events
 from gateway.proxy.stream_usage import HideUsage

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from monitors.metrics.lexical_groundedness import LexicalGroundedness  # noqa: E402 - the tree may not be installed
-from monitors.records import Context, Sample, Score  # noqa: E402
+from gaugeway.records import Context, Sample, Score  # noqa: E402
 
 CUTS = {"more than half": 0.5, "all": 0.999}
 

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from monitors.metrics.lexical.sentences import sentences, stem  # noqa: E402 - the tree is not installed everywhere
+from gaugeway.text.lexical.sentences import sentences, stem  # noqa: E402 - the tree is not installed everywhere
 
 TABLE = ROOT / "monitors" / "metrics" / "lexical" / "idf.tsv"
 SENTENCES = 1_000

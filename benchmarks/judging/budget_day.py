@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monitors import sampling
+from gaugeway import sampling
 from monitors.judges.budget import DAY_S, BudgetPacer, Spent
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import hajek

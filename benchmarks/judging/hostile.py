@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from monitors.records import Failed, Score
+from gaugeway.records import Failed, Score
 from tests.support.hostile_judge import FAULTS, Bench, HostileJudge, Run, samples
 
 LATENCY_S, STALL_S, RATE = 0.05, 30.0, 0.1

@@ -13,11 +13,11 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from monitors.records import Context, Sample, Supplement
-from monitors.storage.engines.migrate import SCHEMA as PG_SCHEMA
-from monitors.storage.stores.calendar import day_of
-from monitors.storage.stores.postgres.partitions import _make
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Context, Sample, Supplement
+from gaugeway.storage.engines.migrate import SCHEMA as PG_SCHEMA
+from gaugeway.storage.stores.calendar import day_of
+from gaugeway.storage.engines.postgres.partitions import _make
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 DAY_S = 86_400.0
 DAYS = 30

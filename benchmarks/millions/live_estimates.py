@@ -27,11 +27,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from monitors.analysis.recent_sums import RecentSums
-from monitors.records import Evaluation, Sample, Score
+from gaugeway.records import Evaluation, Sample, Score
 from monitors.signals import VERSION
-from monitors.storage.stores import Query, Summary
-from monitors.storage.stores.rollup_windows import add_summaries
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Query, Summary
+from gaugeway.storage.stores.rollup_windows import add_summaries
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 RESULTS = Path(__file__).parent / "results"
 HOUR_S, STEP_S, BATCH = 3600.0, 60.0, 500

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.millions.fill import METRICS
 from benchmarks.millions.run import RESULTS, filled, percentile
-from monitors.records import Context, Evaluation, Sample, Score
-from monitors.runtime.tasks import spawn
-from monitors.storage.stores import from_url
+from gaugeway.records import Context, Evaluation, Sample, Score
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.stores import from_url
 
 PER_S, QUIET_S, DAY_S = 20.0, 20.0, 86_400.0
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.millions.fill import APPS, MODELS
-from gateway.demo.servers import in_thread
-from monitors.records import Context, Sample
-from monitors.storage.queues import from_url
+from gaugeway.demo.servers import in_thread
+from gaugeway.records import Context, Sample
+from gaugeway.storage.queues import from_url
 from tests.support.product import Product
 from tests.support.scenario import TOPICS, Script, passages
 

@@ -22,7 +22,7 @@ from benchmarks.page.browser import Tab, chromium
 from benchmarks.page.exchanges import views as exchange_views
 from benchmarks.page.screenshots import views
 from benchmarks.page.stand import standing
-from monitors.config import Config, Monitors
+from gaugeway.settings.shared import Config, Monitors
 from tests.support.pages import world
 
 AXE = "axe-core@4.14.1"

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.page.browser import chromium
 from benchmarks.page.screenshots import shoot
 from benchmarks.page.stand import CONFIG, make, standing
-from monitors.records import (
+from gaugeway.records import (
     CaptureInfo,
     Context,
     Evaluation,

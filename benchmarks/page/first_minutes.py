@@ -28,8 +28,8 @@ import httpx
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from gateway.demo.model import Model, serve  # noqa: E402 - after the path is set
-from gateway.demo.servers import free_ports  # noqa: E402
+from gaugeway.demo.model import Model, serve  # noqa: E402 - after the path is set
+from gaugeway.demo.servers import free_ports  # noqa: E402
 
 EVERY_S, LIMIT_S = 0.2, 180.0
 TOKENS = {"GAUGEWAY_ADMIN_TOKEN": "a" * 32, "GAUGEWAY_MONITORS_TOKEN": "m" * 32}
@@ -66,7 +66,7 @@ class Run:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "gateway.cli", *words]
+    return [sys.executable, "-m", "gaugeway.cli", *words]
 
 
 def option_ways(url: str, directory: Path, ports: Sequence[int]) -> list[Way]:

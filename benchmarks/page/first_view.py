@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.page.screenshots import views
 from benchmarks.page.stand import CONFIG, make
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 from tests.support.pages import world
 
 PROMISE_S = 0.2

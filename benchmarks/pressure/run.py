@@ -26,9 +26,9 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from monitors.records import Score
+from gaugeway.records import Score
 from monitors.statistics.weighted_mean import hajek
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.product import Product, product
 from tests.support.redis import RedisServer, own_redis

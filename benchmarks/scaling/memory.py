@@ -31,9 +31,9 @@ from machine import free_port  # noqa: E402
 from gateway.capture import result  # noqa: E402
 from gateway.capture.factory import capture_of  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
-from gateway.exchange import Recording  # noqa: E402
-from monitors.records import Sample  # noqa: E402
-from monitors.storage.queues import Queue, from_url  # noqa: E402
+from gaugeway.exchange import Recording  # noqa: E402
+from gaugeway.records import Sample  # noqa: E402
+from gaugeway.storage.queues import Queue, from_url  # noqa: E402
 from tests.support.scenario import Script, completion  # noqa: E402
 from tests.support.traffic import request_of, trace_of  # noqa: E402
 

@@ -31,9 +31,9 @@ TREE = Path(sys.argv[sys.argv.index("--tree") + 1]) if "--tree" in sys.argv else
 sys.path[:0] = [str(TREE)]
 
 from monitors.evaluation.signals import Signals  # noqa: E402 - of the tree that is measured
-from monitors.records import Context, Evaluation, Sample, Score, ToolChecks  # noqa: E402
+from gaugeway.records import Context, Evaluation, Sample, Score, ToolChecks  # noqa: E402
 from monitors.signals import SIGNALS  # noqa: E402
-from monitors.storage.stores.sqlite.store import SQLiteStore  # noqa: E402
+from gaugeway.storage.engines.sqlite.store import SQLiteStore  # noqa: E402
 
 AT_ONCE, CHUNK = 32, 256
 WARM_UP = 2000

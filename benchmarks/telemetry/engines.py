@@ -19,7 +19,7 @@ import installs
 
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.outbox import Scored
-from monitors.records import Evaluation, Sample, Score
+from gaugeway.records import Evaluation, Sample, Score
 
 Row = tuple[str, str, bool]
 START_S = 120

@@ -38,9 +38,9 @@ from monitors.alerting.engine import AlertEngine
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.app import Insight, Pages
-from monitors.config import Config
-from monitors.records import Supplement
-from monitors.storage.templates import Templates
+from gaugeway.settings.shared import Config
+from gaugeway.records import Supplement
+from gaugeway.storage.templates import Templates
 
 VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     overview_handlers,

@@ -14,7 +14,7 @@ from litestar.response import Redirect
 
 from dashboards.web.site import Site
 from monitors.api.errors import accepts_page, as_json
-from monitors.runtime.auth import HostNotAllowedError
+from gaugeway.runtime.auth import HostNotAllowedError
 
 _log = logging.getLogger("gaugeway")
 _TITLES = {

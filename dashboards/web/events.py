@@ -14,7 +14,7 @@ from litestar.response import ServerSentEvent
 from litestar.response.sse import ServerSentEventMessage
 
 from dashboards.web.site import Page, Site
-from monitors.runtime.tasks import happens_within
+from gaugeway.runtime.tasks import happens_within
 
 LOOK_S = 2.0
 OVERVIEW_EVERY_S = 10.0

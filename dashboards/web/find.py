@@ -12,8 +12,8 @@ from litestar.params import FromQuery
 from litestar.response import Redirect
 
 from dashboards.web.site import Site
-from monitors.records import Sample
-from monitors.storage.stores import SampleField, Store
+from gaugeway.records import Sample
+from gaugeway.storage.stores import SampleField, Store
 
 MAX_TEXT = 300
 BUDGET_S = 0.12

@@ -16,7 +16,7 @@ from dashboards.web.addresses import APP_PATH
 from dashboards.web.login import PASSED
 from dashboards.web.site import NAVIGATION, Site
 from monitors.api.errors import accepts_page
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 
 KEPT_S = 60.0
 """How long a view that was read is kept for the browser that has its frame: on a busy machine it may come back late."""

@@ -15,7 +15,7 @@ from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
-from monitors.storage.stores import Summary
+from gaugeway.storage.stores import Summary
 
 ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
 """States of a rule, worst first."""

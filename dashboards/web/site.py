@@ -31,11 +31,11 @@ from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import AlertDesk
 from monitors.api.app import Insight
-from monitors.config import Config
-from monitors.records import Alert, Supplement
-from monitors.runtime.auth import TokenCheck
+from gaugeway.settings.shared import Config
+from gaugeway.records import Alert, Supplement
+from gaugeway.runtime.auth import TokenCheck
 from monitors.signals import RISING
-from monitors.storage.templates import Templates
+from gaugeway.storage.templates import Templates
 
 COOKIE = "gaugeway_session"
 HTTPS_COOKIE = f"__Host-{COOKIE}"

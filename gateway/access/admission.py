@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gateway.access.gate import Gate, needs_gate
-from gateway.access.key_stores import Keys
-from gateway.access.key_stores.opening import open_keys
+from gaugeway.storage.keys import Keys
+from gaugeway.storage.keys.opening import open_keys
 from gateway.access.key_sync import KeySync
 from gateway.access.limit_sync import LimitSync
-from gateway.access.shared_limits import Sharing
-from gateway.access.shared_limits import opening as sharing
+from gaugeway.storage.limits import Sharing
+from gaugeway.storage.limits import opening as sharing
 from gateway.config import Config
 from gateway.telemetry.metrics import Instruments
-from monitors.runtime.settings import ConfigError, Problems
-from monitors.runtime.tasks import spawn
-from monitors.storage.engines.sqlite import file_problem
+from gaugeway.settings import ConfigError, Problems
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.engines.sqlite.connection import file_problem
 
 T = TypeVar("T")
 _BUSY_S = 0.5
@@ -119,7 +119,7 @@ def examine_file(config: Config, data_dir: Path, problems: Problems) -> None:
     if problems.cover("--data-dir: "):
         return
     if config.keys.url is None and needs_gate(config.keys, config.limits):
-        from gateway.access.key_stores.sqlite import FILE, SCHEMA  # noqa: PLC0415 - only where the file is looked at
+        from gaugeway.storage.engines.sqlite.keys import FILE, SCHEMA  # noqa: PLC0415 - only where the file is looked at
 
         problem = file_problem(data_dir.absolute() / FILE, SCHEMA)
         problems.extend([] if problem is None else [f"keys.url: the default: {problem}"])

@@ -16,7 +16,7 @@ from gateway.access.keys import Keyring, Quota, VirtualKey, check_model, without
 from gateway.access.prices import Ledger, Spending
 from gateway.access.token_bucket import Draw, SharedLevels
 from gateway.config import AppLimits, Keys, Limits
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection
 
 DAY_S = 86400

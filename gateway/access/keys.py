@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection
-from monitors.runtime.bounds import bounded_name, optional_name
+from gaugeway.settings.bounds import bounded_name, optional_name
 
 PREFIX = "gw-"
 SECRET_BYTES = 32

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.http import encoding, lenient_json
 from gateway.http.json_cursor import JsonCursor, value_starts
 from gateway.http.sse_events import Events
-from monitors.records import Usage
+from gaugeway.records import Usage
 
 HEAD_BYTES = TAIL_BYTES = 64 * 1024
 """Bytes of an answer's beginning and of its end that are kept until it is complete."""

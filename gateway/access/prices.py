@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
-from monitors.config import Price
-from monitors.records import Usage
+from gaugeway.settings.shared import Price
+from gaugeway.records import Usage
 
 _MILLION: Literal[1_000_000] = 1_000_000
 

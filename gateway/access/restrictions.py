@@ -13,9 +13,9 @@ import msgspec
 
 from gateway.access.keys import VirtualKey, check_model
 from gateway.access.operations import READING, is_realtime, operation_of
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection
-from monitors.runtime.field_errors import MAX_NAME
+from gaugeway.settings.field_errors import MAX_NAME
 
 MOST_TOKENS = 200_000
 """How many strings and brackets the JSON of a restricted key's request may have (40 ms of scanning)."""

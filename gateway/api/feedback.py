@@ -14,18 +14,18 @@ import msgspec
 from litestar import Request, Response, post
 from litestar.exceptions import HTTPException
 
-from gateway.contexts.explicit import PREFIX, ExplicitError, from_body_key, from_headers
-from gateway.exchange import Headers
+from gaugeway.prompts.explicit import PREFIX, ExplicitError, from_body_key, from_headers
+from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection, body_of, too_large
 from gateway.telemetry.tracing import parse_traceparent
-from monitors.records import Context, Supplement
-from monitors.runtime import bounds
-from monitors.runtime.bounds import bounded_supplement
-from monitors.runtime.field_errors import located
-from monitors.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
-from monitors.runtime.settings import in_form
-from monitors.storage.engines.failures import reason_of, refused
-from monitors.storage.queues import Queue
+from gaugeway.records import Context, Supplement
+from gaugeway.settings import bounds
+from gaugeway.settings.bounds import bounded_supplement
+from gaugeway.settings.field_errors import located
+from gaugeway.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
+from gaugeway.settings import in_form
+from gaugeway.storage.engines.failures import reason_of, refused
+from gaugeway.storage.queues import Queue
 
 _log = logging.getLogger("gaugeway.supplements")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
@@ -79,7 +79,7 @@ class Observer(Protocol):
     """Counts supplements; the gateway's instruments."""
 
     def supplement(self, source: str, result: str) -> None:
-        """Count one: accepted, full, too_large (see `monitors.runtime.bounds`), or error (it could not be kept)."""
+        """Count one: accepted, full, too_large (see `gaugeway.settings.bounds`), or error (it could not be kept)."""
 
     def hand_off_failed(self) -> None:
         """Count a failed attempt to reach the queue."""

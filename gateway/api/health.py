@@ -11,7 +11,7 @@ from litestar.exceptions import HTTPException
 from gateway.api.feedback import Supplements
 from gateway.api.openapi import document
 from gateway.http.errors import Rejection, body_of
-from monitors.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
+from gaugeway.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 
 _NOT_FOUND, _SERVERS = 404, 500
 _CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}

@@ -24,10 +24,10 @@ from gateway.capture.instructions import Role, WordStarts, asked_for
 from gateway.capture.instructions.directives import LENGTH_OF_START, Kind
 from gateway.capture.output_fields import holds_prose
 from gateway.capture.output_schemas import by_schema
-from gateway.contexts import messages_as_sent, messages_of, text_of
-from gateway.contexts.written_steps import label_of_call
-from gateway.exchange import Request, Response
-from monitors.text_cache import TextCache
+from gaugeway.prompts import messages_as_sent, messages_of, text_of
+from gaugeway.prompts.written_steps import label_of_call
+from gaugeway.exchange import Request, Response
+from gaugeway.text.cache import TextCache
 
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 """All values that `auxiliary` may return."""

@@ -7,7 +7,7 @@ import unicodedata
 from functools import lru_cache
 from hashlib import blake2b
 
-from gateway.exchange import Exchange
+from gaugeway.exchange import Exchange
 
 _WORDS = re.compile(r"\w+")
 _NUMBER = re.compile(r"\d+")

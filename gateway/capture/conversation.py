@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_of_response, decoded, json_of
 from gateway.capture.earlier_questions import EarlierQuestions
-from gateway.contexts import Extraction
-from gateway.contexts.prompt_parts import LONGEST_SECRET, find
-from gateway.exchange import Exchange
+from gaugeway.prompts import Extraction
+from gaugeway.prompts.prompt_parts import LONGEST_SECRET, find
+from gaugeway.exchange import Exchange
 from gateway.http.sessions import SESSION_HEADERS, conversation_id
-from monitors.records import Links, Message, ToolCall
-from monitors.runtime.bounds import MAX_ARGUMENTS, MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_name
-from monitors.text_cache import TextCache
+from gaugeway.records import Links, Message, ToolCall
+from gaugeway.settings.bounds import MAX_ARGUMENTS, MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_name
+from gaugeway.text.cache import TextCache
 
 _ENDS = 256
 """Bytes that are hashed at either end of a text, together with its length."""

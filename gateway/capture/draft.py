@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.contexts import Extraction
-from gateway.exchange import Exchange
-from monitors.records import Sample
+from gaugeway.prompts import Extraction
+from gaugeway.exchange import Exchange
+from gaugeway.records import Sample
 
 
 class Draft:

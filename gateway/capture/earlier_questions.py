@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.contexts import Extraction, Extractor, name_of
-from gateway.contexts.form.empty_place import may_be_prompt
-from gateway.exchange import Request, Response
-from monitors.runtime.bounds import MAX_HISTORY_TEXT
+from gaugeway.prompts import Extraction, Extractor, name_of
+from gaugeway.prompts.form.empty_place import may_be_prompt
+from gaugeway.exchange import Request, Response
+from gaugeway.settings.bounds import MAX_HISTORY_TEXT
 
 _READ_PROMPTS = ("templates", "patterns", "structure")
 _NOT_FROM_PROMPTS = frozenset({"explicit", "tools", "results"})

@@ -19,11 +19,11 @@ from gateway.capture.prompt_version import prompt_version
 from gateway.capture.steps.intermediate_steps import IntermediateSteps
 from gateway.capture.steps.remembered_answers import RememberedAnswers
 from gateway.capture.tool_checks import tool_checks
-from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
-from gateway.contexts.learning import LearnedCapture
-from gateway.contexts.passage_records import RecordForms
-from gateway.contexts.prompt_parts import capture_info, locate
-from gateway.exchange import (
+from gaugeway.prompts import INFERRING, Extraction, Extractor, last_user_text, name_of
+from gaugeway.prompts.learning import LearnedCapture
+from gaugeway.prompts.passage_records import RecordForms
+from gaugeway.prompts.prompt_parts import capture_info, locate
+from gaugeway.exchange import (
     SPAN_PARAMETERS,
     Ending,
     Exchange,
@@ -37,9 +37,9 @@ from gateway.exchange import (
 from gateway.http import encoding, lenient_json, sse
 from gateway.http.json_strings import change_strings
 from gateway.http.sessions import SESSION_HEADERS, session_of
-from monitors.records import Sample, changed
-from monitors.runtime.bounds import bounded_calls, bounded_capture, bounded_history, bounded_name
-from monitors.sampling import keep, keeps
+from gaugeway.records import Sample, changed
+from gaugeway.settings.bounds import bounded_calls, bounded_capture, bounded_history, bounded_name
+from gaugeway.sampling import keep, keeps
 
 _SHORT_QUESTION = 300
 _CRLF = rb"\r\n"

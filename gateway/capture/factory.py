@@ -6,18 +6,18 @@ import secrets
 import time
 from collections.abc import Callable
 
-from gateway import contexts
+from gaugeway import prompts as contexts
 from gateway.capture.conversation import ConversationReader
 from gateway.capture.duplicates import Resubmissions
 from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.stored_templates import Form, asked_of, stored_of
 from gateway.config import Capture as Settings
-from gateway.contexts import Extractor
-from gateway.contexts.learning import LearnedCapture, LearnedTemplate, Learner, TemplateEvent
-from monitors.redaction import Redactor
-from monitors.runtime.plugins import load
-from monitors.storage.templates import StoredTemplate
+from gaugeway.prompts import Extractor
+from gaugeway.prompts.learning import LearnedCapture, LearnedTemplate, Learner, TemplateEvent
+from gaugeway.redaction import Redactor
+from gaugeway.extensions import load
+from gaugeway.storage.templates import StoredTemplate
 
 _REMEMBERED = 10_000
 

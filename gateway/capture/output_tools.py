@@ -6,8 +6,8 @@ from typing import Any
 
 from gateway.capture.dialogue import Call, calls_in, decoded
 from gateway.capture.output_fields import Field, holds_prose, is_answer, normal, table, verdict_of
-from gateway.exchange import Request, Response
-from monitors.records import changed
+from gaugeway.exchange import Request, Response
+from gaugeway.records import changed
 
 MAX_ARGUMENTS = 262_144
 """Characters of the arguments in which an answer is looked for."""

@@ -6,10 +6,10 @@ import re
 from functools import lru_cache
 from hashlib import blake2b
 
-from gateway.contexts import Extraction
-from gateway.contexts.prompt_parts import Located
-from monitors.records import PROMPT_SCHEME
-from monitors.text_cache import TextCache
+from gaugeway.prompts import Extraction
+from gaugeway.prompts.prompt_parts import Located
+from gaugeway.records import PROMPT_SCHEME
+from gaugeway.text.cache import TextCache
 
 _LONGEST = 65_536
 """Characters of instructions that are hashed: bounds the cost of a request."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.contexts import text_of
-from gateway.exchange import Response
-from monitors.records import Usage
-from monitors.runtime.bounds import bounded_name
-from monitors.runtime.bounds import token_count as _count
+from gaugeway.prompts import text_of
+from gaugeway.exchange import Response
+from gaugeway.records import Usage
+from gaugeway.settings.bounds import bounded_name
+from gaugeway.settings.bounds import token_count as _count
 
 _STOP_REASONS = {
     **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "length"),

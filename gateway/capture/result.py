@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from gateway.capture.draft import Draft
 from gateway.capture.exchange_reader import summary_of
-from gateway.exchange import Exchange, ExchangeSummary, Recording
+from gaugeway.exchange import Exchange, ExchangeSummary, Recording
 from gateway.http.encoding import EncodingError
-from monitors.records import Sample
+from gaugeway.records import Sample
 
 MAX_GROUP, MAX_GROUP_BYTES = 32, 1024 * 1024
 """Exchanges, and bytes of their bodies, that samples are made of at once. The last one may exceed the bytes."""

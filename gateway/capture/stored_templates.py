@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.contexts.learning import LearnedTemplate, Marked
-from monitors.storage.templates import ASKED, StoredTemplate
+from gaugeway.prompts.learning import LearnedTemplate, Marked
+from gaugeway.storage.templates import ASKED, StoredTemplate
 
 Form: TypeAlias = Callable[[LearnedTemplate], StoredTemplate | None]
 """Returns the storable form of a template; None if it must not be stored."""

@@ -9,9 +9,9 @@ import msgspec
 
 from gateway.capture.dialogue import Call, Dialogue, calls_of_response, decoded, json_of
 from gateway.capture.tool_schemas import fits
-from gateway.exchange import Exchange
-from monitors.records import ToolChecks
-from monitors.runtime.bounds import MAX_CALLS
+from gaugeway.exchange import Exchange
+from gaugeway.records import ToolChecks
+from gaugeway.settings.bounds import MAX_CALLS
 
 MAX_TOOLS = 512
 """Tools of a request; with more, calls are not compared with them."""

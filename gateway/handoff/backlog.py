@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 
-from gateway.exchange import Recording
+from gaugeway.exchange import Recording
 from gateway.handoff.observer import app_of
 from gateway.telemetry.metrics import Instruments
-from monitors.runtime.label_cap import OVERFLOW
+from gaugeway.runtime.label_cap import OVERFLOW
 
 MAX_OVERFLOWN = 1000
 """Kinds of requests that found no room, until they are counted; the apps of all others count as `_other`."""

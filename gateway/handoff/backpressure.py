@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from monitors.runtime.tasks import spawn
-from monitors.storage.queues import Queue
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.queues import Queue
 
 SHEDS_AT, FLOOR_AT, FLOOR = 0.5, 0.9, 0.05
 """Utilisation at which the capture rate starts to fall, and at which it reaches its floor; the factor at the floor."""

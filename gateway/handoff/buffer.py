@@ -8,15 +8,15 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
-from gateway.exchange import Explicit, Recording
+from gaugeway.exchange import Explicit, Recording
 from gateway.handoff.backlog import Backlog, OverflowCounter
 from gateway.handoff.backpressure import EVERY_S, QueueMonitor, capture_factor
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.pipeline import QueueSink, Reader, SampleMaker, Selector
 from gateway.handoff.sampler_client import SamplerClient
-from monitors.runtime.retry import Backoff, Capacity, RetryBuffer
-from monitors.runtime.tasks import spawn
-from monitors.storage.queues import Queue
+from gaugeway.runtime.retry import Backoff, Capacity, RetryBuffer
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.queues import Queue
 
 _log = logging.getLogger("gaugeway.handoff")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from gateway.capture.result import CaptureResult
-from gateway.exchange import GENERATION_ROUTES, ExchangeSummary, Recording
+from gaugeway.exchange import GENERATION_ROUTES, ExchangeSummary, Recording
 from gateway.telemetry.metrics import Instruments
 from gateway.telemetry.rate_limited_warnings import RateLimitedWarnings
-from monitors.records import Sample
+from gaugeway.records import Sample
 
 _log = logging.getLogger("gaugeway.handoff")
 

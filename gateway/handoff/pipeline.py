@@ -11,13 +11,13 @@ from typing import Protocol
 from gateway.capture import result
 from gateway.capture.exchange_reader import Decision
 from gateway.capture.result import CaptureResult, Decoder
-from gateway.exchange import GENERATION_ROUTES, Recording
+from gaugeway.exchange import GENERATION_ROUTES, Recording
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
-from monitors.records import Sample
-from monitors.runtime.retry import Sink
-from monitors.storage.engines.failures import reason_of, refused
-from monitors.storage.queues import Queue
+from gaugeway.records import Sample
+from gaugeway.runtime.retry import Sink
+from gaugeway.storage.engines.failures import reason_of, refused
+from gaugeway.storage.queues import Queue
 
 _log = logging.getLogger("gaugeway.handoff")
 _TOO_LARGE = 413

@@ -11,14 +11,14 @@ import msgspec
 
 from gateway.capture.result import CaptureResult
 from gateway.config import Capture as Settings
-from gateway.exchange import Recording
+from gaugeway.exchange import Recording
 from gateway.handoff import sampler_process
 from gateway.handoff.sampler_process import LENGTH_BYTES, Answer, Load, Setup, frame
 from gateway.handoff.template_sync import TemplateSync
-from monitors.processes import interpreter
-from monitors.processes.forked import ForkedChild, fork
-from monitors.runtime.retry import Backoff
-from monitors.runtime.tasks import spawn
+from gaugeway.processes import interpreter
+from gaugeway.processes.forked import ForkedChild, fork
+from gaugeway.runtime.retry import Backoff
+from gaugeway.runtime.tasks import spawn
 
 _log = logging.getLogger("gaugeway.handoff")
 BATCH_S = 60.0

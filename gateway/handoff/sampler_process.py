@@ -22,11 +22,11 @@ from gateway.capture.factory import capture_of
 from gateway.capture.result import CaptureResult
 from gateway.capture.stored_templates import learned_of, marked_of
 from gateway.config import Capture as Settings
-from gateway.contexts.learning import TemplateEvent
-from gateway.exchange import Recording
-from monitors.processes.priority import lower_priority
-from monitors.records import Sample
-from monitors.storage.templates import StoredTemplate
+from gaugeway.prompts.learning import TemplateEvent
+from gaugeway.exchange import Recording
+from gaugeway.processes.priority import lower_priority
+from gaugeway.records import Sample
+from gaugeway.storage.templates import StoredTemplate
 
 LENGTH_BYTES = 4
 NICENESS = 19

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from gateway.handoff.backpressure import SHEDS_AT
-from monitors.records import Sample, Supplement
-from monitors.runtime.retry import Backoff
-from monitors.runtime.tasks import spawn
-from monitors.storage.engines.failures import reason_of, refused
-from monitors.storage.erase import Subject
-from monitors.storage.queues import Depth, Lease, Queue, QueueFull
+from gaugeway.records import Sample, Supplement
+from gaugeway.runtime.retry import Backoff
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.engines.failures import reason_of, refused
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.queues import Depth, Lease, Queue, QueueFull
 
 Step: TypeAlias = Literal["spilled", "returned"]
 AFTER_S = 10.0

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
 from gateway.capture.stored_templates import Form, plain
-from gateway.contexts.learning import LearnedTemplate, TemplateEvent
-from monitors.runtime.tasks import happens_within, spawn
-from monitors.storage.engines.failures import FAILURES, refused
-from monitors.storage.templates import StoredTemplate, Templates
+from gaugeway.prompts.learning import LearnedTemplate, TemplateEvent
+from gaugeway.runtime.tasks import happens_within, spawn
+from gaugeway.storage.engines.failures import FAILURES, refused
+from gaugeway.storage.templates import StoredTemplate, Templates
 
 MAX_PENDING_TEMPLATES = 200
 """Maximum of events waiting for the store, and of templates that stay in this process."""

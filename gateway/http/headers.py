@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 
 HOP_BY_HOP = frozenset(
     {

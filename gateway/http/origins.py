@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection, body_of
 from gateway.http.headers import RequestHead
 

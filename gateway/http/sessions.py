@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from gateway.exchange import Explicit
-from monitors.runtime.bounds import optional_name
+from gaugeway.exchange import Explicit
+from gaugeway.settings.bounds import optional_name
 
 SESSION_HEADERS = ("helicone-session-id", "x-litellm-session-id", "x-session-id")
 """Headers that apps send to other gateways and tracers."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from cachetools import LRUCache
 
-from gateway.exchange import GENERATION_ROUTES, Headers
+from gaugeway.exchange import GENERATION_ROUTES, Headers
 
 ROUTES = GENERATION_ROUTES | {"embeddings"}
 HIT = (b"x-gaugeway-cache", b"hit")

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from gateway.http.errors import too_large
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 
 if TYPE_CHECKING:
     from litestar.types import Receive

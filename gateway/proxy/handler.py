@@ -15,7 +15,7 @@ from gateway.access.gate import Gate, Permit
 from gateway.access.keys import VirtualKey, model_asked, without_credentials
 from gateway.access.operations import operation_of
 from gateway.access.restrictions import Asked, check_request, is_restricted
-from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace
+from gaugeway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace
 from gateway.http import json_member
 from gateway.http.errors import Rejection, empty_body, too_large, unclear_request
 from gateway.http.headers import RequestHead, inspect
@@ -31,7 +31,7 @@ from gateway.proxy.response import Relay
 from gateway.upstreams import UpstreamError, UpstreamResponse
 from gateway.upstreams.policy import model_of
 from gateway.upstreams.router import Attempts, Outgoing, Routed, RoutedError, Router
-from monitors.runtime.serving import STREAMED
+from gaugeway.runtime.serving import STREAMED
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Send

@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from gateway.contexts import explicit
-from gateway.contexts.explicit import ExplicitError
-from gateway.exchange import Explicit, Headers, Recording, route_of
+from gaugeway.prompts import explicit
+from gaugeway.prompts.explicit import ExplicitError
+from gaugeway.exchange import Explicit, Headers, Recording, route_of
 from gateway.http import json_member
 from gateway.http.errors import Rejection
 from gateway.http.headers import RequestHead

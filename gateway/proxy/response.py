@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gateway.access.metering import Meter
-from gateway.exchange import GENERATION_ROUTES, Headers, Recording
+from gaugeway.exchange import GENERATION_ROUTES, Headers, Recording
 from gateway.http.headers import for_client
 from gateway.proxy import stream_usage as usage
 from gateway.proxy.cache import Cached, CacheRecorder

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.http.json_cursor import value_starts
 
 ROUTES = frozenset({"chat_completions", "completions"})

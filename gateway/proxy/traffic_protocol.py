@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.http.errors import body_of, malformed_request
 from gateway.proxy.request_parser import RequestParser
-from monitors.runtime.serving import BodyEnd, ServerProtocol
+from gaugeway.runtime.serving import BodyEnd, ServerProtocol
 
 _BODY = body_of(malformed_request())
 _MALFORMED = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"

@@ -7,10 +7,10 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from gateway.exchange import GENERATION_ROUTES, Recording
-from monitors.processes.worker_metrics import Mode
-from monitors.records import Sample, Usage
-from monitors.runtime.label_cap import OVERFLOW, LabelCap
+from gaugeway.exchange import GENERATION_ROUTES, Recording
+from gaugeway.processes.worker_metrics import Mode
+from gaugeway.records import Sample, Usage
+from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
 
 DURATION_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 600)
 FIRST_CHUNK_BUCKETS = DURATION_BUCKETS[:-2]

@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.exchange import ExchangeSummary, Trace
-from monitors.records import Usage
-from monitors.runtime import otlp_exporters
-from monitors.runtime.bounds import bounded_name
+from gaugeway.exchange import ExchangeSummary, Trace
+from gaugeway.records import Usage
+from gaugeway.runtime import otlp_exporters
+from gaugeway.settings.bounds import bounded_name
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor

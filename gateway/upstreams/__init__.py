@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 
 UpstreamErrorKind: TypeAlias = Literal["connect", "connect_timeout", "timeout", "protocol"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import httptools
 
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.upstreams import HIGHEST_STATUS, UpstreamError, UpstreamErrorKind, UpstreamRequest, bad_status
 from gateway.upstreams.response import NativeResponse, Receiver, StaleError
 

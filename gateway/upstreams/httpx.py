@@ -11,7 +11,7 @@ from typing import cast
 
 import httpx
 
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.upstreams import HIGHEST_STATUS, UpstreamError, UpstreamRequest, bad_status
 
 MAX_CONNECTIONS = 2000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.upstreams import UpstreamError
 
 HIGH_WATER_BYTES = 256 * 1024

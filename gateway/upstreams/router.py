@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.config import Routing
 from gateway.config import Upstream as Settings
-from gateway.exchange import Headers
+from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection
 from gateway.http.headers import for_upstream
 from gateway.http.url import Target

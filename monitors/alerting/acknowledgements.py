@@ -11,8 +11,8 @@ import msgspec
 from monitors.alerting.alert_history import MAX_TEXT, AlertHistory, Event
 from monitors.alerting.notifiers.message import labels_of
 from monitors.alerting.silences import Silence
-from monitors.records import Alert
-from monitors.storage.stores import StateStore
+from gaugeway.records import Alert
+from gaugeway.storage.stores import StateStore
 
 SILENCES, ACKS, UNDELIVERED = "alerts/silences", "alerts/acks", "alerts/dead-letters"
 HISTORY = "alerts/history"

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from monitors.alerting.repeat_policy import Task
-from monitors.records import Alert
+from gaugeway.records import Alert
 
 MAX_EVENTS = 50
 """Events kept per alert, the latest ones."""

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from monitors.alerting.stream import Case, judge_outage
-from monitors.records import JUDGE_BLIND, NOT_JUDGED, Alert
+from gaugeway.records import JUDGE_BLIND, NOT_JUDGED, Alert
 
 HISTORY = 200
 """Alerts that are kept; the oldest resolved ones above this are dropped."""

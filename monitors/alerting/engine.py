@@ -23,10 +23,10 @@ from monitors.alerting.rule_watch import MAX_STREAMS, FeedReport, RuleWatch, Sav
 from monitors.alerting.rules import budget_parts, is_flipped, watch_of
 from monitors.alerting.stream import Case, Stream, on_scale
 from monitors.alerting.versions import Version, Versions
-from monitors.config import Alerts, Rule
-from monitors.records import Alert, Sample
-from monitors.runtime.tasks import spawn
-from monitors.storage.stores import Point, Query, StateStore, Store
+from gaugeway.settings.shared import Alerts, Rule
+from gaugeway.records import Alert, Sample
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.stores import Point, Query, StateStore, Store
 
 DAY_S = 86_400.0
 NOTIFY_WITHIN_S = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from monitors.records import Evaluation, Sample, Score
+from gaugeway.records import Evaluation, Sample, Score
 
 MOST_FAULTS, MAX_TEXT = 3, 300
 HASHED = "blake2b:"

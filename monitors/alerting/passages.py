@@ -9,10 +9,10 @@ from hashlib import blake2b
 
 from monitors.alerting.causes import Passages
 from monitors.alerting.stream import usable
-from monitors.passage_identity import passage_names
-from monitors.passage_verdicts import passage_verdicts
-from monitors.records import Evaluation, Sample
-from monitors.storage.stores import Point, Store
+from gaugeway.text.passage_identity import passage_names
+from monitors.metrics.judged.passage_verdicts import passage_verdicts
+from gaugeway.records import Evaluation, Sample
+from gaugeway.storage.stores import Point, Store
 
 MAX_EXCHANGES = 500
 """Exchanges that are read on each side of an onset."""
@@ -26,7 +26,7 @@ async def read_passages(
 ) -> Mapping[str, Passages]:
     """Return the passages of stored exchanges with a score of `metric`, by sample id; none if the store is too slow.
 
-    Documents have the names of `monitors.passage_identity`; without `quote` a hash with `salt` of these.
+    Documents have the names of `gaugeway.text.passage_identity`; without `quote` a hash with `salt` of these.
     """
     ids = [one for side in sides for one in _chosen(metric, side)]
     gate = asyncio.Semaphore(AT_ONCE)

@@ -13,9 +13,9 @@ from monitors.alerting.detectors.baselines import build as baseline_of
 from monitors.alerting.rule_watch import RuleWatch, name_of
 from monitors.alerting.slices import Slices
 from monitors.alerting.stream import on_scale
-from monitors.config import Alerts, Rule
-from monitors.runtime.options import fitting
-from monitors.runtime.plugins import load, reason
+from gaugeway.settings.shared import Alerts, Rule
+from gaugeway.settings.options import fitting
+from gaugeway.extensions import load, reason
 from monitors.signals import SIGNALS
 
 MONTH_S = 30 * 86_400.0

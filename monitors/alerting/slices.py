@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from monitors.storage.stores import Point
+from gaugeway.storage.stores import Point
 
 MONTH_S = 30 * 86_400.0
 OTHER = "_other"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from monitors.records import PROMPT_SCHEME, same_scheme
-from monitors.storage.stores import Point
+from gaugeway.records import PROMPT_SCHEME, same_scheme
+from gaugeway.storage.stores import Point
 
 TAGS = ("version", "prompt", "release")
 """Tags that identify a version."""

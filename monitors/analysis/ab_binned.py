@@ -11,8 +11,8 @@ import numpy as np
 from monitors.statistics.sequential_ab import Verdict
 from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, ScoreBins
 from monitors.statistics.weighted_mean import Estimate, WeightedSums
-from monitors.storage.stores import ScoreHistogram
-from monitors.storage.stores.rollup_windows import hundredths
+from gaugeway.storage.stores import ScoreHistogram
+from gaugeway.storage.stores.rollup_windows import hundredths
 
 _FIRST = 20
 """Scores before the first look; each further look is at twice as many."""

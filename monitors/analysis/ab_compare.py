@@ -17,7 +17,7 @@ from monitors.statistics.sequential_ab import Arm as Side
 from monitors.statistics.sequential_ab import Comparison, Decision, PairedComparison, Verdict
 from monitors.statistics.sequential_ab_binned import CountedComparison
 from monitors.statistics.weighted_mean import Estimate, hajek
-from monitors.storage.stores import Point
+from gaugeway.storage.stores import Point
 
 MARGIN, ALPHA = 0.02, 0.01
 PAIRED_FROM = 0.8

@@ -12,8 +12,8 @@ from monitors.alerting.slices import value_of
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, parts_of
 from monitors.analysis.ab_compare import Sides, sides
-from monitors.storage.stores import Point, Query, ScoreHistogram, Store
-from monitors.storage.stores.rollup_windows import joined, next_step
+from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
+from gaugeway.storage.stores.rollup_windows import joined, next_step
 
 Pairing = Literal["auto", "question", "off"]
 PERIOD = "period"

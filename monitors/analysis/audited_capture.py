@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from monitors.analysis.prompt_text import pieces, unplaced
-from monitors.config import MAX_AUDITS
-from monitors.records import Sample
-from monitors.sampling import position
+from gaugeway.settings.shared import MAX_AUDITS
+from gaugeway.records import Sample
+from gaugeway.sampling import position
 
 STATE = "audits/capture"
 """The name under which the audits are in the state store."""

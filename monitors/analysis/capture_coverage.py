@@ -22,11 +22,11 @@ from monitors.analysis.audited_capture import (
     draw_from,
     keep_draw,
 )
-from monitors.config import MAX_AUDITS
-from monitors.records import Sample
-from monitors.runtime.label_cap import OVERFLOW
+from gaugeway.settings.shared import MAX_AUDITS
+from gaugeway.records import Sample
+from gaugeway.runtime.label_cap import OVERFLOW
 from monitors.statistics.agreement import wilson
-from monitors.storage.stores import StateStore
+from gaugeway.storage.stores import StateStore
 
 Found: TypeAlias = Literal["both", "question", "passages", "nothing"]
 FOUND: tuple[Found, ...] = ("both", "question", "passages", "nothing")

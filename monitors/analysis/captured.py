@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from monitors.metrics import LOWER_IS_BETTER
-from monitors.records import Context, Evaluation, Failed, Sample, Score, ToolCall
+from gaugeway.records import Context, Evaluation, Failed, Sample, Score, ToolCall
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Point, Query, Store
+from gaugeway.storage.stores import Point, Query, Store
 
 SEPARATOR = "~"
 """Separates the name of a metric from the label of a replay; `@` and `:` occur in names (precision@5, geval:tone)."""

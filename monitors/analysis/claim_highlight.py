@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
-from monitors.records import Evaluation, Score
+from gaugeway.records import Evaluation, Score
 
 Verdict: TypeAlias = Literal["supported", "contradicted", "not_mentioned"]
 

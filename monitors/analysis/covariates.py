@@ -8,7 +8,7 @@ from typing import Protocol
 
 from monitors.signals import SIGNALS
 from monitors.statistics.control_variate import Fit, Powered, fitted, powered
-from monitors.storage.stores import PairedSums, Query
+from gaugeway.storage.stores import PairedSums, Query
 
 COVARIATES = ("grounding", "lexical_groundedness")
 """Metrics without a judge that are computed for all traffic, the better covariate first."""

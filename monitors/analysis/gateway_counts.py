@@ -11,8 +11,8 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from monitors.runtime.label_cap import OVERFLOW
-from monitors.storage.stores import StateStore
+from gaugeway.runtime.label_cap import OVERFLOW
+from gaugeway.storage.stores import StateStore
 
 PREFIX = "gateway-counts/"
 BUCKET_S, HOUR_S, DAY_S = 900, 3600, 86_400

@@ -23,7 +23,7 @@ from monitors.statistics.agreement import (
     labels_needed,
     rates,
 )
-from monitors.storage.stores import LabelledScore, Point, Query, ScoreSums, Store
+from gaugeway.storage.stores import LabelledScore, Point, Query, ScoreSums, Store
 
 T = TypeVar("T")
 HALF_WIDTH = 0.03

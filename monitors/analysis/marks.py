@@ -10,8 +10,8 @@ from typing import Literal
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL, name_of
 from monitors.alerting.versions import Version
-from monitors.config import Rule
-from monitors.records import Alert
+from gaugeway.settings.shared import Rule
+from gaugeway.records import Alert
 
 MAX_MARKS = 100
 """Marks of a chart: the latest."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from monitors.metrics.registry import known, resolve
-from monitors.runtime.options import hint
+from gaugeway.settings.options import hint
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Query, Store
+from gaugeway.storage.stores import Query, Store
 
 
 class UnknownMetricError(ValueError):

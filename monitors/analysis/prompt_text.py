@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from monitors.records import CaptureInfo, Context, PromptPart
+from gaugeway.records import CaptureInfo, Context, PromptPart
 
 HASHED = "blake2b:"
 """Prefix of hashed texts."""

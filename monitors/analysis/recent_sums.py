@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from monitors.storage.stores import Query, Summary
-from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, add_summaries
-from monitors.storage.stores.rollup_windows import SETTLED_S as HOUR_SETTLED_S
+from gaugeway.storage.stores import Query, Summary
+from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, add_summaries
+from gaugeway.storage.stores.rollup_windows import SETTLED_S as HOUR_SETTLED_S
 
 SETTLED_S = 300.0
 """A minute is kept when it is over for so long: an exchange is stored when its response has ended."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from monitors.analysis.human_labels import WINDOW_S, position
-from monitors.runtime.tasks import spawn
-from monitors.storage.stores import Query, Store
-from monitors.storage.stores.rollup_windows import next_step
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.stores import Query, Store
+from gaugeway.storage.stores.rollup_windows import next_step
 
 MAX_DRAWN = 5_000
 """Answers that are kept of one app and metric; more are not labelled within 30 days."""

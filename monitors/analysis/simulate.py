@@ -21,7 +21,7 @@ from monitors.alerting.detectors.baselines import EDGE
 from monitors.alerting.stream import HOUR_S, on_scale, usable
 from monitors.statistics import eprocess
 from monitors.statistics.eprocess import Array
-from monitors.storage.stores import Point
+from gaugeway.storage.stores import Point
 
 MONTH_S = 30 * 86_400.0
 DAY_HOURS, BLOCK = 24, 6

@@ -18,8 +18,8 @@ from litestar.params import FromPath
 from monitors.alerting.acknowledgements import Ack, NotLeaderError, UndeliveredNotification
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.silences import MAX_VALUE, Label, Matcher, Operator, Silence
-from monitors.runtime import audit
-from monitors.runtime.settings import explained
+from gaugeway.runtime import audit
+from gaugeway.settings import explained
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]

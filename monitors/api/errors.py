@@ -11,7 +11,7 @@ from litestar.exceptions import HTTPException, PermissionDeniedException
 from litestar.params import QueryParameter
 from litestar.typing import FieldDefinition
 
-from monitors.runtime.field_errors import in_words
+from gaugeway.settings.field_errors import in_words
 
 _CHOICES = re.compile(r"\^\((\w+(?:\|\w+)*)\)\$")
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}

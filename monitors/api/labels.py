@@ -10,7 +10,7 @@ from litestar import get
 from litestar.params import FromQuery, QueryParameter
 
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
-from monitors.storage.stores import Query, Store
+from gaugeway.storage.stores import Query, Store
 
 
 def label_handlers(store: Store, passing: Passings = default_passing) -> list[Any]:

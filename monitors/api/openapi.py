@@ -28,10 +28,10 @@ from monitors.analysis.retrieval.coverage_gaps import GapReport
 from monitors.analysis.retrieval.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
 from monitors.api.series import SeriesAnswer
-from monitors.records import Alert, Failed, Sample, Score, Skipped, Supplement
-from monitors.runtime.auth import WebApp
-from monitors.storage.stores import Point
-from monitors.storage.templates import StoredTemplate
+from gaugeway.records import Alert, Failed, Sample, Score, Skipped, Supplement
+from gaugeway.runtime.auth import WebApp
+from gaugeway.storage.stores import Point
+from gaugeway.storage.templates import StoredTemplate
 
 _PATH = "/api/openapi.json"
 _BODIES = (NewAck, NewMatcher, NewSilence)

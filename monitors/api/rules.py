@@ -12,7 +12,7 @@ from litestar.params import FromPath, FromQuery
 
 from monitors.alerting.versions import Version
 from monitors.api.alerts import address_of, same_origin
-from monitors.runtime import audit
+from gaugeway.runtime import audit
 
 
 class Versions(Protocol):

@@ -19,8 +19,8 @@ from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.marks import Mark, ReferenceLine, marks_of, reference_lines
 from monitors.analysis.metric_names import UnknownMetricError, check_metric
 from monitors.analysis.series import SeriesGroup, SeriesQuery, SeriesReader, chosen_step
-from monitors.config import Rule
-from monitors.records import Alert
+from gaugeway.settings.shared import Rule
+from gaugeway.records import Alert
 from monitors.signals import RISING
 
 MAX_FIELD = 300

@@ -10,9 +10,9 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, FromQuery
 
 from monitors.api.alerts import address_of, same_origin
-from monitors.runtime import audit
-from monitors.storage.engines.failures import FAILURES
-from monitors.storage.templates import State, StoredTemplate, Templates, only_templates
+from gaugeway.runtime import audit
+from gaugeway.storage.engines.failures import FAILURES
+from gaugeway.storage.templates import State, StoredTemplate, Templates, only_templates
 
 
 def template_handlers(kept: Templates) -> list[Any]:

@@ -21,7 +21,7 @@ from monitors.analysis.audited_capture import (
     request_of,
 )
 from monitors.analysis.capture_coverage import CaptureCoverage
-from monitors.config import MAX_AUDITS, Config
+from gaugeway.settings.shared import MAX_AUDITS, Config
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.prompt_marking import span_of, spans_of
 from monitors.exporters.instruments import Instruments
@@ -29,9 +29,9 @@ from monitors.judges import SPEND, Judge, JudgeError, Spend
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import CaptureMarks, PassageMarks
-from monitors.records import Sample
-from monitors.runtime.tasks import repeat
-from monitors.storage.stores import StateStore, Store
+from gaugeway.records import Sample
+from gaugeway.runtime.tasks import repeat
+from gaugeway.storage.stores import StateStore, Store
 
 CAPTURE_AUDIT = "capture_audit"
 """The prompt's task, and the metric name under which the judge's cost is shown."""

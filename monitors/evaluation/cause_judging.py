@@ -15,8 +15,8 @@ from monitors.alerting.causes import is_retrieval
 from monitors.alerting.stream import usable
 from monitors.evaluation.evaluate import evaluate
 from monitors.metrics import Metric
-from monitors.records import Evaluation, Score, Skipped
-from monitors.storage.stores import Point, Store
+from gaugeway.records import Evaluation, Score, Skipped
+from gaugeway.storage.stores import Point, Store
 
 AT_ONCE = 8
 MAX_LOOK_S, LOOK_PERIOD_S = 60.0, 600.0

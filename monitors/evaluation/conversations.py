@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
-from monitors.records import TOOL_SOURCES, Context, Sample, changed
-from monitors.storage.conversations import (
+from gaugeway.records import TOOL_SOURCES, Context, Sample, changed
+from gaugeway.storage.conversations import (
     JOINED,
     TRACE_S,
     Linked,
@@ -25,8 +25,8 @@ from monitors.storage.conversations import (
     linked,
     placed,
 )
-from monitors.storage.engines.failures import engine_failed
-from monitors.storage.stores import Store
+from gaugeway.storage.engines.failures import engine_failed
+from gaugeway.storage.stores import Store
 
 HOP = "hop"
 """Why a step on the way to an answer is skipped."""

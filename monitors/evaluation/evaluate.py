@@ -9,8 +9,8 @@ from types import TracebackType
 
 from monitors.judges import SPEND, JudgeError, Spend
 from monitors.metrics import Metric
-from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
-from monitors.runtime.bounds import bounded_name
+from gaugeway.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
+from gaugeway.settings.bounds import bounded_name
 
 TIMEOUT_S = 90.0
 """Timeout of a metric without a judge: shorter than a lease, so that no sample is evaluated twice at once."""

@@ -15,8 +15,8 @@ from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.signals import Signals
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics import Metric, scores_at_once, scores_conversations
-from monitors.records import Evaluation, Sample, Skipped
-from monitors.sampling import MetricSampler
+from gaugeway.records import Evaluation, Sample, Skipped
+from gaugeway.sampling import MetricSampler
 
 
 class BudgetFactor(NamedTuple):

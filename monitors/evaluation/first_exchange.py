@@ -7,9 +7,9 @@ import logging
 import time
 from collections.abc import Sequence
 
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Point, Query, Store
+from gaugeway.storage.stores import Point, Query, Store
 
 _log = logging.getLogger("gaugeway")
 _HINT = "see docs/how-to/tell-gaugeway-the-contexts.md"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from monitors import config
+from gaugeway.settings import shared as config
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge
 from monitors.judges.cost import Billing

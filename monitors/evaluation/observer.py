@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monitors.records import Evaluation, Sample
+from gaugeway.records import Evaluation, Sample
 
 
 class WorkerObserver:

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from monitors.records import Evaluation, Failed, Sample
-from monitors.runtime.tasks import happens_within
-from monitors.storage.engines.failures import engine_failed, reason_of
-from monitors.storage.queues import Queue
-from monitors.storage.stores import Store
+from gaugeway.records import Evaluation, Failed, Sample
+from gaugeway.runtime.tasks import happens_within
+from gaugeway.storage.engines.failures import engine_failed, reason_of
+from gaugeway.storage.queues import Queue
+from gaugeway.storage.stores import Store
 
 T = TypeVar("T")
 FIRST_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 5.0

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from monitors import config
+from gaugeway.settings import shared as config
 from monitors.exporters.instruments import Instruments
 from monitors.judges.retirement import Retirement, read
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from monitors.records import Evaluation, Sample, Score
+from gaugeway.records import Evaluation, Sample, Score
 from monitors.signals import VERSION
 from monitors.signals.compute import SignalComputer
-from monitors.storage.stores import StateStore
+from gaugeway.storage.stores import StateStore
 
 PREFIX = "signals/"
 DAY_S = 86_400.0

@@ -12,13 +12,13 @@ from functools import partial
 
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
-from monitors.records import Sample, Supplement
-from monitors.runtime.bounds import bounded, bounded_supplement
-from monitors.runtime.tasks import happens_within, spawn
-from monitors.storage.engines.failures import engine_failed
-from monitors.storage.joining import Address, WaitingRoom, address_of, addresses_of, complete, targets_of
-from monitors.storage.queues import Queue
-from monitors.storage.stores import Store
+from gaugeway.records import Sample, Supplement
+from gaugeway.settings.bounds import bounded, bounded_supplement
+from gaugeway.runtime.tasks import happens_within, spawn
+from gaugeway.storage.engines.failures import engine_failed
+from gaugeway.storage.joining import Address, WaitingRoom, address_of, addresses_of, complete, targets_of
+from gaugeway.storage.queues import Queue
+from gaugeway.storage.stores import Store
 
 _log = logging.getLogger("gaugeway.worker")
 _BATCH = 50

@@ -6,10 +6,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 
-from monitors.records import Message, Sample
-from monitors.runtime.bounds import bounded_transcript
-from monitors.storage.queues import Queue
-from monitors.storage.stores import Store
+from gaugeway.records import Message, Sample
+from gaugeway.settings.bounds import bounded_transcript
+from gaugeway.storage.queues import Queue
+from gaugeway.storage.stores import Store
 
 MOST_EXCHANGES = 200
 """Stored exchanges of a conversation that are read, the latest."""

@@ -17,14 +17,14 @@ from monitors.evaluation.persist import Persistence
 from monitors.evaluation.supplements import SupplementIntake
 from monitors.evaluation.turns import TurnGatherer
 from monitors.exporters import Exporter
-from monitors.records import Evaluation, Sample, Skipped, Supplement
-from monitors.runtime.bounds import bounded_sample
-from monitors.runtime.tasks import happens_within, spawn
+from gaugeway.records import Evaluation, Sample, Skipped, Supplement
+from gaugeway.settings.bounds import bounded_sample
+from gaugeway.runtime.tasks import happens_within, spawn
 from monitors.signals import SIGNALS
-from monitors.storage.engines.failures import engine_failed, refused
-from monitors.storage.joining import SETTLE_S, WaitingRoom, complete, expected, join
-from monitors.storage.queues import Queue
-from monitors.storage.stores import Store
+from gaugeway.storage.engines.failures import engine_failed, refused
+from gaugeway.storage.joining import SETTLE_S, WaitingRoom, complete, expected, join
+from gaugeway.storage.queues import Queue
+from gaugeway.storage.stores import Store
 
 _BATCH, _BATCH_S = 8, 0.02
 _PAUSE_EVERY_S = 0.01

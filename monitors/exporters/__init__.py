@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from monitors.records import Evaluation, Sample
-from monitors.runtime.otlp_exporters import shut_down
+from gaugeway.records import Evaluation, Sample
+from gaugeway.runtime.otlp_exporters import shut_down
 
 BUILT_IN = {
     "langfuse": "monitors.exporters.langfuse:LangfuseSink",

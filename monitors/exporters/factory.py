@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from monitors import exporters
-from monitors.config import Shared, Sink
+from gaugeway.settings.shared import Shared, Sink
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
-from monitors.runtime.options import placed
-from monitors.runtime.plugins import load
-from monitors.runtime.settings import ConfigError, Problems
+from gaugeway.settings.options import placed
+from gaugeway.extensions import load
+from gaugeway.settings import ConfigError, Problems
 
 
 def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from monitors.exporters.outbox import NotYetError, RefusedError, UnavailableError
-from monitors.runtime.replies import ReplyError, limited
-from monitors.runtime.retry import retry_after_s
+from gaugeway.runtime.replies import ReplyError, limited
+from gaugeway.runtime.retry import retry_after_s
 
 _MISSING = 404
 _TRY_AGAIN = frozenset({401, 403, 407, 408, 409, 425, 429})

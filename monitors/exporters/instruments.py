@@ -15,7 +15,7 @@ from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.judges import Observer
 from monitors.judges.anchors import Agreement, Drift
-from monitors.runtime.label_cap import OVERFLOW, LabelCap
+from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
 from monitors.signals import SIGNALS
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

@@ -10,7 +10,7 @@ import httpx
 
 from monitors.exporters.http import Api
 from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
-from monitors.records import Sample
+from gaugeway.records import Sample
 
 
 class LangfuseSink(OutboxExporter[dict[str, Any]]):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from monitors import config as configuration
-from monitors.config import Shared
+from gaugeway.settings import shared as configuration
+from gaugeway.settings.shared import Shared
 from monitors.exporters import Exporter
 from monitors.exporters.factory import open_sinks
 from monitors.exporters.instruments import Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import Catalogue
-from monitors.runtime import otlp_exporters as telemetry
+from gaugeway.runtime import otlp_exporters as telemetry
 
 _log = logging.getLogger("gaugeway")
 

@@ -14,9 +14,9 @@ from itertools import count as count_up
 from typing import Generic, NamedTuple, TypeVar
 
 from monitors.exporters import Exporter
-from monitors.records import Evaluation, Sample, Score
-from monitors.runtime.retry import delay_s
-from monitors.runtime.tasks import happens_within, spawn
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.runtime.retry import delay_s
+from gaugeway.runtime.tasks import happens_within, spawn
 
 T = TypeVar("T")
 Observer = Callable[[str, int], None]

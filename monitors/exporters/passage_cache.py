@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from monitors.metrics.lexical.passages import PassageCache
+from gaugeway.text.lexical.passages import PassageCache
 
 
 class PassageCacheCollector(Collector):

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.http import Api
 from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
-from monitors.passage_relevance import relevances
-from monitors.records import Sample
+from monitors.metrics.judged.passage_relevance import relevances
+from gaugeway.records import Sample
 
 Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]
 """The resource and its annotations."""

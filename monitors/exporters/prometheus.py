@@ -7,7 +7,7 @@ from functools import cache
 
 from monitors.exporters import Exporter, meets
 from monitors.exporters.instruments import Instruments
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.signals.answers import declines, declines_to_judge
 
 

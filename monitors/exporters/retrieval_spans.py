@@ -6,7 +6,7 @@ import json
 from hashlib import sha256
 from typing import Any
 
-from monitors.records import Sample
+from gaugeway.records import Sample
 
 LONGEST = 8_000
 

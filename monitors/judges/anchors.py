@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from monitors.judges.middleware.cache import bypass_cache
-from monitors.records import Context, Sample
+from gaugeway.records import Context, Sample
 
 _log = logging.getLogger("gaugeway.judge")
 _Z = 1.96

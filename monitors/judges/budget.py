@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from monitors.statistics.decay import ExponentialDecay
-from monitors.storage.stores import StateStore
+from gaugeway.storage.stores import StateStore
 
 DAY_S = 86_400.0
 OTHER = "_other"

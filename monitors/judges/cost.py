@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from monitors.config import Price
+from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, Observer
 
 

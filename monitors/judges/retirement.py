@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from monitors.runtime.replies import ReplyError, limited
+from gaugeway.runtime.replies import ReplyError, limited
 
 FIELDS = ("shutdown_date", "retirement_date", "expiration_date", "deprecation_date", "deprecation")
 """Names of the date in a model's entry: OpenAI's first, OpenRouter's third, Mistral's last. The first readable counts.

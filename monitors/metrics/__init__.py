@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from monitors.metrics.judged.prompts import Datum, Template
-from monitors.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 from monitors.signals import RISING
 
 __all__ = [

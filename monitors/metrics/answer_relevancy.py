@@ -15,8 +15,8 @@ from monitors.metrics.judged.items import unanswered
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import GeneratedQuestions
 from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
-from monitors.records import Sample, Score, Skipped
-from monitors.signals.abstention import abstained
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.text.abstention import abstained
 
 QUESTIONS = 3
 MOST_QUESTIONS = 10

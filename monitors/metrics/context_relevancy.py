@@ -15,8 +15,8 @@ from monitors.metrics.judged.follow_ups import FollowUps
 from monitors.metrics.judged.items import complete, contexts_of, sent_contexts, unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import ContextRating, ContextRatings, StatementsOfContext
-from monitors.passage_relevance import by_step, relevances
-from monitors.records import Sample, Score, Skipped
+from monitors.metrics.judged.passage_relevance import by_step, relevances
+from gaugeway.records import Sample, Score, Skipped
 
 Method: TypeAlias = Literal["statements", "dual_judge", "joined"]
 _METHODS = ("statements", "dual_judge", "joined")

@@ -7,7 +7,7 @@ from typing import Any
 
 from monitors.metrics.judged.outcomes import Outcomes, turns_of, unscorable
 from monitors.metrics.judged.schemas import ConversationOutcome
-from monitors.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 
 _MET = {"met": 1.0, "partly_met": 0.5, "not_met": 0.0}
 

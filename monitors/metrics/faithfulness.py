@@ -5,8 +5,8 @@ from __future__ import annotations
 from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged.claims import JudgedClaim, Verdicts
 from monitors.metrics.judged.items import unanswered
-from monitors.records import Sample, Score, Skipped
-from monitors.signals.abstention import abstained
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.text.abstention import abstained
 
 
 class Faithfulness:

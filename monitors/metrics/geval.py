@@ -22,7 +22,7 @@ from monitors.metrics.judged.items import Part, contexts_of, question_of, unansw
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import GEvalForm, GEvalSteps
 from monitors.metrics.judged.single_flight import SingleFlight
-from monitors.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 
 _ATTEMPTS = 2
 _MOST_SCORES = 20  # no endpoint shows more alternatives of a token

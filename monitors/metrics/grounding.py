@@ -11,8 +11,8 @@ from monitors.judges.grounding import CONTRADICTION, Material, Span, Support, To
 from monitors.judges.grounding.pairs import whole
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics.judged.items import sent_contexts, unanswered
-from monitors.metrics.lexical.sentences import sentence_places
-from monitors.records import Sample, Score, Skipped
+from gaugeway.text.lexical.sentences import sentence_places
+from gaugeway.records import Sample, Score, Skipped
 
 MAX_SENTENCES = 200
 """Sentences that are verified; a response with more is skipped as "too_long"."""

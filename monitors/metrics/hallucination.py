@@ -5,7 +5,7 @@ from __future__ import annotations
 from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged.claims import Verdicts
 from monitors.metrics.judged.items import unanswered
-from monitors.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 
 
 class Hallucination:

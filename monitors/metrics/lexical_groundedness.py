@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from monitors.metrics.judged.items import sent_contexts
-from monitors.metrics.lexical.idf import shipped
-from monitors.metrics.lexical.matching import Compared, Source, compare
-from monitors.metrics.lexical.passages import PassageCache
-from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences
-from monitors.records import Sample, Score, Skipped
-from monitors.runtime.tasks import spawn
+from gaugeway.text.lexical.idf import shipped
+from gaugeway.text.lexical.matching import Compared, Source, compare
+from gaugeway.text.lexical.passages import PassageCache
+from gaugeway.text.lexical.sentences import Allowance, TooLongError, sentences
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.runtime.tasks import spawn
 
 T = TypeVar("T")
 _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2

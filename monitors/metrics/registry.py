@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from monitors import config
+from gaugeway.settings import shared as config
 from monitors.judges import MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better
@@ -17,9 +17,9 @@ from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.judged.outcomes import Outcomes
-from monitors.runtime.options import fitting, hint
-from monitors.runtime.plugins import load, reason
-from monitors.runtime.settings import ConfigError
+from gaugeway.settings.options import fitting, hint
+from gaugeway.extensions import load, reason
+from gaugeway.settings import ConfigError
 from monitors.signals import SIGNALS
 
 RATE, RATE_WITH_LLM = 1.0, 0.1

@@ -12,7 +12,7 @@ from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.items import complete, unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import JudgedCall, JudgedCalls
-from monitors.records import Sample, Score, Skipped, ToolCall
+from gaugeway.records import Sample, Score, Skipped, ToolCall
 
 _CHOICE = {"sensible": 1.0, "unnecessary": 0.5, "wrong": 0.0}
 _ARGUMENTS = {"right": 1.0, "incomplete": 0.5, "wrong": 0.0}

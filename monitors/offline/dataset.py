@@ -29,7 +29,7 @@ from monitors.offline.dataset_fields import (
     Reader,
     canonical,
 )
-from monitors.records import Sample
+from gaugeway.records import Sample
 
 MAX_PROBLEMS = 50
 _BROKEN_LIST = re.compile(r"\s*[\[{]\s*[\"'\[{\]}]")

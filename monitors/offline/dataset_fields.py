@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 from monitors.offline import conversation_fields
-from monitors.records import Context, Sample
+from gaugeway.records import Context, Sample
 
 ALIASES = {
     "user_input": ("question", "input"),

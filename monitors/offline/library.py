@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from monitors import config
+from gaugeway.settings import shared as config
 from monitors.judges import MinimalJudge
 from monitors.metrics import Metric, scores_conversations
 from monitors.metrics.embeddings import MinimalEmbeddings
@@ -20,7 +20,7 @@ from monitors.offline.plan import LLM, EvaluationRequest, open_plan
 from monitors.offline.results import Run
 from monitors.offline.results_cache import ResultsCache
 from monitors.offline.run import Plan, Progress, run
-from monitors.records import Sample
+from gaugeway.records import Sample
 
 
 def evaluate(

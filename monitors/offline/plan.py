@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from monitors import config
+from gaugeway.settings import shared as config
 from monitors.evaluation.evaluate import TIMEOUT_S
 from monitors.judges import Judge, MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
@@ -21,8 +21,8 @@ from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST, THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Enabled, build
 from monitors.offline.run import CONCURRENCY, Plan
-from monitors.runtime.plugins import load
-from monitors.runtime.settings import ConfigError
+from gaugeway.extensions import load
+from gaugeway.settings import ConfigError
 
 if TYPE_CHECKING:
     from monitors.exporters.instruments import Instruments

@@ -19,8 +19,8 @@ from monitors.metrics import Metric
 from monitors.offline.dataset_fields import DataError
 from monitors.offline.results import Measure, Row, Run
 from monitors.offline.run import Plan, Progress, evaluated, for_each
-from monitors.records import Evaluation, Failed, Sample
-from monitors.storage.stores import Store
+from gaugeway.records import Evaluation, Failed, Sample
+from gaugeway.storage.stores import Store
 
 LABEL = "replay"
 """The label of metrics without a judge."""

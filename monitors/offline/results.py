@@ -14,8 +14,8 @@ import numpy as np
 
 from monitors.metrics.latency import Latency, Timing, summary
 from monitors.offline import results_codec as codec
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.signals.abstention import abstained
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.text.abstention import abstained
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import hajek

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitors.offline import results_codec as codec
-from monitors.records import Evaluation, Failed
-from monitors.storage.engines.sqlite import Database, Schema
+from gaugeway.records import Evaluation, Failed
+from gaugeway.storage.engines.sqlite.connection import Database, Schema
 
 SCHEMA = Schema(
     kind="run file",

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from monitors.records import Evaluation, Failed, Outcome, Score, Skipped
+from gaugeway.records import Evaluation, Failed, Outcome, Score, Skipped
 
 T = TypeVar("T")
 KIND, FORMAT = "gaugeway.run", 1

@@ -15,7 +15,7 @@ from monitors.metrics.registry import Enabled
 from monitors.offline.dataset_fields import content_key
 from monitors.offline.results import Measure, Row
 from monitors.offline.results_cache import Key, ResultsCache
-from monitors.records import Evaluation, Failed, Sample, Skipped
+from gaugeway.records import Evaluation, Failed, Sample, Skipped
 
 T = TypeVar("T")
 CONCURRENCY = 8

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from monitors.records import Evaluation, Sample, Score, Skipped
-from monitors.signals.abstention import abstained
-from monitors.signals.language import asks_for_another_language, language_of
+from gaugeway.records import Evaluation, Sample, Score, Skipped
+from gaugeway.text.abstention import abstained
+from gaugeway.text.language import asks_for_another_language, language_of
 
 ANSWERED = frozenset({None, "truncated_response", "refusal"})
 """Skip reasons of exchanges that answered a user."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from monitors.records import Sample
+from gaugeway.records import Sample
 from monitors.signals import answers, effort, retrieval, tools
 from monitors.signals.references import References
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from monitors.records import Sample
+from gaugeway.records import Sample
 from monitors.signals.answers import COMPLETED
 from monitors.signals.references import References
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from monitors.records import Sample, ToolChecks
+from gaugeway.records import Sample, ToolChecks
 from monitors.signals.answers import COMPLETED
 
 

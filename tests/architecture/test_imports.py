@@ -11,28 +11,28 @@ ROOT = Path(__file__).parents[2]
 OURS = ("gateway", "monitors", "dashboards")
 
 PURE = (
-    "monitors/records.py",
-    "monitors/storage/joining.py",
-    "monitors/sampling.py",
+    "gaugeway/records.py",
+    "gaugeway/storage/joining.py",
+    "gaugeway/sampling.py",
     "monitors/alerting/causes",
     "monitors/analysis/prompt_text.py",
-    "monitors/alerting/causes/topics.py",
+    "gaugeway/text/topics.py",
     "monitors/alerting/slices.py",
     "monitors/alerting/stream.py",
     "monitors/alerting/rule_watch.py",
     "monitors/alerting/versions.py",
     "monitors/analysis/quality.py",
-    "monitors/sampling.py",
+    "gaugeway/sampling.py",
     "monitors/statistics",
     "monitors/alerting/detectors",
     "gateway/http/sse.py",
     "gateway/http/json_member.py",
     "gateway/http/encoding.py",
-    "gateway/exchange.py",
+    "gaugeway/exchange.py",
     "gateway/capture/exchange_reader.py",
     "gateway/http/headers.py",
     "gateway/http/url.py",
-    "gateway/contexts",
+    "gaugeway/prompts",
     "gateway/upstreams/policy.py",
     "gateway/upstreams/outlier_ejection.py",
     "gateway/proxy/stream_usage.py",
@@ -67,7 +67,7 @@ def imported(path: Path) -> set[str]:
 
 
 def room(module: str) -> str:
-    """A module's package or top-level module: gateway.contexts.tool_messages -> gateway.contexts."""
+    """A module's package or top-level module: gaugeway.prompts.tool_messages -> gaugeway.prompts."""
     return ".".join(module.split(".")[:2])
 
 
@@ -80,7 +80,7 @@ def edges() -> dict[str, set[str]]:
     for path in ours():
         here = room(module_of(path))
         others = {room(name) for name in imported(path) if name.split(".")[0] in OURS}
-        if others := others - {here, "monitors.records"}:
+        if others := others - {here, "gaugeway.records"}:
             found.setdefault(here, set()).update(others)
     return found
 
@@ -110,7 +110,7 @@ def test_no_two_rooms_need_each_other_even_by_a_detour():
 
 def test_records_import_nothing_of_ours():
     assert not {
-        name for name in imported(ROOT / "monitors/records.py") if name.split(".")[0] in ("gateway", "monitors")
+        name for name in imported(ROOT / "gaugeway/records.py") if name.split(".")[0] in ("gateway", "monitors")
     }
 
 

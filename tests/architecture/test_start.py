@@ -6,7 +6,7 @@ import sys
 import pytest
 
 HEAVY = ("litestar", "uvicorn", "numpy", "httpx", "rich", "pydantic", "openai", "jinja2", "opentelemetry")
-OTHERS = ("gateway.capture.factory", "monitors.offline", "monitors.cli.evaluate", "monitors.redaction")
+OTHERS = ("gateway.capture.factory", "monitors.offline", "gaugeway.cli.evaluate", "gaugeway.redaction")
 """What commands need that serve no traffic: 10 MB of the process that supervises the others."""
 
 
@@ -14,7 +14,7 @@ OTHERS = ("gateway.capture.factory", "monitors.offline", "monitors.cli.evaluate"
 @pytest.mark.parametrize(
     ("module", "allowed"),
     [
-        ("gateway.cli.main", ()),
+        ("gaugeway.cli.main", ()),
         ("gateway.config", ()),
         ("gateway.supervisor", ()),
         ("gateway.handoff.sampler_process", ()),
@@ -29,7 +29,7 @@ def test_a_process_loads_nothing_heavy_that_it_does_not_need(module, allowed):
 
 
 def test_a_command_loads_no_other_command():
-    look = f"import sys, gateway.cli.main, gateway.supervisor; print([one for one in {OTHERS} if one in sys.modules])"
+    look = f"import sys, gaugeway.cli.main, gateway.supervisor; print([one for one in {OTHERS} if one in sys.modules])"
     done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
 

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli.main import main
-from gateway.demo.servers import free_ports
-from monitors.records import Context, Evaluation, Sample, Score, Skipped, Supplement
-from monitors.storage.copy import move_store
-from monitors.storage.erase import Subject
-from monitors.storage.stores import Query
-from monitors.storage.stores.clickhouse.schema import SCRIPTS
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.cli.main import main
+from gaugeway.demo.servers import free_ports
+from gaugeway.records import Context, Evaluation, Sample, Score, Skipped, Supplement
+from gaugeway.storage.copy import move_store
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.stores import Query
+from gaugeway.storage.engines.clickhouse.schema import SCRIPTS
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.clickhouse import clickhouse
 
 EVER = Query(since=0.0, until=1e12)
@@ -33,7 +33,7 @@ def url():
 
 
 def opened(url, scenario, count=1):
-    from monitors.storage.stores.clickhouse.store import ClickHouseStore
+    from gaugeway.storage.engines.clickhouse.store import ClickHouseStore
 
     async def run():
         stores = [ClickHouseStore(url) for _ in range(count)]
@@ -67,8 +67,8 @@ def test_what_two_processes_add_at_the_same_moment_is_read_once_and_an_outcome_b
 
 
 def test_rows_that_were_written_twice_are_read_by_the_same_rule_before_and_after_a_merge(url):
-    from monitors.storage.stores.clickhouse import inserts as clickhouse_adding
-    from monitors.storage.stores.clickhouse import schema as clickhouse_schema
+    from gaugeway.storage.engines.clickhouse import inserts as clickhouse_adding
+    from gaugeway.storage.engines.clickhouse import schema as clickhouse_schema
 
     async def scenario(store):
         for position, outcome in ((7, Skipped("no_contexts")), (9, Score(0.9)), (8, Score(0.8))):

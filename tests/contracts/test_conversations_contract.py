@@ -10,11 +10,11 @@ import pytest
 from monitors.evaluation.conversations import ConversationJoiner
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
-from monitors.records import Evaluation, Links, Sample, Score, ToolCall
-from monitors.storage.conversations import KEPT_S, MOST_CANDIDATES, WINDOW_S, Lookup, Move, linked
-from monitors.storage.erase import Subject
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.stores import Query, from_url
+from gaugeway.records import Evaluation, Links, Sample, Score, ToolCall
+from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, WINDOW_S, Lookup, Move, linked
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.stores import Query, from_url
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 

@@ -6,17 +6,17 @@ import sqlite3
 
 import pytest
 
-from gateway.access.key_stores.opening import open_keys
-from gateway.access.shared_limits import opening as limits
+from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.limits import opening as limits
 from gateway.access.token_bucket import Draw
-from gateway.demo.servers import free_ports
-from monitors.records import Evaluation, Sample, Score, Supplement
-from monitors.storage import queues, stores
-from monitors.storage.engines.failures import EngineError, RefusedError, SchemaError
-from monitors.storage.erase import Subject
-from monitors.storage.leader import stand
-from monitors.storage.stores import Query
-from monitors.storage.templates import StoredTemplate, open_templates
+from gaugeway.demo.servers import free_ports
+from gaugeway.records import Evaluation, Sample, Score, Supplement
+from gaugeway.storage import queues, stores
+from gaugeway.storage.engines.failures import EngineError, RefusedError, SchemaError
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.leader import stand
+from gaugeway.storage.stores import Query
+from gaugeway.storage.templates import StoredTemplate, open_templates
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server

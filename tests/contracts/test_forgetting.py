@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli.main import main
-from gateway.demo.servers import free_ports
+from gaugeway.cli.main import main
+from gaugeway.demo.servers import free_ports
 from monitors.judges.middleware.cache import AnswerFile, CachedAnswer
-from monitors.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
-from monitors.storage.erase import Subject
-from monitors.storage.queues import from_url as open_queue
-from monitors.storage.stores import Query
-from monitors.storage.stores import from_url as open_store
-from monitors.storage.templates import StoredTemplate, open_templates
+from gaugeway.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.queues import from_url as open_queue
+from gaugeway.storage.stores import Query
+from gaugeway.storage.stores import from_url as open_store
+from gaugeway.storage.templates import StoredTemplate, open_templates
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 

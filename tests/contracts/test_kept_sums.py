@@ -9,15 +9,15 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.runtime.tasks import spawn
-from monitors.storage.engines.sqlite import Database
-from monitors.storage.stores import Query, from_url
-from monitors.storage.stores import rollups as sums
-from monitors.storage.stores.postgres.rollups import PostgresKept
-from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
-from monitors.storage.stores.sqlite.rollups import SQLiteKept
-from monitors.storage.stores.sqlite.schema import SCHEMA
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.engines.sqlite.connection import Database
+from gaugeway.storage.stores import Query, from_url
+from gaugeway.storage.stores import rollups as sums
+from gaugeway.storage.engines.postgres.rollups import PostgresKept
+from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
+from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
+from gaugeway.storage.engines.sqlite.schema import SCHEMA
 from tests.support.postgres import postgres
 from tests.support.rows import Rows
 

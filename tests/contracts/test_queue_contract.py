@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
-from monitors.storage.engines.redis import read_url
-from monitors.storage.queues import Depth, QueueFull, from_url
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.queues.postgres import PostgresQueue
-from monitors.storage.queues.redis import RedisQueue
-from monitors.storage.queues.sqlite import SQLiteQueue
+from gaugeway.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
+from gaugeway.storage.engines.redis.connection import read_url
+from gaugeway.storage.queues import Depth, QueueFull, from_url
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.engines.postgres.queue import PostgresQueue
+from gaugeway.storage.engines.redis.queue import RedisQueue
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 

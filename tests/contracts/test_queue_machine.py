@@ -10,12 +10,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from monitors.records import Sample, Supplement
-from monitors.storage.engines.redis import read_url
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.queues.postgres import PostgresQueue
-from monitors.storage.queues.redis import RedisQueue
-from monitors.storage.queues.sqlite import SQLiteQueue
+from gaugeway.records import Sample, Supplement
+from gaugeway.storage.engines.redis.connection import read_url
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.engines.postgres.queue import PostgresQueue
+from gaugeway.storage.engines.redis.queue import RedisQueue
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from tests.support.machines import run_machine, tally
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from gateway.access.shared_limits import BUILT_IN
-from gateway.access.shared_limits.opening import from_url
+from gaugeway.storage.limits import BUILT_IN
+from gaugeway.storage.limits.opening import from_url
 from gateway.access.token_bucket import Draw
 from tests.support.postgres import own_server, postgres
 from tests.support.redis import own_redis, redis_server
@@ -173,7 +173,7 @@ def test_redis_keeps_one_hash_tag_no_secret_and_nothing_for_ever():
 
 
 def test_postgresql_forgets_full_buckets_and_processes_that_are_gone(monkeypatch):
-    monkeypatch.setattr("gateway.access.shared_limits.postgres._TIDY_EVERY_S", 0.0)
+    monkeypatch.setattr("gaugeway.storage.engines.postgres.limits._TIDY_EVERY_S", 0.0)
     url = postgres().database()
 
     async def scenario(one):

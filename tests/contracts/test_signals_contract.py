@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
 from monitors.signals import SIGNALS
-from monitors.storage.copy import move_store
-from monitors.storage.erase import Subject
-from monitors.storage.stores import Point, Query, from_url
-from monitors.storage.stores.rollup_windows import HOUR_S, hundredths
+from gaugeway.storage.copy import move_store
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.stores import Point, Query, from_url
+from gaugeway.storage.stores.rollup_windows import HOUR_S, hundredths
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitors.records import (
+from gaugeway.records import (
     CaptureInfo,
     Context,
     Evaluation,
@@ -22,8 +22,8 @@ from monitors.records import (
     Usage,
 )
 from monitors.statistics.control_variate import sums
-from monitors.storage.engines.failures import RefusedError
-from monitors.storage.stores import Point, Query, Summary, from_url
+from gaugeway.storage.engines.failures import RefusedError
+from gaugeway.storage.stores import Point, Query, Summary, from_url
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement
-from monitors.storage.joining import completes
-from monitors.storage.stores import Query, from_url
-from monitors.storage.stores.postgres.store import PostgresStore
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement
+from gaugeway.storage.joining import completes
+from gaugeway.storage.stores import Query, from_url
+from gaugeway.storage.engines.postgres.store import PostgresStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.clickhouse import clickhouse as clickhouse_server
 from tests.support.machines import run_machine, tally
 from tests.support.postgres import postgres

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from dashboards.cli import dashboards, shipped
+from gaugeway.cli.dashboards import dashboards, shipped
 from dashboards.web.views.alerts import prometheus_runbooks
 from tests.dashboards.reading import FOLDER
 from tests.support.product import needs

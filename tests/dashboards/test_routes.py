@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from gateway.demo.servers import free_ports
+from gaugeway.demo.servers import free_ports
 from tests.dashboards.reading import FOLDER
 from tests.support.product import needs
 

@@ -12,7 +12,7 @@ import yaml
 
 from gateway.config import Config, load
 from monitors import app
-from monitors.config_loading import load as load_monitors
+from gaugeway.settings.loading import load as load_monitors
 from tests.support.commands import commands
 
 ROOT = Path(__file__).parents[2]

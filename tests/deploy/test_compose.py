@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from gateway.demo.model import serve
+from gaugeway.demo.model import serve
 from tests.deploy.reading import (
     DEFAULTS,
     DEPLOY,

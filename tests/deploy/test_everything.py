@@ -6,9 +6,9 @@ import tomllib
 import pytest
 import yaml
 
-from monitors.redaction import Redactor
-from monitors.storage.queues import BUILT_IN as QUEUES
-from monitors.storage.stores import BUILT_IN as STORES
+from gaugeway.redaction import Redactor
+from gaugeway.storage.queues import BUILT_IN as QUEUES
+from gaugeway.storage.stores import BUILT_IN as STORES
 from tests.deploy.reading import (
     DEFAULTS,
     DEPLOY,

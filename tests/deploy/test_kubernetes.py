@@ -10,7 +10,7 @@ import httpx
 import pytest
 import yaml
 
-from gateway.demo.model import serve
+from gaugeway.demo.model import serve
 from tests.deploy.reading import (
     DEFAULTS,
     DEPLOY,

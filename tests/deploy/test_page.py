@@ -10,8 +10,8 @@ import click
 import pytest
 
 from gateway.config import Config, Upstream
-from monitors.records import Sample
-from monitors.storage.stores import from_url
+from gaugeway.records import Sample
+from gaugeway.storage.stores import from_url
 from tests.deploy.reading import DEPLOY, PAGE, PORTS, ROOT, parse
 
 TEXT = PAGE.read_text("utf-8")

@@ -6,9 +6,9 @@ import click
 import httpx
 import pytest
 
-from gateway.demo.model import serve
-from monitors.config_loading import load as load_monitors
-from monitors.runtime.settings import ConfigError
+from gaugeway.demo.model import serve
+from gaugeway.settings.loading import load as load_monitors
+from gaugeway.settings import ConfigError
 from tests.deploy.reading import PORTS, ROOT, named_in, parse, read_by_both_planes
 from tests.support.product import product
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from monitors.records import Sample
+from gaugeway.records import Sample
 from tests.frameworks import environment, model
 from tests.support.llm_server import LLMServer, Request
 from tests.support.running import running_gateway

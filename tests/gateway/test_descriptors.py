@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.demo.model import serve
-from monitors.runtime import descriptors
-from monitors.runtime.serving import ServerProtocol
+from gaugeway.demo.model import serve
+from gaugeway.runtime import descriptors
+from gaugeway.runtime.serving import ServerProtocol
 from tests.support.product import product
 from tests.support.running import read_request, running_gateway, tcp_server
 

@@ -14,14 +14,14 @@ import pytest
 from gateway import config as tables
 from gateway.app import Gateway
 from gateway.config import Config
-from gateway.contexts.prompt_template import UserTemplate
+from gaugeway.prompts.prompt_template import UserTemplate
 from gateway.handoff.sampler_client import SamplerProcesses
 from gateway.reload import EFFECTS, RestartNeeded, changed, check_live, keys_of
 from gateway.telemetry.metrics import Instruments
-from monitors import config as shared
-from monitors.runtime.settings import item_of, plain
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.verifier_config import GroundingVerifier
+from gaugeway.settings import shared as shared
+from gaugeway.settings import item_of, plain
+from gaugeway.storage.queues.memory import MemoryQueue
+from monitors.judges.grounding.config import GroundingVerifier
 
 OPEN = Config(
     upstreams=(tables.Upstream(base_url="http://127.0.0.1:9/v1", api_key="sk-owner"),),

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.snapshot import Snapshot
-from monitors.runtime.settings import ConfigError, read
+from gaugeway.settings import ConfigError, read
 
 TEXT = 'a = "${NAME}"\nb = ["x-${file:PATH}"]\nday = 1979-05-27\nall = inf\n'
 

@@ -7,7 +7,7 @@ import time
 
 import httpx
 
-from gateway.demo.model import Model, serve
+from gaugeway.demo.model import Model, serve
 from tests.support.product import Webhook, product
 
 CONFIG = """

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from gateway.demo.model import Model, serve
+from gaugeway.demo.model import Model, serve
 from tests.support.product import product
 
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "Hello"}]}'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.demo.model import Model, serve
+from gaugeway.demo.model import Model, serve
 from tests.integration.test_faults import CONFIG, Traffic, scored, sent
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres

@@ -11,10 +11,10 @@ import socket
 import pytest
 from rich.console import Console
 
-from gateway.demo import rag, run, view
-from gateway.demo.model import Model, serving
-from gateway.demo.product import Ports, Product, ProductError
-from monitors.runtime.tasks import spawn
+from gaugeway.demo import rag, run, view
+from gaugeway.demo.model import Model, serving
+from gaugeway.demo.product import Ports, Product, ProductError
+from gaugeway.runtime.tasks import spawn
 from tests.support.processes import arguments, children
 
 pytestmark = pytest.mark.timeout(3600)  # the machine sets the pace

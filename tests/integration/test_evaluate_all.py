@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from examples import rules
-from monitors.metrics.lexical.idf import shipped
+from gaugeway.text.lexical.idf import shipped
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST
 from monitors.offline import Run
 from monitors.offline.plan import AT_FIVE
@@ -62,7 +62,7 @@ def by_rules(request):
 def gaugeway(directory, *arguments):
     """Run the command in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "evaluate", *map(str, arguments)],
+        [sys.executable, "-m", "gaugeway.cli", "evaluate", *map(str, arguments)],
         cwd=directory,
         env={"PATH": "", "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
         capture_output=True,

@@ -23,11 +23,11 @@ USES = {
     "datasets": "__import__('pyarrow')",
     "email": "__import__('monitors.alerting.notifiers.email')",
     "local": "__import__('monitors.metrics.embeddings.local')",
-    "otlp": "(__import__('monitors.runtime.otlp_exporters'), __import__('monitors.api.otlp.receiver'))",
+    "otlp": "(__import__('gaugeway.runtime.otlp_exporters'), __import__('monitors.api.otlp.receiver'))",
     "postgres": """(
         stores.from_url('postgresql://h/db'), queues.from_url('postgresql://h/db', 1.0, 1),
         keystores.open_keys('postgresql://h/db', pathlib.Path('keys.db')), sharing.from_url('postgresql://h/db'),
-        __import__('monitors.storage.leader.postgres'),
+        __import__('gaugeway.storage.engines.postgres.leader'),
     )""",
     "redis": "(queues.from_url('redis://h', 1.0, 1), sharing.from_url('redis://h'))",
 }
@@ -43,11 +43,11 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Missing())
-import gateway.app, gateway.cli.main, monitors.app
-from gateway.access.key_stores import opening as keystores
-from gateway.access.shared_limits import opening as sharing
-from monitors.storage import queues
-from monitors.storage import stores
+import gateway.app, gaugeway.cli.main, monitors.app
+from gaugeway.storage.keys import opening as keystores
+from gaugeway.storage.limits import opening as sharing
+from gaugeway.storage import queues
+from gaugeway.storage import stores
 
 stores.from_url("sqlite:////tmp/never-opened.db")
 queues.from_url("sqlite:////tmp/never-opened.db", 1.0, 1)

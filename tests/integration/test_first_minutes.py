@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 
-from gateway.demo.model import Model, serve
-from gateway.demo.servers import free_ports
-from monitors.runtime.settings import child_environment
+from gaugeway.demo.model import Model, serve
+from gaugeway.demo.servers import free_ports
+from gaugeway.settings import child_environment
 from tests.support.processes import arguments, children
 
 KEY = "sk-of-the-first-minutes"
@@ -26,7 +26,7 @@ def test_one_command_gives_judged_scores(tmp_path):
     ports = free_ports(3)
     with serve(Model()) as url, (tmp_path / "log").open("wb") as log:
         options = zip(("--port", "--admin-port", "--monitors-port"), map(str, ports), strict=True)
-        command = [sys.executable, "-m", "gateway.cli", "serve", "--upstream", url, "--judge", "judge-1"]
+        command = [sys.executable, "-m", "gaugeway.cli", "serve", "--upstream", url, "--judge", "judge-1"]
         command += [word for pair in options for word in pair]
         process = subprocess.Popen(
             [*command, "--data-dir", str(tmp_path / "data")],

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 
-from gateway.demo.servers import in_thread
+from gaugeway.demo.servers import in_thread
 from tests.support.fleet import ALERTS, CONFIG, Drop, Fleet, Leaders, evaluated, told, wait_closed
 from tests.support.postgres import postgres
 from tests.support.product import Webhook

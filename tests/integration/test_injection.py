@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from gateway.demo.model import Model, serve
+from gaugeway.demo.model import Model, serve
 from tests.support.product import product
 
 CONFIG = """
@@ -72,7 +72,7 @@ def scores(running, *, answer=ANSWER, passage=PASSAGE, question="How many moons 
 @pytest.mark.parametrize("mode", ["fused", "separate"])
 def test_a_planted_instruction_does_not_move_a_judged_score(tmp_path, mode):
     """The judge here is gullible: it obeys that sentence wherever it stands outside the fenced data."""
-    from gateway.demo.servers import in_thread
+    from gaugeway.demo.servers import in_thread
 
     with in_thread(Parrot()) as upstream, serve(Model()) as judge:
         config = CONFIG.format(upstream=f"{upstream}/v1", judge=judge, mode=mode)

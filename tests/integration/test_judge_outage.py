@@ -9,8 +9,8 @@ import time
 
 import httpx
 
-from gateway.demo.model import Model, serve
-from gateway.demo.servers import free_ports
+from gaugeway.demo.model import Model, serve
+from gaugeway.demo.servers import free_ports
 from tests.support.product import Webhook, product
 
 CONFIG = """

@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from gateway.demo.model import Model, serve
+from gaugeway.demo.model import Model, serve
 from tests.support.hostile_judge import scripted
 from tests.support.llm_server import LLMServer, Reply, error
 from tests.support.product import Webhook, product

@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from gateway.demo.model import serve
+from gaugeway.demo.model import serve
 from tests.support.product import product
 
 MESSAGES = [{"role": "user", "content": "What is the largest planet?"}]

@@ -11,9 +11,9 @@ import httpx
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gateway.demo.model import Model, serve
-from monitors.records import PROMPT_SCHEME
-from monitors.runtime.otlp_exporters import SCHEMA_URL
+from gaugeway.demo.model import Model, serve
+from gaugeway.records import PROMPT_SCHEME
+from gaugeway.runtime.otlp_exporters import SCHEMA_URL
 from tests.support.product import product
 
 CONFIG = """

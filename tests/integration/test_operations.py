@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.demo.model import Model, serve
-from gateway.demo.servers import in_thread
+from gaugeway.demo.model import Model, serve
+from gaugeway.demo.servers import in_thread
 from tests.support.product import Product, product
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "How many moons has Mars?"}]}

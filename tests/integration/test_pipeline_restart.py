@@ -7,7 +7,7 @@ import re
 import httpx
 
 from benchmarks.page.browser import chromium
-from gateway.demo.model import serve
+from gaugeway.demo.model import serve
 from tests.support.product import needs, product
 
 HALF = '[[upstreams]]\nbase_url = "{url}"\n\n[capture]\nrate = 0.5\n'

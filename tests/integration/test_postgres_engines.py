@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from gateway.demo.model import Model, serve
-from monitors.storage.queues.postgres import PostgresQueue
+from gaugeway.demo.model import Model, serve
+from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from tests.gateway.handoff.test_buffer import Bench, one, wait_for
 from tests.integration.test_faults import CONFIG, Traffic, scored, sent
 from tests.support.postgres import own_server, postgres

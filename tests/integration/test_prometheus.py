@@ -5,7 +5,7 @@ import subprocess
 
 import httpx
 
-from gateway.demo.model import serve
+from gaugeway.demo.model import serve
 from tests.support.product import needs, product
 from tests.support.prometheus_server import prometheus_server
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from monitors.redaction import KINDS, Redactor
+from gaugeway.redaction import KINDS, Redactor
 from tests.integration.test_opentelemetry import Collector
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.product import product

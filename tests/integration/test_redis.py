@@ -10,10 +10,10 @@ from monitors.evaluation.backpressure import MOST_UNJUDGED
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
-from monitors.records import Sample, Score
-from monitors.sampling import MetricSampler
-from monitors.storage.queues.redis import RedisQueue
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Sample, Score
+from gaugeway.sampling import MetricSampler
+from gaugeway.storage.engines.redis.queue import RedisQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.gateway.handoff.test_buffer import Bench, one, wait_for
 from tests.support.redis import own_redis
 

@@ -10,9 +10,9 @@ import httpx
 import msgspec
 import pytest
 
-from gateway.access.key_stores.opening import open_keys
+from gaugeway.storage.keys.opening import open_keys
 from gateway.config import Config, Keys, Limits, Upstream
-from gateway.demo.model import Model, serve
+from gaugeway.demo.model import Model, serve
 from gateway.http.errors import Rejection
 from tests.support.product import product
 from tests.support.running import running_gateway

@@ -11,7 +11,7 @@ import time
 
 import httpx
 
-from gateway.demo.servers import in_thread
+from gaugeway.demo.servers import in_thread
 from tests.support.product import Webhook, product
 
 CONFIG = """

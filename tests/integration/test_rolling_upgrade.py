@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.demo.servers import in_thread
-from monitors.storage.engines.migrate import scripts
+from gaugeway.demo.servers import in_thread
+from gaugeway.storage.engines.migrate import scripts
 from tests.support.fleet import wait_until
 from tests.support.postgres import Postgres, postgres
 from tests.support.product import Product
@@ -93,7 +93,7 @@ def next_release(directory: Path) -> Path:
     tables = ("waiting", "dead", "supplies", "samples", "evaluations", "supplements", "states", "terms")
     added = f"-- oldest: {len(scripts())}\n"
     added += "".join(f"ALTER TABLE {table} ADD COLUMN novelty text;\n" for table in tables)
-    (directory / "monitors/storage/engines/migrations/9999_next.sql").write_text(added, "utf-8")
+    (directory / "gaugeway/storage/engines/migrations/9999_next.sql").write_text(added, "utf-8")
     return directory
 
 

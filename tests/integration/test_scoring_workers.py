@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.demo.servers import in_thread
+from gaugeway.demo.servers import in_thread
 from monitors.analysis.capture_coverage import PREFIX
 from monitors.scoring_workers import NICENESS
 from tests.support.fleet import CONFIG, Fleet, evaluated, states, wait_until

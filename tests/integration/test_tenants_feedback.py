@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.access.key_stores.opening import open_keys
+from gaugeway.storage.keys.opening import open_keys
 from tests.support.clickhouse import clickhouse
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.postgres import postgres

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.demo.servers import free_ports
+from gaugeway.demo.servers import free_ports
 
 PAGE = Path(__file__).parents[2] / "docs/tutorial/first-alert.md"
 LIMIT_S = 300

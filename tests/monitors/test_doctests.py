@@ -13,10 +13,10 @@ import monitors.statistics
 
 PACKAGES = (monitors.statistics, monitors.alerting.detectors)
 MODULES = [f"{p.__name__}.{module.name}" for p in PACKAGES for module in pkgutil.iter_modules(p.__path__)] + [
-    "monitors.sampling",
+    "gaugeway.sampling",
     "monitors.alerting.causes",
     "monitors.alerting.slices",
-    "monitors.alerting.causes.topics",
+    "gaugeway.text.topics",
     "monitors.alerting.rule_watch",
     "monitors.alerting.rules",
     "monitors.alerting.versions",

@@ -11,21 +11,21 @@ from prometheus_client import CollectorRegistry
 
 from monitors.alerting.engine import AlertEngine
 from monitors.app import check
-from monitors.config import Alerts, Config, Rule, Shared
-from monitors.config import Judge as JudgeTable
-from monitors.config import Monitors as MonitorsTable
-from monitors.config import Queue as QueueTable
-from monitors.config_loading import admin_problems, join_problems, load
+from gaugeway.settings.shared import Alerts, Config, Rule, Shared
+from gaugeway.settings.shared import Judge as JudgeTable
+from gaugeway.settings.shared import Monitors as MonitorsTable
+from gaugeway.settings.shared import Queue as QueueTable
+from gaugeway.settings.loading import admin_problems, join_problems, load
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import Catalogue
-from monitors.records import Evaluation, Failed, Sample, Score
-from monitors.runtime.settings import ConfigError
+from gaugeway.records import Evaluation, Failed, Sample, Score
+from gaugeway.settings import ConfigError
 from monitors.scheduler import Scheduler, WorkerCounts
 from monitors.statistics.weighted_mean import hajek
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 DAY_S = 86_400.0
 

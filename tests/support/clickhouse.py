@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.demo.servers import free_ports
+from gaugeway.demo.servers import free_ports
 
 HERE = Path(__file__).resolve().parents[2] / "benchmarks/clickhouse"
 HOME = HERE / ".peers/chdb"

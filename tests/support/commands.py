@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gateway.cli.main import main
+from gaugeway.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,9 +20,9 @@ import msgspec
 
 from monitors.alerting.rule_watch import SavedWatch
 from monitors.alerting.stream import Case
-from monitors.records import Failed, Score, Skipped
+from gaugeway.records import Failed, Score, Skipped
 from monitors.signals import SIGNALS
-from monitors.storage.stores import from_url
+from gaugeway.storage.stores import from_url
 from tests.support.postgres import Postgres
 from tests.support.product import Product, Webhook
 from tests.support.scenario import ROAM, STAY

@@ -6,13 +6,13 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from monitors.config import Judge
+from gaugeway.settings.shared import Judge
 from monitors.evaluation.evaluate import evaluate
 from monitors.evaluation.verifiers import open_verifier
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.grounding import Grounding
-from monitors.records import Context, Sample
-from monitors.verifier_config import GroundingVerifier
+from gaugeway.records import Context, Sample
+from monitors.judges.grounding.config import GroundingVerifier
 from tests.support.verifier_server import TEMPLATE
 
 TRUE = "The mill was built in 1907 by two brothers."

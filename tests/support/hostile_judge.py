@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
-from gateway.demo import model_judge as judging
-from gateway.demo import model_text as texts
-from monitors.config import Metric
+from gaugeway.demo import model_judge as judging
+from gaugeway.demo import model_text as texts
+from gaugeway.settings.shared import Metric
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges import Observer
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.judges.middleware.stack import StackSettings, build_stack
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.registry import Mode, build
-from monitors.records import Context, Evaluation, Sample
+from gaugeway.records import Context, Evaluation, Sample
 from tests.support.llm_server import LLMServer, Reply, Request, error
 
 VERDICTS = ("verdict", "relevance", "contradicted", "relevant", "noncommittal")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from monitors.records import Context, Evaluation, Sample, Score
+from gaugeway.records import Context, Evaluation, Sample, Score
 
 GOOD, BAD = "handbook.md", "faq.md"
 

@@ -21,15 +21,15 @@ from monitors.api.app import admin_app
 from monitors.api.rules import rule_handlers
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.templates import template_handlers
-from monitors.config import Alerts, Config, Monitors, Rule
+from gaugeway.settings.shared import Alerts, Config, Monitors, Rule
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.scheduler import Scheduler, WorkerCounts
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.stores.sqlite.store import SQLiteStore
-from monitors.storage.templates.sqlite import SQLiteTemplates
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
 from tests.support.alerting import People
 from tests.support.running import serving
 

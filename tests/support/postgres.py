@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 
-from gateway.demo.servers import free_ports
-from monitors.storage.engines.migrate import migrate
+from gaugeway.demo.servers import free_ports
+from gaugeway.storage.engines.migrate import migrate
 
 T = TypeVar("T")
 _NUMBERS = count(1)

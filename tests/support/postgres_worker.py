@@ -14,10 +14,10 @@ from pathlib import Path
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
-from monitors.records import Sample, Score
-from monitors.sampling import MetricSampler
-from monitors.storage.queues.postgres import PostgresQueue
-from monitors.storage.stores.postgres.store import PostgresStore
+from gaugeway.records import Sample, Score
+from gaugeway.sampling import MetricSampler
+from gaugeway.storage.engines.postgres.queue import PostgresQueue
+from gaugeway.storage.engines.postgres.store import PostgresStore
 
 
 class Noting:

@@ -18,8 +18,8 @@ from typing import Any
 
 import httpx
 
-from gateway.demo.servers import free_ports
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.demo.servers import free_ports
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.processes import arguments, children
 
 
@@ -61,7 +61,7 @@ class Product:
             limited = ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*limited, sys.executable, "-m", "gateway.cli", self._command, *map(str, arguments)],
+                [*limited, sys.executable, "-m", "gaugeway.cli", self._command, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

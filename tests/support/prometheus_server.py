@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from gateway.demo.servers import free_ports
+from gaugeway.demo.servers import free_ports
 from tests.support.product import needs
 
 READY_S = 60

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from gateway.exchange import Request
+from gaugeway.exchange import Request
 
 _PLACES = [
     "harbour",

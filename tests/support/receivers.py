@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from gateway.demo.servers import free_ports
-from monitors.records import Alert, Finding
+from gaugeway.demo.servers import free_ports
+from gaugeway.records import Alert, Finding
 from tests.support.product import needs
 from tests.support.running import header_lines, read_request, tcp_server
 

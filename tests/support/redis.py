@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from gateway.demo.servers import free_ports
+from gaugeway.demo.servers import free_ports
 
 _NUMBERS = count(1)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from monitors.storage.stores.rollup_windows import HOUR_S, add_scored, add_summaries
+from gaugeway.storage.stores.rollup_windows import HOUR_S, add_scored, add_summaries
 
 
 class Rows:

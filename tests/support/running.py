@@ -11,9 +11,9 @@ from typing import Any
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.config import Gateway as GatewayTable
-from monitors.runtime.serving import Listener, ServerProtocol, _config, _Server
-from monitors.runtime.tasks import spawn
-from monitors.storage.queues.memory import MemoryQueue
+from gaugeway.runtime.serving import Listener, ServerProtocol, _config, _Server
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.queues.memory import MemoryQueue
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -24,8 +24,8 @@ from zlib import crc32
 import httpx
 import msgspec
 
-from gateway.demo.model_judge import Block, fenced
-from gateway.demo.servers import in_thread
+from gaugeway.demo.model_judge import Block, fenced
+from gaugeway.demo.servers import in_thread
 from monitors.alerting.stream import Case
 from tests.support.product import Product, Webhook, product
 from tests.support.receivers import Alertmanager, alertmanager

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from monitors.records import Evaluation, Sample, Score, Supplement
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Evaluation, Sample, Score, Supplement
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 
 class One(NamedTuple):

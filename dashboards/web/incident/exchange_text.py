@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from monitors.analysis.claim_highlight import Claim, Verdict, claims_in, claims_of_reference, mark
-from monitors.records import Context, Evaluation, Score
+from gaugeway.records import Context, Evaluation, Score
 
 SHOWN, SHOWN_OF_PASSAGE = 20_000, 3000
 """Characters of a response and of a passage shown by default."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from monitors.storage.stores import Point, Query, Store
+from gaugeway.storage.stores import Point, Query, Store
 
 BITE_S = 0.025
 """Target duration of one store query."""

@@ -17,7 +17,7 @@ from monitors.analysis.human_labels import Passings
 from monitors.analysis.incident.differences import Answer, Level, level
 from monitors.analysis.incident.reading import Namer, TopicReports, read_samples
 from monitors.statistics.confidence_sequence import closed_window
-from monitors.storage.stores import Point, Query, Store, Summary
+from gaugeway.storage.stores import Point, Query, Store, Summary
 
 MAX_REMEMBERED, FRESH_S = 32, 60.0
 """Sums by prompt or model that are remembered, for a minute."""

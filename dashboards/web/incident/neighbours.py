@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl
 
 from dashboards.web.incident.explore_search import BY_VALUE
 from dashboards.web.incident.links import exchange, explore, fields_without
-from monitors.records import Evaluation, Sample, Score
+from gaugeway.records import Evaluation, Sample, Score
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Point, Query, Store
+from gaugeway.storage.stores import Point, Query, Store
 
 MAX_LIST = 2_000
 """Characters of the list's address in that of an exchange."""

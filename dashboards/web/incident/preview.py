@@ -9,7 +9,7 @@ from typing import Any
 from dashboards.web.incident.examples import question_of
 from monitors.alerting.example_texts import faults_of
 from monitors.analysis.human_labels import Passings
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.signals import SIGNALS
 
 ANSWER, PASSAGE, PASSAGES = 1_500, 200, 8

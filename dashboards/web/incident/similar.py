@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from dashboards.web.incident.examples import question_of
 from dashboards.web.incident.links import exchange
-from monitors.alerting.causes.topics import most_alike
+from gaugeway.text.topics import most_alike
 from monitors.analysis.human_labels import Passings
-from monitors.records import Evaluation, Sample, Score
+from gaugeway.records import Evaluation, Sample, Score
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Query, Store
+from gaugeway.storage.stores import Query, Store
 
 SIMILAR = 6
 MAX_READ = 300

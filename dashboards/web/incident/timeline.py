@@ -12,7 +12,7 @@ from monitors.alerting.acknowledgements import Ack, UndeliveredNotification
 from monitors.alerting.alert_history import Event
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.silences import Silence
-from monitors.records import Alert
+from gaugeway.records import Alert
 
 ENTRIES = 50
 """Acts and notifications shown: the latest."""

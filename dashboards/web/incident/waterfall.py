@@ -9,7 +9,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from dashboards.web.format import duration
-from monitors.records import Evaluation, Sample, Skipped
+from gaugeway.records import Evaluation, Sample, Skipped
 from monitors.signals import SIGNALS
 
 JUDGED = 12

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from cachetools import TTLCache
 
 from dashboards.web.readings.spread_sample import spread_sample
-from monitors.records import Sample
-from monitors.runtime.tasks import spawn
+from gaugeway.records import Sample
+from gaugeway.runtime.tasks import spawn
 from monitors.statistics.student_t import student
-from monitors.storage.stores import Query, Store
+from gaugeway.storage.stores import Query, Store
 
 EXCHANGES, AT_ONCE = 600, 100
 """Exchanges that are read, spread over the range, and those read at once."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from dashboards.web.incident.explore_search import Cursor, Found, search
 from monitors.analysis.human_labels import Passings
-from monitors.records import Evaluation, Sample
-from monitors.storage.stores import Point, Query, Store
+from gaugeway.records import Evaluation, Sample
+from gaugeway.storage.stores import Point, Query, Store
 
 MAX_POINTS = 400
 """Evaluations of a page of conversations."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from dashboards.web.charts import meter
-from monitors.storage.stores import OutcomeCount
+from gaugeway.storage.stores import OutcomeCount
 
 NOT_CAPTURED = {
     "rejected": "refused by the gateway (key, limit, invalid request); not sent upstream",

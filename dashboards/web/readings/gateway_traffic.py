@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dashboards.web.readings.gateway_scrape import Series, ask_all
-from monitors.runtime.tasks import happens_within, spawn
+from gaugeway.runtime.tasks import happens_within, spawn
 
 EVERY_S, WINDOW_S, IDLE_S = 15.0, 600.0, 900.0
 """The gateways are read every `EVERY_S` seconds; rates are over the last `WINDOW_S`; reading ends `IDLE_S` after the

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from difflib import unified_diff
 from typing import Literal
 
-from monitors.records import Sample
-from monitors.storage.stores import Query, Store
+from gaugeway.records import Sample
+from gaugeway.storage.stores import Query, Store
 
 MAX_LINES, MAX_LINE = 400, 500
 """Lines of a version's instructions that are compared, and characters of a line that are shown."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from monitors.storage.stores import Point, Query, Store
+from gaugeway.storage.stores import Point, Query, Store
 
 PARTS, FIRST, NEXT = 24, 110, 150
 """Equal parts of the period, and evaluations read from a part at first, and once it was split."""

@@ -19,8 +19,8 @@ from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.message import NAMES, headline, labels_of
 from monitors.alerting.silences import Matcher, Silence
 from monitors.api.alerts import address_of
-from monitors.records import Alert
-from monitors.runtime import audit
+from gaugeway.records import Alert
+from gaugeway.runtime import audit
 
 MAX_BY, MAX_COMMENT = 200, 2000
 STREAMS = 20

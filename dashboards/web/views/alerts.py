@@ -29,10 +29,10 @@ from monitors.alerting.rule_watch import name_of
 from monitors.alerting.silences import Silence
 from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
-from monitors.config import Rule
-from monitors.records import Alert
+from gaugeway.settings.shared import Rule
+from gaugeway.records import Alert
 from monitors.statistics.confidence_sequence import closed_window
-from monitors.storage.stores import Query, Store
+from gaugeway.storage.stores import Query, Store
 
 LEAST_BEFORE_S, MOST_BEFORE_S, MOST_SINCE_S = 600.0, 86_400.0, 7 * 86_400.0
 BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5

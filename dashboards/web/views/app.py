@@ -28,7 +28,7 @@ from monitors.alerting.rule_watch import ALL
 from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.series import Series, SeriesGroup, SeriesQuery, chosen_step
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Query
+from gaugeway.storage.stores import Query
 
 MAX_NAME = 300
 MAX_CHARTS = 24

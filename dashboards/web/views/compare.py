@@ -26,11 +26,11 @@ from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
 from monitors.metrics import LOWER_IS_BETTER
-from monitors.records import PROMPT_SCHEME
+from gaugeway.records import PROMPT_SCHEME
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import Estimate, hajek
-from monitors.storage.stores import Point, Query, ScoreHistogram, Store
+from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))

@@ -20,9 +20,9 @@ from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
 from dashboards.web.views.exchange import facts_of, line_of, steps_of
 from dashboards.web.views.explore import MAX_FIELD, Selection, selection, shortened
-from monitors.records import Evaluation, Sample, Score
+from gaugeway.records import Evaluation, Sample, Score
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Point, Store
+from gaugeway.storage.stores import Point, Store
 
 ROWS, MAX_STEPS = 50, 200
 BUDGET_S = 0.14

@@ -25,9 +25,9 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.explore import selection
 from dashboards.web.views.sources import source_links
 from monitors.analysis.prompt_text import HASHED
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
 from monitors.signals import SIGNALS
-from monitors.storage.stores import Store
+from gaugeway.storage.stores import Store
 
 MAX_LABEL, MAX_COMMENT, MAX_REFERENCE = 200, 2000, 40_000
 RATINGS = {"1": 1.0, "0.5": 0.5, "0": 0.0}

@@ -30,9 +30,9 @@ from dashboards.web.time_range import EMPTY, TimeRange, time_range
 from monitors.alerting.versions import Version
 from monitors.analysis import captured
 from monitors.analysis.incident.reading import TopicReports
-from monitors.passage_identity import id_or_source_of
+from gaugeway.text.passage_identity import id_or_source_of
 from monitors.signals import RISING, SIGNALS
-from monitors.storage.stores import Point, Query, Store
+from gaugeway.storage.stores import Point, Query, Store
 
 FIELDS = (
     *(

@@ -31,9 +31,9 @@ from dashboards.web.views.welcome import FirstScores
 from monitors.alerting.notifiers.message import headline
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
-from monitors.records import Alert
+from gaugeway.records import Alert
 from monitors.signals import RISING, SIGNALS
-from monitors.storage.stores import Query, Store, Summary
+from gaugeway.storage.stores import Query, Store, Summary
 
 MAX_APPS = 50
 """Apps on one page of the table."""

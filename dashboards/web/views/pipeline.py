@@ -22,7 +22,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
 from monitors.analysis.gateway_counts import whole_buckets
 from monitors.evaluation.retirement_watch import AHEAD_DAYS, days_left
-from monitors.storage.stores import OutcomeCount, Query
+from gaugeway.storage.stores import OutcomeCount, Query
 
 MAX_METRICS = 100
 """Rows of the table of metrics."""

@@ -9,14 +9,14 @@ from itertools import groupby
 import msgspec
 
 from gateway.capture.stored_templates import learned_of
-from gateway.contexts import Extraction
-from gateway.contexts.prompt_template import UserTemplate
-from gateway.contexts.template_export import Described, describe, guess
-from gateway.contexts.user_patterns import PatternExtractor
-from gateway.exchange import Request, Response
+from gaugeway.prompts import Extraction
+from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts.template_export import Described, describe, guess
+from gaugeway.prompts.user_patterns import PatternExtractor
+from gaugeway.exchange import Request, Response
 from monitors.analysis.prompt_text import HASHED, pieces
-from monitors.records import Sample
-from monitors.storage.templates import StoredTemplate
+from gaugeway.records import Sample
+from gaugeway.storage.templates import StoredTemplate
 
 MAX_ENTRY = 20_000
 """Characters of a field."""

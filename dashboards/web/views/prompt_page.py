@@ -12,12 +12,12 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.overview import low_captures
 from dashboards.web.views.prompt_form import MAX_ENTRY, Applied, applied, prefilled
 from gateway.capture.stored_templates import learned_of
-from gateway.contexts.prompt_template import UserTemplate
-from gateway.contexts.template_export import Described, Piece, messages, toml
+from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts.template_export import Described, Piece, messages, toml
 from monitors.api.templates import stored
-from monitors.records import Sample
-from monitors.storage.stores import Query
-from monitors.storage.templates import StoredTemplate
+from gaugeway.records import Sample
+from gaugeway.storage.stores import Query
+from gaugeway.storage.templates import StoredTemplate
 
 MAX_LOOKED_AT = 20
 """Latest exchanges of an app that are searched for examples."""

@@ -23,9 +23,9 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange import is_hashed
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, default_passing, label, labelled
 from monitors.analysis.review import Draw, ReviewDraws
-from monitors.records import Sample, Score, Supplement
+from gaugeway.records import Sample, Score, Supplement
 from monitors.signals import SIGNALS
-from monitors.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
+from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
 
 NAME_COOKIE = "gaugeway_reviewer"
 NAME_S = 365 * 86_400

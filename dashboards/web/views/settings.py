@@ -22,8 +22,8 @@ from monitors.alerting.notifier_tests import PAUSE_S, Tested, TooSoonError
 from monitors.alerting.notifiers import Route
 from monitors.alerting.rules import keeps_defaults
 from monitors.api.alerts import address_of
-from monitors.config import Config
-from monitors.runtime import audit
+from gaugeway.settings.shared import Config
+from gaugeway.runtime import audit
 
 _REASONS = (
     (

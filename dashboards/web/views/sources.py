@@ -18,7 +18,7 @@ from dashboards.web.views.app_reports import Selection, report_view
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.api.sources import Order, ordered
-from monitors.records import Sample
+from gaugeway.records import Sample
 
 ROWS = 100
 """Rows of the table; the API returns all sources."""

@@ -18,10 +18,10 @@ from dashboards.web.site import FIRST_SCORES, Page, Site
 from monitors.analysis.capture_coverage import Captured
 from monitors.evaluation.first_exchange import described
 from monitors.judges.middleware.failure_log import advice_on
-from monitors.runtime.config_sources import OPTION
-from monitors.runtime.endpoints import needs_key
+from gaugeway.settings.sources import OPTION
+from gaugeway.runtime.endpoints import needs_key
 from monitors.signals import SIGNALS
-from monitors.storage.stores import OutcomeCount, Point, Query
+from gaugeway.storage.stores import OutcomeCount, Point, Query
 
 MAX_APPS = 5
 """Apps without passages that are listed, those with the most answers."""

@@ -22,7 +22,7 @@ from gateway.capture.instructions.directives import BEFORE_A_COMMAND, LENGTH_OF_
 from gateway.capture.instructions.english import ENGLISH
 from gateway.capture.instructions.latin import GERMAN, ROMANCE
 from gateway.capture.instructions.wide import WIDE
-from monitors.text_cache import TextCache
+from gaugeway.text.cache import TextCache
 
 Role = Literal["system", "user"]
 

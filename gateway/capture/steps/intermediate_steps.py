@@ -21,8 +21,8 @@ from gateway.capture.draft import Draft
 from gateway.capture.steps.refine_chains import chained, refined
 from gateway.capture.steps.remembered_answers import Answer, RememberedAnswers, Scope, Turn, given_in
 from gateway.capture.steps.sentences import hashes, plain
-from gateway.contexts import last_user_text, system_texts
-from monitors.records import TOOL_SOURCES, Context
+from gaugeway.prompts import last_user_text, system_texts
+from gaugeway.records import TOOL_SOURCES, Context
 
 STEP = "intermediate_step"
 """The kind of call, as the tag `auxiliary` has it."""

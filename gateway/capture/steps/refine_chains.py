@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from gateway.capture.draft import Draft
 from gateway.capture.steps.remembered_answers import Answer, Chain, Scope, Turn
 from gateway.capture.steps.sentences import hashes, pieces
-from gateway.contexts import messages_as_sent, text_of
-from monitors.records import TOOL_SOURCES
-from monitors.runtime.bounds import passages
+from gaugeway.prompts import messages_as_sent, text_of
+from gaugeway.records import TOOL_SOURCES
+from gaugeway.settings.bounds import passages
 
 MOST_PIECES = 2_000
 """Pieces of a message in which the answer before is looked for."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from gateway.capture.draft import Draft
 from gateway.capture.steps.sentences import pieces, plain, said_in
-from gateway.exchange import Exchange
-from monitors.records import Context
+from gaugeway.exchange import Exchange
+from gaugeway.records import Context
 
 AGE_S = 600.0
 """How long an answer is remembered: a step is used within minutes, what an app stores comes back later."""

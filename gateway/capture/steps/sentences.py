@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from monitors.text_cache import TextCache
+from gaugeway.text.cache import TextCache
 
 LEAST_PIECE = 10
 """Characters of a piece: a shorter one may be anybody's."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from monitors.records import Cause
+from gaugeway.records import Cause
 from monitors.statistics.decomposition import Contrast, fall
 from monitors.statistics.weighted_mean import Estimate, hajek
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from monitors.alerting.detectors import FLOOR_LOG10, Bucket
-from monitors.records import Finding
-from monitors.runtime.plugins import load
+from gaugeway.records import Finding
+from gaugeway.extensions import load
 from monitors.statistics import eprocess
 
 PER_LEVEL = 8

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from monitors.alerting.detectors import FLOOR_LOG10, Bucket
-from monitors.records import Finding
+from gaugeway.records import Finding
 from monitors.statistics import eprocess
 from monitors.statistics.eprocess import Array
 

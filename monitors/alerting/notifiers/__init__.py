@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
-from monitors.config import BUILT_IN_NOTIFIERS as BUILT_IN
-from monitors.records import Alert
+from gaugeway.settings.shared import BUILT_IN_NOTIFIERS as BUILT_IN
+from gaugeway.records import Alert
 
 __all__ = ["BUILT_IN", "NotDeliveredError", "Notifier", "PluginNotifier", "Route"]
 

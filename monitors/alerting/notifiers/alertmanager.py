@@ -11,7 +11,7 @@ from typing import Any
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, alert_link, annotations_of, rfc3339, sent_labels
-from monitors.records import Alert
+from gaugeway.records import Alert
 
 ROUTE = "/api/v2/alerts"
 LASTS = 4

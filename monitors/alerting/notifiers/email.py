@@ -24,7 +24,7 @@ from monitors.alerting.notifiers.message import (
     title,
     worst,
 )
-from monitors.records import Alert
+from gaugeway.records import Alert
 
 PORTS = {"starttls": 587, "ssl": 465, "off": 25}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})

@@ -11,12 +11,12 @@ import msgspec
 
 from monitors.alerting import notifiers
 from monitors.alerting.notifiers import Notifier, PluginNotifier, Route
-from monitors.config import OF_EVERY_NOTIFIER, Shared
-from monitors.config import Notifier as Settings
-from monitors.runtime.endpoints import host_problem
-from monitors.runtime.options import placed
-from monitors.runtime.plugins import load, reason
-from monitors.runtime.settings import ConfigError
+from gaugeway.settings.shared import OF_EVERY_NOTIFIER, Shared
+from gaugeway.settings.shared import Notifier as Settings
+from gaugeway.runtime.endpoints import host_problem
+from gaugeway.settings.options import placed
+from gaugeway.extensions import load, reason
+from gaugeway.settings import ConfigError
 
 _MAY_BE_EMPTY = "password"
 LOG_NAMES = ("log-0", "log-built-in", "log-built-in-2")

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from monitors.alerting.notifiers import NotDeliveredError
-from monitors.runtime.replies import MAX_RECEIPT_BYTES, ReplyError, limited
+from gaugeway.runtime.replies import MAX_RECEIPT_BYTES, ReplyError, limited
 
 MAX_RETRY_AFTER_S = 3600.0
 

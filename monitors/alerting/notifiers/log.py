@@ -6,7 +6,7 @@ import logging
 
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.message import summary
-from monitors.records import Alert
+from gaugeway.records import Alert
 
 _log = logging.getLogger("gaugeway.alerts")
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from monitors.alerting.causes import strength_word
 from monitors.alerting.slices import slice_words
-from monitors.records import JUDGE_BLIND, Alert, Change, Finding
+from gaugeway.records import JUDGE_BLIND, Alert, Change, Finding
 from monitors.signals import SIGNALS
 
 WATCHDOG = "watchdog"
@@ -183,7 +183,7 @@ def _what(alert: Alert) -> str:
 def changed(alert: Alert) -> str:
     """Return what changed with the onset: "" while that has not been looked up.
 
-    >>> from monitors.records import Change
+    >>> from gaugeway.records import Change
     >>> changed(replace(watchdog(0.0), changes=(Change(kind="model", value="mini", replaced="large"),)))
     'model mini replaced large'
     """

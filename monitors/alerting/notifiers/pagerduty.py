@@ -17,7 +17,7 @@ from monitors.alerting.notifiers.message import (
     sent_labels,
     summary,
 )
-from monitors.records import Alert
+from gaugeway.records import Alert
 
 EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
 MAX_SUMMARY = 1024

@@ -12,7 +12,7 @@ import msgspec
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, group_body
-from monitors.records import Alert
+from gaugeway.records import Alert
 
 SIGNATURE = "x-gaugeway-signature"
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from monitors.alerting.causes.topics import NAMELESS, UNLIKE
+from gaugeway.text.topics import NAMELESS, UNLIKE
 from monitors.analysis.retrieval.sources import TREND_PARTS, RetrievedExchange, Scope, Share, Whole, share_of
-from monitors.records import Evaluation, Sample, Score, Skipped
+from gaugeway.records import Evaluation, Sample, Score, Skipped
 from monitors.signals.answers import NONCOMMITTAL, declines
 
 Gap: TypeAlias = Literal["declined", "no_passages", "low"]
@@ -89,7 +89,7 @@ def is_declined(sample: Sample, evaluations: Iterable[Evaluation]) -> bool:
 
     Where the signal was not stored, it is computed from the stored text.
 
-    >>> from monitors.records import Sample
+    >>> from gaugeway.records import Sample
     >>> is_declined(Sample(id="x", started_at=0.0, response="I don't know."), ())
     True
     """

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from monitors.api.otlp import Span
-from monitors.records import ToolCall
-from monitors.runtime.bounds import MAX_TEXT, bounded_name
+from gaugeway.records import ToolCall
+from gaugeway.settings.bounds import MAX_TEXT, bounded_name
 
 EXECUTE_TOOL, INVOKE_AGENT = "execute_tool", "invoke_agent"
 _REDACTED = "__REDACTED__"

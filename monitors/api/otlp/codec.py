@@ -11,7 +11,7 @@ import msgspec
 
 from monitors.api.otlp import Decoded, Span
 from monitors.api.otlp.counting import more_than
-from monitors.runtime.settings import ConfigError
+from gaugeway.settings import ConfigError
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue

@@ -14,7 +14,7 @@ import msgspec
 from monitors.judges import SPEND, Judge, JudgeError, Prompt
 from monitors.judges.grounding.pairs import TASK
 from monitors.judges.middleware.deadline import DEADLINE
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 
 T = TypeVar("T")
 _ONE_PAIRS_FAULT = frozenset({"bad_request", "context_overflow", "too_large", "unreadable"})

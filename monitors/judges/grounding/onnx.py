@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from monitors.config import Price
+from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
 from monitors.judges.cost import FREE
 from monitors.judges.grounding.batching import PairSupports

@@ -21,8 +21,8 @@ from cachetools import LRUCache
 
 from monitors.judges import SPEND, Judge, JudgeError, Prompt, itemised
 from monitors.judges.middleware.base import Wrapper
-from monitors.storage.engines.failures import FAILURES
-from monitors.storage.engines.sqlite import Database, Schema
+from gaugeway.storage.engines.failures import FAILURES
+from gaugeway.storage.engines.sqlite.connection import Database, Schema
 
 T = TypeVar("T")
 Found: TypeAlias = Literal["hit", "miss"]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from monitors import sampling
+from gaugeway import sampling
 from monitors.judges import Judge, JudgeError, Prompt
 from monitors.judges.middleware.cache import fingerprint
 

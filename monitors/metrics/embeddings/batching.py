@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from monitors.judges import JudgeError
 from monitors.metrics.embeddings import Embeddings
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 
 # Failures that a single text can cause for its whole request.
 _ONE_TEXTS_FAULT = frozenset({"bad_request", "context_overflow", "too_large", "unreadable"})

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from monitors.judges import SPEND, JudgeError
 from monitors.judges import openai_client as sdk
 from monitors.metrics.embeddings import Embeddings, Observer
-from monitors.runtime.bounds import token_count
-from monitors.runtime.replies import MAX_REPLY_BYTES, ReplyError
+from gaugeway.settings.bounds import token_count
+from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError
 
 
 class _Row(msgspec.Struct):

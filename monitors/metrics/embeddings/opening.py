@@ -7,7 +7,7 @@ from typing import Literal
 from monitors.metrics.embeddings import Embeddings, Observer
 from monitors.metrics.embeddings.batching import Batched
 from monitors.metrics.embeddings.cache import CachedEmbeddings
-from monitors.runtime.replies import MAX_REPLY_BYTES, MAX_VECTOR_BYTES
+from gaugeway.runtime.replies import MAX_REPLY_BYTES, MAX_VECTOR_BYTES
 
 
 def open_embeddings(

@@ -13,7 +13,7 @@ from monitors.metrics.judged.follow_ups import Asked, FollowUps
 from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of, sent_contexts
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.single_flight import SingleFlight
-from monitors.records import Context, Sample
+from gaugeway.records import Context, Sample
 
 Question: TypeAlias = Literal["claims", "located", "held_against", "relevance", "contradicted", "statements"]
 

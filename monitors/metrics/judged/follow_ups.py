@@ -14,7 +14,7 @@ from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.items import question_of
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import Answer
-from monitors.records import Sample
+from gaugeway.records import Sample
 
 A = TypeVar("A", bound=Answer)
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from monitors.judges import JudgeError
 from monitors.metrics.judged.prompts import Datum
-from monitors.records import Sample, Skipped
+from gaugeway.records import Sample, Skipped
 
 V = TypeVar("V")
 ATTEMPTS = 2

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from cachetools import LRUCache
 
 from monitors.judges import JudgeError
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 
 T = TypeVar("T")
 DEFAULT_SIZE = 32

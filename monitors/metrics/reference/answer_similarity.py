@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from monitors.judges import JudgeError
 from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings, adapted
 from monitors.metrics.judged.items import unanswered
-from monitors.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 
 
 class AnswerSimilarity:

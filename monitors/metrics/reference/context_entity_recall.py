@@ -10,8 +10,8 @@ from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.items import contexts_of, sent_contexts, unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import Entity, ReferenceEntities
-from monitors.normalising import nfkc
-from monitors.records import Sample, Score, Skipped
+from gaugeway.text.normalising import nfkc
+from gaugeway.records import Sample, Score, Skipped
 
 
 class ContextEntityRecall:

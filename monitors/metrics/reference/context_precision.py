@@ -10,7 +10,7 @@ from monitors.metrics.judged.items import complete, contexts_of, question_of, se
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import UsefulContext, UsefulContexts
 from monitors.metrics.ranking import average_precision
-from monitors.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 
 
 class ContextPrecision:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from monitors.metrics.judged.claims import Verdicts
 from monitors.metrics.judged.items import unanswered
-from monitors.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 
 
 class ContextRecall:

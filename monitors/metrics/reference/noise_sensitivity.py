@@ -8,7 +8,7 @@ from typing import Literal
 
 from monitors.metrics.judged.claims import JudgedClaim, Verdicts
 from monitors.metrics.judged.items import unanswered
-from monitors.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 
 
 class NoiseSensitivity:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 from monitors.offline.reports import NONE, Extras
 from monitors.offline.results import Measure, Run
 from monitors.offline.thresholds import Floor
-from monitors.records import Evaluation, Failed, Score, Skipped
+from gaugeway.records import Evaluation, Failed, Score, Skipped
 
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -14,7 +14,7 @@ import msgspec
 from monitors.analysis.captured import as_record
 from monitors.offline import results_codec as codec
 from monitors.offline.results import Row, Run
-from monitors.records import Evaluation, Failed, Score
+from gaugeway.records import Evaluation, Failed, Score
 
 _FORMULA = re.compile(r"[\s\x00-\x1f\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]*[=+\-@|%]")
 """A cell that begins so is a formula to a spreadsheet (OWASP: CSV injection), which may skip what is not visible."""

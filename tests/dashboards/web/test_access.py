@@ -11,7 +11,7 @@ import pytest
 from dashboards.web.login import _inside
 from dashboards.web.sessions import Sessions
 from dashboards.web.site import COOKIE
-from monitors.runtime.auth import ATTEMPTS
+from gaugeway.runtime.auth import ATTEMPTS
 from tests.support.pages import world
 
 TOKEN = "correct horse battery staple"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from monitors.records import Message, Sample
+from gaugeway.records import Message, Sample
 from tests.support.pages import world
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

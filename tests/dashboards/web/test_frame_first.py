@@ -9,7 +9,7 @@ import time
 
 from dashboards.web.app import VIEWS
 from dashboards.web.frame_first import MAX_READING, renders
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 from tests.support.browsing import browse
 from tests.support.pages import Parsed, world
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from monitors.records import Context, Evaluation, Sample, Score
+from gaugeway.records import Context, Evaluation, Sample, Score
 from tests.dashboards.web.test_browser import browse, fired, until
 
 pytestmark = pytest.mark.full

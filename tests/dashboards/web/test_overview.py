@@ -13,8 +13,8 @@ from dashboards.web.quality_matrix import Watches, cell, rows_of
 from dashboards.web.readings.trends import Trends, dot, dots_of, movement
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.quality import Quality
-from monitors.config import Alerts, Rule
-from monitors.storage.stores import Summary
+from gaugeway.settings.shared import Alerts, Rule
+from gaugeway.storage.stores import Summary
 from tests.support.pages import EVIL, world
 
 

@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.access.key_stores.sqlite import KeyStore
+from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gateway.config import AppLimits, Cache, Capture, Config, Keys, Limits, Price, Upstream
 from tests.gateway.proxy.test_passthrough import CHAT, ScriptedUpstream, exchange, post, reply, request, whole_response
 from tests.support.running import running_gateway, tcp_server

@@ -9,7 +9,7 @@ import pytest
 from gateway.config import Config, Upstream
 from gateway.http import json_member as splice
 from gateway.proxy.handler import LARGE_BYTES, MOST_SCANS
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 from tests.support.running import read_request, running_gateway, tcp_server
 
 pytestmark = pytest.mark.full

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.access.account import OverLimit, Quote
 from gateway.access.gate import Gate, Holder
-from gateway.access.key_stores.sqlite import KeyStore
+from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gateway.access.keys import Keyring, Quota, VirtualKey, digest
 from gateway.access.prices import Prices
 from gateway.config import Cache, Capture, Config, Keys, Limits, Price, Upstream

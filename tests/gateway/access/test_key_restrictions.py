@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from gateway.access.key_stores.sqlite import KeyStore
+from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gateway.access.keys import VirtualKey
 from gateway.access.operations import operation_of
 from gateway.access.restrictions import MOST_TOKENS, Asked, check_message, check_request, is_ambiguous

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.access.account import OverLimit
 from gateway.access.gate import Gate, Holder
-from gateway.access.key_stores.sqlite import KeyStore
+from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gateway.access.key_sync import KeySync
 from gateway.access.keys import Quota, digest
 from gateway.config import Limits

@@ -7,11 +7,11 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from gateway.access.key_stores.sqlite import KeyStore
+from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gateway.access.keys import Keyring
-from gateway.cli.keys import keys
-from monitors.cli.migrate import migrate
-from monitors.runtime import audit
+from gaugeway.cli.keys import keys
+from gaugeway.cli.migrate import migrate
+from gaugeway.runtime import audit
 from tests.support.postgres import postgres
 
 

@@ -11,7 +11,7 @@ from gateway.access.keys import Keyring, Quota, VirtualKey, digest
 from gateway.access.token_bucket import SharedBucket, TokenBucket
 from gateway.config import AppLimits, Limits
 from gateway.http.errors import Rejection
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 
 NOON = 20_000 * 86400 + 43200.0
 

@@ -16,7 +16,7 @@ from gateway.access.metering import (
     text_tokens,
     usage_of,
 )
-from monitors.records import Usage
+from gaugeway.records import Usage
 
 USAGE = {"prompt_tokens": 12, "completion_tokens": 34}
 REPORTED = Usage(input_tokens=12, output_tokens=34)

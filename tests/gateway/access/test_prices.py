@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from gateway.access.prices import Ledger, Prices
 from gateway.config import Price
-from monitors.records import Usage
+from gaugeway.records import Usage
 
 PRICES = Prices(
     {

@@ -7,7 +7,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.access.key_stores.sqlite import KeyStore
+from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gateway.config import AppLimits, Config, Gateway, Keys, Limits, Routing, Upstream
 from tests.gateway.proxy.test_passthrough import CHAT, ScriptedUpstream, exchange, post, reply
 from tests.support.running import running_gateway, tcp_server

@@ -13,7 +13,7 @@ from gateway.access.gate import Gate
 from gateway.access.limit_sync import LimitSync
 from gateway.access.token_bucket import SharedBucket, SharedLevels, most_admitted
 from gateway.config import Limits
-from monitors.storage.engines.failures import EngineError
+from gaugeway.storage.engines.failures import EngineError
 from tests.gateway.access.test_limits import NOON, Clock
 
 HEARING_S = 1.0

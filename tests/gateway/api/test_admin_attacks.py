@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from gateway.api.health import admin_app
-from monitors.runtime.auth import ATTEMPTS
+from gaugeway.runtime.auth import ATTEMPTS
 from tests.support.running import serving
 
 TOKEN = "correct horse battery staple"

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from gateway.access.keys import Keyring, VirtualKey, digest
 from gateway.api.feedback import Supplements
 from gateway.api.health import Readiness, traffic_app
-from monitors.records import Context
-from monitors.storage.engines.failures import RefusedError
-from monitors.storage.queues.memory import MemoryQueue
+from gaugeway.records import Context
+from gaugeway.storage.engines.failures import RefusedError
+from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.running import serving
 
 pytestmark = pytest.mark.full

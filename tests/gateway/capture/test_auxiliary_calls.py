@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gateway.capture import auxiliary_calls
 from gateway.capture.auxiliary_calls import KINDS, auxiliary
-from gateway.exchange import Explicit, Request, Response
-from monitors.records import Context
-from monitors.text_cache import TextCache
+from gaugeway.exchange import Explicit, Request, Response
+from gaugeway.records import Context
+from gaugeway.text.cache import TextCache
 from tests.support.work import calls
 
 CORPUS = Path(__file__).parents[1] / "corpora" / "auxiliary.jsonl"

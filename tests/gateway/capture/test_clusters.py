@@ -6,7 +6,7 @@ import pytest
 
 from gateway.capture.clusters import cluster_of
 from gateway.capture.exchange_reader import read
-from gateway.exchange import Explicit, Recording
+from gaugeway.exchange import Explicit, Recording
 
 
 def cluster(question="How long is the warranty?", *, session=None, key=None, app=None, salt="s", **body):

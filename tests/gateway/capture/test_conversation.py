@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from gateway.capture.conversation import ConversationReader
 from gateway.capture.exchange_reader import Capture, read
-from gateway.contexts import Extraction
-from monitors.records import Context
-from monitors.redaction import Redactor
-from monitors.runtime.bounds import MAX_HISTORY_TEXT
+from gaugeway.prompts import Extraction
+from gaugeway.records import Context
+from gaugeway.redaction import Redactor
+from gaugeway.settings.bounds import MAX_HISTORY_TEXT
 from tests.gateway.capture.test_exchange_reader import LIMIT, answer, recording
 
 LONG = "The warranty lasts two years from the day of purchase, and can be extended once. " * 3

@@ -14,8 +14,8 @@ from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gateway.capture.demanded_output import by_demand
 from gateway.capture.output_fields import normal, table
 from gateway.capture.output_schemas import by_schema
-from gateway.exchange import Explicit, Request, Response
-from monitors.records import Context
+from gaugeway.exchange import Explicit, Request, Response
+from gaugeway.records import Context
 from tests.support.work import calls
 
 CORPUS = Path(__file__).parents[1] / "corpora" / "demanded_output.jsonl"

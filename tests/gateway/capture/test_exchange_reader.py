@@ -11,11 +11,11 @@ from gateway.capture.factory import capture_of
 from gateway.capture.result import capture as make_sample
 from gateway.capture.result import summarise
 from gateway.config import Capture as Settings
-from gateway.contexts.prompt_template import UserTemplate
-from gateway.exchange import Explicit, Recording, Trace
-from monitors.records import Usage
-from monitors.redaction import Redactor
-from monitors.runtime.bounds import MAX_INSTRUCTION_BYTES
+from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.exchange import Explicit, Recording, Trace
+from gaugeway.records import Usage
+from gaugeway.redaction import Redactor
+from gaugeway.settings.bounds import MAX_INSTRUCTION_BYTES
 
 LIMIT = 1_000_000
 

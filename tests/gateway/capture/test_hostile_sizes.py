@@ -13,12 +13,12 @@ import pytest
 import zstandard
 
 from gateway.config import Capture, Config, Upstream
-from gateway.contexts.prompt_template import UserTemplate
-from gateway.contexts.user_patterns import PatternExtractor
-from gateway.exchange import Request, Response
+from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts.user_patterns import PatternExtractor
+from gaugeway.exchange import Request, Response
 from gateway.http import encoding
-from monitors.redaction import Redactor
-from monitors.runtime.settings import ConfigError, convert, read
+from gaugeway.redaction import Redactor
+from gaugeway.settings import ConfigError, convert, read
 from tests.support.running import read_request, running_gateway, tcp_server
 
 pytestmark = pytest.mark.full

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.capture.auxiliary_calls import auxiliary
-from gateway.exchange import Request, Response
-from tests.gateway.contexts import prompts
+from gaugeway.exchange import Request, Response
+from tests.gaugeway.prompts import prompts
 
 ANSWER = Response(status=200, body={}, text="Perhaps not.", finish_reason="stop")
 LONG = ["The harbour is far. " * 200]

@@ -9,9 +9,9 @@ from gateway.capture.factory import capture_of
 from gateway.capture.steps.intermediate_steps import IntermediateSteps
 from gateway.capture.steps.remembered_answers import AGE_S, RememberedAnswers
 from gateway.config import Capture as Settings
-from gateway.contexts.prompt_template import UserTemplate
-from gateway.exchange import Explicit, Recording
-from monitors.records import Context
+from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.exchange import Explicit, Recording
+from gaugeway.records import Context
 
 PASSAGES = [
     "The pump of the mill at Aldermoor was replaced in 1987 after a long frost.",

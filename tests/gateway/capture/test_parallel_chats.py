@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from monitors.storage.conversations import before, decide, doubts, keys_of, linked
+from gaugeway.storage.conversations import before, decide, doubts, keys_of, linked
 from tests.gateway.capture.test_intermediate_steps import App
 
 SYSTEM = {"role": "system", "content": "You help the guests of the mill."}

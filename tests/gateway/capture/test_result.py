@@ -10,8 +10,8 @@ import pytest
 from gateway.capture import result
 from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
-from gateway.exchange import Recording
-from monitors.records import Sample
+from gaugeway.exchange import Recording
+from gaugeway.records import Sample
 
 PARTS = {"wheel": 12, "shaft": 90, "stone": 140, "sieve": 200, "hoist": 4, "chute": 1}
 PASSAGES = [f"The {name} of the mill turns {times} times a minute and is greased." for name, times in PARTS.items()]

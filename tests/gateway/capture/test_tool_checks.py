@@ -6,8 +6,8 @@ import pytest
 
 from gateway.capture.tool_checks import MAX_TOOLS, tool_checks
 from gateway.capture.tool_schemas import fits
-from gateway.exchange import Exchange, Request, Response
-from monitors.records import ToolChecks
+from gaugeway.exchange import Exchange, Request, Response
+from gaugeway.records import ToolChecks
 
 SCHEMA = {
     "type": "object",

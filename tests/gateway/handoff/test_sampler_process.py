@@ -18,10 +18,10 @@ import pytest
 
 from gateway.capture.factory import capture_of
 from gateway.config import Capture
-from gateway.exchange import Explicit, Recording, Trace
+from gaugeway.exchange import Explicit, Recording, Trace
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from gateway.handoff.sampler_process import Setup, frame, main, uncollected
-from monitors.records import Context, Sample
+from gaugeway.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.processes import children
 from tests.support.product import product

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.exchange import route_of
+from gaugeway.exchange import route_of
 from gateway.http.headers import for_client, for_upstream
 from gateway.http.url import Target
 

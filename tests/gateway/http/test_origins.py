@@ -15,7 +15,7 @@ from gateway.config import Gateway as GatewayTable
 from gateway.http.errors import Rejection
 from gateway.http.headers import inspect
 from gateway.http.origins import OriginPolicy
-from monitors.runtime.settings import ConfigError
+from gaugeway.settings import ConfigError
 from tests.support.llm_server import LLMServer
 from tests.support.running import running_gateway, toml
 

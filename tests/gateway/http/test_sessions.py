@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.exchange import Explicit
+from gaugeway.exchange import Explicit
 from gateway.http.sessions import SESSION_HEADERS, session_of
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from gateway.access.key_stores.opening import open_keys
+from gaugeway.storage.keys.opening import open_keys
 from gateway.config import AppLimits, Cache, Capture, Keys, Limits, Price, Routing
 from tests.gateway.proxy.test_fast_path import (
     ANSWER,

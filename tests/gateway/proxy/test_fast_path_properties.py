@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.proxy.fast_path import FastPathExchange
-from monitors.runtime.serving import Listener, _config, _Server
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.serving import Listener, _config, _Server
+from gaugeway.runtime.tasks import spawn
 from tests.gateway.proxy.test_fast_path import (
     ANSWER,
     BODY,

@@ -11,7 +11,7 @@ from websockets.exceptions import InvalidStatus
 from gateway import config as configuration
 from gateway.http.errors import Rejection
 from gateway.proxy.loops import MAX_HOPS, chain, deployment_id
-from monitors.runtime.settings import ConfigError
+from gaugeway.settings import ConfigError
 from tests.support.llm_server import LLMServer
 from tests.support.running import running_gateway, tcp_server, toml
 

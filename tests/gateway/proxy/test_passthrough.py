@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config import Capture, Config, Routing, Upstream
 from gateway.config import Gateway as GatewayTable
-from gateway.exchange import Recording
+from gaugeway.exchange import Recording
 from gateway.upstreams.router import Router
 from tests.support.running import header_lines, read_request, running_gateway, tcp_server
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config import Limits
-from monitors.runtime.serving import MAX_HEAD_BYTES, ServerProtocol
+from gaugeway.runtime.serving import MAX_HEAD_BYTES, ServerProtocol
 from tests.gateway.proxy.test_fast_path import (
     ANSWER,
     CHUNKS,

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
 from gateway.config import Config, Gateway, Limits, Upstream
-from monitors.runtime.tasks import spawn
+from gaugeway.runtime.tasks import spawn
 from tests.support.running import running_gateway
 
 

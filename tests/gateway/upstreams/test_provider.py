@@ -5,7 +5,7 @@ import pytest
 from gateway.config import load
 from gateway.http.url import Target
 from gateway.upstreams.provider import provider_of
-from monitors.runtime.settings import ConfigError
+from gaugeway.settings import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from monitors.exporters.outbox import RefusedError
 from monitors.judges import JudgeError, Prompt
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
-from monitors.runtime import otlp_exporters as telemetry
+from gaugeway.runtime import otlp_exporters as telemetry
 from tests.support.receivers import receiver
 from tests.support.running import read_request, running_gateway, tcp_server
 

@@ -13,8 +13,8 @@ from monitors.alerting.acknowledgements import Ack, NotLeaderError
 from monitors.alerting.delivery import Delivery
 from monitors.alerting.notifiers import NotDeliveredError, Route
 from monitors.alerting.silences import Matcher, Silence
-from monitors.config import Alerts
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.settings.shared import Alerts
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.alerting import People
 from tests.support.receivers import alert
 

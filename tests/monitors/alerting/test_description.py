@@ -12,9 +12,9 @@ import pytest
 
 from monitors.alerting import description
 from monitors.alerting.description import Describer, usual_times
-from monitors.records import Evaluation, Sample, Score
-from monitors.storage.spread_points import PARTS
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.storage.spread_points import PARTS
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.alerting import T0
 from tests.support.receivers import alert
 

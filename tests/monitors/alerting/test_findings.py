@@ -15,10 +15,10 @@ from monitors.alerting.engine import AlertEngine, NullObserver
 from monitors.alerting.notifiers.message import summary
 from monitors.alerting.rule_watch import MAX_STREAMS, SavedWatch
 from monitors.alerting.stream import judge_outage
-from monitors.config import Rule
-from monitors.records import Failed, Skipped
+from gaugeway.settings.shared import Rule
+from gaugeway.records import Failed, Skipped
 from monitors.statistics.multiple_testing import share
-from monitors.storage.stores import Point
+from gaugeway.storage.stores import Point
 from tests.support.alerting import RULE, T0, TRIO, People, replace_config, run, watching, webhook_body
 
 

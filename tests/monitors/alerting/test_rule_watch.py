@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from monitors.alerting.rule_watch import SavedWatch
 from monitors.alerting.rules import MONTH_S, problems_of, rules_of, watch_of
 from monitors.alerting.slices import OTHER, Slices
-from monitors.config import Alerts, Rule
-from monitors.storage.stores import Point
+from gaugeway.settings.shared import Alerts, Rule
+from gaugeway.storage.stores import Point
 from tests.support.alerting import RULE, T0, watching
 
 LEARNED = Rule(metric="faithfulness", baseline="window", options={})

@@ -19,11 +19,11 @@ from monitors.alerting.rules import (
     tolerance_of,
     watch_of,
 )
-from monitors.config import Alerts, Rule
+from gaugeway.settings.shared import Alerts, Rule
 from monitors.metrics import LOWER_IS_BETTER
-from monitors.records import Evaluation, Sample, Score, Skipped
+from gaugeway.records import Evaluation, Sample, Score, Skipped
 from monitors.signals import SIGNALS
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 lower = LOWER_IS_BETTER.__contains__
 METRICS = ("faithfulness", "hallucination", "answer_relevancy")

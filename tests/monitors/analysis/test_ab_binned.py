@@ -8,11 +8,11 @@ import pytest
 from monitors.analysis.ab_binned import Parts
 from monitors.analysis.ab_compare import Sides, compare
 from monitors.analysis.ab_query import UnknownVersionError, VersionQuery, read
-from monitors.records import Evaluation, Sample, Score
-from monitors.redaction import Redactor
-from monitors.storage.stores import Query, Spreads, Store
-from monitors.storage.stores.hashing_store import HashingStore
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.redaction import Redactor
+from gaugeway.storage.stores import Query, Spreads, Store
+from gaugeway.storage.stores.hashing_store import HashingStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 DAY = 86_400.0
 T0 = 1_700_000_000.0 // DAY * DAY

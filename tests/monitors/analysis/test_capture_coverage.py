@@ -9,9 +9,9 @@ import pytest
 
 from monitors.analysis import capture_coverage
 from monitors.analysis.capture_coverage import DAY_S, LEAST_ANSWERS, MAX_APPS, PREFIX, CaptureCoverage, Tally, found_in
-from monitors.records import Context, Sample
-from monitors.runtime.label_cap import OVERFLOW
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Context, Sample
+from gaugeway.runtime.label_cap import OVERFLOW
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 NOW = 1_760_000_000.0
 

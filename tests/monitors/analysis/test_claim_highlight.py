@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitors.analysis.claim_highlight import claims_in, mark
-from monitors.records import Evaluation, Score
+from gaugeway.records import Evaluation, Score
 
 FALSE = "It was sold in 1931."
 

@@ -10,10 +10,10 @@ import pytest
 
 from monitors.analysis.covariates import Covariates
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator
-from monitors.records import Evaluation, Failed, Sample, Score
-from monitors.sampling import MetricSampler
-from monitors.storage.stores import Query
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Evaluation, Failed, Sample, Score
+from gaugeway.sampling import MetricSampler
+from gaugeway.storage.stores import Query
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 COUNT, NOW, WINDOW_S = 1500, 100_000.0, 3600.0
 KEY = ("shop", "faithfulness")

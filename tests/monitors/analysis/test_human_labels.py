@@ -12,17 +12,17 @@ from click.testing import CliRunner
 from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
-from gateway.cli.main import main
+from gaugeway.cli.main import main
 from monitors.analysis.human_labels import default_passing, drawn, label, labelled, passings
 from monitors.api.labels import label_handlers
-from monitors.config import Metric
+from gaugeway.settings.shared import Metric
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import build
-from monitors.records import Supplement
-from monitors.redaction import Redactor
-from monitors.storage.stores import LabelledScore, Point, Query, Store
-from monitors.storage.stores.hashing_store import HashingStore
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Supplement
+from gaugeway.redaction import Redactor
+from gaugeway.storage.stores import LabelledScore, Point, Query, Store
+from gaugeway.storage.stores.hashing_store import HashingStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.running import serving
 from tests.support.scored import One, fill
 

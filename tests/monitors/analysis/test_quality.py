@@ -8,7 +8,7 @@ import pytest
 from monitors.analysis.covariates import helped as helps
 from monitors.analysis.quality import estimate
 from monitors.statistics.control_variate import fitted, sums
-from monitors.storage.stores import PairedSums, Summary
+from gaugeway.storage.stores import PairedSums, Summary
 
 N = 20_000
 

@@ -9,7 +9,7 @@ import pytest
 
 from monitors.analysis import recent_sums
 from monitors.analysis.recent_sums import MOST_KEPT, REREAD_S, SETTLED_S, RecentSums
-from monitors.storage.stores import Summary
+from gaugeway.storage.stores import Summary
 
 NOW = 1_800_000_123.0
 

@@ -13,10 +13,10 @@ from monitors.analysis import series
 from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.quality import estimate
 from monitors.analysis.series import STEPS_S, SeriesQuery, SeriesReader, chosen_step
-from monitors.config import Rule
-from monitors.records import Alert, Evaluation, Finding, Sample, Score
-from monitors.storage.stores import Query, Summary
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.settings.shared import Rule
+from gaugeway.records import Alert, Evaluation, Finding, Sample, Score
+from gaugeway.storage.stores import Query, Summary
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 NOW = 1_790_000_000.0
 HOUR = 3600.0

@@ -16,8 +16,8 @@ from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.retrieval.sources import MAX_SOURCES, RetrievedExchange, Scope, reported
 from monitors.api import openapi
 from monitors.api.sources import source_handlers
-from monitors.records import Context, Evaluation, Sample, Score, Skipped
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Context, Evaluation, Sample, Score, Skipped
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.running import serving
 
 NOW = 1_760_000_000.0

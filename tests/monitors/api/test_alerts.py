@@ -12,8 +12,8 @@ from litestar import Litestar
 
 from monitors.alerting.delivery import Delivery
 from monitors.api.alerts import alert_handlers
-from monitors.config import Alerts
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.settings.shared import Alerts
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.alerting import People
 from tests.support.receivers import alert
 from tests.support.running import serving

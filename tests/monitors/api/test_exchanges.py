@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from monitors.analysis.captured import as_record
 from monitors.api.app import admin_app
-from monitors.records import CaptureInfo, Context, PromptPart, Sample
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import CaptureInfo, Context, PromptPart, Sample
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 PARTS = (
     PromptPart(role="system", kind="instructions", start=0, end=9, text="Be brief."),

@@ -4,8 +4,8 @@ import asyncio
 import time
 
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator
-from monitors.records import Sample, Score
-from monitors.sampling import Bias, MetricSampler
+from gaugeway.records import Sample, Score
+from gaugeway.sampling import Bias, MetricSampler
 
 
 class Half:

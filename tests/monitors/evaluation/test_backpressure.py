@@ -16,11 +16,11 @@ from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
-from monitors.records import Sample, Score, Skipped
-from monitors.sampling import MetricSampler
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.sampling import MetricSampler
 from monitors.statistics.weighted_mean import hajek
-from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 PLACES, PLAIN_S, LOOK_S = 8, 0.01, 2.0
 

@@ -16,13 +16,13 @@ from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
 from monitors.metrics.registry import Enabled
-from monitors.records import Context, Failed, Sample, Score, Skipped
-from monitors.sampling import Bias, MetricSampler
+from gaugeway.records import Context, Failed, Sample, Score, Skipped
+from gaugeway.sampling import Bias, MetricSampler
 from monitors.signals import SIGNALS
-from monitors.storage.engines.failures import EngineError
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.storage.engines.failures import EngineError
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 
 class AtOnce:

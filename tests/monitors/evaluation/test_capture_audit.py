@@ -18,14 +18,14 @@ from monitors.analysis.audited_capture import (
     request_of,
 )
 from monitors.analysis.capture_coverage import CaptureCoverage
-from monitors.config import MAX_AUDITS, Config, Sampled
+from gaugeway.settings.shared import MAX_AUDITS, Config, Sampled
 from monitors.evaluation.capture_audit import SETTLED_S, CaptureAudits, audits_per_day
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
-from monitors.records import CaptureInfo, Context, PromptPart, Sample, ToolChecks
-from monitors.storage.stores import Query
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import CaptureInfo, Context, PromptPart, Sample, ToolChecks
+from gaugeway.storage.stores import Query
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.monitors.test_scheduler import make_plane
 from tests.support.pages import world
 

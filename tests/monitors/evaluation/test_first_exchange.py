@@ -6,8 +6,8 @@ import logging
 import time
 
 from monitors.evaluation.first_exchange import described, log_first
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 
 def in_a_loop(test):

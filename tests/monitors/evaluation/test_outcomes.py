@@ -11,8 +11,8 @@ import pytest
 
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges import SPEND, JudgeError
-from monitors.records import Failed, Sample, Score, Skipped
-from monitors.runtime.bounds import bounded_name
+from gaugeway.records import Failed, Sample, Score, Skipped
+from gaugeway.settings.bounds import bounded_name
 
 SAMPLE = Sample(id="s1", started_at=0.0, response="Yes.")
 

@@ -9,9 +9,9 @@ from monitors.evaluation.prompt_marking import APP_EVERY_S, MAX_KEPT_S, TIMES_AS
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.judged.schemas import PassageMarks, PromptMarks
-from monitors.storage.erase import Subject
-from monitors.storage.templates import StoredTemplate, meant, only_templates
-from monitors.storage.templates.sqlite import SQLiteTemplates
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.templates import StoredTemplate, meant, only_templates
+from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
 
 TEXT = "\x01Be kind.\x02Notes\nThe lamp lasts 12 hours. It is blue.\nRain harms the lamp.\nShe asks: Is it blue?\x04"
 MARKS = {

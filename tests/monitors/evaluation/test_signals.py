@@ -4,8 +4,8 @@ import asyncio
 
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.signals import PREFIX, Signals
-from monitors.records import Sample, Score
-from monitors.sampling import MetricSampler
+from gaugeway.records import Sample, Score
+from gaugeway.sampling import MetricSampler
 from monitors.signals import SIGNALS, VERSION
 from monitors.signals.references import SIZE
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from monitors.evaluation.transcripts import TranscriptMaker, transcript_of
-from monitors.records import Message, Sample
-from monitors.runtime.bounds import MAX_HISTORY_TEXT, MAX_TRANSCRIPT, bounded_sample
-from monitors.sampling import MetricSampler
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.stores import from_url
+from gaugeway.records import Message, Sample
+from gaugeway.settings.bounds import MAX_HISTORY_TEXT, MAX_TRANSCRIPT, bounded_sample
+from gaugeway.sampling import MetricSampler
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.stores import from_url
 
 SILENCE_S = 900.0
 

@@ -10,16 +10,16 @@ import pytest
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.factory import extractors_of
 from gateway.config import Capture as Settings
-from gateway.exchange import Recording, Trace
+from gaugeway.exchange import Recording, Trace
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
-from monitors.records import Score, Skipped
-from monitors.redaction import Redactor
-from monitors.sampling import MetricSampler
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.stores.hashing_store import HashingStore
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Score, Skipped
+from gaugeway.redaction import Redactor
+from gaugeway.sampling import MetricSampler
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.stores.hashing_store import HashingStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 PASSAGES = {
     "warranty": "The warranty of the drill lasts two years from the day of purchase and covers parts and labour.",

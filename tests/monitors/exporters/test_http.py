@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors import config
+from gaugeway.settings import shared as config
 from monitors.exporters import factory as sinks
 from monitors.exporters import outbox
 from monitors.exporters import retrieval_spans as retrieval
@@ -24,8 +24,8 @@ from monitors.exporters.langfuse import LangfuseSink
 from monitors.exporters.mlflow import MLflowSink
 from monitors.exporters.outbox import Delivery, NotYetError, Outbox, RefusedError, UnavailableError
 from monitors.exporters.phoenix import PhoenixSink
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
-from monitors.runtime.settings import ConfigError
+from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.settings import ConfigError
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLE = Sample(

@@ -11,13 +11,13 @@ from monitors.alerting.engine import StreamStatus, status_of
 from monitors.alerting.rules import watch_of
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
-from monitors.config import Alerts, Metric, Rule
+from gaugeway.settings.shared import Alerts, Metric, Rule
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.runtime.label_cap import MAX_VALUES, OVERFLOW, LabelCap
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.runtime.label_cap import MAX_VALUES, OVERFLOW, LabelCap
 
 TARGETS = {"m": (0.95, 0.7)}
 GAUGES = (

@@ -16,7 +16,7 @@ import pytest
 
 from monitors.exporters import outbox
 from monitors.exporters.langfuse import LangfuseSink
-from monitors.records import Evaluation, Sample, Score
+from gaugeway.records import Evaluation, Sample, Score
 from tests.monitors.exporters.test_http import FAITHFUL, LEXICAL, SAMPLE, SPAN, TRACE, Counts
 
 TEXT = {

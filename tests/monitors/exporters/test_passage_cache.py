@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from monitors.exporters.passage_cache import PassageCacheCollector
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
-from monitors.records import Context, Sample
+from gaugeway.records import Context, Sample
 
 
 def test_hits_misses_and_size_are_read_when_asked_for():

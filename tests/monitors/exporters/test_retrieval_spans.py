@@ -15,9 +15,9 @@ from opentelemetry.trace import SpanKind
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.otel import OTelExporter
 from monitors.exporters.outbox import SampleScores
-from monitors.passage_relevance import relevances
-from monitors.records import Context, Evaluation, Failed, Score, Skipped
-from monitors.runtime.otlp_exporters import SCHEMA_URL
+from monitors.metrics.judged.passage_relevance import relevances
+from gaugeway.records import Context, Evaluation, Failed, Score, Skipped
+from gaugeway.runtime.otlp_exporters import SCHEMA_URL
 from tests.monitors.exporters.test_http import FAITHFUL, RELEVANT, SAMPLE, SPAN, TRACE
 
 PASSES = {"faithfulness": (0.7, False)}

@@ -14,8 +14,8 @@ from monitors.judges.middleware.cache import CachedJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged.claims import Fused
-from monitors.records import Context, Score
-from monitors.runtime.tasks import spawn
+from gaugeway.records import Context, Score
+from gaugeway.runtime.tasks import spawn
 
 LINE = {
     "id": "a",

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors.config import Judge
+from gaugeway.settings.shared import Judge
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from monitors.records import Failed, Score
+from gaugeway.records import Failed, Score
 from tests.support.hostile_judge import FAULTS, Bench, HostileJudge, samples
 
 pytestmark = pytest.mark.full

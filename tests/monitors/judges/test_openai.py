@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from monitors.config import Price
+from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, JudgeError, Observer, Prompt, Spend
 from monitors.judges import structured_output as reading
 from monitors.judges.openai import OpenAIJudge

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from monitors.config import Price
+from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, JudgeError, Observer, Prompt, Spend
 from monitors.judges.logprobs import choice_in, sureness, weights
 from monitors.judges.openai import OpenAIJudge

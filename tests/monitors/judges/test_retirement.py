@@ -10,11 +10,11 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors.config import Judge, SmallJudge
+from gaugeway.settings.shared import Judge, SmallJudge
 from monitors.evaluation.retirement_watch import DAY_S, RETRY_S, Endpoint, RetirementWatch, endpoints_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import retirement
-from monitors.verifier_config import GroundingVerifier
+from monitors.judges.grounding.config import GroundingVerifier
 from tests.support.llm_server import LLMServer, Reply, error
 
 NOW = 1_800_000_000.0  # 2027-01-15

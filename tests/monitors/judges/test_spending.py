@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from monitors.judges.budget import DAY_S, PREFIX, BudgetPacer, BudgetSync, Spent
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 DAY = 20_000
 MIDNIGHT = DAY * DAY_S

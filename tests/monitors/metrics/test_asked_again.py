@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from monitors.metrics.asked_again import AskedAgain, rewords
-from monitors.metrics.lexical.idf import shipped
-from monitors.records import Message, Sample, Skipped
+from gaugeway.text.lexical.idf import shipped
+from gaugeway.records import Message, Sample, Skipped
 
 PAIRS = [
     json.loads(line)

@@ -11,7 +11,7 @@ import pytest
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.tool_use import ToolUse
-from monitors.records import Message, Sample, Skipped, ToolCall
+from gaugeway.records import Message, Sample, Skipped, ToolCall
 
 CALLS = (
     ToolCall(name="get_order", arguments='{"id": "7741"}', hop=1),

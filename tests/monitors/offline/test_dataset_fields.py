@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from monitors.offline.dataset_fields import DataError, Reader, content_key
-from monitors.records import Context, Sample
+from gaugeway.records import Context, Sample
 
 OURS = {
     "id": "a",

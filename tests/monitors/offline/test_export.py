@@ -10,8 +10,8 @@ import pytest
 
 from monitors.offline import dataset
 from monitors.offline.export import export
-from monitors.records import Context, Evaluation, Sample, Score, Skipped
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Context, Evaluation, Sample, Score, Skipped
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 PASSAGES = (Context(text="Two years.", id="w"),)
 STORED = {

@@ -9,7 +9,7 @@ import pytest
 from monitors.offline import comparison, intervals
 from monitors.offline import thresholds as floors
 from monitors.offline.results import Measure, Row, Run
-from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 
 LAWS = {
     "smooth": lambda rng, n: rng.beta(6.8, 1.2, n),

@@ -12,14 +12,15 @@ import pytest
 import monitors
 from examples import rules
 from examples.custom_metric import Brevity
-from monitors import config, evaluate
+from gaugeway.settings import shared as config
+from monitors import evaluate
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.offline import DataError, Progress, Run, evaluate_async
-from monitors.records import Score
-from monitors.runtime.settings import ConfigError
+from gaugeway.records import Score
+from gaugeway.settings import ConfigError
 from monitors.testing import gaugeway_case
-from monitors.verifier_config import GroundingVerifier
+from monitors.judges.grounding.config import GroundingVerifier
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.verifier_server import HIGH, LOW, VerifierServer
 

@@ -15,7 +15,7 @@ from monitors.offline import plan as parts
 from monitors.offline import run as running
 from monitors.offline.results import Run
 from monitors.offline.results_cache import ResultsCache
-from monitors.records import Context, Failed, Sample, Score, Skipped
+from gaugeway.records import Context, Failed, Sample, Score, Skipped
 
 
 def sample(name, response="The warranty is two years."):
@@ -207,7 +207,7 @@ def test_what_is_no_report_is_refused(tmp_path, text):
 
 def opened(judge, metrics=("faithfulness",)):
     """The plan of these metrics with this judge."""
-    from monitors.config import Judge, Shared
+    from gaugeway.settings.shared import Judge, Shared
 
     async def main():
         shared = Shared(judge=Judge(**{"base_url": "http://127.0.0.1:9/v1", "model": "m", **judge}))

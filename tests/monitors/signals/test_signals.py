@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitors.records import Context, Sample, ToolChecks
+from gaugeway.records import Context, Sample, ToolChecks
 from monitors.signals import RISING, SIGNALS, enabled
 from monitors.signals.compute import SignalComputer
-from monitors.signals.language import language_of
+from gaugeway.text.language import language_of
 from monitors.signals.references import BINS, CAPACITY, HORIZON_S, MAX_APPS, SIZE, Reference, References
 
 QUESTION = "How do I return the parcel that I do not want to keep?"
@@ -186,7 +186,7 @@ def test_only_the_signals_that_are_on_are_computed():
 
 
 def test_a_whole_conversation_has_no_signals():
-    from monitors.records import Message
+    from gaugeway.records import Message
 
     assert SignalComputer(SIGNALS).compute(sample(transcript=(Message(role="user", text="Hello"),))) == {}
 

@@ -12,15 +12,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.detectors.e_sr import MixtureESR
-from monitors.sampling import (
-    Bias,
-    Facts,
-    keep_nested_with_otel,
-    otel_position,
-    rate_for,
-    smallest_rate,
-    stratum_of,
-)
+from gaugeway.sampling import Bias, Facts, keep_nested_with_otel, otel_position, rate_for, smallest_rate, stratum_of
 from monitors.statistics.multiple_testing import affected, per_period, share
 
 

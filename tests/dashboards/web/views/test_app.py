@@ -12,8 +12,8 @@ import pytest
 from dashboards.web.format import iso
 from dashboards.web.heat_map import HeatMap, HeatMapReader, drawn
 from dashboards.web.readings.app_traffic import mean, percentile, traffic_of
-from monitors.records import Evaluation, Sample, Score, Usage
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Evaluation, Sample, Score, Usage
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.pages import EVIL, world
 
 NOW = 1_790_000_000.0

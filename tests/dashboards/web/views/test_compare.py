@@ -12,8 +12,8 @@ from dashboards.web.views import compare as view
 from dashboards.web.views.compare import CompareForm, Comparisons, dots, parse_form, start, verdict
 from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Arm, Compared
-from monitors.records import CaptureInfo, PromptPart
-from monitors.storage.stores import Point
+from gaugeway.records import CaptureInfo, PromptPart
+from gaugeway.storage.stores import Point
 from tests.support.pages import EVIL, SCRIPTS, world
 
 

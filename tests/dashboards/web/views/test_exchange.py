@@ -10,7 +10,7 @@ import pytest
 
 from dashboards.web.incident.exchange_text import MARKED, SHOWN, find, patterns, read, segmented
 from dashboards.web.views.exchange import is_hashed, line_of, supplement_of
-from monitors.records import (
+from gaugeway.records import (
     CaptureInfo,
     Context,
     Evaluation,

@@ -10,7 +10,7 @@ import pytest
 
 from dashboards.web.incident.neighbours import list_fields
 from dashboards.web.incident.waterfall import chart_of, spans_of
-from monitors.records import Context, Evaluation, Message, Sample, Score, Skipped
+from gaugeway.records import Context, Evaluation, Message, Sample, Score, Skipped
 from tests.support.pages import EVIL, world
 
 

@@ -16,8 +16,8 @@ from dashboards.web.incident.links import bad_fields
 from dashboards.web.views import explore as explore_view
 from monitors.analysis.human_labels import default_passing
 from monitors.analysis.incident.differences import cutoff_of
-from monitors.records import Context, Score
-from monitors.storage.stores import Point
+from gaugeway.records import Context, Score
+from gaugeway.storage.stores import Point
 from tests.support.pages import EVIL, world
 
 NOW = 1_760_000_000.0

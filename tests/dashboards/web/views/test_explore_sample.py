@@ -11,9 +11,9 @@ import pytest
 
 from dashboards.web.readings.spread_sample import drawn, spread_sample
 from dashboards.web.views import explore as explore_view
-from monitors.records import Context, Evaluation, Sample, Score
-from monitors.storage.stores import Query
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Context, Evaluation, Sample, Score
+from gaugeway.storage.stores import Query
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.pages import world
 
 NOW = 1_760_000_000.0

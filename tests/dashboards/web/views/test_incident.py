@@ -23,7 +23,7 @@ from monitors.alerting.silences import Matcher, Silence
 from monitors.analysis.incident import reading
 from monitors.analysis.incident.differences import Level
 from monitors.analysis.incident.reading import incident_span
-from monitors.config import Rule
+from gaugeway.settings.shared import Rule
 from tests.support.incidents import BAD, incident
 from tests.support.pages import ALERTS, EVIL, Parsed, world
 from tests.support.receivers import alert as an_alert

@@ -12,9 +12,9 @@ from dashboards.web.views.settings import explained, without_address
 from dashboards.web.ways_in import WAYS
 from monitors.alerting.notifier_tests import NotifierTests, TooSoonError
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
-from monitors.config import Config
-from monitors.config_loading import load
-from monitors.runtime.config_sources import sources_of
+from gaugeway.settings.shared import Config
+from gaugeway.settings.loading import load
+from gaugeway.settings.sources import sources_of
 from tests.deploy.reading import ROOT
 from tests.support.alerting import People
 from tests.support.pages import EVIL, world
@@ -200,7 +200,7 @@ def test_a_receiver_that_opens_incidents_gets_the_end_too_in_alertmanagers_forma
 
 
 def test_a_refused_connection_is_explained():
-    from gateway.demo.servers import free_ports
+    from gaugeway.demo.servers import free_ports
     from monitors.alerting.notifiers.webhook import WebhookNotifier
 
     (port,) = free_ports(1)

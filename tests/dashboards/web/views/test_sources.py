@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from monitors.analysis.retrieval import source_reading
-from monitors.records import Context, Evaluation, Sample, Score
+from gaugeway.records import Context, Evaluation, Sample, Score
 from tests.support.pages import EVIL, world
 
 

@@ -9,8 +9,8 @@ from dashboards.web.charts import bars
 from dashboards.web.readings.gateway_traffic import TrafficReader
 from dashboards.web.views.settings import receivers_of
 from monitors.alerting.notifiers import Route
-from monitors.config import Config, Notifier
-from monitors.records import CaptureInfo, Context, Evaluation, Sample, Score
+from gaugeway.settings.shared import Config, Notifier
+from gaugeway.records import CaptureInfo, Context, Evaluation, Sample, Score
 from tests.support.pages import world
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors import sampling
+from gaugeway import sampling
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.detectors.e_sr import MixtureESR
 

@@ -14,7 +14,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.email import EmailNotifier
-from monitors.records import Example
+from gaugeway.records import Example
 from tests.support.receivers import alert
 
 

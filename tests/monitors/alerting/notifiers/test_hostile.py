@@ -17,11 +17,11 @@ from monitors.alerting.notifiers.email import MAX_ALERTS, html_of, text_of
 from monitors.alerting.notifiers.log import LogNotifier
 from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST, group_body
 from monitors.alerting.notifiers.slack import message
-from monitors.config import Alerts
-from monitors.records import Evaluation, Example, Sample, Score
-from monitors.redaction import Redactor
-from monitors.storage.stores.hashing_store import HashingStore
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.settings.shared import Alerts
+from gaugeway.records import Evaluation, Example, Sample, Score
+from gaugeway.redaction import Redactor
+from gaugeway.storage.stores.hashing_store import HashingStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.alerting import People, webhook_body
 from tests.support.receivers import alert
 

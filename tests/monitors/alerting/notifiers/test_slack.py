@@ -10,7 +10,7 @@ import pytest
 
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.slack import SlackNotifier, message
-from monitors.records import Example
+from gaugeway.records import Example
 from tests.support.receivers import alert, receiver, strict
 
 

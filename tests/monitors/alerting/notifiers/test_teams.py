@@ -11,7 +11,7 @@ import pytest
 from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.teams import MAX_BYTES, TeamsNotifier, message
-from monitors.records import Example
+from gaugeway.records import Example
 from tests.support.receivers import alert, receiver, strict
 from tests.support.running import tcp_server
 

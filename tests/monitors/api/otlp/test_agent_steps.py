@@ -10,11 +10,11 @@ import pytest
 
 from monitors.api.otlp import Decoded, Span
 from monitors.api.otlp.receiver import read
-from monitors.records import Context, Sample, ToolCall
-from monitors.redaction import Redactor
-from monitors.runtime.bounds import MAX_ARGUMENTS, MAX_CALLS, bounded_supplement
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.queues.sqlite import SQLiteQueue
+from gaugeway.records import Context, Sample, ToolCall
+from gaugeway.redaction import Redactor
+from gaugeway.settings.bounds import MAX_ARGUMENTS, MAX_CALLS, bounded_supplement
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from tests.monitors.api.otlp.test_otlp import exported, openinference, receiving
 from tests.support.product import product
 

@@ -31,13 +31,13 @@ from monitors.api.otlp import codec as wire
 from monitors.api.otlp.counting import more_than
 from monitors.api.otlp.receiver import MAX_BODY_BYTES, MAX_PLAIN_BYTES, read, receiver
 from monitors.app import _receivers, check
-from monitors.config import Monitors, Shared
+from gaugeway.settings.shared import Monitors, Shared
 from monitors.exporters.instruments import Instruments
-from monitors.records import Context, Sample
-from monitors.runtime.settings import ConfigError
-from monitors.storage.engines.failures import RefusedError
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.queues.sqlite import SQLiteQueue
+from gaugeway.records import Context, Sample
+from gaugeway.settings import ConfigError
+from gaugeway.storage.engines.failures import RefusedError
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from tests.support.product import product
 from tests.support.running import serving
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from monitors.records import Score, Skipped
+from gaugeway.records import Score, Skipped
 from tests.support.grounding import ALSO_TRUE, FALSE, KINDS, PASSAGES, TRUE, Opened, run, sample, table
 from tests.support.verifier_server import HIGH, LOW, VerifierServer
 

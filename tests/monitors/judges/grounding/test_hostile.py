@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from monitors.records import Failed, Score
-from monitors.runtime.tasks import spawn
+from gaugeway.records import Failed, Score
+from gaugeway.runtime.tasks import spawn
 from tests.support.grounding import FALSE, KINDS, TRUE, Opened, run, sample, table
 from tests.support.llm_server import LLMServer, Reply, Request
 from tests.support.verifier_server import VerifierServer, refused

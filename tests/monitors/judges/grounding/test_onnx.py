@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from monitors.app import check
-from monitors.config import Config, Judge
+from gaugeway.settings.shared import Config, Judge
 from monitors.evaluation.verifiers import open_verifier
-from monitors.records import Failed, Score
-from monitors.runtime.settings import ConfigError
-from monitors.verifier_config import GroundingVerifier
+from gaugeway.records import Failed, Score
+from gaugeway.settings import ConfigError
+from monitors.judges.grounding.config import GroundingVerifier
 from tests.support.grounding import ALSO_TRUE, FALSE, TRUE, Opened, run, sample
 
 onnx_model = pytest.importorskip("tests.support.onnx_model", reason="extra local")

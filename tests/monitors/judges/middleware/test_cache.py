@@ -16,7 +16,7 @@ from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.judged.claims import Separate
 from monitors.metrics.judged.prompts import Datum
-from monitors.records import Context, Sample
+from gaugeway.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 
 CLAIMS = {"noncommittal": False, "claims": ["Mars has two moons."]}

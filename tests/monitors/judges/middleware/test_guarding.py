@@ -22,7 +22,7 @@ from monitors.judges.openai import OpenAIJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged.claims import Fused
-from monitors.records import Context, Failed, Sample
+from gaugeway.records import Context, Failed, Sample
 from tests.support.llm_server import LLMServer, Reply, error
 
 PROMPT = Prompt(task="t", version="1", system="s", user="u")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from monitors.config import Metric
+from gaugeway.settings.shared import Metric
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.judges.scripted import Scripted
@@ -20,10 +20,10 @@ from monitors.metrics.geval import GEval
 from monitors.metrics.hallucination import Hallucination
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.registry import build
-from monitors.records import Context, Message, Sample, Score
-from monitors.sampling import MetricSampler
-from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.stores.sqlite.store import SQLiteStore
+from gaugeway.records import Context, Message, Sample, Score
+from gaugeway.sampling import MetricSampler
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 ALONE = "What does the blue kettle cost?"
 LEFT_OUT = object()

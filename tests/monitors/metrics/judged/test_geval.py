@@ -11,7 +11,7 @@ import pytest
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.geval import GEval
-from monitors.records import Context, Sample, Skipped
+from gaugeway.records import Context, Sample, Skipped
 
 STEPS = ["Read the response.", "Look for rude words."]
 SAMPLE = Sample(

@@ -10,7 +10,7 @@ import pytest
 from monitors.judges import JudgeError
 from monitors.metrics.judged.claims import _key
 from monitors.metrics.judged.single_flight import DEFAULT_SIZE, SingleFlight
-from monitors.records import Context, Sample
+from gaugeway.records import Context, Sample
 
 
 def counting(value="v", *, gate=None, error=None):

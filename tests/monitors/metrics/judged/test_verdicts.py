@@ -16,7 +16,7 @@ from monitors.metrics.context_relevancy import ContextRelevancy
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.hallucination import Hallucination
 from monitors.metrics.judged.claims import Fused, Separate
-from monitors.records import Context, Sample, Skipped
+from gaugeway.records import Context, Sample, Skipped
 
 CLAIMS = [
     ("The lamp runs 12 hours.", "contradicted", [0], "9 hours", "relevant"),

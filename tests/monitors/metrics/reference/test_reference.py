@@ -20,7 +20,7 @@ from monitors.metrics.reference.context_entity_recall import ContextEntityRecall
 from monitors.metrics.reference.context_precision import ContextPrecision, ContextUtilization
 from monitors.metrics.reference.context_recall import ContextRecall
 from monitors.metrics.reference.noise_sensitivity import NoiseSensitivity
-from monitors.records import Context, Sample, Skipped
+from gaugeway.records import Context, Sample, Skipped
 
 MODES = pytest.mark.parametrize("mode", [Fused, Separate])
 REFERENCE = "Waterloo was in 1815. Wellington won."

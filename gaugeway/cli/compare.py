@@ -1,0 +1,199 @@
+"""`gaugeway compare`: compares two versions on captured traffic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from gaugeway.cli import store_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from monitors.analysis.ab_binned import Parts
+    from monitors.analysis.ab_compare import Arm, Compared, Sides
+    from monitors.analysis.ab_query import VersionQuery
+    from gaugeway.storage.stores import Store
+
+SHIP, ROLL_BACK, NOT_ENOUGH = 0, 1, 3
+_COLOURS = {
+    "ship": "green",
+    "roll back": "red",
+    "not enough data": "yellow",
+    "differs": "cyan",
+    "within the margin": "green",
+}
+_EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
+
+_APART = (
+    "Warning: the versions served mostly at different times ({:.0%} of the scores of one are from the time when both "
+    "served). Differences between the periods in which they served, such as an incident, count as differences of the "
+    "versions. Choose --since so that both serve."
+)
+
+
+@click.command()
+@click.option("--by", required=True, help="What identifies a version: model, prompt or tag:NAME; or period.")
+@click.option("--a", "champion", required=True, help="The version in use, or a period: 14d..7d.")
+@click.option("--b", "challenger", required=True, help="The new one, or a period: 7d..now.")
+@click.option("--metric", "metrics", multiple=True, help="Metric as stored; repeatable. [all that both versions have]")
+@click.option("--app", help="[each app separately]")
+@click.option("--since", default="7d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
+@click.option(
+    "--delta",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.02,
+    show_default=True,
+    help="Acceptable loss of the mean.",
+)
+@click.option(
+    "--alpha",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.01,
+    show_default=True,
+    help="Probability of any wrong decision.",
+)
+@click.option("--pair-by", default="auto", show_default=True, help="auto, question, tag:NAME or off.")
+@click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@store_options.stored_options
+def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
+    """Compare two versions or periods on captured traffic: ship the new one, roll it back, or not enough data yet.
+
+    Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
+    """
+    from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
+    from monitors.analysis.ab_query import PERIOD, check_by, keys_of, read  # noqa: PLC0415
+    from gaugeway.settings.loading import load  # noqa: PLC0415
+
+    with store_options.reported_errors():
+        try:
+            if options["by"] != PERIOD:
+                check_by(options["by"])
+        except ValueError as error:
+            raise ValueError(f"--by: {error}") from error
+        settings = load(config)
+        lowest_is_best = store_options.lowest_is_best(store_options.catalogue_of(settings))
+        pairing = _pairing(options["pair_by"])
+        wanted = _wanted(options, pairing, store_options.span(options["since"]))
+
+        async def query(store: Store) -> tuple[list[Sides | Parts], dict[str, str]]:
+            everything, _ = await read(store, wanted)
+            return everything, await keys_of(store, everything, pairing)
+
+        everything, keys = store_options.with_store(settings, data_dir, query)
+        rows = ab_compare.compare(
+            everything,
+            margin=options["delta"],
+            alpha=options["alpha"],
+            keys=keys,
+            pairing="auto" if pairing in ("auto", "off") else "always",
+            lower_is_better=lowest_is_best,
+        )
+        decision = ab_compare.decision(rows)
+        if options["shown_as"] == "json":
+            named = {name: options[name] for name in ("by", "delta", "alpha")}
+            named |= {"a": wanted.a, "b": wanted.b, "decision": decision}
+            click.echo(msgspec.json.format(msgspec.json.encode(named | {"rows": [asdict(row) for row in rows]})))
+        else:
+            _show(
+                store_options.console(),
+                rows,
+                f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)",
+            )
+            apart = ab_compare.served_apart(rows)
+            if apart is not None and wanted.periods is None:
+                click.echo(_APART.format(apart), err=True)
+            click.echo(decision)
+    sys.exit(_EXITS[decision])
+
+
+def _wanted(options: dict[str, Any], pairing: str, span: tuple[float, float]) -> VersionQuery:
+    from monitors.analysis.ab_query import (  # noqa: PLC0415 - `--help` need not load it
+        AUTO_PAIRED_UP_TO,
+        PERIOD,
+        VersionQuery,
+        period_of,
+    )
+
+    since, until = span
+    periods = None
+    if options["by"] == PERIOD:
+        periods = period_of(options["champion"], until), period_of(options["challenger"], until)
+    return VersionQuery(
+        by=options["by"],
+        a=options["champion"],
+        b=options["challenger"],
+        since=since,
+        until=until,
+        metrics=options["metrics"],
+        app=options["app"],
+        few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
+        periods=periods,
+    )
+
+
+def _pairing(text: str) -> str:
+    if text in ("auto", "question", "off") or (text.startswith("tag:") and len(text) > len("tag:")):
+        return text
+    raise ValueError(f"--pair-by: expected auto, question, tag:NAME or off, got {text!r}")
+
+
+def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
+    from rich.markup import escape  # noqa: PLC0415 - only where something is shown
+
+    from monitors.offline.reports import named_table  # noqa: PLC0415
+
+    headers = ("app, metric", "", "scores", "mean", "95 % interval", "verdict")
+    shown = [(f"{row.app} {row.metric}", _lines(row)) for row in rows]
+    named_table.show(console, title, headers, shown, left=("", "verdict"))
+    alike = any(arm.clusters is not None for row in rows for arm in _arms(row))
+    for row in rows:
+        notes = [f"needs about {row.more:,} more"] if row.decision == "not enough data" and row.more else []
+        notes += [row.reason] if row.reason else []
+        notes += [_sessions(row), _effective(row)] if alike else []
+        notes += [f"{row.left_out:,} scores left out (another judge, or no partner)"] if row.left_out else []
+        if notes:
+            said = f"[dim]{escape(row.app)} {escape(row.metric)}: {escape('; '.join(notes))}[/dim]"
+            console.print(said, soft_wrap=True)
+
+
+def _lines(row: Compared) -> list[tuple[str, ...]]:
+    """Return a line for A, one for B, and one for their difference, with the verdict."""
+    from monitors.offline.reports import signed  # noqa: PLC0415 - as above
+
+    lines: list[tuple[str, ...]] = [
+        (name, f"{arm.n:,}", "-" if arm.mean is None else f"{arm.mean:.3f}", _interval(arm), "")
+        for name, arm in zip("AB", _arms(row), strict=True)
+    ]
+    interval = "-"
+    if row.ci_low is not None and row.ci_high is not None:
+        interval = f"{signed(row.ci_low)} to {signed(row.ci_high)}"
+    pairs = "" if row.pairs is None else f"{row.pairs:,} pairs"
+    difference = "-" if row.difference is None else signed(row.difference)
+    return [*lines, ("B - A", pairs, difference, interval, f"[{_COLOURS[row.decision]}]{row.decision}[/]")]
+
+
+def _arms(row: Compared) -> tuple[Arm, Arm]:
+    return row.champion, row.challenger
+
+
+def _effective(row: Compared) -> str:
+    """Return the effective sample sizes and the design effects of both sides."""
+    sizes = ", ".join("-" if one.n_eff is None else f"{one.n_eff:,.0f}" for one in _arms(row))
+    effects = ", ".join("-" if one.design_effect is None else f"{one.design_effect:.2f}" for one in _arms(row))
+    return f"n_eff {sizes}; design effect {effects}"
+
+
+def _sessions(row: Compared) -> str:
+    a, b = (f"{arm.n if arm.clusters is None else arm.clusters:,}" for arm in (row.champion, row.challenger))
+    return f"{a} (A) and {b} (B) sessions, users or single scores"
+
+
+def _interval(arm: Arm) -> str:
+    return "-" if arm.ci_low is None else f"{arm.ci_low:.3f} to {arm.ci_high:.3f}"

@@ -1,0 +1,108 @@
+"""`gaugeway import`: data and graders of OpenAI's Evals and of promptfoo become a data set and metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gaugeway.cli import field_mapping, store_options
+from gaugeway.settings import ConfigError
+
+if TYPE_CHECKING:
+    from monitors.offline.imports.result import Imported
+
+INCOMPLETE = 1
+_PATH = click.Path(path_type=Path, dir_okay=False)
+
+
+def _options(function: Any) -> Any:
+    for option in (
+        click.option("--force", is_flag=True, help="Overwrite files that exist."),
+        click.option("--map", "mapped", multiple=True, metavar="FIELD=NAME", help="Variable of a field; repeatable."),
+        click.option("--config", type=_PATH, help="Configuration to write, with the metrics. [FILE.gaugeway.toml]"),
+        click.option("--out", type=_PATH, help="Data set to write. [FILE.gaugeway.jsonl]"),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group("import")
+def import_() -> None:
+    """Turn data and graders of another evaluation tool into a data set and metrics for `gaugeway evaluate`.
+
+    Exit codes: 0 everything was imported, 1 written without what the output names, 2 bad input, nothing written.
+    """
+
+
+@import_.command("openai-evals")
+@click.argument("files", type=_PATH, nargs=-1, required=True, metavar="FILE...")
+@_options
+def openai_evals(files: tuple[Path, ...], **options: Any) -> None:
+    """Import one eval of OpenAI: eval object, runs, output items, data source JSONL; or of openai/evals."""
+    with _reported_errors():
+        from monitors.offline.imports.openai_evals import load  # noqa: PLC0415 - `--help` need not load it
+
+        done = _write(load(files, field_mapping.parse(options["mapped"])), files[0], options)
+    sys.exit(done)
+
+
+@import_.command()
+@click.argument("file", type=_PATH)
+@_options
+def promptfoo(file: Path, **options: Any) -> None:
+    """Import a promptfoo configuration, or the results of `promptfoo eval -o results.json`."""
+    with _reported_errors():
+        from monitors.offline.imports.promptfoo import load  # noqa: PLC0415 - `--help` need not load it
+
+        done = _write(load(file, field_mapping.parse(options["mapped"])), file, options)
+    sys.exit(done)
+
+
+def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
+    """Write what was imported, print what was not, and return the exit code."""
+    from monitors.offline.imports import writing  # noqa: PLC0415 - as above
+
+    writing.check(imported)
+    out = options["out"] or Path(f"{source.stem}.gaugeway.jsonl")
+    config = options["config"] or Path(f"{source.stem}.gaugeway.toml")
+    wanted = [(out, imported.records), (config, imported.metrics)]
+    taken = [path for path, content in wanted if content and path.exists() and not options["force"]]
+    if taken:
+        raise ConfigError([f"{path}: exists already; --force overwrites it" for path in taken])
+    if imported.records:
+        writing.write(out, writing.data_set(imported))
+        click.echo(f"wrote {out}: {_counted(len(imported.records), 'record')}")
+    if imported.metrics:
+        writing.write(config, writing.config(imported, str(source)))
+        click.echo(f"wrote {config}: {', '.join(imported.metrics)}")
+    for text, times in imported.notes.items():
+        click.echo(f"note: {text}" + (f" ({times} times)" if times > 1 else ""))
+    for line in imported.unmapped_lines():
+        click.echo(line)
+    if imported.unmapped:
+        click.echo(f"{sum(imported.unmapped.values())} not imported")
+    if imported.records and imported.metrics:
+        click.echo(f"next: gaugeway evaluate {out} --config {config} --metrics {','.join(imported.metrics)}")
+    return INCOMPLETE if imported.unmapped else 0
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+@contextlib.contextmanager
+def _reported_errors() -> Iterator[None]:
+    from monitors.offline.dataset_fields import DataError  # noqa: PLC0415 - as above
+
+    with store_options.reported_errors():
+        try:
+            yield
+        except DataError as error:
+            raise ConfigError(error.problems) from error
+        except RecursionError as error:
+            raise ConfigError(["a value in the file is nested too deeply"]) from error

@@ -1,0 +1,295 @@
+"""`gaugeway init`: writes a commented `gaugeway.toml` from a few questions, or from options, and checks it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from gateway import config as configuration
+from gaugeway.cli.config_option import DEFAULT
+from gaugeway.runtime.endpoints import base_url_problem, needs_key
+from gaugeway.settings import ConfigError
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+KEY_VARIABLE = "OPENAI_API_KEY"
+SLACK_VARIABLE = "SLACK_WEBHOOK"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What the file is written from. Keys are named by the environment variable that holds them.
+
+    Without `key_variable` the judge's key is in `KEY_VARIABLE` if its address needs one.
+    """
+
+    upstream: str
+    judge: str | None = None
+    judge_url: str | None = None
+    key_variable: str | None = None
+    rate: float = 0.2
+    slo: float | None = None
+    slack: bool = False
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable with the judge's key; None if it needs none."""
+        needed = _has_key(self.judge_url or self.upstream)
+        return self.key_variable or (KEY_VARIABLE if needed else None)
+
+
+def _number(context: click.Context, parameter: click.Parameter, given: float | None) -> float | None:  # noqa: ARG001 - click's
+    if given is not None and math.isnan(given):
+        raise click.BadParameter("expected a number")
+    return given
+
+
+@click.command()
+@click.option("--upstream", help="Base URL of the provider, as configured in a client.")
+@click.option("--judge", help="Model that judges the answers; '' for none.")
+@click.option("--judge-url", help="Base URL of the judge. [that of --upstream]")
+@click.option("--key-variable", help=f"Variable with the judge's API key. [{KEY_VARIABLE}]")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.0, 1.0),
+    default=0.2,
+    show_default=True,
+    callback=_number,
+    help="Share of answers judged.",
+)
+@click.option(
+    "--slo",
+    type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+    callback=_number,
+    help="Least mean faithfulness. [a learned baseline]",
+)
+@click.option("--slack/--no-slack", default=None, help=f"Notify Slack; the webhook is in {SLACK_VARIABLE}.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT, show_default=True)
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+def init(
+    *,
+    upstream: str | None,
+    judge: str | None,
+    judge_url: str | None,
+    key_variable: str | None,
+    rate: float,
+    slo: float | None,
+    slack: bool | None,
+    output: Path,
+    force: bool,
+) -> None:
+    """Write a commented gaugeway.toml. Asks for what the options do not say, on a terminal."""
+    if output.exists() and not force:
+        raise click.BadParameter(f"{output} exists; --force overwrites it", param_hint="--output")
+    _check_options(upstream, judge, judge_url, key_variable)
+    asks = _is_terminal()
+    if upstream is None:
+        if not asks:
+            raise click.UsageError("--upstream is required when standard input is not a terminal")
+        upstream = click.prompt(
+            "Base URL of your provider", default="https://api.openai.com/v1", value_proc=_url_of_answer
+        )
+    if judge is None and asks:
+        question = "Model that judges the answers" + ("" if judge_url else " (empty: none)")
+        default = None if judge_url else ""
+        judge = click.prompt(question, default=default, show_default=False, value_proc=_model_of_answer)
+    if judge_url is not None and not judge:
+        raise click.UsageError("--judge-url is the address of a judge: it needs --judge MODEL")
+    if judge and slo is not None and rate == 0.0:
+        raise click.UsageError("--slo needs scores, and with --rate 0 no answer is judged")
+    if slack is None:
+        slack = asks and click.confirm("Notify Slack?", default=False)
+    answers = Answers(
+        upstream=upstream,
+        judge=judge or None,
+        judge_url=judge_url,
+        key_variable=key_variable,
+        rate=rate,
+        slo=slo,
+        slack=slack,
+    )
+    _write(answers, output)
+    click.echo(f"{output} written. Next:\n\n{_next(answers, output)}")
+
+
+def _check_options(upstream: str | None, judge: str | None, judge_url: str | None, key_variable: str | None) -> None:
+    """Raise BadParameter for the first option that cannot be used, before anything is asked."""
+    checks = (
+        ("--upstream", upstream, _url_problem),
+        ("--judge", judge, _model_problem),
+        ("--judge-url", judge_url, _judge_url_problem),
+        ("--key-variable", key_variable, _variable_problem),
+    )
+    for option, value, check in checks:
+        if value is not None and (problem := check(value)) is not None:
+            raise click.BadParameter(problem, param_hint=option)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _url_of_answer(said: str) -> str:
+    if (problem := _url_problem(said)) is not None:
+        raise click.UsageError(problem)  # click asks again
+    return said
+
+
+def _model_of_answer(said: str) -> str:
+    if (problem := _model_problem(said)) is not None:
+        raise click.UsageError(problem)
+    return said.strip()
+
+
+def _url_problem(url: str) -> str | None:
+    """Say why `url` cannot be the upstream's; everything that `gaugeway check` finds."""
+    return base_url_problem(url) or _written_problem(url) or _found(Answers(upstream=url))
+
+
+def _judge_url_problem(url: str) -> str | None:
+    other = "https://api.openai.com/v1"
+    answers = Answers(upstream=other, judge="model", judge_url=url)
+    return base_url_problem(url) or _written_problem(url) or _found(answers)
+
+
+def _model_problem(name: str) -> str | None:
+    if "://" in name:
+        return "expected the name of a model; its address is --judge-url"
+    if not name.strip().isprintable():
+        return "expected the name of a model, on one line"
+    return _written_problem(name)
+
+
+def _variable_problem(name: str) -> str | None:
+    return None if _VARIABLE.fullmatch(name) else "expected the name of an environment variable"
+
+
+def _written_problem(text: str) -> str | None:
+    """Say why a text would not be read from the file as it is."""
+    return "must not have '${': the file would read it as a variable" if "${" in text else None
+
+
+def _found(answers: Answers) -> str | None:
+    """Return what `check` finds wrong with the file, without the keys of the addresses."""
+    problems = _problems(written(answers))
+    return "; ".join(line.partition("base_url: ")[2] or line for line in dict.fromkeys(problems)) or None
+
+
+def _problems(text: str) -> list[str]:
+    """Return what `check` finds wrong with a file, other than variables that are not set here."""
+    with tempfile.TemporaryDirectory() as directory:
+        trial = Path(directory) / DEFAULT
+        trial.write_text(text, "utf-8")
+        try:
+            _, found = configuration.examine(trial)
+        except ConfigError as error:
+            return list(error.problems)
+    return [line for line in found.lines if "environment variable" not in line]
+
+
+def _write(answers: Answers, output: Path) -> None:
+    """Write the file, unless `check` would find a mistake in it."""
+    text = written(answers)
+    if mistakes := _problems(text):
+        raise click.UsageError("; ".join(mistakes))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        raise click.BadParameter(f"{output}: {error.strerror}", param_hint="--output") from error
+
+
+def written(answers: Answers) -> str:
+    """Return the content of the file."""
+    head = (
+        "# Gaugeway. Every key: docs/reference/configuration.md. Check this file with: gaugeway check\n"
+        "# ${NAME} is a variable of the environment that `gaugeway serve` is started in."
+    )
+    upstream = (
+        "[[upstreams]]\n# Your client's base_url becomes http://127.0.0.1:8080/v1; its API key passes through.\n"
+        f"base_url = {_quoted(answers.upstream)}"
+    )
+    parts = [
+        head,
+        upstream,
+        _judge(answers),
+        _metrics(answers),
+        _alerts(answers),
+        _notifier(answers),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _judge(answers: Answers) -> str:
+    if answers.judge is None:
+        return (
+            "# Without a judge only lexical_groundedness and signals are computed, on every captured answer.\n"
+            f"# [judge]\n# base_url = {_quoted(answers.upstream)}\n"
+            f'# api_key = "${{{answers.key_variable or KEY_VARIABLE}}}"\n'
+            '# model = "..."'
+        )
+    url = answers.judge_url or answers.upstream
+    name = answers.variable
+    key = "# api_key: this endpoint needs none" if name is None else f'api_key = "${{{name}}}"'
+    return (
+        "[judge]\n# The model that scores the answers. Not Gaugeway's own address: its calls would be judged too.\n"
+        "# It sees one request of each new prompt, too, to find question and passages, and five exchanges a day of\n"
+        "# each app to check what was found: [capture] ask_judge = false turns that off.\n"
+        f"base_url = {_quoted(url)}\n{key}\nmodel = {_quoted(answers.judge)}\n"
+        "# budget_usd_per_day = 5.0   # needs price_in and price_out, in USD per million tokens"
+    )
+
+
+def _metrics(answers: Answers) -> str:
+    if answers.judge is None:
+        return ""
+    return f"[metrics.faithfulness]\n# The share of answers that is judged: 1.0 is all.\nrate = {answers.rate:g}"
+
+
+def _alerts(answers: Answers) -> str:
+    metric = "lexical_groundedness" if answers.judge is None else "faithfulness"
+    head = "# Alerts: 30 days bring false_alerts_per_30d false ones on average, over all rules together."
+    budget = "[alerts]\n# false_alerts_per_30d = 1.0"
+    if answers.slo is None:
+        return f"{head}\n{budget}\n# Without rules each metric is compared with a baseline, learned from 2,000 scores."
+    return (
+        f"{head}\n{budget}\n"
+        "# Beside the rules below, each metric and signal is compared with a baseline, learned from 2,000 scores.\n"
+        f'default_rules = true\n\n[[alerts.rules]]\nmetric = "{metric}"\nslo = {answers.slo:g}   # the least mean'
+    )
+
+
+def _notifier(answers: Answers) -> str:
+    if not answers.slack:
+        return "# Who is notified: docs/how-to/get-notified.md. Without this, alerts are on the page and in the log."
+    return f'[[notifiers]]\nkind = "slack"\nurl = "${{{SLACK_VARIABLE}}}"'
+
+
+def _quoted(text: str) -> str:
+    """A string of TOML."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _has_key(url: str) -> bool:
+    """Whether requests to the address carry a key: providers on the Internet want one."""
+    return needs_key(url) or url.startswith("https://")
+
+
+def _next(answers: Answers, output: Path) -> str:
+    variables = [answers.variable] if answers.judge and answers.variable else []
+    variables += [SLACK_VARIABLE] if answers.slack else []
+    config = "" if output == DEFAULT else f" --config {output}"
+    lines = [f"  export {name}=..." for name in variables]
+    return "\n".join(
+        [
+            *lines,
+            f"  gaugeway serve{config}",
+            "  # then base_url=http://127.0.0.1:8080/v1 in your client, and open http://127.0.0.1:9465/",
+        ]
+    )

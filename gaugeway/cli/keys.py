@@ -1,0 +1,215 @@
+"""`gaugeway keys`: create, list and revoke virtual keys."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import click
+
+from gateway.access.gate import DAY_S
+from gaugeway.storage.keys import Keys
+from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.engines.sqlite.keys import FILE
+from gateway.access.keys import Quota, VirtualKey, is_pattern, parse_expiry
+from gateway.access.prices import Spending
+from gaugeway.cli.config_option import config_option
+from gaugeway.settings.loading import load
+from gaugeway.runtime import audit
+from gaugeway.settings import ConfigError
+from gaugeway.storage.engines.failures import EngineError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+_BAD_INPUT = 2
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+class Place(NamedTuple):
+    """Where keys are stored: a database (`url`), or a file in the data directory, which also holds the audit log.
+
+    `lacks_prices`: a configuration file was read, and it has no [prices] table.
+    """
+
+    url: str | None
+    data_dir: Path
+    lacks_prices: bool
+
+    def is_empty(self) -> bool:
+        """Whether there can be no keys yet; reading must not create the file."""
+        return self.url is None and not (self.data_dir / FILE).exists()
+
+
+_data_dir = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="GAUGEWAY_DATA_DIR",
+    default=Path("gaugeway-data"),
+    show_default=True,
+    help="Directory of the audit log, and of keys.db unless [keys] url names a database.",
+)
+
+
+def _places(more: str = "") -> Callable[[F], F]:
+    """Add the options that locate the key store, and pass it as `place`; `more` is what else `--config` is for."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def placed(*, config: Path | None, data_dir: Path, **options: Any) -> Any:
+            try:
+                loaded = load(config)
+            except ConfigError as error:
+                _fail("; ".join(error.problems))
+            url = loaded.keys.get("url")
+            lacks_prices = config is not None and not loaded.prices
+            place = Place(url if isinstance(url, str) else None, data_dir, lacks_prices=lacks_prices)
+            return function(place=place, **options)
+
+        config = config_option(f"gaugeway.toml; its [keys] url locates the key store{more}.")
+        return config(_data_dir(placed))  # type: ignore[return-value]  # click leaves the function's own type
+
+    return decorate
+
+
+@click.group()
+def keys() -> None:
+    """Create, list and revoke virtual keys. Requests need one with `[keys] enabled = true`."""
+
+
+@keys.command()
+@click.option("--app", required=True, help="App to which requests with this key are attributed.")
+@click.option("--models", default="*", show_default=True, help="Patterns of allowed models, such as 'gpt-*,o3'.")
+@click.option("--expires", help="30d, 12h, or an ISO date or time (UTC). [never]")
+@click.option("--requests-per-min", type=_POSITIVE, help="[no limit]")
+@click.option("--tokens-per-min", type=_POSITIVE, help="[no limit]")
+@click.option("--usd-per-day", type=_POSITIVE, help="Needs [prices]. [no limit]")
+@_places(", and --usd-per-day needs its [prices]")
+def create(app: str, models: str, expires: str | None, place: Place, **quota: float | None) -> None:
+    """Create a key and print it to standard output. It is shown only once; only its hash is stored."""
+    now = time.time()
+    patterns = tuple(pattern for one in models.split(",") if (pattern := one.strip()))
+    if not app.strip() or not app.isprintable():
+        _fail("--app: expected a name")
+    if not patterns:
+        _fail("--models: expected at least one pattern")
+    if wrong := [one for one in patterns if not is_pattern(one)]:
+        _fail(f"--models: invalid pattern {wrong[0]!r}: '[' needs a closing ']'")
+    try:
+        expires_at = parse_expiry(expires, now) if expires is not None else None
+    except ValueError as error:
+        _fail(f"--expires: {error}")
+    created = _with_store(
+        place,
+        lambda store: store.create(
+            app=app.strip(), now=now, models=patterns, expires_at=expires_at, quota=Quota(**quota)
+        ),
+    )
+    _tell("key_create", place, key=created.key.id, app=created.key.app)
+    end = f"expires {_time(expires_at)}" if expires_at is not None else "no expiry"
+    click.echo(f"created {created.key.id} for app {created.key.app} ({end}). Shown only once:", err=True)
+    if quota["usd_per_day"] is not None and place.lacks_prices:
+        click.echo(
+            "gaugeway: warning: --usd-per-day has no effect: the configuration has no [prices]",
+            err=True,
+        )
+    click.echo(created.secret)
+
+
+@keys.command("list")
+@_places()
+def list_keys(place: Place) -> None:
+    """List all keys with their limits, state and spending of today (UTC)."""
+    _check_directory(place)
+    if place.is_empty():
+        click.echo("no keys")
+        return
+    now = time.time()
+    today = int(now // DAY_S)
+
+    async def read(store: Keys) -> tuple[list[VirtualKey], Spending]:
+        return await store.keys(), await store.spend({}, today)
+
+    found, spent = _with_store(place, read)
+    rows: list[tuple[str, ...]] = [
+        ("ID", "APP", "STATE", "MODELS", "CREATED", "EXPIRES", "REQ/MIN", "TOK/MIN", "USD/DAY", "USD TODAY")
+    ]
+    rows += [_row(key, spent.get((today, f"key:{key.id}"), 0.0), now) for key in found]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows if found else []:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if not found:
+        click.echo("no keys")
+
+
+@keys.command()
+@click.argument("key_id", metavar="ID")
+@_places()
+def revoke(key_id: str, place: Place) -> None:
+    """Revoke a key permanently. Running gateways reject it within a few seconds ([keys] refresh_s)."""
+    if key_id.startswith("gw-"):
+        _fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
+    _check_directory(place)
+    known = not place.is_empty() and _with_store(place, lambda store: store.revoke(key_id, time.time()))
+    if not known:
+        _fail(f"no key has the ID {key_id!r}; see 'gaugeway keys list'")
+    _tell("key_revoke", place, key=key_id)
+    click.echo(f"{key_id} is revoked")
+
+
+def _check_directory(place: Place) -> None:
+    if place.url is None and not place.data_dir.is_dir():
+        _fail(f"--data-dir: there is no directory {place.data_dir}")
+
+
+def _tell(action: str, place: Place, **about: str) -> None:
+    """Write an audit record to the data directory on this machine, even when keys are in a database."""
+    try:
+        told = audit.open_file(place.data_dir)
+    except OSError as error:
+        click.echo(f"gaugeway: not in the audit log: {error}", err=True)
+        return
+    audit.tell(action, by=audit.whoami(), **about)
+    audit.close_file(told)
+
+
+def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
+    async def run() -> T:
+        store = open_keys(place.url, place.data_dir / FILE)
+        try:
+            return await use(store)
+        finally:
+            await store.aclose()
+
+    try:
+        return asyncio.run(run())
+    except (EngineError, ValueError) as error:
+        _fail(str(error) if place.url else f"{place.data_dir / FILE}: {error}")
+
+
+def _row(key: VirtualKey, spent: float, now: float) -> tuple[str, ...]:
+    quota = (key.quota.requests_per_min, key.quota.tokens_per_min, key.quota.usd_per_day)
+    return (
+        key.id,
+        key.app,
+        key.state(now),
+        ",".join(key.models),
+        _time(key.created_at),
+        _time(key.expires_at) if key.expires_at is not None else "-",
+        *("-" if limit is None else f"{limit:g}" for limit in quota),
+        f"{spent:.4f}",
+    )
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"gaugeway: {message}", err=True)
+    sys.exit(_BAD_INPUT)

@@ -1,0 +1,124 @@
+"""`gaugeway labels`: corrects the judge by human labels, plans their number, draws answers to label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from gaugeway.cli import store_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from monitors.analysis.human_labels import Labelled
+    from monitors.statistics.agreement import Interval
+    from gaugeway.storage.stores import Store
+
+
+@click.command()
+@click.option("--metric", help="Metric as stored. [those that have labels]")
+@click.option("--app", help="[each app separately]")
+@click.option("--since", default="30d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
+@click.option(
+    "--half-width",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    default=0.03,
+    show_default=True,
+    help="Target half-width of the interval: mean ± this.",
+)
+@click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--draw", type=click.IntRange(min=1), help="Number of answers to draw for labelling. [as many as needed]")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="JSONL file for the drawn answers.")
+@store_options.stored_options
+def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
+    """Correct the judge's mean by human labels, and compute how many labels are needed.
+
+    Exit codes: 0 success, 2 bad input.
+    """
+    from monitors.analysis.human_labels import labelled, passings  # noqa: PLC0415
+    from gaugeway.settings.loading import load  # noqa: PLC0415 - `--help` need not load them
+    from gaugeway.storage.stores import Query  # noqa: PLC0415
+
+    with store_options.reported_errors():
+        settings = load(config)
+        passing = passings(store_options.catalogue_of(settings))
+        since, until = store_options.span(options["since"])
+        query = Query(since=since, until=until, metric=options["metric"], app=options["app"])
+        wants_draw = options["output"] is not None or options["draw"] is not None
+        if wants_draw and (options["output"] is None or options["metric"] is None):
+            raise ValueError("drawing answers to label needs --metric and --output")
+
+        async def query_store(store: Store) -> tuple[list[Labelled], list[dict[str, Any]]]:
+            rows = await labelled(store, query, passing=passing, half_width=options["half_width"])
+            return rows, await _draw(store, query, rows, options["draw"]) if wants_draw else []
+
+        rows, records = store_options.with_store(settings, data_dir, query_store)
+        if not rows:
+            raise ValueError("no labels in this period; use --metric to see how many are needed")
+        if options["output"] is not None:
+            lines = (msgspec.json.encode(record) + b"\n" for record in records)
+            options["output"].write_bytes(b"".join(lines))
+            click.echo(f"wrote {len(records)} answers to label: {options['output']}", err=True)
+        if options["shown_as"] == "json":
+            click.echo(msgspec.json.format(msgspec.json.encode([asdict(row) for row in rows])))
+        else:
+            _show(store_options.console(), rows)
+
+
+async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int | None) -> list[dict[str, Any]]:
+    """Draw answers without a label; the judge's scores are omitted so that they do not bias the labels."""
+    from monitors.analysis import captured  # noqa: PLC0415
+    from monitors.analysis.human_labels import drawn, scores  # noqa: PLC0415 - `--help` need not load them
+
+    wanted = count if count is not None else max((max(0, (row.needed or 0) - row.labels) for row in rows), default=0)
+    known = {one.sample_id for one in await store.ratings(query) if one.source == "rating"}
+    # labelled answers are excluded after the draw, so that old and new ones together are one random sample
+    everything = {point.sample_id for point in await scores(store, query)}
+    records: list[dict[str, Any]] = []
+    for name in drawn(everything, wanted + len(known)):
+        found = await store.sample(name) if name not in known and len(records) < wanted else None
+        if found is not None:
+            records.append(captured.as_record(found[0], {}))
+    return records
+
+
+def _show(console: Console, rows: Sequence[Labelled]) -> None:
+    from rich.markup import escape  # noqa: PLC0415 - only where something is shown
+
+    from monitors.offline.reports import named_table  # noqa: PLC0415
+
+    shown = []
+    for row in rows:
+        about = "" if row.source == "rating" else " (references)"
+        corrected = ("-", "-")
+        if row.corrected_mean is not None:
+            corrected = (f"{row.corrected_mean:.3f}", f"{row.ci_low:.3f} to {row.ci_high:.3f}")
+        lines = [
+            ("scores", f"{row.scores:,}", ""),
+            ("labels", f"{row.labels:,}", ""),
+            (
+                f"labels needed for a half-width of {row.half_width:g}",
+                "-" if row.needed is None else f"{row.needed:,}",
+                "",
+            ),
+            ("judge's mean", f"{row.raw:.3f}", ""),
+            ("corrected", *corrected),
+            ("kappa", *_interval(row.kappa)),
+            ("sensitivity", *_interval(row.sensitivity)),
+            ("specificity", *_interval(row.specificity)),
+        ]
+        shown.append((f"{row.app} {row.metric}{about}", lines))
+    headers = ("app, metric", "", "value", "95 % interval")
+    named_table.show(console, "the judge and people's labels", headers, shown, left=("",))
+    for row in rows:
+        for note in row.notes:
+            console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape(note)}[/dim]", soft_wrap=True)
+
+
+def _interval(found: Interval | None) -> tuple[str, str]:
+    return ("-", "-") if found is None else (f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}")

@@ -1,0 +1,162 @@
+"""`gaugeway monitors` and `python -m monitors`: runs only the evaluation plane."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+import click
+from setproctitle import setproctitle
+
+from gaugeway.cli.config_option import config_option
+from gaugeway.processes.data_directory import TAKE_OVER_S, hold
+from gaugeway.runtime import descriptors
+from gaugeway.runtime.logs import configure_logs
+from gaugeway.settings.placeholders import concealed
+from gaugeway.settings import ConfigError
+
+if TYPE_CHECKING:
+    from monitors.app import PageFactory
+
+F = TypeVar("F", bound=Callable[..., Any])
+BAD_INPUT = 2
+BROKEN = 1
+_log = logging.getLogger("gaugeway")
+
+
+class _Directory(click.Path):
+    """A directory; an empty name, which a script's unset variable gives, is not the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def plane_options(function: F) -> F:
+    """Add the options shared by `serve`, `gateway` and `monitors`; each can be set by an environment variable.
+
+    Standard streams that are closed are opened first, as the planes open files and start processes.
+    """
+
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        descriptors.open_standard()
+        return function(*arguments, **options)
+
+    options = [
+        config_option(announced=False),
+        click.option(
+            "--upstream", envvar="GAUGEWAY_UPSTREAM", help="Base URL of the provider, as configured in a client."
+        ),
+        click.option(
+            "--judge",
+            envvar="GAUGEWAY_JUDGE",
+            help="Model that judges the answers, with the key in OPENAI_API_KEY. [none: only metrics without a model]",
+        ),
+        click.option("--judge-url", envvar="GAUGEWAY_JUDGE_URL", help="Base URL of the judge. [that of --upstream]"),
+        click.option("--host", envvar="GAUGEWAY_HOST", help="Address of the traffic port. [127.0.0.1]"),
+        click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
+        click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),
+        click.option("--admin-port", type=int, envvar="GAUGEWAY_ADMIN_PORT", help="Gateway metrics. [9464]"),
+        click.option("--monitors-host", envvar="GAUGEWAY_MONITORS_HOST", help="Address of the page. [127.0.0.1]"),
+        click.option("--monitors-port", type=int, envvar="GAUGEWAY_MONITORS_PORT", help="Monitors' API. [9465]"),
+        click.option(
+            "--data-dir",
+            type=_Directory(path_type=Path, file_okay=False),
+            envvar="GAUGEWAY_DATA_DIR",
+            default=Path("gaugeway-data"),
+            show_default=True,
+            help="Directory of the embedded queue and store.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            envvar="GAUGEWAY_LOG_FORMAT",
+            default="text",
+            show_default=True,
+            help="Format of log lines.",
+        ),
+        click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes."),
+    ]
+    for option in reversed(options):
+        run = option(run)
+    return cast("F", run)
+
+
+def given_keys(options: Mapping[str, Any]) -> dict[str, object]:
+    """Return the keys of the configuration that options set, None for options that are not given."""
+    return {
+        "upstreams[0].base_url": options["upstream"],
+        "judge.model": options["judge"],
+        "judge.base_url": options["judge_url"] or (options["judge"] and options["upstream"]),
+        "gateway.host": options["host"],
+        "gateway.port": options["port"],
+        "gateway.admin_port": options["admin_port"],
+        "monitors.host": options["monitors_host"],
+        "monitors.port": options["monitors_port"],
+    }
+
+
+def log_config(config: Path | None) -> None:
+    """Log the path of the configuration."""
+    _log.info("configuration: %s", "defaults and options, no file" if config is None else config.absolute())
+
+
+def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
+    """Print the problems, one line each, and exit with `code`."""
+    for line in error.problems if isinstance(error, ConfigError) else [str(error)]:
+        click.echo(f"gaugeway: {concealed(line)}", err=True)
+    sys.exit(code)
+
+
+@click.command()
+@plane_options
+@click.pass_obj
+def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **options: Any) -> None:
+    """Run only the evaluation plane: worker, detectors, alerts, admin port."""
+    from monitors.app import run  # noqa: PLC0415
+    from gaugeway.settings.loading import load  # noqa: PLC0415
+    from gaugeway.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
+    from gaugeway.settings.sources import sources_of  # noqa: PLC0415
+    from gaugeway.runtime.otel_environment import otlp_endpoint  # noqa: PLC0415
+    from monitors.scoring_workers import ScoringWorkers  # noqa: PLC0415
+
+    try:
+        if options["supervised"]:
+            setproctitle("gaugeway: monitors")
+        config = load(
+            options["config"],
+            host=options["monitors_host"],
+            port=options["monitors_port"],
+            gateway={name: options[name] for name in ("host", "port", "admin_port")},
+            upstream=options["upstream"],
+            judge=(options["judge"], options["judge_url"]),
+        )
+        if not options["supervised"]:
+            configure_logs(options["log_format"])
+            log_config(options["config"])
+            if config.telemetry.otlp_endpoint is None and (warning := otlp_endpoint().warning) is not None:
+                logging.getLogger("gaugeway").warning("%s", warning)
+        supervised, log_format = options["supervised"], options["log_format"]
+        workers = ScoringWorkers(config, data_dir, supervised=supervised, log_format=log_format)
+        workers.fork()
+        with hold(data_dir, "monitors", TAKE_OVER_S if supervised else 0.0):
+            sources = sources_of(options["config"], given_keys(options))
+            running = run(
+                config,
+                data_dir,
+                page=page and page(),
+                sources=sources,
+                supervised=supervised,
+                workers=workers,
+            )
+            serving.run(running, log_format)
+    except (ConfigError, OSError) as error:
+        # BAD_INPUT stops the supervisor and the gateway; after BROKEN it restarts this process: the file may recover.
+        is_file = isinstance(error, OSError) and error.filename is not None
+        fail(error, BROKEN if is_file and options["supervised"] else BAD_INPUT)

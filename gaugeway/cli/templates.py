@@ -1,0 +1,202 @@
+"""`gaugeway templates`: list, show, export, confirm and reject the prompt templates learned from traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+import msgspec
+
+from gaugeway.cli import store_options as store_cli
+from gaugeway.runtime import audit
+
+if TYPE_CHECKING:
+    from gaugeway.prompts.template_export import Piece
+    from gaugeway.storage.templates import State, StoredTemplate, Templates
+
+T = TypeVar("T")
+_NOT_ALL, _BAD_INPUT = 1, 2
+_SLOT = "[[{}]]"
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def templates() -> None:
+    """List, show, export, confirm and reject the prompt templates learned from traffic."""
+
+
+@templates.command("list")
+@click.option("--app", help="Only of this app. [all]")
+@_json
+@store_cli.stored_options
+def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json: bool) -> None:  # noqa: FBT001 - a click flag
+    """List templates, with the separator of their passages and the number of requests they were learned from."""
+    found = _ask(config, data_dir, lambda kept: _templates(kept, app))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode([_plain(one) for one in found])).decode())
+        return
+    rows = [("APP", "VERSION", "STATE", "REQUESTS", "LEARNED", "STILL FITS", "PASSAGES")]
+    rows += [
+        (
+            *(one.app, one.version, one.state, f"{one.seen}"),
+            *(_time(one.learned_at), "no" if one.stale else "yes", split_words(one)),
+        )
+        for one in found
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows if found else []:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if not found:
+        click.echo("no templates")
+
+
+@templates.command()
+@click.argument("app")
+@click.argument("version")
+@_json
+@store_cli.stored_options
+def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: bool) -> None:  # noqa: FBT001 - a click flag
+    """Show the constant text of a template and its slots."""
+    from gateway.capture.stored_templates import learned_of  # noqa: PLC0415
+    from gaugeway.prompts.template_export import messages  # noqa: PLC0415 - `--help` need not load them
+
+    one = _one(_ask(config, data_dir, lambda kept: _templates(kept, app)), app, version)
+    learned = learned_of(one)
+    if learned is None:
+        _fail(f"template {version} of app {app} was written by another release and cannot be read")
+    whose = messages(learned)
+    if as_json:
+        texts = [{"role": role, "text": _marked(pieces)} for role, pieces in whose]
+        click.echo(msgspec.json.format(msgspec.json.encode(_plain(one) | {"messages": texts})).decode())
+        return
+    stale = ", no longer fits" if one.stale else ""
+    click.echo(f"{one.app} {one.version}: {one.state}{stale}, learned {_time(one.learned_at)} from {one.seen} requests")
+    click.echo(f"passages: {split_words(one)}")
+    for role, pieces in whose:
+        click.echo(f"--- {role}")
+        click.echo(_marked(pieces))
+
+
+@templates.command()
+@click.argument("app", required=False)
+@click.argument("version", required=False)
+@store_cli.stored_options
+def export(config: Path | None, data_dir: Path, app: str | None, version: str | None) -> None:
+    """Print templates as [[capture.templates]] for gaugeway.toml: the given one, or all that are not rejected.
+
+    Exit codes: 0 all exported, 1 a template cannot be written as a pattern, 2 bad input.
+    """
+    from gateway.capture.stored_templates import learned_of  # noqa: PLC0415
+    from gaugeway.prompts.template_export import describe, toml  # noqa: PLC0415 - `--help` need not load them
+
+    found = _ask(config, data_dir, lambda kept: _templates(kept, app))
+    chosen = [_one(found, app, version)] if app and version else [one for one in found if one.state != "rejected"]
+    if not chosen:
+        _fail("no template to export; see 'gaugeway templates list'")
+    left_out = 0
+    for one in chosen:
+        try:
+            learned = learned_of(one)
+            said = toml(describe(learned)) if learned is not None else None
+            problem = "it was written by another release"
+        except ValueError as error:
+            said, problem = None, str(error)
+        if said is not None:
+            click.echo(said)
+        else:
+            left_out += 1
+            click.echo(f"gaugeway: template {one.version} of app {one.app} is not exported: {problem}", err=True)
+    sys.exit(_NOT_ALL if left_out else 0)
+
+
+@templates.command()
+@click.argument("app")
+@click.argument("version")
+@store_cli.stored_options
+def confirm(config: Path | None, data_dir: Path, app: str, version: str) -> None:
+    """Confirm a template: when it no longer fits it is marked stale instead of dropped."""
+    _decide(config, data_dir, app, version, "confirmed")
+
+
+@templates.command()
+@click.argument("app")
+@click.argument("version")
+@store_cli.stored_options
+def reject(config: Path | None, data_dir: Path, app: str, version: str) -> None:
+    """Reject a template: it is neither used nor learned again. Running gateways apply this within a few seconds."""
+    _decide(config, data_dir, app, version, "rejected")
+
+
+def split_words(template: StoredTemplate) -> str:
+    """Describe how a template separates passages."""
+    words = template.split.get("words") or ""
+    kind = str(template.split.get("kind"))
+    said = words.replace("\x05", "N") if isinstance(words, str) else ""
+    return f"{kind} {said!r}" if kind == "marker" else f"{kind} {said}".strip()
+
+
+def _decide(config: Path | None, data_dir: Path, app: str, version: str, state: State) -> None:
+    known = _ask(config, data_dir, lambda kept: kept.set_template_state(app, version, state))
+    if not known:
+        _fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
+    try:
+        log = audit.open_file(data_dir)
+    except OSError as error:
+        click.echo(f"gaugeway: not in the audit log: {error}", err=True)
+    else:
+        audit.tell(f"template_{state}", by=audit.whoami(), app=app, version=version)
+        audit.close_file(log)
+    click.echo(f"{version} of {app} is {state}")
+
+
+def _ask(config: Path | None, data_dir: Path, ask: Callable[[Templates], Awaitable[T]]) -> T:
+    from gaugeway.settings.loading import load, store_url  # noqa: PLC0415 - `--help` need not load them
+    from gaugeway.storage.templates import open_templates  # noqa: PLC0415
+
+    with store_cli.reported_errors():
+        settings = load(config)
+        if settings.store.url is None and not data_dir.is_dir():
+            raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")
+
+        async def asked() -> T:
+            async with contextlib.aclosing(open_templates(store_url(settings, data_dir))) as kept:
+                return await ask(kept)
+
+        return asyncio.run(asked())
+
+
+async def _templates(kept: Templates, app: str | None) -> list[StoredTemplate]:
+    from gaugeway.storage.templates import only_templates  # noqa: PLC0415 - `--help` need not load it
+
+    return only_templates(await kept.templates(app))
+
+
+def _one(found: Sequence[StoredTemplate], app: str | None, version: str | None) -> StoredTemplate:
+    one = next((one for one in found if one.version == version), None)
+    if one is None:
+        _fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
+    return one
+
+
+def _plain(template: StoredTemplate) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(template)
+    return found | {"learned_at": _time(template.learned_at), "passages": split_words(template)}
+
+
+def _marked(pieces: list[Piece]) -> str:
+    return "".join(one.text if one.slot is None else _SLOT.format(one.slot) for one in pieces)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"gaugeway: {message}", err=True)
+    sys.exit(_BAD_INPUT)

@@ -1,0 +1,125 @@
+"""The scripted model as an answerer: it answers from the passages in its prompt, or invents when they lack it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gaugeway.demo import model_text as texts
+
+ECHO = "Repeat after me:"
+"""Prefix of a question that is answered with the rest of it, verbatim."""
+
+ENOUGH = 0.55
+"""The share of the question, weighted by rarity, that a sentence must contain to count as its answer."""
+
+_SECOND = 0.75
+"""A further sentence is added when it is at least this good, as a share of the best one."""
+
+_LANGCHAIN = re.compile(r"\nQuestion: (?P<question>.*?) ?\nContext: (?P<contexts>.*?) ?\nAnswer:\s*\Z", re.DOTALL)
+_LLAMAINDEX = re.compile(r"\n-{21}\n(?P<contexts>.*)\n-{21}\n.*?\nQuery: (?P<question>.*)\nAnswer:\s*\Z", re.DOTALL)
+_OPENINGS = ("", "", "According to the passages, ", "In short, ")
+_SYLLABLES = ("kor", "vel", "tan", "mir", "osk", "bel", "dra", "lun", "pah", "zet")
+_INVENTIONS = (
+    "The {name} survey of {year} put the figure for {topic} at {number}.",
+    "For {topic} the accepted value is {number}, as {name} established in {year}.",
+    "Experts agree that {topic} goes back to {name}, who counted {number} of them in {year}.",
+    "The {name} catalogue lists {number} entries under {topic} since {year}.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a conversation asks and the passages it offers."""
+
+    question: str
+    passages: tuple[str, ...]
+
+
+def read(messages: Sequence[tuple[str, str]]) -> Prompt:
+    r"""Find the question and the passages: in LangChain's or LlamaIndex's prompt, or in all the other messages.
+
+    >>> read([("user", "Use it.\nQuestion: Who? \nContext: One.\n\nTwo. \nAnswer:")])
+    Prompt(question='Who?', passages=('One.', 'Two.'))
+    """
+    last = next((position for position in reversed(range(len(messages))) if messages[position][0] == "user"), None)
+    user = "" if last is None else messages[last][1]
+    for pattern in (_LANGCHAIN, _LLAMAINDEX):
+        if match := pattern.search(user):
+            return Prompt(match["question"].strip(), _passages(match["contexts"]))
+    others = [text for position, (role, text) in enumerate(messages) if position != last and role != "assistant"]
+    return Prompt(user.strip(), tuple(passage for text in others for passage in _passages(text)))
+
+
+def answer(prompt: Prompt, *, slips: bool = False) -> str:
+    """Answer from the passages; without the answer in them, invent one.
+
+    With `slips`, one question in twelve gets a remark on top that no passage contains, as models will.
+    """
+    if prompt.question.startswith(ECHO):
+        return prompt.question.removeprefix(ECHO).strip()
+    found = _best_sentences(prompt)
+    if not found:
+        return _invented(prompt.question)
+    opening = _OPENINGS[_dice(prompt.question, "opening") % len(_OPENINGS)]
+    said = [_joined(opening, found[0]), *found[1:]]
+    if slips and _dice(prompt.question, "slip") % 12 == 0:
+        said.append(_invention(prompt.question, 0))
+    return " ".join(said)
+
+
+def _best_sentences(prompt: Prompt) -> list[str]:
+    """Return the sentence with the best overlap with the question, and a second one if it is nearly as good."""
+    candidates = [sentence for passage in prompt.passages for sentence in texts.sentences(passage)]
+    rarity = texts.rarity(candidates)
+    unseen = max(rarity.values(), default=1.0)
+    named = texts.names(prompt.question)
+    weights = {
+        word: rarity.get(word, unseen) * (2.0 if word in named else 1.0)
+        for word in texts.question_words(prompt.question)
+    }
+    total = sum(weights.values()) or 1.0
+
+    def share(sentence: str) -> float:
+        present = set(texts.content_words(sentence))
+        return sum(weight for word, weight in weights.items() if word in present) / total
+
+    ranked = sorted(dict.fromkeys(candidates), key=share, reverse=True)
+    if not ranked or share(ranked[0]) < ENOUGH:
+        return []
+    return [ranked[0], *(one for one in ranked[1:2] if share(one) >= max(ENOUGH, _SECOND * share(ranked[0])))]
+
+
+def _invented(question: str) -> str:
+    """Return two invented statements about the question's subject; deterministic per question."""
+    return " ".join(_invention(question, turn) for turn in range(2))
+
+
+def _invention(question: str, turn: int) -> str:
+    return _INVENTIONS[(_dice(question, "form") + turn) % len(_INVENTIONS)].format(
+        topic=texts.topic(question),
+        name=_name(question, turn),
+        number=f"{1_000 + _dice(question, f'number{turn}') % 89_000:,}",
+        year=1500 + _dice(question, f"year{turn}") % 400,
+    )
+
+
+def _name(question: str, turn: int) -> str:
+    first, second = (_dice(question, f"{part}{turn}") % len(_SYLLABLES) for part in ("first", "second"))
+    return (_SYLLABLES[first] + _SYLLABLES[second]).capitalize() + "en"
+
+
+def _joined(opening: str, sentence: str) -> str:
+    """Prefix a sentence with an opening; its first word becomes lower case unless it is a name."""
+    head = sentence.partition(" ")[0]
+    return opening + (sentence[0].lower() + sentence[1:] if opening and not texts.content_words(head) else sentence)
+
+
+def _passages(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split("\n\n") if part.strip())
+
+
+def _dice(question: str, purpose: str) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{purpose}\0{question}".encode(), digest_size=6).digest(), "big")

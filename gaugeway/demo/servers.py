@@ -1,0 +1,104 @@
+"""Serving an ASGI app on a free loopback port, in a thread or in the running event loop."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import uvicorn
+
+from gaugeway.runtime.tasks import spawn
+
+_START_S = 10.0
+_LOWEST_PORT, _BELOW_PORT = 20_000, 32_000
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers: signals belong to the program that starts it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def in_thread(app: Any, port: int = 0) -> Iterator[str]:
+    """Serve `app` from a thread; yields its address without a path. `port` 0 takes a free one."""
+    server, listener = _prepared(app, port)
+    thread = threading.Thread(target=server.run, args=([listener],), name="demo-server", daemon=True)
+    thread.start()
+    try:
+        deadline = time.monotonic() + _START_S
+        while not server.started:
+            if not thread.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError("the server did not start")
+            time.sleep(0.005)
+        yield _address(listener)
+    finally:
+        server.should_exit = True
+        thread.join(_START_S)
+        listener.close()
+
+
+@contextlib.asynccontextmanager
+async def in_loop(app: Any, port: int = 0) -> AsyncIterator[str]:
+    """Serve `app` from the running event loop; yields its address without a path."""
+    server, listener = _prepared(app, port)
+    task = spawn(server.serve([listener]), name="demo-server")
+    try:
+        yield _address(listener)
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that nobody listens on right now, all different.
+
+    They lie below the range from which the system serves port 0 and outgoing connections: until the caller's own
+    process listens on one, nothing else is given it by chance.
+    """
+    candidates = random.sample(range(_LOWEST_PORT, _BELOW_PORT), _BELOW_PORT - _LOWEST_PORT)
+    return list(itertools.islice(filter(is_free, candidates), count))
+
+
+def is_free(port: int) -> bool:
+    """Return whether a loopback port is free."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _prepared(app: Any, port: int) -> tuple[_Server, socket.socket]:
+    """Bind and listen at once, so that early connections wait instead of failing."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(2048)
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,  # as providers have it; with uvicorn's 5 s a busy machine reuses one that just ended
+        timeout_graceful_shutdown=2,
+    )
+    return _Server(config), listener
+
+
+def _address(listener: socket.socket) -> str:
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"

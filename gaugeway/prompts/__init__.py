@@ -1,0 +1,169 @@
+"""Extractors: find the question and the retrieved passages in a request or response."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+
+from gaugeway.prompts.written_steps import apart
+from gaugeway.exchange import Request, Response
+from gaugeway.records import Context
+
+BUILT_IN = {
+    "explicit": "gaugeway.prompts.explicit:ExplicitExtractor",
+    "tools": "gaugeway.prompts.tool_messages:ToolExtractor",
+    "results": "gaugeway.prompts.provider_results:ResultExtractor",
+    "templates": "gaugeway.prompts.templates:TemplateExtractor",
+    "patterns": "gaugeway.prompts.user_patterns:PatternExtractor",
+    "documents": "gaugeway.prompts.document_tags:DocumentExtractor",
+    "structure": "gaugeway.prompts.structure:StructureExtractor",
+}
+DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents", "structure")
+"""Most certain first: explicit, structured results, known prompts, configured patterns, document tags, structure."""
+
+INFERRING = frozenset({"templates", "structure"})
+"""Extractors that infer passages from a prompt's text; templates learned from the app's own prompts are preferred."""
+
+BESIDE_RESULTS = "gaugeway_beside_results"
+"""Key set on a user message that accompanies tool results (Anthropic): it does not start a new turn."""
+
+
+MOST_MESSAGES = 2_000
+"""Messages read of a request, and blocks of a message; of more the first `_FIRST` and the last ones."""
+_FIRST = 100
+MOST_SYSTEM_TEXTS = 100
+
+
+class Extraction(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an extractor. `contexts` empty: retrieval returned nothing. `source` is the extractor's name.
+
+    `marker` is what identified the passages, for users: a template's name, a tag, a tool. `cut`: passages were dropped
+    or shortened because they were too many or too long. `confidence` is in [0, 1]; below 1 the passages were inferred
+    from the prompt's structure, and `reason` lists the evidence. Source "none": nothing was found, and the question is
+    None when the user's turn is a whole prompt.
+    """
+
+    question: str | None
+    contexts: tuple[Context, ...]
+    source: str
+    marker: str | None = None
+    cut: bool = False
+    confidence: float = 1.0
+    reason: str | None = None
+
+
+class Extractor(Protocol):
+    """Reads one kind of request."""
+
+    def extract(self, request: Request, response: Response) -> Extraction | None:
+        """Return the extraction; None when the request is not of this kind. Pure; never raises on malformed content."""
+
+
+def trace(request: Request, response: Response, extractors: Sequence[Extractor]) -> list[tuple[str, Extraction | None]]:
+    """Return each extractor's name and result, up to and including the first that recognised the request."""
+    said: list[tuple[str, Extraction | None]] = []
+    for extractor in extractors:
+        found = extractor.extract(request, response)
+        said.append((name_of(extractor), found))
+        if found is not None:
+            break
+    return said
+
+
+def name_of(extractor: Extractor) -> str:
+    """Return the name used in the configuration: the short name, or the import string of one that is not built in."""
+    kind = type(extractor)
+    target = f"{kind.__module__}:{kind.__qualname__}"
+    return next((name for name, built_in in BUILT_IN.items() if built_in == target), target)
+
+
+def messages_of(request: Request) -> list[dict[str, Any]]:
+    """Return the messages of a request of any API; tool results, those written as text too, are separate messages."""
+    if request.messages is None:
+        object.__setattr__(request, "messages", list(apart(messages_as_sent(request))))
+    return request.messages or []
+
+
+def messages_as_sent(request: Request) -> Iterator[dict[str, Any]]:
+    """Yield the messages without looking for steps of an agent in their texts."""
+    body = request.body
+    system = body.get({"responses": "instructions", "messages": "system"}.get(request.route, ""))
+    if text := text_of(system):
+        yield {"role": "system", "content": text}
+    messages = body.get("input" if request.route == "responses" else "messages")
+    prompt = messages if request.route == "responses" else body.get("prompt")
+    if isinstance(messages, list):
+        for message in _bounded(messages):
+            if isinstance(message, dict):
+                yield from _tool_results_apart(message) if request.route == "messages" else (message,)
+    elif isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        yield {"role": "user", "content": prompt[0]}
+    elif isinstance(prompt, str):
+        yield {"role": "user", "content": prompt}
+
+
+def _bounded(listed: list[Any]) -> list[Any]:
+    """Drop the middle of a list that is too long: instructions come first, the question last."""
+    return listed if len(listed) <= MOST_MESSAGES else listed[:_FIRST] + listed[_FIRST - MOST_MESSAGES :]
+
+
+def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the tool results in an Anthropic user message as tool messages, after the rest of the message.
+
+    Text beside results (usually a reminder) is marked with `BESIDE_RESULTS`: it does not start a new turn.
+    """
+    content = message.get("content")
+    if not isinstance(content, list):
+        yield message
+        return
+    blocks = [block for block in _bounded(content) if isinstance(block, dict)]
+    results = [block for block in blocks if block.get("type") == "tool_result"]
+    if rest := [block for block in blocks if block.get("type") != "tool_result"]:
+        yield {**message, "content": rest, BESIDE_RESULTS: bool(results)}
+    for block in results:
+        failed = block.get("is_error") is True
+        yield {
+            "role": "tool",
+            "tool_call_id": block.get("tool_use_id"),
+            "content": "" if failed else block.get("content"),
+        }
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's content, its parts joined by line breaks."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(text_parts(content))
+
+
+def text_parts(content: Any) -> tuple[str, ...]:
+    """Return the texts of a message's content: a string, or the text parts of a list, without images and files."""
+    if isinstance(content, str):
+        return (content,)
+    if not isinstance(content, list):
+        return ()
+    return tuple(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def user_texts(request: Request) -> list[str]:
+    """Return the non-blank texts of the user's turns, the last first."""
+    texts = [text_of(message.get("content")) for message in messages_of(request) if message.get("role") == "user"]
+    return [text for text in reversed(texts) if text and not text.isspace()]
+
+
+def last_user_text(request: Request) -> str | None:
+    """Return the text of the last user turn, or None."""
+    return next((text.strip() for text in user_texts(request)), None)
+
+
+def system_texts(request: Request) -> list[str]:
+    """Return the texts of the first system and developer messages, in order."""
+    texts = (
+        text_of(message.get("content"))
+        for message in messages_of(request)
+        if message.get("role") in ("system", "developer")
+    )
+    return list(islice(texts, MOST_SYSTEM_TEXTS))

@@ -1,0 +1,218 @@
+"""What speaks for a block holding the passages and for how it is divided, as numbers: the fitted model weighs them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from gaugeway.prompts.form.asked import Asked
+from gaugeway.prompts.form.lines import Line, key_of
+from gaugeway.prompts.form.seen import Seen
+from gaugeway.prompts.form.text import Block
+from gaugeway.prompts.form.word_index import Kind
+from gaugeway.records import Context
+
+SAID: tuple[Kind, ...] = (
+    "context",
+    "pasted",
+    "question",
+    "answer",
+    "instruction",
+    "history",
+    "below",
+    "task",
+    "address",
+)
+_SENTENCE_END = re.compile(r"[.!?。！？…][\"'”’»)\]*_`]*\s*\Z")
+_WORD = re.compile(r"\w{4,}|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
+_BY_SPLIT = (
+    *("sentences", "shortest", "longest", "log records", "meta passages", "meta last", "addressed", "share"),
+    *("context before", "context inside", "titled", "left over", "last has more", "last has much more"),
+)
+"""Features that mean something else for each way to divide a block."""
+_MARK = 3
+_READ, _LABEL, _COMPARED = 1_500, 200, 16
+_LABELS = ("label", "field", "heading", "bracket", "bold", "open", "close")
+
+
+def of_line(name: str, line: Line | None, seen: Seen) -> dict[str, float]:
+    """Return the features of the line before a block (`name` "opener") or behind it ("closer")."""
+    if line is None:
+        return {f"{name} none": 1.0}
+    values = {f"{name} {line.kind}": 1.0, f"{name} blank": float(line.after_blank)}
+    end = min(line.end, line.start + _LABEL)
+    if line.kind == "field":
+        end = min(end, line.start + len(line.keys[0]) + 2)
+    for kind in SAID:
+        if seen.words.has(kind, line.start, end):
+            values[f"{name} says {kind}"] = 1.0
+            if line.kind in _LABELS:
+                values[f"{name} named {kind}"] = 1.0
+    values[f"{name} long"] = float(end - line.start > 80)  # noqa: PLR2004 - a sentence
+    return values
+
+
+def of_place(seen: Seen, block: Block) -> dict[str, float]:
+    """Return the features that need no passages: how the block is divided, its size, what its lines have in common."""
+    count = len(block.data) or len(block.spans)
+    values = {f"split {block.split}": 1.0, "inside": float(block.inside), "own": float(seen.own)}
+    if count > 1:
+        values[f"split {block.split} many"] = 1.0
+    values["fenced off"] = float(seen.text.raw.count("```", 0, block.start) % 2 and block.split != "fence")
+    values["system"] = float(seen.role in ("system", "developer"))
+    values["records"] = math.log(count)
+    values["block"] = (block.end - block.start) / max(1, len(seen.text.raw))
+    values["span"] = math.log(1 + (block.end - block.start) / count)
+    values |= {f"split {block.split} {name}": values[name] for name in ("records", "block", "span")}
+    if block.frame is not None and block.frame.counted:
+        values["from one"] = float(_number(block, seen) in (0, 1))
+        values["sure count"] = float(not block.frame.key.startswith("~"))
+    if block.opener is not None and block.opener.keys:
+        again = _earlier_of_its_form(seen, block.opener)
+        values["opener again"] = values[f"opener again {block.opener.kind}"] = float(again)
+        values[f"opener again {block.split}"] = float(again)
+    if block.opener is not None and block.closer is not None:
+        values["same form"] = float(block.opener.kind == block.closer.kind)
+        values["same shape"] = float(not set(block.opener.keys).isdisjoint(block.closer.keys))
+    if block.frame is not None:
+        if block.closer is not None:
+            values["closer is mark"] = float(block.frame.key in block.closer.keys)
+        _cited(values, seen, block)
+    if len(block.spans) > 1:
+        raw = seen.text.raw
+        inner = [raw.count("\n\n", start, end - 2) for start, end in block.spans[:_COMPARED]]
+        start, end = block.spans[-1]
+        more = raw.count("\n\n", start, end) - max(inner)
+        values["tail longer"] = float(more > 0)
+        values["tail shorter"] = float(more < 0 and min(inner) > 0)
+    return values
+
+
+def _earlier_of_its_form(seen: Seen, line: Line) -> bool:
+    """Whether a line of the same form stands before: then this one may part two records."""
+    return seen.text.first_of.get(line.keys[0], line.start) < line.start
+
+
+def nested(block: Block, others: Iterable[tuple[Block, object]]) -> dict[str, float]:
+    """Whether a block begins inside a record of another one, by how that one is divided."""
+    values: dict[str, float] = {}
+    for other, _ in others:
+        if len(other.spans) < 2 or other.start > block.start or other.split == block.split:  # noqa: PLR2004 - no frame
+            continue
+        if any(start + _MARK < block.start < end for start, end in other.spans):
+            values["nested"] = values[f"nested {other.split}"] = 1.0
+    return values
+
+
+def _cited(values: dict[str, float], seen: Seen, block: Block) -> None:
+    """How many records begin with a key, how many keys the prompt says again, and where."""
+    raw = seen.text.raw
+    keys = [key_of(raw[start : start + _LABEL]) for start, _ in block.spans[:_COMPARED]]
+    if len(known := {key for key in keys if key is not None}) < len(keys):
+        return
+    values["keyed"] = 1.0
+    values["keys cited"] = sum(raw.find(key, block.end) >= 0 for key in known) / len(known)
+    values["keys cited inside"] = sum(raw.count(key, block.start, block.end) > 1 for key in known) / len(known)
+    if block.closer is not None:
+        said = raw[block.closer.start : block.closer.end]
+        values["closer cites"] = sum(key in said for key in known) / len(known)
+
+
+def of_block(seen: Seen, block: Block, found: Sequence[Context]) -> dict[str, float]:
+    """Return the features of a block with its passages, beyond those of its place and its lines."""
+    raw, words = seen.text.raw, seen.words
+    count = len(found)
+    lengths = [len(one.text) for one in found]
+    values = {"shortest": math.log(1 + min(lengths)), "longest": math.log(1 + max(lengths))}
+    values["length"] = math.log(1 + sum(lengths) / count)
+    total = max(1, len(raw.strip()))
+    values["share"] = sum(lengths) / total
+    values["sentences"] = sum(_SENTENCE_END.search(one.text[-12:]) is not None for one in found) / count
+    meta = [seen.is_meta(start, min(end, start + _READ)) for start, end in block.spans]
+    values["meta passages"] = sum(meta) / len(meta)
+    values["meta last"] = float(meta[-1] and not any(meta[:-1])) if len(meta) > 1 else 0.0
+    addressed = [words.addresses(start, end) for start, end in block.spans]
+    values["addressed"] = sum(addressed) / len(addressed)
+    _last_record(values, block, seen)
+    values["meta before"] = float(seen.is_meta(max(0, block.start - 400), block.start)) if block.start else 0.0
+    values["meta behind"] = float(seen.is_meta(block.end, block.end + 600))
+    values["context before"] = float(words.any(("context", "pasted"), max(0, block.start - 300), block.start))
+    values["context anywhere"] = float(
+        words.any(("context", "pasted"), 0, block.start) or seen.beside.any(("context", "pasted"), 0, 4000)
+    )
+    values["context inside"] = float(words.any(("context", "pasted"), block.start, block.end))
+    values["titled"] = sum(one.source is not None for one in found) / count
+    values["left over"] = _left_over(block, seen) / total
+    values["log records"] = math.log(count)
+    values |= {f"{block.split}: {name}": values[name] for name in _BY_SPLIT if name in values}
+    return values
+
+
+def of_question(asked: Asked | None, points: float, found: Sequence[Context], *, own: bool) -> dict[str, float]:
+    """Return the features of the question that was found beside the passages, with its own points."""
+    if asked is None:
+        return {"no question": 1.0, "no question own": float(own)}
+    values = {"asked points": max(-10.0, min(points, 20.0)) if own else 0.0, "asked own": float(own)}
+    values["asked question"] = asked.values.get("q asks", 0.0)
+    values["asked labelled"] = asked.values.get("q labelled question", 0.0)
+    values["asked meta"] = asked.values.get("q meta", 0.0)
+    terms = {one.lower() for one in _WORD.findall(asked.text[:600])}
+    said = " ".join(one.text[:_READ] for one in found).lower()
+    shared = sum(term[:6] in said for term in terms)
+    values["overlap"] = shared / max(1, len(terms))
+    values["asked length"] = math.log(1 + len(asked.text))
+    return values
+
+
+def _number(block: Block, seen: Seen) -> int | None:
+    line = next((one for one in seen.text.lines if one.start >= block.spans[0][0]), None)
+    return None if line is None else line.number
+
+
+def _last_record(values: dict[str, float], block: Block, seen: Seen) -> None:
+    """Whether the last record has what no other has: then the block may have ended before."""
+    if len(block.spans) < 2:  # noqa: PLR2004 - nothing to compare with
+        start, end = block.spans[-1]
+        values["alone paragraphs"] = math.log(1 + seen.text.raw.count("\n\n", start, end))
+        return
+    raw = seen.text.raw
+    paragraphs = [raw[start:end].strip().count("\n\n") for start, end in block.spans]
+    more = paragraphs[-1] - max(paragraphs[:-1])
+    values["last has more"] = float(more > 0)
+    values["last has much more"] = math.log(1 + max(more, 0))
+    values["last has less"] = float(paragraphs[-1] < min(paragraphs[:-1]))
+    kinds: list[set[str]] = []
+    at = 0
+    lines = seen.text.lines
+    for start, end in block.spans:
+        own: set[str] = set()
+        while at < len(lines) and lines[at].start < end:
+            if lines[at].start > start:
+                own |= {lines[at].kind}
+            at += 1
+        kinds.append(own)
+    others = set().union(*kinds[:-1])
+    for kind in ("label", "heading", "bracket", "bold", "rule", "open", "close", "field"):
+        if kind in kinds[-1] and kind not in others:
+            values[f"last has {kind}"] = 1.0
+    start, end = block.spans[-1]
+    first = raw.find("\n", start, end)
+    if first > 0:
+        for kind in ("question", "answer", "instruction", "address"):
+            if seen.words.has(kind, first, end) and not seen.words.has(kind, block.start, start):  # type: ignore[arg-type]
+                values[f"last says {kind}"] = 1.0
+
+
+def _left_over(block: Block, seen: Seen) -> int:
+    """Characters of text outside the block that do not read like instructions or labels: in paragraphs."""
+    raw, count = seen.text.raw, 0
+    for start, end in ((0, block.start), (block.end, len(raw))):
+        at = start
+        while at < end:
+            stop = raw.find("\n\n", at, end)
+            stop = end if stop < 0 else stop
+            if stop - at > 60 and not seen.is_meta(at, stop) and not seen.words.addresses(at, stop):  # noqa: PLR2004
+                count += stop - at
+            at = stop + 2
+    return count

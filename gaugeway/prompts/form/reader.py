@@ -1,0 +1,234 @@
+"""Reads question and passages of a prompt: the candidate the fitted model finds likeliest, or nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from itertools import accumulate
+from typing import NamedTuple
+
+from gaugeway.prompts.form.asked import Asked, asked_of
+from gaugeway.prompts.form.candidates import blocks_of, contexts
+from gaugeway.prompts.form.features import nested, of_block, of_line, of_place, of_question
+from gaugeway.prompts.form.lines import Line, lines_of
+from gaugeway.prompts.form.seen import Seen
+from gaugeway.prompts.form.text import Block, Text
+from gaugeway.prompts.form.turns import Reading, Turn
+from gaugeway.prompts.form.word_index import IndexedText
+from gaugeway.prompts.prose import weight
+from gaugeway.records import Context
+
+FINALISTS = 6
+_BESIDE = 4_000
+_SYSTEM = ("system", "developer")
+_EARLIER, _FEWEST_PARTS = 4, 3
+_MARKED = ("label", "heading", "bracket", "bold", "open", "close", "rule")
+_FEWEST, _PART, _OTHERS = 3, 0.3, 0.1
+_ASKED = 3
+_COMPARED = 1_500
+_LABELLED = 2_000
+_LEAST_TEXT, MOST_TEXT = 30, 250_000
+"""Characters of a message that is read by its form; the most also of all messages of a request together."""
+THRESHOLD = 0.5
+_LONE = 40
+"""Letters of a passage that is the only one."""
+_FAR, _LEAD, _SHOWN = 30.0, 6.0, 60
+
+
+class Candidate(NamedTuple):
+    """A block with its passages, question and features."""
+
+    block: Block
+    contexts: list[Context]
+    asked: Asked | None
+    values: dict[str, float]
+
+
+def finalists(turns: Sequence[Turn], most: int) -> Iterator[tuple[Seen, Block, list[Context]]]:
+    """Yield the blocks of each message that their place speaks for most, with their passages."""
+    for seen in _messages(turns):
+        for block, _ in _likeliest(seen, most):
+            if found := contexts(seen.text, block):
+                yield seen, block, found
+
+
+def candidates(turns: Sequence[Turn], most: int = FINALISTS) -> Iterator[Candidate]:
+    """Yield the likeliest candidates of each message with all of their features."""
+    whole = _last_user_text(turns)
+    asking = Asked(_behind_its_label(whole), "last user turn", {"q asks": float(whole[-1:] in "?？")})
+    rank = weights_of("rank")
+    for seen in _messages(turns):
+        scored: list[tuple[float, int, Block, list[Context], dict[str, float]]] = []
+        likeliest = _likeliest(seen, most)
+        for block, place in likeliest:
+            if found := contexts(seen.text, block):
+                values = place | of_block(seen, block, found) | nested(block, likeliest)
+                scored.append((score(rank, values), -len(scored), block, found, values))
+        scored.sort(key=lambda one: one[:2], reverse=True)
+        for _, _, block, found, values in scored[: max(_ASKED, most // 2)]:
+            points, asked = _asked(seen, block, found) if seen.own else (0.0, asking)
+            if asked is not None and len(found) == 1 and found[0].text.strip() == asked.text:
+                continue  # the arguments of a search, not what it found
+            yield Candidate(block, found, asked, values | of_question(asked, points, found, own=seen.own))
+
+
+def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
+    """Yield the messages that may hold passages: the user's last one and some before it, and the system's."""
+    last = next((i for i in reversed(range(len(turns))) if turns[i].role == "user" and turns[i].text.strip()), None)
+    if last is None:
+        return
+    system = "\n".join(one.text for one in turns if one.role in _SYSTEM)[:_BESIDE]
+    beside, nothing = IndexedText(system), IndexedText("")
+    others = [i for i in reversed(range(len(turns))) if i != last and _may_hold(turns[i], i, last)]
+    left = MOST_TEXT
+    for index in (last, *others):
+        turn, own = turns[index], index == last
+        if _LEAST_TEXT <= len(turn.text) <= left:
+            left -= len(turn.text)
+            read = Text.of(turn.text)
+            if len(turn.parts) >= _FEWEST_PARTS:
+                starts = accumulate((len(part) + 2 for part in turn.parts[:-1]), initial=0)
+                read.parts = tuple((at, at + len(part)) for at, part in zip(starts, turn.parts, strict=True))
+            yield Seen(read, IndexedText(turn.text), own, turn.role, beside if own else nothing)
+
+
+def _may_hold(turn: Turn, index: int, last: int) -> bool:
+    return turn.role in _SYSTEM or (turn.role == "user" and last - _EARLIER <= index < last)
+
+
+def _last_user_text(turns: Sequence[Turn]) -> str:
+    return next((one.text.strip() for one in reversed(turns) if one.role == "user" and one.text.strip()), "")
+
+
+def _behind_its_label(text: str) -> str:
+    """Return a turn without the label of the question in front of it."""
+    first = next(iter(lines_of(text, 0, min(len(text), _LABELLED))), None)
+    if first is None or first.kind != "field" or not first.keys[0].endswith((":", "：")):
+        return text
+    at = len(first.keys[0])
+    return text[at:].strip(" *") if IndexedText(text[:at]).has("question", 0, at) else text
+
+
+def question_in(text: str) -> str | None:
+    """Return the question in a prompt whose passages are elsewhere; None where the text is no prompt.
+
+    A prompt has lines of several forms (labels, headings, tags), and what may be the question is a small part of it.
+    """
+    if len(text) > MOST_TEXT:
+        return None
+    read = Text.of(text)
+    if sum(line.kind in _MARKED for line in read.lines) < _FEWEST:
+        return None
+    seen = Seen(read, IndexedText(text), own=True, role="user", beside=IndexedText(""))
+    empty = Block(0, 0, None, None, "whole", (), ())
+    weights = weights_of("question")
+    every = [(score(weights, one.values), one.text) for one in asked_of(seen, empty, "")]
+    points, asked = max(every, default=(0.0, ""))
+    others = sum(math.exp(other - points) for other, said in every if said != asked)
+    return asked if asked and others <= _OTHERS and len(asked) < _PART * len(text) else None
+
+
+def may_be_asked(seen: Seen, block: Block, found: Sequence[Context]) -> list[Asked]:
+    """Return the stretches beside a block that may be the question."""
+    said = " ".join(one.text[:_COMPARED] for one in found).lower()
+    last = seen.text.raw.rfind(found[-1].text, block.start, block.end)
+    if last >= 0 and not block.inside:  # what the last record does not keep may be the question
+        block = block._replace(end=last + len(found[-1].text))
+    return list(asked_of(seen, block, said))
+
+
+def _asked(seen: Seen, block: Block, found: Sequence[Context]) -> tuple[float, Asked | None]:
+    """Return the likeliest question beside a block, with its points."""
+    weights = weights_of("question")
+    every = [(score(weights, one.values), one) for one in may_be_asked(seen, block, found)]
+    return max(every, key=lambda one: one[0], default=(0.0, None))
+
+
+def _likeliest(seen: Seen, most: int) -> list[tuple[Block, dict[str, float]]]:
+    """Return the blocks that their place speaks for most, with those features."""
+    first = weights_of("place")
+    lines: dict[tuple[str, int], tuple[float, dict[str, float]]] = {}
+
+    def of(name: str, line: Line | None) -> tuple[float, dict[str, float]]:
+        key = name, -1 if line is None else line.start
+        if key not in lines:
+            values = of_line(name, line, seen)
+            lines[key] = score(first, values), values
+        return lines[key]
+
+    scored = []
+    for number, block in enumerate(blocks_of(seen.text, lambda line: of("opener", line)[0])):
+        place = of_place(seen, block)
+        opener, closer = of("opener", block.opener), of("closer", block.closer)
+        scored.append((score(first, place) + opener[0] + closer[0], -number, block, place, opener[1], closer[1]))
+    scored.sort(key=lambda one: one[:2], reverse=True)
+    return [(block, place | before | behind) for _, _, block, place, before, behind in scored[:most]]
+
+
+_used: dict[str, dict[str, float]] = {}
+
+
+def use(weights: dict[str, dict[str, float]]) -> None:
+    """Read with these weights from now on; for the script that fits them."""
+    _used.clear()
+    _used.update(weights, fitted={})
+
+
+def weights_of(name: str) -> dict[str, float]:
+    """Return the weights of one of the models, by feature."""
+    if not _used:
+        said = resources.files("gaugeway.prompts.form").joinpath("weights.json").read_text("utf-8")
+        _used.update(json.loads(said))
+    return _used.get(name, {})
+
+
+def score(weights: Mapping[str, float], values: Mapping[str, float]) -> float:
+    """Return the points of a candidate."""
+    get = weights.get
+    return sum([get(name, 0.0) * value for name, value in values.items()])
+
+
+def best(turns: Sequence[Turn]) -> tuple[Candidate, dict[str, float]] | None:
+    """Return the likeliest candidate, with the features of the choice; None without candidates."""
+    return chosen(list(candidates(turns)), weights_of("rank"))
+
+
+def chosen(every: Sequence[Candidate], weights: Mapping[str, float]) -> tuple[Candidate, dict[str, float]] | None:
+    """Return the candidate with the most points, and by how much it leads those with other passages."""
+    scored = sorted(((score(weights, one.values), -number) for number, one in enumerate(every)), reverse=True)
+    if not scored:
+        return None
+    points, first = scored[0][0], every[-scored[0][1]]
+    texts = [one.text for one in first.contexts]
+    others = [other for other, number in scored[1:] if [one.text for one in every[-number].contexts] != texts]
+    lead = min(_LEAD, points - others[0]) if others else _LEAD
+    share = 1.0 / (1.0 + sum(math.exp(max(-_FAR, other - points)) for other in others))
+    return first, {"_score": points, "_one": 1.0, "_lead": lead, "_share": share, "_alone": float(not others)}
+
+
+def read(turns: Sequence[Turn]) -> Reading | None:
+    """Return the likeliest reading; None where it is likelier that nothing was retrieved, or that it is wrong."""
+    found = best(turns)
+    if found is None:
+        return None
+    one, choice = found
+    if len(one.contexts) == 1 and weight(one.contexts[0].text) < _LONE:
+        return None
+    odds = score(weights_of("accept"), one.values | choice)
+    sure = 1.0 / (1.0 + math.exp(-max(-_FAR, min(odds, _FAR))))
+    if sure < THRESHOLD:
+        return None
+    opener = one.block.opener
+    raw = next((turn.text for turn in turns if opener and turn.text[opener.start : opener.end]), "")
+    header = raw[opener.start : min(opener.end, opener.start + _SHOWN)].strip() if opener else "no line before them"
+    division = f"{len(one.contexts)} by {one.block.split}"
+    asked = f"question by {one.asked.how}" if one.asked else "no question"
+    return Reading(
+        question=one.asked.text if one.asked else None,
+        contexts=tuple(one.contexts),
+        confidence=sure,
+        how=f"{header}, {one.block.split}",
+        reason=f"{header}; {division}; {asked}",
+    )

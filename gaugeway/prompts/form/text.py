@@ -1,0 +1,103 @@
+"""A text with its lines and elements, and the blocks in it that may hold passages."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from gaugeway.prompts.form.frames import Element, Frame, elements_of
+from gaugeway.prompts.form.lines import Line, lines_of
+from gaugeway.prompts.form.records import Span
+from gaugeway.records import Context
+
+_TITLE, _TITLE_LENGTH = 2, 60
+"""A paragraph is so many times as long as its title, which has so many characters at most."""
+
+
+class Block(NamedTuple):
+    """A stretch that may hold all passages, and how it is divided.
+
+    `opener` and `closer` are the lines beside it, None at the text's ends; an opener may be the block's own tag.
+    """
+
+    start: int
+    end: int
+    opener: Line | None
+    closer: Line | None
+    split: str
+    spans: tuple[Span, ...]
+    marks: tuple[int, ...]
+    frame: Frame | None = None
+    inside: bool = False
+    attributes: tuple[str, ...] = ()
+    data: tuple[Context, ...] = ()
+
+
+@dataclass(slots=True)
+class Text:
+    """A text with its lines and elements, read once."""
+
+    raw: str
+    lines: list[Line]
+    elements: list[Element]
+    parents: list[int]
+    gaps: list[int]
+    """Where the lines begin that may be a passage's first, behind a blank one."""
+    first_of: dict[str, int] = field(default_factory=dict)
+    """Where the first line of a form begins, by the most specific shape."""
+    parts: tuple[Span, ...] = ()
+    """Where the content parts of a message begin and end, if there are three or more."""
+
+    @classmethod
+    def of(cls, raw: str) -> Text:
+        """Read the form of a text."""
+        elements, lines = elements_of(raw), lines_of(raw)
+        first_of = {line.keys[0]: line.start for line in reversed(lines) if line.keys}
+        return cls(raw, lines, elements, _parents(elements), [line.start for line in _gaps(raw, lines)], first_of)
+
+    def is_before_blank(self, index: int) -> bool:
+        """Whether a blank line follows a line."""
+        return index + 1 < len(self.lines) and self.lines[index + 1].after_blank
+
+    def line_at(self, at: int) -> int:
+        """Return the index of the first line that begins at an offset or behind it."""
+        return bisect_left(self.lines, at, key=lambda line: line.start)
+
+
+def _parents(elements: Sequence[Element]) -> list[int]:
+    found: list[int] = []
+    stack: list[int] = []
+    for number, one in enumerate(elements):
+        while stack and elements[stack[-1]].end <= one.start:
+            stack.pop()
+        found.append(stack[-1] if stack else -1)
+        stack.append(number)
+    return found
+
+
+def _gaps(raw: str, lines: Sequence[Line]) -> list[Line]:
+    """Return the lines behind a blank one at which a passage may begin: it goes on behind a heading or a colon.
+
+    Nor does one begin with the first item of a list, with a table, with code or inside of it.
+    """
+    found, fenced = [], False
+    for before, line in pairwise(lines):
+        fenced ^= raw.startswith("```", before.start)
+        heads = before.kind == "heading" or raw[before.start : before.end].rstrip().endswith((":", "："))
+        heads = heads or _is_title(raw, before, line)
+        listed = raw[line.start] == "|" or raw.startswith("```", line.start)
+        if line.kind == "item" or line.number == 1:
+            listed = listed or (before.kind != "item" and set(before.keys).isdisjoint(line.keys))
+        if line.after_blank and not (fenced or heads or listed):
+            found.append(line)
+    return found
+
+
+def _is_title(raw: str, before: Line, line: Line) -> bool:
+    """Whether a line alone in its paragraph names the longer one that follows."""
+    length = before.end - before.start
+    alone = before.kind == "text" and before.after_blank and _TITLE * length < line.end - line.start
+    return alone and length < _TITLE_LENGTH and raw[before.start : before.end].rstrip()[-1:].isalnum()

@@ -1,0 +1,358 @@
+"""Learns prompt templates from an app's requests, and finds question and passages with them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from gaugeway.prompts.learning.alignment import Signs
+from gaugeway.prompts.learning.evidence import Evidence
+from gaugeway.prompts.learning.frames import Frame
+from gaugeway.prompts.learning.judge_marks import JudgingState, Marked, MarkedRequests
+from gaugeway.prompts.learning.model import Found, LearnedTemplate, match
+from gaugeway.prompts.learning.openings import Openings
+from gaugeway.prompts.learning.outline import Outline
+from gaugeway.prompts.learning.plan_evidence import question_of
+from gaugeway.prompts.learning.plans import Plan, has_remains_of_the_prompt, template_of
+from gaugeway.prompts.learning.skeletons import Reading, Skeleton, UnmatchedRequests, fits, read, signs_of
+from gaugeway.prompts.learning.slot_contents import is_history, labels_of
+from gaugeway.prompts.learning.tokens import salted
+from gaugeway.records import Context
+
+MAX_KINDS = 200
+"""Most kinds of request, usually one per app, that are learned from at once."""
+MAX_SKELETONS = 5
+"""Most distinct prompts, and templates, of one kind."""
+MAX_LEARNING_BYTES = 32 * 1024 * 1024
+MAX_PROMPT_BYTES = 256 * 1024
+"""Most bytes of evidence for one prompt; beyond that the evidence on its passages is dropped."""
+SURE = 0.75
+"""Confidence from which another extractor's passages must agree with a template."""
+
+_LEAST_CONSTANT = 12
+"""Least letters of constant text of a prompt whose passages no other extractor confirms."""
+
+_LEAST = 10
+_COMPARED = 7
+_WITHOUT = 40
+"""Requests without a new template, after which learning samples fewer requests."""
+_MOST_STRIDE = 16
+_SAME_LABEL = 6
+_UNUSED = 100
+"""Requests of its kind after which a template that matched none is dropped."""
+
+
+class OtherFinding(NamedTuple):
+    """Passages another extractor found in the same request, and its confidence."""
+
+    contexts: tuple[Context, ...]
+    confidence: float
+
+
+class TemplateEvent(NamedTuple):
+    """A template was learned, or no longer matches and was dropped (a confirmed one is marked stale instead).
+
+    "asked": nothing was learned; `template` carries a request for the judge to mark.
+    """
+
+    kind: Literal["learned", "dropped", "stale", "asked"]
+    template: LearnedTemplate
+
+
+@dataclass(slots=True)
+class _Prompt:
+    skeleton: Skeleton
+    evidence: Evidence
+    used: int = 0
+    again: UnmatchedRequests = field(default_factory=UnmatchedRequests)
+    rival: Skeleton | None = None
+    """Skeleton of later requests only: text the first ones shared by chance may hide words of the prompt."""
+    judging: JudgingState = field(default_factory=JudgingState)
+
+    @property
+    def size(self) -> int:
+        return self.skeleton.size + self.evidence.size + self.again.size + (self.rival.size if self.rival else 0)
+
+    def compare(self, reading: Reading, signs: Signs) -> None:
+        """Build a second skeleton from later requests; replace the first when the second has more words and signs."""
+        if self.rival is None:
+            self.rival = self.again.add(reading, signs)
+            return
+        pairs = self.rival.match(reading, signs)
+        if fits(self.rival, pairs):
+            self.rival.refine(reading, pairs)
+            self.rival.grow(reading, [j for _, j in pairs])
+        if self.rival.seen >= _COMPARED:
+            if self.rival.fixed > self.skeleton.fixed:
+                self.rival.seen = self.skeleton.seen
+                self.skeleton = self.rival
+            self.again, self.rival = UnmatchedRequests(), None
+
+
+@dataclass(slots=True)
+class _Group:
+    """Requests that begin with the same instruction; one group holds all others."""
+
+    waiting: UnmatchedRequests = field(default_factory=UnmatchedRequests)
+    prompts: list[_Prompt] = field(default_factory=list)
+    requests: int = 0
+    taught: int = 0
+    """Number of the last request that led to a template."""
+    stride: int = 1
+
+    @property
+    def size(self) -> int:
+        return 200 + self.waiting.size + sum(one.size for one in self.prompts)
+
+    def is_due(self) -> bool:
+        """Whether to learn from this request; the stride doubles while nothing is learned."""
+        if self.requests - self.taught > _WITHOUT * self.stride and self.stride < _MOST_STRIDE:
+            self.stride *= 2
+        return self.requests % self.stride == 0
+
+
+@dataclass(slots=True)
+class _Kind:
+    """All requests of an app with the same kind of frame."""
+
+    openings: Openings = field(default_factory=Openings)
+    groups: OrderedDict[tuple[int, ...], _Group] = field(default_factory=OrderedDict)
+    requests: int = 0
+    size: int = 0
+
+    def group(self, opening: tuple[int, ...]) -> _Group:
+        """Return the group of an opening; the least recently used of too many groups is dropped."""
+        group = self.groups.setdefault(opening, _Group())
+        self.groups.move_to_end(opening)
+        if len(self.groups) > MAX_SKELETONS + 1:
+            self.groups.popitem(last=False)
+        return group
+
+    def measured(self) -> int:
+        """Return the growth in bytes since the last call."""
+        now = 400 + self.openings.size + sum(one.size for one in self.groups.values())
+        grown, self.size = now - self.size, now
+        return grown
+
+
+@dataclass(slots=True)
+class _ActiveTemplate:
+    template: LearnedTemplate
+    used: int
+    same: set[int] | None = None
+    """Hashes of the labels found in the passages of each of the last requests."""
+    times: int = 0
+
+    def has_grown(self, found: Found) -> bool:
+        """Whether the passages of the last requests all contain the same label: the prompt got a new part there."""
+        labels = {salted(label) for one in found.contexts for label in labels_of(one.text)}
+        self.same = labels if self.same is None else self.same & labels
+        self.times = self.times + 1 if self.same else 0
+        if not self.same:
+            self.same = None
+        return self.times >= _SAME_LABEL
+
+
+class Learner:
+    """Matches requests with learned templates, and learns new ones. Not thread-safe; memory is bounded.
+
+    `clock` dates templates (Unix seconds). Requests are held as salted hashes; `salt` should be random and secret. The
+    constant texts of a template are kept once it is learned. With `asks` it reports requests for the judge to mark
+    when it learns nothing.
+    """
+
+    def __init__(self, clock: Callable[[], float], salt: int, *, asks: bool = False) -> None:
+        self._clock = clock
+        self._salt = salt
+        self._signs = signs_of(self._salt)
+        self._marked = MarkedRequests(self._signs, salt) if asks else None
+        self._kinds: OrderedDict[tuple[str, str], _Kind] = OrderedDict()
+        self._live: dict[tuple[str, str], list[_ActiveTemplate]] = {}
+        self._rejected: set[tuple[str, tuple[str, ...]]] = set()
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Approximate bytes held for learning, without the templates."""
+        return self._size
+
+    def templates(self) -> list[LearnedTemplate]:
+        """Return the learned and loaded templates."""
+        return [one.template for every in self._live.values() for one in every]
+
+    def load(self, templates: Iterable[LearnedTemplate], marked: Iterable[Marked] = ()) -> None:
+        """Replace all templates by those of the store. The prompt of a rejected one is not learned again.
+
+        `marked` are the requests that the judge was asked to mark.
+        """
+        every = list(templates)
+        if self._marked is not None:
+            self._marked.load(marked)
+        self._rejected = {(one.app, one.literals) for one in every if one.state == "rejected"}
+        requests = {name: kind.requests for name, kind in self._kinds.items()}
+        self._live = {}
+        for one in every:
+            if one.state != "rejected":
+                name = one.app, one.kind
+                self._live.setdefault(name, []).append(_ActiveTemplate(one, requests.get(name, 0)))
+
+    def find(self, app: str, frame: Frame) -> Found | None:
+        """Return what the newest matching template finds in the request; None if none matches."""
+        for one in reversed(self._live.get((app, frame.kind), [])):
+            if (found := match(one.template, frame.text)) is not None:
+                return found
+        return None
+
+    def observe(self, app: str, frame: Frame, found: Found | None, known: OtherFinding | None) -> list[TemplateEvent]:
+        """Learn from a request. `found` is the result of `find`, `known` that of another extractor."""
+        name = app, frame.kind
+        kind = self._kind(name)
+        kind.requests += 1
+        events = self._aged(name, kind, found)
+        if found is None:
+            group = kind.group(kind.openings.of(frame.text))
+            group.requests += 1
+            if group.is_due():
+                events += self._learned(name, kind, group, frame, known)
+            self._size += kind.measured()
+            self._bounded()
+        return events
+
+    def _kind(self, name: tuple[str, str]) -> _Kind:
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = self._kinds[name] = _Kind()
+        self._kinds.move_to_end(name)
+        while len(self._kinds) > MAX_KINDS:
+            self._size -= self._kinds.popitem(last=False)[1].size
+        return kind
+
+    def _bounded(self) -> None:
+        while self._size > MAX_LEARNING_BYTES and len(self._kinds) > 1:
+            self._size -= self._kinds.popitem(last=False)[1].size
+
+    def _aged(self, name: tuple[str, str], kind: _Kind, found: Found | None) -> list[TemplateEvent]:
+        events: list[TemplateEvent] = []
+        for one in list(self._live.get(name, ())):
+            if found is not None and one.template.version == found.template.version:
+                one.used = kind.requests
+                if one.has_grown(found) and one.template.state != "confirmed":
+                    events.append(self._dropped(name, one))
+                if one.template.stale:
+                    one.template = msgspec.structs.replace(one.template, stale=False)
+            elif kind.requests - one.used > _UNUSED:
+                if one.template.state != "confirmed":
+                    events.append(self._dropped(name, one))
+                elif not one.template.stale:
+                    one.template = msgspec.structs.replace(one.template, stale=True)
+                    events.append(TemplateEvent("stale", one.template))
+        return events
+
+    def _dropped(self, name: tuple[str, str], one: _ActiveTemplate) -> TemplateEvent:
+        self._live[name].remove(one)
+        if self._marked is not None:
+            self._marked.refute(one.template.version)
+        return TemplateEvent("dropped", one.template)
+
+    def _learned(
+        self, name: tuple[str, str], kind: _Kind, group: _Group, frame: Frame, known: OtherFinding | None
+    ) -> list[TemplateEvent]:
+        reading = read(frame.text, self._salt)
+        best: tuple[int, _Prompt, list[tuple[int, int]]] | None = None
+        for prompt in group.prompts:
+            pairs = prompt.skeleton.match(reading, self._signs)
+            if fits(prompt.skeleton, pairs) and (best is None or prompt.skeleton.weight(pairs) > best[0]):
+                best = prompt.skeleton.weight(pairs), prompt, pairs
+        if best is None:
+            if (made := group.waiting.add(reading, self._signs)) is not None:
+                group.prompts.append(_Prompt(made, Evidence(self._salt), used=kind.requests))
+                if len(group.prompts) > MAX_SKELETONS:
+                    group.prompts.remove(min(group.prompts, key=lambda one: one.used))
+            return []
+        _, prompt, pairs = best
+        prompt.used = kind.requests
+        prompt.skeleton.refine(reading, pairs)
+        places = prompt.skeleton.grow(reading, [j for _, j in pairs])
+        seen = prompt.skeleton.outline(reading, places)
+        prompt.compare(reading, self._signs)
+        if seen is None:
+            return []
+        if prompt.size > MAX_PROMPT_BYTES:
+            prompt.evidence.shrink()
+        sure = known.contexts if known is not None and known.confidence >= SURE else ()
+        said = prompt.evidence.add(seen, sure)
+        template = self._promoted(name, group, prompt, said)
+        if template is not None:
+            return self._taken(name, kind, template)
+        return self._asked(name, kind, group, prompt, self._confirmed(name, prompt, seen, sure))
+
+    def _confirmed(
+        self, name: tuple[str, str], prompt: _Prompt, seen: Outline, known: Sequence[Context]
+    ) -> LearnedTemplate | None:
+        """Return a template confirmed by the judge's marks, or a request for it to mark."""
+        if self._marked is None:
+            return None
+        return self._marked.consider(name, prompt.judging, prompt.skeleton, seen, known)
+
+    def _asked(
+        self, name: tuple[str, str], kind: _Kind, group: _Group, prompt: _Prompt, template: LearnedTemplate | None
+    ) -> list[TemplateEvent]:
+        """Adopt a template confirmed by the judge's marks, or report a request for it to mark."""
+        if template is None or prompt not in group.prompts or self._is_rejected(template):
+            return []
+        template = msgspec.structs.replace(template, learned_at=self._clock())
+        if not template.slots:
+            return [TemplateEvent("asked", template)]
+        self._learned_from(group, prompt)
+        return self._taken(name, kind, template)
+
+    def _promoted(
+        self, name: tuple[str, str], group: _Group, prompt: _Prompt, said: dict[int, Plan]
+    ) -> LearnedTemplate | None:
+        """Return the template of a prompt once the evidence suffices."""
+        key = prompt.evidence.best() if prompt.skeleton.seen >= _LEAST else None
+        if key is None or (plan := said.get(key)) is None:
+            return None
+        entry = prompt.evidence.plans[key]
+        asked = question_of(entry)
+        if not entry.agreed and (is_history(plan.literals[plan.passages]) or _says_little(plan.literals)):
+            return None
+        if has_remains_of_the_prompt(plan):
+            prompt.evidence.plans.pop(key)
+            return None
+        template = template_of(name, plan, asked, seen=prompt.skeleton.seen, at=self._clock())
+        if self._is_rejected(template):
+            group.prompts.remove(prompt)
+            return None
+        self._learned_from(group, prompt)
+        return template
+
+    def _is_rejected(self, template: LearnedTemplate) -> bool:
+        return (template.app, template.literals) in self._rejected
+
+    def _learned_from(self, group: _Group, prompt: _Prompt) -> None:
+        group.prompts.remove(prompt)
+        group.taught, group.stride = group.requests, 1
+
+    def _taken(self, name: tuple[str, str], kind: _Kind, template: LearnedTemplate) -> list[TemplateEvent]:
+        """Use a new template from now on."""
+        live = self._live.setdefault(name, [])
+        if any(one.template.version == template.version for one in live):
+            return []
+        live.append(_ActiveTemplate(template, kind.requests))
+        events = [TemplateEvent("learned", template)]
+        if len(live) > MAX_SKELETONS and (old := [one for one in live if one.template.state != "confirmed"]):
+            oldest = min(old, key=lambda one: one.used)
+            live.remove(oldest)
+            events.append(TemplateEvent("dropped", oldest.template))
+        return events
+
+
+def _says_little(literals: Sequence[str]) -> bool:
+    """Whether a prompt has hardly any constant text: what comes again may be prompts then, as those of many tenants."""
+    letters = sum(one.isalpha() for literal in literals for one in literal)
+    return letters < _LEAST_CONSTANT

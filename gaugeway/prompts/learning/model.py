@@ -1,0 +1,247 @@
+"""A learned template: the constant texts of a prompt, its slots, and how the passages in one of them are separated."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import islice
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from gaugeway.prompts.form.divisions import divided_as
+from gaugeway.prompts.form.lines import shape
+from gaugeway.prompts.learning.brackets import are_cut_open
+from gaugeway.prompts.learning.frames import MASK, PART
+from gaugeway.prompts.learning.separators import MOST_ITEMS, Separator, divide, pattern
+from gaugeway.records import Context
+
+SlotName: TypeAlias = Literal["passages", "question", "other"]
+
+_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+_OPENS_A_QUESTION = frozenset("¿¡")
+WHOLE = "whole"
+"""The reading of a region as one passage."""
+_SOFT = frozenset({"blank-line", "lines"})
+"""Readings that cannot identify a single passage."""
+
+
+class Split(msgspec.Struct, frozen=True):
+    """How passages are separated.
+
+    `kind` "marker": `words` stands between two, with `frames.MASK` for a number; with `counted` the numbers count up,
+    and a number out of turn makes it uncertain. The last passage may end with `closing`, which the marker begins with.
+    "part": each is a content part. "lines", "paragraphs": between line breaks, or blank lines. "reading": as the
+    structure reader does it under the name `words`. Constant texts within one passage are `header` in front of its text
+    and `trailer` behind it; as a "separator" they are its head and what stands between passages.
+    """
+
+    kind: Literal["marker", "part", "lines", "paragraphs", "reading", "separator"]
+    words: str = ""
+    counted: bool = False
+    header: tuple[str, ...] = ()
+    trailer: tuple[str, ...] = ()
+    closing: str = ""
+
+
+class LearnedTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A template learned from an app's traffic. Others store and show it; what it means is this package's business.
+
+    `literals` has one entry more than `slots`; the text between two of them is a slot. Each text begins with a mark
+    (`frames.Frame`). `version` is a hash of literals, slots and split. `learned_at` is a time of the learner's clock,
+    `seen` the number of requests it was learned from.
+    """
+
+    app: str
+    kind: str
+    version: str
+    literals: tuple[str, ...]
+    slots: tuple[SlotName, ...]
+    split: Split
+    seen: int
+    learned_at: float
+    state: Literal["learned", "confirmed", "rejected"] = "learned"
+    stale: bool = False
+
+
+class Found(NamedTuple):
+    """What a template found in a frame. `spans` are the offsets of the slots in the frame's text."""
+
+    template: LearnedTemplate
+    question: str | None
+    contexts: tuple[Context, ...]
+    spans: tuple[tuple[int, int], ...]
+
+
+def version_of(literals: tuple[str, ...], slots: tuple[str, ...], split: Split) -> str:
+    """Return the short hash that names a template."""
+    body = msgspec.json.encode((literals, slots, split))
+    return blake2b(body, digest_size=6).hexdigest()
+
+
+def slots_in(literals: tuple[str, ...], passages: int, text: str) -> tuple[tuple[int, int], ...] | None:
+    """Return start and end of the slots in a text; None when the literals do not occur in this order.
+
+    In front of the slot with the passages the first place of each literal counts, behind it the last: passages are data
+    and may contain any of them.
+    """
+    if not text.startswith(literals[0]) or not text.endswith(literals[-1]):
+        return None
+    starts: list[int] = []
+    ends: list[int] = []
+    position = len(literals[0])
+    for literal in literals[1 : passages + 1]:
+        starts.append(position)
+        found = text.find(literal, position)
+        if found < 0:
+            return None
+        ends.append(found)
+        position = found + len(literal)
+    last = len(text) - len(literals[-1])
+    behind: list[tuple[int, int]] = []
+    for literal in reversed(literals[passages + 1 : -1]):
+        found = text.rfind(literal, position, last)
+        if found < 0:
+            return None
+        behind.append((found + len(literal), last))
+        last = found
+    if last < position:
+        return None
+    behind.append((position, last))
+    return (*zip(starts, ends, strict=True), *reversed(behind))
+
+
+def match(template: LearnedTemplate, text: str) -> Found | None:
+    """Return what the template finds in a frame's text, or None."""
+    passages = template.slots.index("passages")
+    spans = slots_in(template.literals, passages, text)
+    if spans is None:
+        return None
+    start, end = spans[passages]
+    contexts = split(template.split, text[start:end], _first_number(template.split, template.literals[passages]))
+    before, behind = template.literals[passages : passages + 2]
+    if not contexts or are_cut_open(before, template.split.words, behind, contexts):
+        return None
+    asked = next((index for index, slot in enumerate(template.slots) if slot == "question"), None)
+    question = "" if asked is None else _question(text, spans[asked], template.literals[asked])
+    return Found(template, question, contexts, spans) if question else None
+
+
+@lru_cache(256)
+def _first_number(how: Split, literal: str) -> int | None:
+    """Return the number of the first passage from the marker at the end of the text before the slot."""
+    if not how.counted:
+        return None
+    line = how.words.rfind("\n", 0, how.words.index(MASK)) + 1
+    found = re.compile(pattern(how.words[line:]).pattern + r"\Z").search(literal)
+    return None if found is None else int(found[1][:9])
+
+
+def _question(text: str, span: tuple[int, int], literal: str) -> str:
+    """Return the content of the question's slot.
+
+    A sign that opens a question is part of it, though all questions share it. Where the slot begins within a line of
+    words, as in `Ticket #4711 from Ann`, the rest of that line is none of it.
+    """
+    start, end = span
+    while start and text[start - 1] in _OPENS_A_QUESTION:
+        start -= 1
+    said = text[start:end].strip()
+    first, _, rest = said.partition("\n")
+    line = literal.rpartition("\n")[2].strip()
+    if rest.strip() and line and (line[-1].isalnum() or line[-1] == "#") and not first.endswith(("?", "？")):
+        return rest.strip()
+    return said
+
+
+def split(how: Split, region: str, number: int | None = None) -> tuple[Context, ...] | None:
+    """Return the passages of a region, possibly none; None when it does not have this form.
+
+    `number` is that of the first passage, where it is known.
+    """
+    if not region or region.isspace():
+        return ()
+    if how.kind == "reading":
+        return _as_read(how, region)
+    if how.kind == "separator":
+        spans = divide(Separator(how.header, how.trailer), region)
+        texts = [region[start:end].strip() for start, end in spans or ()]
+        return tuple(Context(text=text) for text in texts) if texts and all(texts) else None
+    chunks = chunks_of(how, region, number)
+    if chunks is None:
+        return None
+    found = []
+    for chunk in chunks:
+        if (item := _item(how, chunk)) is None:
+            return None
+        if item.text:
+            found.append(item)
+    return tuple(found)
+
+
+def chunks_of(how: Split, region: str, number: int | None = None) -> list[str] | None:
+    """Split a region at the separator of passages; None when the separator is ambiguous.
+
+    `number` is that of the first passage, where it is known.
+    """
+    if how.kind == "part":
+        return region.split(PART, MOST_ITEMS)
+    if how.kind == "lines":
+        return region.split("\n", MOST_ITEMS)
+    if how.kind == "paragraphs":
+        return _PARAGRAPH.split(region, MOST_ITEMS)
+    chunks = _at_markers(how, region, number)
+    if chunks is None:
+        return None
+    if how.closing:
+        chunks[-1] = chunks[-1].rstrip().removesuffix(how.closing)
+    return chunks
+
+
+def _as_read(how: Split, region: str) -> tuple[Context, ...] | None:
+    found = divided_as(region, how.words)
+    if how.words == WHOLE and "\n" in region.strip():
+        return None  # learned where there was one passage, and these may be several
+    if found is None and how.words in _SOFT and _is_one(how.words, region.strip()):
+        found = divided_as(region, WHOLE)
+    return None if found is None else found.items
+
+
+def _is_one(words: str, region: str) -> bool:
+    """Whether a region that could not be split may be a single passage without a marker."""
+    first = region.partition("\n")[0]
+    return (not first or shape(first)[0] != "field") and not (words == "lines" and "\n" in region)
+
+
+def _item(how: Split, chunk: str) -> Context | None:
+    """Strip the constant texts from a passage; None when they do not occur in it."""
+    start, end = 0, len(chunk)
+    source: str | None = None
+    for literal in how.header:
+        found = chunk.find(literal, start)
+        if found < 0:
+            return None
+        source = source or chunk[start:found].strip()
+        start = found + len(literal)
+    for literal in reversed(how.trailer):
+        found = chunk.rfind(literal, start, end)
+        if found < 0:
+            return None
+        end = found
+    text = chunk[start:end].strip()
+    return Context(text=text, source=source or None)
+
+
+def _at_markers(how: Split, region: str, number: int | None) -> list[str] | None:
+    chunks: list[str] = []
+    start = 0
+    for marker in islice(pattern(how.words).finditer(region), MOST_ITEMS):
+        if how.counted:
+            named = int(marker[1][:9])
+            if number is not None and named != number + 1:
+                return None  # a passage has numbers of its own: which of them begin a passage is uncertain
+            number = named
+        chunks.append(region[start : marker.start()])
+        start = marker.end()
+    return [*chunks, region[start:]]

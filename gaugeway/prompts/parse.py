@@ -1,0 +1,349 @@
+"""Reads the result of a tool or search service into passages: common JSON shapes, MCP results, text."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from gaugeway.prompts.python_repr import printed
+from gaugeway.records import Context
+
+
+class _Keys:
+    """Keys in the order in which they are tried. `known` are the same: most objects have none of them."""
+
+    __slots__ = ("_order", "known")
+
+    def __init__(self, *keys: str) -> None:
+        self._order = keys
+        self.known = frozenset(keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._order)
+
+
+# Words that only a retriever uses. A text under one of them is a passage, however short.
+_PASSAGE_KEYS = _Keys("page_content", "snippet", "chunk", "passage", "chunk_text", "excerpt")
+_TEXT_KEYS = _Keys("text", "content", "body", "document", "raw_content", "description", "summary")
+_RETRIEVED_KEYS = _Keys(
+    "documents",
+    "docs",
+    "passages",
+    "contexts",
+    "chunks",
+    "hits",
+    "matches",
+    "citations",
+    "source_nodes",
+    "search_results",
+    "retrievalResults",
+    "retrieved_documents",
+    "context",
+)
+_LIST_KEYS = _Keys(
+    "results",
+    "result",
+    "items",
+    "data",
+    "value",
+    "records",
+    "response",
+    "output",
+    "points",
+    "nodes",
+    "sources",
+)
+_INNER_KEYS = _Keys("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
+_SOURCE_KEYS = _Keys(
+    "source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name"
+)
+_ID_KEYS = _Keys("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
+_SCORE_KEYS = _Keys("score", "_score", "@search.score", "relevance_score", "similarity")
+
+_SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
+_CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_LIST_KEYS)
+_WRAPPERS = _Keys("result", "hit", "match", "item")
+_WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
+_MEASURED_KEYS = _Keys(*_SCORE_KEYS, "distance", "relevance", "rank")
+_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
+_WIDE = 0x2E80
+_TIMES = 2
+"""A record's text is so many times as long as its next longest field."""
+
+_PART_TYPES = ("text", "input_text", "output_text")
+_MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
+_MORE_THAN_A_HIT = _CONTAINER_KEYS.known | _MCP_KEYS | {"type"}
+"""An object with none of these is a hit or nothing: it holds no others, and is no part of a message."""
+
+_DEPTH = 10
+_VALUES = 1_500
+"""Most values of one result that are read: more than the limits keep."""
+_SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
+_METADATA = 4_000
+"""Characters of a block's `Source:` line up to which it may be printed metadata."""
+
+_SECTION = re.compile(r"(?:\A|\n\n)# [^\n]*\nDocumentation URL:(?P<url>[^\n]*)\n\n")
+_decode = msgspec.json.Decoder().decode
+_T = TypeVar("_T")
+
+
+class Found(NamedTuple):
+    """A passage; `certain` when its surroundings show that it was retrieved, otherwise its text must read like one."""
+
+    context: Context
+    certain: bool
+
+
+def read(content: Any) -> list[Found]:
+    """Read a raw result: a text, a list of content parts, or decoded JSON; its first values only."""
+    return list(_Reader().value(content, certain=False, depth=0))
+
+
+def decoded(text: str) -> Any:
+    """Decode `text` as JSON, JSON lines, or the repr of a Python list or dict; None for anything else."""
+    stripped = text.strip()
+    if stripped[:1] not in ("[", "{"):
+        return None
+    value = _json(stripped)
+    if value is None and stripped[0] == "{" and "\n" in stripped:
+        lines = [_json(line) for line in stripped.split("\n", _VALUES) if line and not line.isspace()]
+        value = lines if all(isinstance(line, dict) for line in lines) else None
+    return printed(stripped) if value is None else value
+
+
+def _json(text: str) -> Any:
+    try:
+        return _decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+class _Reader:
+    """Walks through a result, bounded in depth and number of values."""
+
+    def __init__(self) -> None:
+        self._left = _VALUES
+
+    def value(self, value: Any, *, certain: bool, depth: int) -> Iterator[Found]:
+        self._left -= 1
+        if depth > _DEPTH or self._left < 0:
+            return
+        if isinstance(value, str):
+            yield from self._text(value, certain=certain, depth=depth)
+        elif isinstance(value, list):
+            for entry in value[:_VALUES]:
+                yield from self.value(entry, certain=certain, depth=depth + 1)
+        elif isinstance(value, dict):
+            yield from self._object(value, certain=certain, depth=depth)
+
+    def _text(self, text: str, *, certain: bool, depth: int) -> Iterator[Found]:
+        if (value := decoded(text)) is not None:
+            yield from self.value(value, certain=certain, depth=depth + 1)
+        elif (stripped := text.strip()).startswith("Source: ") and _SOURCE_BLOCK.match(stripped):
+            yield from _source_blocks(stripped)
+        elif stripped.startswith("<") and (inside := _elements(stripped)):
+            yield from (Found(one, certain=True) for one in inside)
+        elif stripped.startswith("# ") and _SECTION.match(stripped):
+            yield from _sections(stripped)
+        elif stripped:
+            yield Found(Context(text=text if depth else stripped), certain)
+
+    def _object(self, value: dict[str, Any], *, certain: bool, depth: int) -> Iterator[Found]:
+        if _MORE_THAN_A_HIT.isdisjoint(value):
+            yield from _entry(value, certain=certain)
+            return
+        if value.get("isError") is True:
+            return
+        if value.get("type") in _PART_TYPES and isinstance(value.get("text"), str):
+            yield from self._text(value["text"], certain=certain, depth=depth + 1)
+            return
+        is_hit = any(isinstance(value[key], str) for key in _in(value, _PASSAGE_KEYS)) or _is_measured_wrapper(value)
+        found = [] if is_hit else list(self._inside(value, certain=certain, depth=depth + 1))
+        yield from found or _entry(value, certain=certain)
+
+    def _inside(self, value: dict[str, Any], *, certain: bool, depth: int) -> Iterator[Found]:
+        """Read a container of hits: an MCP result, a search service's response."""
+        parts = value.get("content") if value.keys() <= _MCP_KEYS else None
+        if "structuredContent" in value:
+            # MCP says the same thing twice: as values, and as text for models that only read text.
+            found = list(self.value(value["structuredContent"], certain=certain, depth=depth))
+            if found and (any(one.certain for one in found) or not isinstance(parts, list)):
+                yield from found
+                return
+        if isinstance(parts, list):
+            yield from self.value(parts, certain=certain, depth=depth)
+            return
+        if _is_columns(value):
+            yield from islice(_columns(value), _VALUES)
+            return
+        containers = _in(value, _CONTAINER_KEYS)
+        told = bool(containers) and any(isinstance(value[key], str) for key in _in(value, _TEXT_KEYS))
+        for key in containers:
+            inner = value[key]
+            if isinstance(inner, list | dict) or (isinstance(inner, str) and not told):
+                known = certain or key in _RETRIEVED_KEYS.known
+                if found := list(self.value(inner, certain=known, depth=depth)):
+                    yield from found
+                    return
+
+
+def _elements(text: str) -> list[Context]:
+    from gaugeway.prompts.form.elements import elements_in  # noqa: PLC0415 - which reads data with this module
+
+    return elements_in(text)
+
+
+def _in(value: dict[str, Any], keys: _Keys) -> list[str]:
+    """Return those of the keys that an object has: most hits have a handful of the many that are known."""
+    return [] if keys.known.isdisjoint(value) else [key for key in keys if key in value]
+
+
+def _source_blocks(text: str) -> Iterator[Found]:
+    """Read LangChain's blocks: `Source: ...`, `Content: ...`, a blank line (Python) or none (JavaScript) between two.
+
+    The source is mostly a document's whole metadata as Python prints it.
+    """
+    blocks = list(islice(_SOURCE_BLOCK.finditer(text), _VALUES))
+    ends = [block.start() for block in blocks[1:]] + [len(text)]
+    for block, end in zip(blocks, ends, strict=True):
+        source = block["source"].strip()
+        said = decoded(source) if len(source) <= _METADATA else None
+        known = (said,) if isinstance(said, dict) else ()
+        identity, name = _first(_identity, known, _ID_KEYS), _first(_name, known, _SOURCE_KEYS)
+        yield Found(Context(text=text[block.end() : end], id=identity, source=name or source or None), certain=True)
+
+
+def _sections(text: str) -> Iterator[Found]:
+    """Read the sections of Pydantic AI's documentation: a heading, `Documentation URL:`, the text."""
+    headings = list(islice(_SECTION.finditer(text), _VALUES))
+    ends = [heading.start() for heading in headings[1:]] + [len(text)]
+    for heading, end in zip(headings, ends, strict=True):
+        if body := text[heading.end() : end].removesuffix("\n"):
+            yield Found(Context(text=body, source=heading["url"].strip() or None), certain=True)
+
+
+def _is_columns(value: dict[str, Any]) -> bool:
+    """Read Chroma's columns: a list of texts and a list of ids per query."""
+    documents = value.get("documents")
+    return isinstance(documents, list) and bool(documents) and isinstance(documents[0], list)
+
+
+def _columns(value: dict[str, Any]) -> Iterator[Found]:
+    columns = value["ids"] if isinstance(value.get("ids"), list) else []
+    for row, texts in enumerate(value["documents"]):
+        ids = columns[row] if row < len(columns) and isinstance(columns[row], list) else []
+        for index, text in enumerate(texts if isinstance(texts, list) else []):
+            if isinstance(text, str) and text.strip():
+                yield Found(Context(text=text, id=_identity(ids[index] if index < len(ids) else None)), certain=True)
+
+
+def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
+    """Read one hit: its text, possibly one level down, and its metadata."""
+    keys = _WRAPPED_KEYS if _is_measured_wrapper(entry) else _INNER_KEYS
+    places = entry, *[entry[key] for key in _in(entry, keys) if isinstance(entry[key], dict)]
+    for place in places:
+        for key in _in(place, _SAYING_KEYS):
+            text = _parts(place[key])
+            if not text or text.isspace():
+                continue
+            score = _first(_score, places[:1], _SCORE_KEYS)
+            context = Context(
+                text=text,
+                id=_first(_identity, places, _ID_KEYS),
+                score=score,
+                source=_first(_name, places, _SOURCE_KEYS),
+            )
+            known = key in _PASSAGE_KEYS.known or score is not None or entry.get("type") == "search_result"
+            yield Found(context, certain or known)
+            return
+    if found := list(_measured(entry)):
+        yield from found
+    elif (longest := _longest(entry)) is not None:
+        sources = _Keys(*(one for one in _SOURCE_KEYS if one != longest))
+        yield Found(Context(text=entry[longest], source=_first(_name, places, sources)), certain)
+
+
+def _longest(entry: dict[str, Any]) -> str | None:
+    """Return the key of the text that is most of a record, whatever it is called; None where there is none."""
+    texts = sorted(((len(said), key) for key, said in entry.items() if isinstance(said, str)), reverse=True)
+    if not texts or not runs_on(entry[texts[0][1]]):
+        return None
+    return texts[0][1] if len(texts) == 1 or texts[0][0] >= _TIMES * texts[1][0] else None
+
+
+def _is_measured_wrapper(entry: dict[str, Any]) -> bool:
+    """Whether a hit stands under a key of its own beside its score: `{"score": 0.8, "result": {"text": ...}}`."""
+    if _WRAPPERS.known.isdisjoint(entry):
+        return False
+    return any(isinstance(entry[key], dict) for key in _in(entry, _WRAPPERS)) and _measure(entry)
+
+
+def _measure(entry: dict[str, Any]) -> bool:
+    return _first(_score, (entry,), _MEASURED_KEYS) is not None
+
+
+def _measured(entry: dict[str, Any]) -> Iterator[Found]:
+    """Read a hit whose text has an unusual name: the only one that runs on, beside a score (`name`, `similarity`)."""
+    if not _measure(entry):
+        return
+    running = [key for key, said in entry.items() if isinstance(said, str) and runs_on(said)]
+    if len(running) == 1:
+        sources = _Keys(*(key for key in _SOURCE_KEYS if key != running[0]))
+        context = Context(
+            text=entry[running[0]],
+            id=_first(_identity, (entry,), _ID_KEYS),
+            score=_first(_score, (entry,), _SCORE_KEYS),
+            source=_first(_name, (entry,), sources),
+        )
+        yield Found(context, certain=True)
+
+
+def runs_on(text: str) -> bool:
+    """Whether a text is at least a sentence rather than a name."""
+    words = len(text.split(None, _WORDS))
+    ends = text.rstrip()[-1:] in (".", "!", "?", "\u3002", "\u2026")
+    wide = sum(ord(character) >= _WIDE for character in text[:200])
+    return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or wide >= _CHARACTERS
+
+
+def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: _Keys) -> _T | None:
+    for place in places:
+        for key in () if keys.known.isdisjoint(place) else keys:
+            if key in place and (one := read(place[key])) is not None:
+                return one
+    return None
+
+
+def _parts(said: Any) -> str | None:
+    """Return the text of a value: itself, that of a list of content parts, or of an object around it (Bedrock's)."""
+    if isinstance(said, str):
+        return said
+    if isinstance(said, dict):
+        return said["text"] if isinstance(said.get("text"), str) else None
+    if not isinstance(said, list):
+        return None
+    return "\n".join(part["text"] for part in said if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _identity(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value or None
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < sys.maxsize:
+        return str(value)
+    return None
+
+
+def _score(value: Any) -> float | None:
+    """Return a retriever's score; None when it is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
+        return None
+    return float(value) if value == value else None  # noqa: PLR0124 - NaN is not equal to itself

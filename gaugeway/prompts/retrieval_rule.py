@@ -1,0 +1,185 @@
+"""Whether a tool's result is retrieval: the one rule for chat tools, MCP and the Responses API.
+
+1. Empty, an error or "no results": no passages.
+2. A tool whose name starts with the word of an action (`create_ticket`, `send_mail`, `run_sql`) retrieves nothing, nor
+   does one that opens a file the model named (`read_file`, `view_file`): nothing was searched for.
+3. A tool whose name says search (`web_search`, `get_docs`, `knowledge_base`, `rag`), or whose description begins by
+   saying so: every text it returns is a passage, however short, and so is every record of a list without texts.
+   Nothing returned: retrieval found nothing.
+   A text that it joined from several passages is taken apart: numbered or labelled passages, and, when the tool returns
+   several (`search`, `retrieve_docs`) and not one document (`fetch_page`, `read_file`, `get_article`), those between
+   rules or blank lines. What one document holds stays one passage, however many paragraphs it has.
+4. Any other tool: a result counts when it has the form of one (keys as `page_content`, `snippet`, `documents`, a score
+   beside a text, `Source:`/`Content:` blocks) or when one of its texts reads like a passage: long enough, and words
+   rather than figures or symbols. So `{"ok": true}`, a number, a status line, a log or a table of rows is no retrieval.
+   For a tool that is just called `lookup`, its sentences count, however short. Where the tool's name is not known (a
+   request that names the response before by its id), so does a list whose every entry has a text and says where it is
+   from (`gaugeway.prompts.passage_list`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from gaugeway.prompts import text_of
+from gaugeway.prompts.form import joined_passages
+from gaugeway.prompts.form.splitting import records_in
+from gaugeway.prompts.parse import Found, decoded, read, runs_on
+from gaugeway.prompts.passage_list import is_passage_list
+from gaugeway.prompts.prose import reads_like_a_passage
+from gaugeway.records import Context
+
+
+def _vocabulary(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_SEARCHES = _vocabulary(
+    """search searches retrieve retriever retrieval rag knowledge knowledgebase kb doc docs document documents faq faqs
+    documentation handbook manual wiki wikipedia article articles passage passages corpus semantic vector browse crawl
+    scrape context contexts recall citations grounding suche suchen handbuch wissen buscar busqueda rechercher recherche
+    cerca ricerca zoek szukaj"""
+)
+_LOOKS_UP = _vocabulary("lookup look up tool info information")
+"""A name of these words only says that something is looked up; with others (`lookup_order`) it says what."""
+_ACTS = _vocabulary(
+    """add append apply approve assign book calculate calc cancel charge close compute convert create delete deploy
+    draft edit escalate exec execute generate insert install invoke mark merge move pay play post publish push put
+    refund register reject remove rename render reply reserve reset restart run save schedule send set start stop submit
+    subscribe switch transfer translate trigger turn update upload write bash python shell terminal sql"""
+)
+_MEASURES = _vocabulary(
+    """weather forecast temperature time date clock calendar currency exchange rate price stock quote balance status
+    calculator timezone location inventory"""
+)
+_SEVERAL = _vocabulary(
+    """search searches retrieve retriever retrieval rag knowledge knowledgebase kb semantic vector corpus recall docs
+    documents faqs articles passages contexts results context chunks excerpts snippets similar similarity query find
+    lookup citations grounding"""
+)
+_OPENS = _vocabulary("fetch browse read open load view visit crawl scrape download navigate extract summarize cat")
+_ONE = _OPENS | _vocabulary("page url webpage website file summary")
+_DESCRIBED_AS_ONE = re.compile(
+    r"\b(?:fetch(?:es)?|reads?|opens?|loads?|visits?|scrapes?|crawls?|downloads?)\b"
+    r"|\b(?:full|whole|complete|entire) (?:page|document|article|text|file|content)"
+    r"|\bcontents? of (?:an?|the|one) (?:\w+ )?(?:page|document|article|file|url)\b",
+    re.IGNORECASE,
+)
+_OPENS_FILES = _vocabulary("read view open cat show list ls")
+_FILES = _vocabulary("file files directory dir folder path")
+_DESCRIBED = re.compile(
+    r"\b(?:search(?:es)?|retrieves?|retriever|look(?:s|ing)? up|knowledge base|excerpts?|passages)\b", re.IGNORECASE
+)
+_NOTHING = re.compile(
+    r"\W*(?:(?:no|0|zero|keine) (?:\w+ ){0,3}(?:results?|documents?|matches|passages|hits|articles|entries|treffer"
+    r"|ergebnisse)(?: (?:was |were |could be )?(?:found|matched|matching|available|gefunden)\b|\W*\Z)"
+    r"|nothing (?:was )?found\b|(?:none|null|n/a|empty)\W*\Z|error\b\W*(?::|\Z)|not found\b)",
+    re.IGNORECASE,
+)
+_EMPTY_KEYS = ("documents", "docs", "passages", "contexts", "chunks", "matches", "search_results")
+_ROWS = 1_000
+_NAME = 200
+_SHORT = 160
+"""Longest text that may be a "no results" message."""
+
+
+def retrieved(name: str | None, content: Any, description: str | None = None) -> tuple[Context, ...] | None:
+    """Return the passages of a tool's result; None when the result is no retrieval, () when it found nothing."""
+    words = [word.lower() for word in _WORDS.findall(name[:_NAME])] if name else []
+    if words and (words[0] in _ACTS or (words[0] in _OPENS_FILES and not _FILES.isdisjoint(words))):
+        return None
+    searches = not _SEARCHES.isdisjoint(words) and words[:1] != ["list"]  # what there is to search is no passage
+    if description and _MEASURES.isdisjoint(words):
+        searches = searches or _DESCRIBED.search(description[:_NAME]) is not None
+    value = _decoded(content)
+    found = [one for one in read(content if value is None else value) if not _says_nothing(one)]
+    if _only_looks_up(words):
+        apart = _taken_apart(found, ["lookup"], description, searches=True)
+        if apart and all(runs_on(one.context.text) for one in apart):
+            return tuple(one.context for one in apart)
+    found = _taken_apart(found, words, description, searches=searches)
+    if searches:
+        return tuple(one.context for one in found) or _records(value)
+    if not _MEASURES.isdisjoint(words):
+        found = [one for one in found if one.certain]
+    if any(one.certain or reads_like_a_passage(one.context.text) for one in found):
+        return tuple(one.context for one in found)
+    if not words and is_passage_list(value):
+        return tuple(one.context for one in found)
+    return () if _is_empty_list(value) else None
+
+
+def _only_looks_up(words: list[str]) -> bool:
+    """Whether a tool is called just `lookup` or `look_up`."""
+    return _LOOKS_UP.issuperset(words) and ("lookup" in words or ("look" in words and "up" in words))
+
+
+def _taken_apart(found: list[Found], words: list[str], description: str | None, *, searches: bool) -> list[Found]:
+    """Split a text that is the whole result of a tool, if it is several passages."""
+    if len(found) != 1 or found[0].certain or not _OPENS.isdisjoint(words[:1]):
+        return found
+    only = found[0].context
+    if only != Context(text=only.text) or not (searches or reads_like_a_passage(only.text)):
+        return found
+    if (framed := records_in(only.text, plain=searches)) is not None:
+        return [Found(one, certain=True) for one in framed]
+    if _returns_several(words, description):
+        return [Found(one, certain=True) for one in joined_passages.paragraphs(only.text)] or found
+    return found
+
+
+def _returns_several(words: list[str], description: str | None) -> bool:
+    """Whether a tool returns several passages, by its name, else by its description."""
+    if not _SEVERAL.isdisjoint(words):
+        return True
+    said = (description or "")[:_NAME]
+    if not _ONE.isdisjoint(words) or _DESCRIBED_AS_ONE.search(said):
+        return False
+    return _DESCRIBED.search(said) is not None and _MEASURES.isdisjoint(words)
+
+
+def descriptions_of(body: dict[str, Any]) -> dict[str, str]:
+    """Return the descriptions of the request's tools by name, for any API."""
+    said: dict[str, str] = {}
+    for key in ("tools", "functions"):
+        listed = body.get(key)
+        for tool in listed[:_ROWS] if isinstance(listed, list) else []:
+            inner = tool.get("function") if isinstance(tool, dict) else None
+            known = inner if isinstance(inner, dict) else tool
+            if isinstance(known, dict) and isinstance(known.get("name"), str):
+                text = known.get("description")
+                said[known["name"]] = text if isinstance(text, str) else ""
+    return said
+
+
+def _says_nothing(one: Found) -> bool:
+    text = one.context.text
+    return not one.certain and len(text) <= _SHORT and _NOTHING.match(text) is not None
+
+
+def _decoded(content: Any) -> Any:
+    """Return a result as JSON values: decoded, also out of a single content part; None when it is text."""
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        content = text_of(content) or content
+    return decoded(content) if isinstance(content, str) else content
+
+
+def _records(value: Any) -> tuple[Context, ...]:
+    """Return the rows of a search result without texts, each as JSON."""
+    if isinstance(value, dict) and value.get("isError") is not True:
+        value = next((one for one in value.values() if isinstance(one, list)), None)
+    rows = [row for row in value if isinstance(row, dict) and row] if isinstance(value, list) else []
+    return tuple(Context(text=_encoded(row)) for row in rows[:_ROWS] if row.get("type") != "text")
+
+
+def _encoded(row: dict[str, Any]) -> str:
+    return msgspec.json.encode(row).decode()
+
+
+def _is_empty_list(value: Any) -> bool:
+    """Return whether a result is a retriever's shape without entries, such as `{"documents": []}`."""
+    return isinstance(value, dict) and any(value.get(key) == [] for key in _EMPTY_KEYS)

@@ -1,0 +1,389 @@
+"""The configuration of the evaluation plane, and the tables both planes share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from gaugeway import settings
+from gaugeway.settings.options import keys_of_kind
+from gaugeway.sampling import Bias as Bias  # noqa: PLC0414 - a table of the configuration
+from monitors.signals import Direction
+from monitors.signals import Name as SignalName
+from monitors.judges.grounding.config import GroundingVerifier
+
+Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+_HTTP_URL = settings.in_form("^https?://[^/]", "a URL that starts with http:// or https://")
+MAX_AUDITS = 50
+"""Most exchanges of all apps, drawn in a day, of which the judge audits the capture."""
+AuditsPerDay = Annotated[int, msgspec.Meta(ge=0, le=MAX_AUDITS)]
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+BUILT_IN_NOTIFIERS = {
+    "log": "monitors.alerting.notifiers.log:LogNotifier",
+    "webhook": "monitors.alerting.notifiers.webhook:WebhookNotifier",
+    "slack": "monitors.alerting.notifiers.slack:SlackNotifier",
+    "teams": "monitors.alerting.notifiers.teams:TeamsNotifier",
+    "alertmanager": "monitors.alerting.notifiers.alertmanager:AlertmanagerNotifier",
+    "pagerduty": "monitors.alerting.notifiers.pagerduty:PagerDutyNotifier",
+    "email": "monitors.alerting.notifiers.email:EmailNotifier",
+}
+"""Kind of `[[notifiers]]` -> adapter."""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of `gaugeway.toml`; a key that is not a field is an error, `also_called` names the one it stands for."""
+
+    also_called: ClassVar[Mapping[str, str]] = {}
+
+
+class Monitors(Table, frozen=True):
+    """`[monitors]`: the evaluation process and its admin port.
+
+    A sample whose contexts are sent separately (a context key, or spans with `otlp_receiver`) waits up to
+    `join_window_s` for them before it is evaluated without; 0 disables waiting. `replica` identifies this process among
+    those with the same store; None stands for host name and port. The page reads counts from the admin ports
+    `gateways`; None: that of `[gateway]`. `trusted_proxies` are addresses or networks whose `X-Forwarded-For` is used.
+    A conversation is over after `conversation_silence_s` without an exchange. `workers` processes score, each
+    `concurrency` judged samples at a time.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 9465
+    token: str | None = None
+    workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    concurrency: Count = 8
+    window_s: Positive = 3600.0
+    join_window_s: Annotated[float, msgspec.Meta(ge=0.0)] = 15.0
+    otlp_receiver: bool = False
+    public_url: Annotated[str, _HTTP_URL] | None = None
+    replica: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    gateways: tuple[Annotated[str, _HTTP_URL], ...] | None = None
+    trusted_proxies: tuple[str, ...] = ()
+    conversation_silence_s: Annotated[float, msgspec.Meta(ge=1.0, le=86_400.0)] = 900.0
+
+
+class Price(Table, frozen=True):
+    """`[judge.prices."PATTERN"]`: USD for `per` tokens of the models that match.
+
+    Without `cached`, cached input tokens cost what the others cost.
+
+    >>> round(Price(input=0.40, output=1.60).usd(1000, 500), 9)
+    0.0012
+    >>> round(Price(input=0.0004, output=0.0016, per=1000).usd(1000, 500), 9)
+    0.0012
+    """
+
+    input: Annotated[float, msgspec.Meta(ge=0.0)]
+    output: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    cached: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    per: Literal[1000, 1_000_000] = 1_000_000
+
+    def usd(self, input_tokens: int, output_tokens: int, *, cached_tokens: int = 0) -> float:
+        """Return the cost of one call; `cached_tokens` are part of `input_tokens`."""
+        cached = min(cached_tokens, input_tokens)
+        rate = self.input if self.cached is None else self.cached
+        return ((input_tokens - cached) * self.input + cached * rate + output_tokens * self.output) / self.per
+
+
+class SmallJudge(Table, frozen=True):
+    """`[judge.small]`: called first; accepted from probability `least` on; a share `audit_rate` is compared."""
+
+    base_url: str
+    model: str
+    api_key: str | None = None
+    api_version: str | None = None
+    least: Rate = 0.9
+    audit_rate: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.05
+    verbatim: bool = False
+
+
+class Judge(Table, frozen=True):
+    """`[judge]`: the LLM judge. Without `base_url` and `model` there is none and only lexical metrics run.
+
+    `deadline_s` bounds the judging of one sample. After `blind_after` consecutive failures the circuit opens for
+    `blind_s`, then longer. `budget_reserve` is the share of the budget that is spread evenly over apps and models.
+    """
+
+    base_url: str | None = None
+    api_key: str | None = None
+    model: str | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=2.0)] = 0.0
+    timeout_s: Positive = 60.0
+    concurrency: Count = 4
+    max_retries: Annotated[int, msgspec.Meta(ge=0)] = 3
+    price_in: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    price_out: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    mode: Literal["fused", "separate"] = "fused"
+    api_version: str | None = None
+    deadline_s: Positive = 180.0
+    blind_after: Count = 10
+    blind_s: Positive = 30.0
+    budget_usd_per_day: Positive | None = None
+    budget_reserve: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] = 0.1
+    cache: Literal["memory", "file", "off"] = "memory"
+    cache_ttl_s: Positive = 604_800.0
+    cache_mb: Positive = 16.0
+    prices: dict[str, Price] = msgspec.field(default_factory=dict)
+    small: SmallJudge | None = None
+    bias: tuple[Bias, ...] = ()
+    anchors: str | None = None
+    anchors_every_s: Positive = 86_400.0
+    grounding: GroundingVerifier | None = None
+    next_model: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+
+
+class Embeddings(Table, frozen=True):
+    """`[embeddings]`: an OpenAI-compatible endpoint, or a local model, for the metrics that compare meanings.
+
+    `price` is USD per million tokens. Texts that arrive within `batch_wait_s` form one request of up to `batch_size`.
+    """
+
+    kind: Literal["openai", "local"] = "openai"
+    base_url: str | None = None
+    api_key: str | None = None
+    api_version: str | None = None
+    model: str | None = None
+    timeout_s: Positive = 30.0
+    concurrency: Count = 4
+    max_retries: Annotated[int, msgspec.Meta(ge=0, le=20)] = 2
+    price: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    batch_size: Count = 64
+    batch_wait_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.01
+    cache_mb: Annotated[float, msgspec.Meta(ge=0.0)] = 64.0
+    path: str | None = None
+    cache_dir: str | None = None
+    download: bool = False
+    threads: Count = 1
+
+
+class Queue(Table, frozen=True):
+    """`[queue]`: where samples wait. Default: a SQLite file in the data directory.
+
+    If the judge is too slow to keep the wait near `target_age_s`, fewer samples are judged; none is after `max_age_s`.
+    `max_bytes` bounds the queue. While a queue on another machine is unreachable, up to `spill_bytes` wait in the
+    gateway's data directory (0: none), and are sent at `drain_per_s` samples a second afterwards.
+    """
+
+    url: str | None = None
+    lease_s: Positive = 120.0
+    max_attempts: Count = 5
+    target_age_s: Positive = 60.0
+    max_age_s: Positive = 86_400.0
+    max_bytes: Count = 2 * 1024**3
+    spill_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    drain_per_s: Positive = 50.0
+
+
+class Store(Table, frozen=True):
+    """`[store]`: where samples and evaluations are stored. Default: a SQLite file in the data directory."""
+
+    url: str | None = None
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """`[metrics.<name>]`: one metric. Keys other than these are the metric's own options.
+
+    `rate` None stands for 1.0 without an LLM and 0.1 with one; `threshold` None for 0.7, or 0.3 where 0 is the best
+    value. Burn-rate alerts exist only with an `objective`.
+    """
+
+    enabled: bool = True
+    rate: Rate | None = None
+    threshold: Rate | None = None
+    objective: Rate | None = None
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Signals(Table, frozen=True):
+    """`[signals]`: numbers that need no judge, computed for every captured exchange; those in `off` are not."""
+
+    off: tuple[SignalName, ...] = ()
+
+
+class Rule(Table, frozen=True):
+    """`[[alerts.rules]]`: alerts when the mean of `metric`, which may be a signal, gets worse.
+
+    `direction` is that of the change; None: a drop, or a rise where 0 is best.
+
+    It is compared with `slo` (the least mean, or the greatest where 0 is best) or with a `baseline` learned from the
+    traffic; a drop of up to `tolerance` is allowed. Its default is 0 with `slo`, 0.02 for severity "warn", below the
+    baseline "auto" for a page or without `severity` what the hourly means of the last week varied by (0.02 to 0.05),
+    else 0.05. `severity` is "page" by default, and "warn" for signals other than `no_contexts` and `truncated`.
+    `detector` is "esr", "threshold" or an import string; `options` are its own.
+    """
+
+    also_called: ClassVar[Mapping[str, str]] = {"threshold": "slo", "objective": "slo"}
+
+    metric: str
+    slo: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None
+    baseline: Literal["auto", "window", "ratchet", "seasonal"] | None = None
+    tolerance: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] | None = None
+    direction: Direction | None = None
+    apps: tuple[str, ...] = ("*",)
+    severity: str | None = None
+    name: str | None = None
+    detector: str = "esr"
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Alerts(Table, frozen=True):
+    """`[alerts]`: `false_alerts_per_30d` is the number of false alarms expected in 30 days over all rules together.
+
+    Without `rules` every metric and signal is watched for a change from a learned baseline; `rules` replace these
+    default rules, unless `default_rules` is true. `slices` are "app",
+    "model", "prompt" and "tag:NAME"; a slice with fewer than `min_slice_scores` scores a month has no stream.
+    While less than `min_coverage` of the evaluations give a score, detectors ignore the scores. With `content` alerts
+    quote the worst answers.
+    """
+
+    false_alerts_per_30d: Positive = 1.0
+    bucket_s: Positive = 60.0
+    watermark_s: Annotated[float, msgspec.Meta(ge=0.0)] = 300.0
+    slices: tuple[
+        Annotated[str, settings.in_form("^(app|model|prompt|tag:.+)$", "app, model, prompt or tag:NAME")], ...
+    ] = ("app", "model")
+    min_slice_scores: Positive = 500.0
+    min_coverage: Rate = 0.5
+    content: bool = True
+    cause_samples: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 40
+    group_by: tuple[Literal["alertname", "app", "metric", "rule", "severity", "slice"], ...] = ("app",)
+    group_wait_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    group_interval_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    repeat_interval_s: Positive = 14_400.0
+    give_up_s: Positive = 86_400.0
+    runbook_url: Annotated[str, msgspec.Meta(pattern="^https?://[^\\s]+$", max_length=500)] | None = None
+    heartbeat_s: Positive = 60.0
+    default_rules: bool | None = None
+    rules: tuple[Rule, ...] | None = None
+
+
+OF_EVERY_NOTIFIER = frozenset({"kind", "name", "severities", "apps", "send_resolved", "heartbeat", "timeout_s"})
+
+
+class Notifier(Table, frozen=True):
+    """`[[notifiers]]`: a receiver of notifications for some severities and apps. The other keys depend on the kind.
+
+    With `heartbeat` it also gets the alert that always fires. `options` are the keywords of a plug-in notifier.
+    """
+
+    kind: str
+    name: str | None = None
+    severities: tuple[str, ...] = ("*",)
+    apps: tuple[str, ...] = ("*",)
+    send_resolved: bool = True
+    heartbeat: bool = False
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    timeout_s: Positive = 10.0
+    url: str | None = None
+    urls: tuple[str, ...] | None = None
+    resend_s: Annotated[float, msgspec.Meta(gt=0.0, le=55.0)] | None = None
+    secret: str | None = None
+    token: str | None = None
+    channel: str | None = None
+    routing_key: str | None = None
+    username: str | None = None
+    password: str | None = None
+    host: str | None = None
+    port: Port | None = None
+    tls: Literal["starttls", "ssl", "off"] | None = None
+    sender: str | None = None
+    recipients: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"Notifier(kind={self.kind!r}, name={self.name!r})"  # the rest is full of secrets
+
+    @classmethod
+    def keys_for(cls, raw: Mapping[str, Any]) -> Collection[str]:
+        """Return the keys that a table of this kind takes."""
+        return keys_of_kind(raw.get("kind"), BUILT_IN_NOTIFIERS, cls.__struct_fields__, OF_EVERY_NOTIFIER)
+
+
+class Sink(Table, frozen=True):
+    """`[[sinks]]`: another system that receives the scores of `metrics` (shell patterns).
+
+    `content` adds explanations. Failed deliveries are retried for `give_up_s`.
+    """
+
+    kind: str
+    url: str
+    api_key: str | None = None
+    public_key: str | None = None
+    secret_key: str | None = None
+    environment: str | None = None
+    metrics: tuple[str, ...] = ("*",)
+    content: bool = False
+    timeout_s: Positive = 10.0
+    give_up_s: Positive = 600.0
+
+    def __repr__(self) -> str:
+        return f"Sink(kind={self.kind!r})"  # the rest is full of secrets
+
+
+class Telemetry(Table, frozen=True):
+    """`[telemetry]`: OpenTelemetry export (extra `otlp`); off without an endpoint, and without content unless asked.
+
+    `service_name` replaces the names of both planes. `events` are sent as log records, which some endpoints do not
+    take. `baggage` lets the client's header of that name go on to the upstreams.
+    """
+
+    otlp_endpoint: str | None = None
+    otlp_headers: dict[str, str] = msgspec.field(default_factory=dict)
+    service_name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    content: bool = False
+    propagate: bool = True
+    openinference: bool = True
+    events: bool = True
+    baggage: bool = False
+
+
+SampleBy: TypeAlias = Literal["exchange", "conversation"]
+
+
+class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of `[capture]` that the monitors read: sampling salt, content, what the judge marks, and retention."""
+
+    salt: str = "gaugeway"
+    nested_with_otel: bool = False
+    sample_by: SampleBy = "exchange"
+    content: bool = True
+    redact: tuple[str, ...] = ("secret",)
+    redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
+    ask_judge: bool = True
+    ask_judge_per_day: Count = 50
+    audits_per_day: AuditsPerDay = 5
+    retention_days: Positive = 30.0
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tables the evaluation plane reads."""
+
+    monitors: Monitors = Monitors()
+    judge: Judge = Judge()
+    embeddings: Embeddings = Embeddings()
+    queue: Queue = Queue()
+    store: Store = Store()
+    metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
+    signals: Signals = Signals()
+    alerts: Alerts = Alerts()
+    notifiers: tuple[Notifier, ...] = ()
+    sinks: tuple[Sink, ...] = ()
+    telemetry: Telemetry = Telemetry()
+
+
+class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The configuration file as the monitors read it: the gateway's tables are ignored."""
+
+    gateway: dict[str, Any] = msgspec.field(default_factory=dict)
+    upstreams: tuple[dict[str, Any], ...] = ()
+    routing: dict[str, Any] = msgspec.field(default_factory=dict)
+    keys: dict[str, Any] = msgspec.field(default_factory=dict)
+    limits: dict[str, Any] = msgspec.field(default_factory=dict)
+    prices: dict[str, Any] = msgspec.field(default_factory=dict)
+    cache: dict[str, Any] = msgspec.field(default_factory=dict)
+    capture: Sampled = Sampled()

@@ -1,0 +1,1 @@
+"""The SQL scripts that `gaugeway.storage.engines.migrate` applies, in the order of their names."""

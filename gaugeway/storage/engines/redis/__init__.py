@@ -1,0 +1,1 @@
+"""The queue, the limits and the connection in Redis."""

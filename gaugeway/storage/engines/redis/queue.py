@@ -1,0 +1,293 @@
+"""Queue in Redis or Valkey streams, read by one consumer group; for bursty load."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from gaugeway.records import Sample, Supplement
+from gaugeway.settings.bounds import shed
+from gaugeway.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, encoded
+from gaugeway.storage.engines.redis.connection import Address, Engine, read_url
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.queues import Bound, Depth, Lease, Queue
+from gaugeway.storage.engines.redis import queue_erase as redis_erase
+from gaugeway.storage.engines.redis.queue_lua import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, REJECT, SET_ASIDE
+
+T = TypeVar("T")
+_PRUNE_BATCH = 500
+_COMPLAIN_EVERY_S = 60.0
+_log = logging.getLogger("gaugeway")
+
+
+class RedisQueue(Queue):
+    """Samples in streams, for any number of processes on any number of machines.
+
+    `shards` of the address spread them by their ids; each has keys of one hash tag, so that every step is on one node
+    of a cluster. Order, and all or none of a `put`, hold within a shard; to put again what was put in part is harmless.
+    At most `max_waiting` of the address wait; beyond that the oldest go and are counted (`Depth.trimmed`).
+
+    Leases are ended by the engine's clock, so that no machine's own needs to be right; `clock`, Unix seconds, takes its
+    place in tests. An operation that cannot be done raises `EngineError`.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        lease_s: float = 120.0,
+        max_attempts: int = 5,
+        clock: Callable[[], float] | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
+        self._bound = Bound(max_bytes)
+        self._engine = Engine(address)
+        self._shards = [Shard(address.prefix, number) for number in range(address.shards)]
+        self._most = math.ceil(address.max_waiting / address.shards)
+        self._lease_ms = math.ceil(lease_s * 1000)
+        self._max_attempts = max_attempts
+        self._clock = clock
+        self._decoder = msgspec.json.Decoder(Sample)
+        self._supplement_decoder = msgspec.json.Decoder(Supplement)
+        self._turn = 0
+        self._trimmed = 0
+        self._complain_at = 0.0
+
+    @classmethod
+    def from_url(cls, url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> RedisQueue:
+        """Return the queue in the engine that `url` names. Raises ValueError."""
+        return cls(read_url(url), lease_s, max_attempts, max_bytes=max_bytes)
+
+    async def put(self, samples: Sequence[Sample]) -> None:
+        rows = [(_bytes(one.id), _age(one.started_at), encoded(one)) for one in samples]
+        if rows:
+            await self._bound.admit(sum(len(row[2]) for row in rows), self._used)
+        for shard, some in self._spread(rows):
+            keys = (*shard.waiting, *shard.dead, shard.counts)
+            self._complain("samples", await self._add(keys, "samples", some))
+
+    async def lease(self, limit: int) -> Sequence[Lease]:
+        return await self._gather(limit, self._claim)
+
+    async def set_aside(self, sample_id: str, reason: str) -> None:
+        for shard, _ in self._spread([(_bytes(sample_id),)]):
+            await self._engine.run(REJECT, (*shard.waiting, *shard.dead, shard.counts), (self._most, sample_id, reason))
+
+    async def ack(self, sample_ids: Sequence[str]) -> None:
+        for shard, some in self._spread([(_bytes(one),) for one in sample_ids]):
+            await self._engine.run(ACK, (*shard.waiting, *shard.dead), [sample_id for (sample_id,) in some])
+
+    async def depth(self) -> Depth:
+        arguments = (self._lease_ms, self._max_attempts, self._now(), self._most)
+        rows = [
+            await self._engine.run(DEPTH, (*shard.waiting, *shard.dead, shard.counts), arguments)
+            for shard in self._shards
+        ]
+        buried, waiting, leased, dead = (sum(row[place] for row in rows) for place in range(4))
+        used = sum(row[7] for row in rows)
+        self._report_buried(buried)
+        return Depth(
+            ready=max(0, waiting - leased),
+            leased=leased,
+            dead=dead,
+            oldest_started_at=min((float(row[4]) for row in rows if row[4]), default=None),
+            trimmed=sum(row[5] + row[6] for row in rows),
+            bytes=used,
+            fill=max(self._bound.fill(used), max(row[1] for row in rows) / self._most),
+        )
+
+    async def supply(self, supplements: Sequence[Supplement]) -> None:
+        rows = [(_bytes(one.id), _age(one.received_at), encoded(one)) for one in supplements]
+        for shard, some in self._spread(rows):
+            self._complain("supplements", await self._add((*shard.supplies, shard.counts), "supplements", some))
+
+    async def take(self, limit: int) -> Sequence[Supplement]:
+        return await self._gather(limit, self._claim_supplies)
+
+    async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
+        for shard, some in self._spread([(_bytes(one),) for one in supplement_ids]):
+            await self._engine.run(ACK, shard.supplies, [supplement_id for (supplement_id,) in some])
+
+    async def prune(self, before: float) -> int:
+        """See the port; deletes in batches."""
+        total = 0
+        for shard in self._shards:
+            await self._prune(shard.supplies, before, held=True)
+            total += await self._prune(shard.dead, before, held=False)
+            total += await self._prune(shard.waiting, before, held=True)
+        return total
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        return await redis_erase.forget(
+            self._engine,
+            waiting=[shard.waiting for shard in self._shards],
+            dead=[shard.dead for shard in self._shards],
+            supplies=[shard.supplies for shard in self._shards],
+            subject=subject,
+            dry_run=dry_run,
+        )
+
+    async def aclose(self) -> None:
+        await self._engine.aclose()
+
+    async def _used(self) -> int:
+        return (await self.depth()).bytes
+
+    def _now(self) -> str:
+        """The time by the clock that tests turn; empty stands for the engine's own."""
+        return str(round(self._clock() * 1000)) if self._clock is not None else ""
+
+    def _spread(
+        self, rows: Iterable[tuple[bytes, *tuple[bytes, ...]]]
+    ) -> Iterable[tuple[Shard, list[tuple[bytes, ...]]]]:
+        """Sort rows, which begin with an id, by shard."""
+        found: dict[int, list[tuple[bytes, ...]]] = {}
+        for row in rows:
+            found.setdefault(zlib.crc32(row[0]) % len(self._shards), []).append(row)
+        return [(self._shards[number], some) for number, some in found.items()]
+
+    def _in_turn(self) -> list[Shard]:
+        """All shards, each time beginning with another one: none is to wait for the others to be empty."""
+        self._turn = (self._turn + 1) % len(self._shards)
+        return self._shards[self._turn :] + self._shards[: self._turn]
+
+    async def _gather(self, limit: int, claim: Callable[[Shard, int], Awaitable[tuple[bool, list[T]]]]) -> list[T]:
+        """Claim from one shard after the other. One that fails does not take away what others gave: it is held now."""
+        found: list[T] = []
+        failure: EngineError | None = None
+        for shard in self._in_turn():
+            claimed = True
+            try:
+                while claimed and len(found) < limit:
+                    claimed, some = await claim(shard, limit - len(found))
+                    found += some
+            except EngineError as error:
+                failure = error
+        if failure is not None and not found:
+            raise failure
+        return found
+
+    async def _add(self, keys: Sequence[str], field: str, rows: Sequence[tuple[bytes, ...]]) -> int:
+        arguments: list[bytes | int] = [self._most, field.encode()]
+        for row in rows:
+            arguments += row
+        gone: int = await self._engine.run(PUT, keys, arguments)
+        return gone
+
+    async def _claim(self, shard: Shard, limit: int) -> tuple[bool, list[Lease]]:
+        """Lease up to `limit` entries; return whether there were any, and the leases of those that can be read."""
+        keys = (*shard.waiting, *shard.dead, shard.counts)
+        wish = (self._lease_ms, limit, self._max_attempts, self._now(), self._most)
+        buried, rows = await self._engine.run(LEASE, keys, wish)
+        self._report_buried(buried)
+        leases: list[Lease] = []
+        unreadable: list[tuple[bytes, int, str]] = []
+        for entry, sample_id, attempt, body in rows:
+            try:
+                leases.append(Lease(sample=self._read(sample_id, body), attempt=attempt))
+            except ValueError as error:
+                unreadable.append((entry, attempt, f"unreadable: {error}"))
+        if unreadable:
+            arguments: list[bytes | int | str] = [self._most]
+            for row in unreadable:
+                arguments += row
+            with contextlib.suppress(EngineError):  # they come again
+                await self._engine.run(SET_ASIDE, keys, arguments)
+                _log.warning(
+                    "queue: moved %d unreadable samples to dead letters, first: %s", len(unreadable), unreadable[0][2]
+                )
+        return bool(rows), leases
+
+    def _read(self, sample_id: bytes, body: bytes) -> Sample:
+        """Decode one entry. Raises ValueError for one of another version, a damaged or a misplaced one."""
+        try:
+            sample = self._decoder.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ValueError(str(error)) from error
+        if sample.id.encode() != sample_id:
+            raise ValueError("the payload belongs to another sample")
+        return sample
+
+    async def _claim_supplies(self, shard: Shard, limit: int) -> tuple[bool, list[Supplement]]:
+        """Take up to `limit` entries; return whether there were any, and those that can be read. The others go."""
+        _, rows = await self._engine.run(LEASE, shard.supplies, (self._lease_ms, limit, 0, self._now(), 0))
+        taken: list[Supplement] = []
+        unreadable: list[bytes] = []
+        for entry, supplement_id, _, body in rows:
+            try:
+                supplement = shed(self._supplement_decoder.decode(body))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                supplement = None
+            if supplement is not None and supplement.id.encode() == supplement_id:
+                taken.append(supplement)
+            else:
+                unreadable.append(entry)
+        if unreadable:
+            with contextlib.suppress(EngineError):  # they come again
+                await self._engine.run(DISCARD, shard.supplies, unreadable)
+                _log.warning("queue: removed %d unreadable supplements", len(unreadable))
+        return bool(rows), taken
+
+    async def _prune(self, room: tuple[str, ...], before: float, *, held: bool) -> int:
+        total, passed, seen = 0, 0, _PRUNE_BATCH
+        while seen == _PRUNE_BATCH:
+            lease_ms: int | str = self._lease_ms if held else ""
+            arguments = (_age(before), passed, _PRUNE_BATCH, lease_ms, self._now())
+            seen, gone = await self._engine.run(PRUNE, room, arguments)
+            passed += seen - gone
+            total += gone
+            await asyncio.sleep(0)
+        return total
+
+    def _report_buried(self, buried: int) -> None:
+        if buried:
+            _log.warning("queue: moved %d samples to dead letters after %d attempts", buried, self._max_attempts)
+
+    def _complain(self, what: str, gone: int) -> None:
+        """Say that the queue is full, but not at every put while it is."""
+        self._trimmed += gone
+        if self._trimmed and time.monotonic() >= self._complain_at:
+            self._complain_at = time.monotonic() + _COMPLAIN_EVERY_S
+            _log.warning("queue full: dropped the %d oldest samples unevaluated (last: %s)", self._trimmed, what)
+            self._trimmed = 0
+
+
+class Shard:
+    """The keys of one shard. The part in braces decides on which node of a cluster they are: one for all of them."""
+
+    def __init__(self, prefix: str, number: int) -> None:
+        tag = f"{{{prefix}:q:{number}}}"
+        self.waiting = _room(f"{tag}:waiting")
+        self.dead = _room(f"{tag}:dead")
+        self.supplies = _room(f"{tag}:supplies")
+        self.counts = f"{tag}:counts"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.waiting, *self.dead, *self.supplies, self.counts)
+
+
+def _room(stream: str) -> tuple[str, str, str]:
+    return stream, f"{stream}:ids", f"{stream}:since"
+
+
+def _bytes(name: str) -> bytes:
+    """The id as Redis takes it. Raises RefusedError for one with lone surrogates."""
+    try:
+        return name.encode()
+    except VALUE_ERRORS as error:
+        raise RefusedError(type(error).__name__) from error
+
+
+def _age(seconds: float) -> bytes:
+    """The number as a sorted set takes it; it knows none that is not one."""
+    return repr(0.0 if math.isnan(seconds) else float(seconds)).encode()

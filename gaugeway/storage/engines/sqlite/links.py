@@ -1,0 +1,102 @@
+"""What joins exchanges to conversations, in the embedded store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from sqlite3 import Connection
+from typing import Any, TypeAlias
+
+from gaugeway.storage.conversations import MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
+from gaugeway.storage.engines.failures import encoded
+from gaugeway.storage.engines.sqlite.connection import Database
+from gaugeway.storage.engines.sqlite import signal_rows
+
+Read: TypeAlias = Callable[[Iterable[Any]], list[Linked]]
+_ADD = "INSERT OR IGNORE INTO links (id, started_at, before, payload) VALUES (?, ?, ?, ?)"
+_ADD_KEY = "INSERT OR IGNORE INTO link_keys (app, key, started_at, id) VALUES (?, ?, ?, ?)"
+_THESE = "SELECT payload FROM links WHERE id IN (SELECT value FROM json_each(?))"
+_FOUND = f"""
+    SELECT payload FROM link_keys JOIN links USING (id)
+    WHERE app = ? AND key = ? AND link_keys.started_at >= ? AND link_keys.started_at <= ?
+    ORDER BY link_keys.started_at DESC, id DESC LIMIT {MOST_CANDIDATES + 1}
+"""  # noqa: S608 - constants
+_MOVE = """
+    UPDATE links SET before = moved.before, payload = moved.payload FROM (
+        SELECT value ->> 0 AS id, value ->> 1 AS before, value ->> 2 AS payload, value ->> 3 AS expected
+        FROM json_each(?)
+    ) AS moved WHERE links.id = moved.id AND links.before IS moved.expected RETURNING links.id
+"""
+_MOVE_SAMPLE = "UPDATE samples SET conversation = ?, turn = ?, hop = ? WHERE id = ?"
+_MOVE_SCORES = (
+    "UPDATE evaluations SET cluster = ?2 WHERE sample_id = ?1",
+    f"UPDATE signals SET cluster = ?2 WHERE {signal_rows.OF_SAMPLE}",  # noqa: S608 - a constant
+)
+_PRUNE = (
+    "DELETE FROM links WHERE rowid IN (SELECT rowid FROM links WHERE started_at < ? LIMIT ?)",
+    """
+    DELETE FROM link_keys WHERE (app, key, started_at, id) IN (
+        SELECT app, key, started_at, id FROM link_keys WHERE started_at < ? LIMIT ?
+    )
+    """,
+)
+
+
+async def link(database: Database, some: Sequence[Linked], read: Read) -> Sequence[Linked]:
+    """Store links; return those that were there."""
+    rows = [(one.id, one.started_at, one.place.before, encoded(one).decode()) for one in some]
+    keys = [(one.app, key, one.started_at, one.id) for one in some for key in keys_of(one)]
+    names = encoded([row[0] for row in rows]).decode()
+
+    def add(connection: Connection) -> list[Any]:
+        new = connection.executemany(_ADD, rows).rowcount == len(rows)
+        connection.executemany(_ADD_KEY, keys)
+        return [] if new else connection.execute(_THESE, (names,)).fetchall()
+
+    return read(await database.write(add))
+
+
+async def links(database: Database, sample_ids: Sequence[str], read: Read) -> Sequence[Linked]:
+    """Return stored links."""
+    names = encoded(list(sample_ids)).decode()
+    return read(await database.fetch(_THESE, (names,), short=True))
+
+
+async def linked(
+    database: Database, lookups: Sequence[Lookup], read: Callable[[Any], Linked | None]
+) -> Mapping[Lookup, Sequence[Linked]]:
+    """Return what each lookup finds."""
+    wanted = list(dict.fromkeys(lookups))
+    found: dict[Lookup, list[Linked]] = {lookup: [] for lookup in wanted}
+    for lookup, payload in await database.read(partial(_look_up, wanted), short=True):
+        if (one := read((payload,))) is not None:
+            found[lookup].append(one)
+    return found
+
+
+def _look_up(wanted: Sequence[Lookup], connection: Connection) -> list[tuple[Lookup, str]]:
+    return [(lookup, payload) for lookup in wanted for (payload,) in connection.execute(_FOUND, lookup)]
+
+
+async def place(database: Database, moves: Sequence[Move]) -> Sequence[str]:
+    """Move what is still where it was expected; return the others."""
+    wanted = encoded([(one.id, one.place.before, encoded(one).decode(), expected) for one, expected in moves]).decode()
+
+    def move(connection: Connection) -> set[str]:
+        moved = {row[0] for row in connection.execute(_MOVE, (wanted,)).fetchall()}
+        there = [one for one, _ in moves if one.id in moved]
+        places = [(one.place.conversation, one.place.turn, one.place.hop, one.id) for one in there]
+        connection.executemany(_MOVE_SAMPLE, places)
+        clusters = [(one.id, cluster_with(one)) for one in there if one.named]
+        for statement in _MOVE_SCORES:
+            connection.executemany(statement, clusters)
+        return moved
+
+    moved = await database.write(move)
+    return [one.id for one, _ in moves if one.id not in moved]
+
+
+def prune(connection: Connection, before: float, limit: int) -> bool:
+    """Delete some old links; return whether there may be more."""
+    removed = [connection.execute(statement, (before, limit)).rowcount for statement in _PRUNE]
+    return limit in removed

@@ -1,0 +1,459 @@
+"""Store in one SQLite file: samples, evaluations, supplements and states."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any, TypeVar
+
+from gaugeway.records import Evaluation, Sample, Supplement
+from gaugeway.settings.bounds import MAX_HEARD_BYTES
+from gaugeway.storage.conversations import KEPT_S, Linked, Lookup, Move
+from gaugeway.storage.engines.failures import RefusedError, encoded
+from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.joining import address_of, completes
+from gaugeway.storage.stores import (
+    EngineStore,
+    LabelledScore,
+    OutcomeCount,
+    PairedSums,
+    Point,
+    Query,
+    SampleField,
+    ScoreHistogram,
+    ScoreSums,
+    Spreads,
+    Summary,
+    ratings,
+    rows,
+    top_scores,
+)
+from gaugeway.storage.stores.rollups import Sums
+from gaugeway.storage.engines.sqlite import erase, links, queries, signal_rows
+from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
+from gaugeway.storage.engines.sqlite.schema import SCHEMA
+
+T = TypeVar("T")
+_log = logging.getLogger("gaugeway")
+
+_COUNTER_KIB = 256
+"""What adds up beforehand reads each row once: a small cache does."""
+_ADD_SAMPLE = """
+    INSERT OR IGNORE INTO samples (
+        id, started_at, app, model, payload, trace_id, context_key, conversation, turn, hop
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_ADD_EVALUATION = """
+    INSERT INTO evaluations (
+        sample_id, metric, version, started_at, app, model,
+        outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight, prompt, cluster, tags
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (sample_id, metric, version) DO UPDATE SET
+        outcome = excluded.outcome, value = excluded.value, reason = excluded.reason, detail = excluded.detail,
+        evidence = excluded.evidence, judge = excluded.judge, seconds = excluded.seconds,
+        cost_usd = excluded.cost_usd, rate = excluded.rate, weight = excluded.weight
+    WHERE evaluations.outcome = 'skipped' AND excluded.outcome <> 'skipped'
+"""
+_ADD_SUPPLEMENT = """
+    INSERT OR IGNORE INTO supplements (id, received_at, kind, value, app, payload) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_CONCERNED = {
+    kind: f"""
+        SELECT payload, id FROM samples WHERE {column} = ?1 AND (?2 IS NULL OR app = ?2)
+        ORDER BY started_at DESC LIMIT 100
+    """  # noqa: S608 - constants
+    for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
+}
+# Each term by itself is a place in the index: what other apps say under the same address is not read.
+_ADDRESSED = " OR ".join(
+    f"kind = '{kind}' AND value = ?{place} AND {permitted}"
+    for place, kind in enumerate(("exchange", "key", "trace"), 1)
+    for permitted in ("app IS NULL", "app = ?4")
+)
+_SUPPLEMENTS = f"""
+    SELECT payload FROM supplements WHERE rowid IN (
+        SELECT position FROM (
+            SELECT rowid AS position, sum(length(payload)) OVER (ORDER BY received_at, id) AS bytes FROM supplements
+            WHERE {_ADDRESSED}
+            ORDER BY received_at, id LIMIT 1000
+        ) WHERE bytes <= {MAX_HEARD_BYTES}
+    ) ORDER BY received_at, id
+"""  # noqa: S608 - put together from constants
+_ANY_SUPPLEMENT = "SELECT 1 FROM supplements LIMIT 1"
+_SAMPLE = "SELECT payload, conversation, turn, hop FROM samples WHERE id = ?"
+_CONVERSATION = """
+    SELECT payload, conversation, turn, hop FROM samples WHERE conversation = ?
+    ORDER BY started_at DESC, id DESC LIMIT ?
+"""
+_ADDRESSED_BY = {
+    by: f"""
+        SELECT payload, conversation, turn, hop FROM samples
+        WHERE {condition} AND started_at >= ?2 AND started_at < ?3 ORDER BY started_at DESC, id DESC LIMIT 100
+    """  # noqa: S608 - constants
+    for by, condition in {
+        "trace_id": "trace_id = ?1",
+        "context_key": "context_key = ?1",
+        "session": "instr(payload, ?1) > 0",
+        "response_id": "instr(payload, ?1) > 0",
+    }.items()
+}
+_SILENT = """
+    SELECT DISTINCT conversation FROM samples AS last
+    WHERE started_at >= ?1 AND started_at < ?2 AND conversation IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM samples WHERE conversation = last.conversation AND started_at >= ?2
+    )
+"""
+_PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(?))"
+_EVALUATIONS = """
+    SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
+    FROM evaluations WHERE sample_id = ? ORDER BY rowid
+"""
+_OUTCOMES = "SELECT metric, version, outcome FROM evaluations WHERE sample_id = ?"
+_METRICS = """
+    WITH RECURSIVE known (metric) AS (
+        SELECT min(metric) FROM evaluations
+        UNION ALL SELECT (SELECT min(metric) FROM evaluations WHERE metric > known.metric) FROM known
+        WHERE known.metric IS NOT NULL
+    )
+    SELECT metric FROM known WHERE metric IS NOT NULL
+"""
+_PRUNE_SCORES = tuple(
+    f"""
+        DELETE FROM {table} WHERE {key} IN (
+            SELECT {same} FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
+        )
+    """  # noqa: S608 - constants
+    for table, key, same in (
+        ("evaluations", "sample_id", "id"),
+        ("signals", "(started_at, sample_id)", "started_at, id"),
+    )
+)
+_PRUNE_SAMPLES = """
+    DELETE FROM samples WHERE id IN (
+        SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
+    )
+"""
+_PRUNE_SUPPLEMENTS = """
+    DELETE FROM supplements WHERE rowid IN (SELECT rowid FROM supplements WHERE received_at < :before LIMIT :limit)
+"""
+_PRUNE_BATCH = 200
+_IDS = "SELECT id FROM samples WHERE id > ? ORDER BY id LIMIT ?"
+_SAID = "SELECT id, payload FROM supplements WHERE id > ? ORDER BY id LIMIT ?"
+_HOLDS = f"""
+    SELECT id, (SELECT count(*) FROM evaluations WHERE sample_id = id) + (
+        SELECT {signal_rows.COUNT} FROM signals WHERE sample_id = id AND signals.started_at = samples.started_at
+    )
+    FROM samples WHERE id IN (SELECT value FROM json_each(?))
+"""  # noqa: S608 - constants
+_KEYS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
+    "oldest": lambda row: row[1],
+    "newest": lambda row: -row[1],
+    "lowest": lambda row: (row[6], row[1]),
+    "highest": lambda row: (-row[6], row[1]),
+}
+"""The orders of points, by the places of `started_at` and `value`."""
+_SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+
+
+class SQLiteStore(rows.Lenient, EngineStore):
+    """Store and StateStore on one SQLite file; reading has a connection of its own and never waits for a writer.
+
+    An operation that cannot use the file within `busy_timeout_s` raises `EngineError`; for a file that a newer release
+    wrote it is a `SchemaError`.
+    """
+
+    def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
+        self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
+        self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        # what is added up beforehand, for minutes after an upgrade, does not make a page wait
+        self._counter = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, cache_kib=_COUNTER_KIB)
+        self._sums = Sums(SQLiteKept(self._writer, self._reader), clock=time.time)
+
+    @classmethod
+    def from_url(cls, url: str) -> SQLiteStore:
+        """Return the store in the file that `url` names. Raises ValueError."""
+        return cls(path_from_url(url))
+
+    async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        return await self._writer.write(self._adding(sample, evaluations))
+
+    async def add_each(
+        self, some: Sequence[tuple[Sample, Sequence[Evaluation]]]
+    ) -> Sequence[Sequence[Evaluation] | Exception]:
+        found: dict[int, Sequence[Evaluation] | Exception] = {}
+        works = {}
+        for place, one in enumerate(some):
+            try:
+                works[place] = self._adding(*one)
+            except RefusedError as error:
+                found[place] = error
+        found |= zip(works, await self._writer.write_each(list(works.values())), strict=True)
+        return [found[place] for place in range(len(some))]
+
+    def _adding(
+        self, sample: Sample, evaluations: Sequence[Evaluation]
+    ) -> Callable[[Connection], Sequence[Evaluation]]:
+        """Return what adds a sample in a transaction. Raises RefusedError for a value that is none of JSON."""
+        if any(evaluation.sample_id != sample.id for evaluation in evaluations):
+            raise RefusedError(f"an evaluation belongs to another sample than {sample.id!r}")
+        payload = encoded(sample).decode()
+        place = (sample.conversation, sample.turn, sample.hop)
+        keys = (sample.trace_id, sample.context_key)
+        row = (sample.id, sample.started_at, sample.app, sample.model, payload, *keys, *place)
+
+        def add(connection: Connection) -> Sequence[Evaluation]:
+            fresh = connection.execute(_ADD_SAMPLE, row).rowcount > 0
+            fills = not fresh and self._complete(connection, sample, payload)
+            there = [] if fresh else _outcomes(connection, sample.id)
+            new = rows.new(evaluations, there, fills=fills)
+            known = {(metric, version) for metric, version, _ in there}
+            others = signal_rows.add(connection, sample, new, known, fresh=fresh)
+            connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in others])
+            return new
+
+        return add
+
+    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
+        def read(connection: Connection) -> tuple[list[Any], list[Any]]:
+            payloads = connection.execute(_SAMPLE, (sample_id,)).fetchall()
+            evaluations = connection.execute(_EVALUATIONS, (sample_id,)).fetchall()
+            return payloads, evaluations + signal_rows.rows(connection, sample_id)
+
+        payloads, stored = await self._reader.read(read)
+        found = self._read(rows.placed_sample, payloads)
+        if not found:
+            return None
+        return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
+
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
+        found = await self._reader.fetch(_CONVERSATION, (name, limit))
+        return self._read(rows.placed_sample, found)[::-1]
+
+    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
+        wanted = value if by in ("trace_id", "context_key") else rows.field_text(by, value)
+        found = await self._reader.fetch(_ADDRESSED_BY[by], (wanted, since, until))
+        return self._read(rows.placed_sample, found)
+
+    async def silent(self, since: float, until: float) -> Sequence[str]:
+        return [row[0] for row in await self._reader.fetch(_SILENT, (since, until))]
+
+    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
+        wanted = (encoded(list(sample_ids)).decode(),)
+
+        def read(connection: Connection) -> Mapping[str, str]:  # one payload at a time: they hold whole exchanges
+            return rows.questions(row[0] for row in connection.execute(_PAYLOADS, wanted))
+
+        return await self._reader.read(read)
+
+    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
+        stored = await self._reader.fetch(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
+        return await asyncio.to_thread(rows.samples, [row[0] for row in stored])
+
+    async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
+        addressed = {one.id: (one, address) for one in supplements if (address := address_of(one)) is not None}
+        if not addressed:
+            return []
+        new = [
+            (one.id, one.received_at, *address, one.app, encoded(one).decode()) for one, address in addressed.values()
+        ]
+
+        def add(connection: Connection) -> Iterable[Any]:
+            concerned: dict[str, Any] = {}
+            connection.executemany(_ADD_SUPPLEMENT, new)
+            for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
+                for row in connection.execute(_CONCERNED[kind], (value, app)):
+                    concerned[row[1]] = row
+            return concerned.values()
+
+        concerned = await self._writer.write(add)
+        return sorted(self._read(rows.sample, concerned), key=lambda sample: (sample.started_at, sample.id))
+
+    async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
+        named = (sample.id, sample.context_key, sample.trace_id, sample.app)
+        return self._read(rows.supplement, await self._reader.fetch(_SUPPLEMENTS, named, short=True))
+
+    async def supplements_of_each(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]]:
+        names = [(one.id, one.context_key, one.trace_id, one.app) for one in samples]
+
+        def read(connection: Connection) -> list[list[Any]]:
+            if connection.execute(_ANY_SUPPLEMENT).fetchone() is None:
+                return [[] for _ in names]
+            return [connection.execute(_SUPPLEMENTS, named).fetchall() for named in names]
+
+        return [self._read(rows.supplement, found) for found in await self._reader.read(read, short=True)]
+
+    async def series(self, query: Query) -> Sequence[Point]:
+        if top_scores.indexed(query):
+            return await top_scores.first(query, self._metrics, self._top, self._indexed_points)
+        return await self._points(query)
+
+    async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
+        first, others = queries.points(query, index, exactly)
+        most = None if query.limit is None else max(query.limit, 0)
+
+        def read(connection: Connection) -> list[Point]:  # in the reader's thread: a busy app has many
+            evaluations = connection.execute(*first)
+            if not others:
+                return rows.points(islice(evaluations, most))
+            signals = islice(chain.from_iterable(connection.execute(*one) for one in others), most)
+            return rows.points(islice(heapq.merge(evaluations, signals, key=_KEYS[query.order]), most))
+
+        return await self._reader.read(read)
+
+    async def _indexed_points(self, query: Query, exactly: float | None) -> Sequence[Point]:
+        return await self._points(query, queries.VALUE_INDEX, exactly)
+
+    async def _metrics(self, _: Query) -> Iterable[str]:
+        return dict.fromkeys([*(row[0] for row in await self._reader.fetch(_METRICS, {})), *signal_rows.NAMES])
+
+    async def _top(self, query: Query) -> float | None:
+        if query.metric in signal_rows.NAMES:
+            return None  # `points` reads no more values of a signal than it must
+        return next((row[0] for row in await self._reader.fetch(*queries.top(query))), None)
+
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        return await self._sums.summary(query, by, self._summary)
+
+    async def scored(self, query: Query) -> Sequence[ScoreSums]:
+        return await self._sums.scored(query, self._scored)
+
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
+        return await self._sums.spread(query, by, within_s, self._spread)
+
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        return await self._sums.outcomes(query, self._outcomes)
+
+    async def _outcomes(self, query: Query, database: Database | None = None) -> Sequence[OutcomeCount]:
+        reader = database or self._reader
+        found = [*await reader.fetch(*queries.outcomes(query)), *await reader.fetch(*queries.exchanges(query))]
+        return rows.outcomes(found)
+
+    async def _summary(self, query: Query, by: str, database: Database | None = None) -> Sequence[Summary]:
+        summaries: dict[tuple[str, str, str], rows.Totals] = {}
+        unreadable = 0
+        names = queries.signal_sums(query)
+
+        def read(connection: Connection) -> list[Any]:
+            found = connection.execute(*queries.summary(query, by)).fetchall()
+            signals = connection.execute(*queries.signal_summary(query, by)) if names else ()
+            return [*found, *signal_rows.groups(names, signals)]
+
+        for app, metric, part, *group in await (database or self._reader).read(read):
+            unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
+        if unreadable:
+            self._complain(f"{unreadable} evaluations hold no number")
+        return [sums.summary(*key) for key, sums in summaries.items()]
+
+    async def _scored(self, query: Query, database: Database | None = None) -> Sequence[ScoreSums]:
+        return rows.scored(await (database or self._reader).fetch(*queries.scored(query)))
+
+    async def _spread(self, query: Query, by: str, database: Database | None = None) -> Sequence[ScoreHistogram]:
+        return rows.spreads(
+            await (database or self._reader).fetch(*queries.spread(query, by)), query.since, query.until
+        )
+
+    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
+        def read(connection: Connection) -> tuple[list[Any], list[Any]]:
+            groups = connection.execute(*queries.paired(query, cheap)).fetchall()
+            return groups, connection.execute(*queries.cheap(query, cheap)).fetchall()
+
+        return rows.paired(*await self._reader.read(read))
+
+    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
+        found = await self._reader.fetch(*queries.ratings(query))
+        return ratings.effective(one for pair in self._read(ratings.Reader().pair, found) for one in pair)
+
+    async def prune(self, before: float) -> int:
+        """Delete a batch at a time, so that those who write wait a moment only; then add up the hours that are over."""
+        parameters = {"before": before, "limit": _PRUNE_BATCH}
+        total = 0
+        removed = gone = _PRUNE_BATCH
+        unlinked = max(before, time.time() - KEPT_S)
+        more = True
+
+        def remove(connection: Connection) -> tuple[bool, int, int]:
+            more = links.prune(connection, unlinked, _PRUNE_BATCH)
+            for statement in _PRUNE_SCORES:
+                connection.execute(statement, parameters)
+            removed = connection.execute(_PRUNE_SAMPLES, parameters).rowcount
+            return more, removed, connection.execute(_PRUNE_SUPPLEMENTS, parameters).rowcount
+
+        while more or _PRUNE_BATCH in (removed, gone):
+            more, removed, gone = await self._writer.write(remove)
+            total += removed
+        summary, scored, spread, outcomes = (
+            partial(self._summary, database=self._counter),
+            partial(self._scored, database=self._counter),
+            partial(self._spread, database=self._counter),
+            partial(self._outcomes, database=self._counter),
+        )
+        await self._sums.ready(before, summary, scored, spread, outcomes)
+        return total
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        return await erase.forget(self._writer, subject, dry_run=dry_run)
+
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
+        return await links.link(self._writer, some, partial(self._read, rows.linked))
+
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
+        return await links.links(self._reader, sample_ids, partial(self._read, rows.linked))
+
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
+        return await links.linked(self._reader, lookups, self._linked)
+
+    def _linked(self, row: Any) -> Linked | None:
+        return next(iter(self._read(rows.linked, [row])), None)
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        return await links.place(self._writer, moves)
+
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        return [row[0] for row in await self._reader.fetch(_IDS, (after, limit))]
+
+    async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
+        found = await self._reader.fetch(_HOLDS, (encoded(list(sample_ids)).decode(),))
+        return {row[0]: row[1] for row in found}
+
+    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
+        found = await self._reader.fetch(_SAID, (after, limit))
+        return [(row[0], next(iter(self._read(rows.supplement, [row[1:]])), None)) for row in found]
+
+    async def load(self) -> Mapping[str, bytes]:
+        return {row[0]: row[1] for row in await self._reader.fetch("SELECT name, value FROM states")}
+
+    async def save(self, states: Mapping[str, bytes]) -> None:
+        if not states:
+            return
+        some = list(states.items())
+        await self._writer.write(lambda connection: connection.executemany(_SAVE, some))
+
+    async def aclose(self) -> None:
+        await self._sums.aclose()
+        try:
+            await self._counter.aclose()
+            await self._reader.aclose()
+        finally:
+            await self._writer.aclose()
+
+    def _complete(self, connection: Connection, sample: Sample, payload: str) -> bool:
+        """Whether a sample that is there already may fill gaps: it is the stored one, or now takes its place."""
+        stored = connection.execute("SELECT payload FROM samples WHERE id = ?", (sample.id,)).fetchall()
+        for old in self._read(rows.sample, stored):
+            if completes(sample, old):
+                connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
+                return True
+        return False
+
+
+def _outcomes(connection: Connection, sample_id: str) -> list[tuple[str, str, str]]:
+    """Metric, version and outcome of all that a sample has."""
+    return [*connection.execute(_OUTCOMES, (sample_id,)), *signal_rows.outcomes(connection, sample_id)]

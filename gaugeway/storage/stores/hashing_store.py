@@ -1,0 +1,185 @@
+"""Wrapper of a store for `[capture] content = false`: only scores and hashes of texts are stored."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from gaugeway.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
+from gaugeway.redaction import Redactor
+from gaugeway.settings.bounds import size
+from gaugeway.storage.conversations import Linked, Lookup, Move
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.stores import (
+    LabelledScore,
+    OutcomeCount,
+    PairedSums,
+    Point,
+    Query,
+    SampleField,
+    ScoreSums,
+    Spreads,
+    Store,
+    Summary,
+)
+
+_REMEMBERED, _REMEMBERED_BYTES = 10_000, 64_000_000
+HOPS_S = 600.0
+"""How long the texts of earlier hops are kept in memory for the answer."""
+
+
+class HashingStore(Store):
+    """Stores hashes in place of texts, and drops reasons and evidence, because they quote.
+
+    The texts of supplements stay in memory for `window_s` seconds: long enough for an exchange that waits for them. A
+    stored sample can never be completed later, so `supplement` returns none.
+    """
+
+    def __init__(
+        self, store: Store, redactor: Redactor, *, window_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._redactor = redactor
+        self._window_s = window_s
+        self._clock = clock
+        self._recent: OrderedDict[str, tuple[float, Supplement]] = OrderedDict()
+        self._bytes = 0
+        self._hops: OrderedDict[str, tuple[float, Sample]] = OrderedDict()
+        self._hop_bytes = 0
+
+    async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Store hashes; return the new evaluations unchanged."""
+        return await self._add(sample, evaluations, self._store.add)
+
+    def settles(self, queue: object) -> bool:
+        return self._store.settles(queue)
+
+    async def settle(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        return await self._add(sample, evaluations, self._store.settle)
+
+    async def _add(
+        self,
+        sample: Sample,
+        evaluations: Sequence[Evaluation],
+        add: Callable[[Sample, Sequence[Evaluation]], Awaitable[Sequence[Evaluation]]],
+    ) -> Sequence[Evaluation]:
+        self._remember(sample)
+        wordless = [replace(one, outcome=_without_words(one.outcome)) for one in evaluations]
+        new = await add(self._redactor.without_content(sample), wordless)
+        fresh = {(one.metric, one.version) for one in new}
+        return [one for one in evaluations if (one.metric, one.version) in fresh]
+
+    def _remember(self, sample: Sample) -> None:
+        """Keep a step on the way to an answer until that answer was judged."""
+        if sample.conversation is None or sample.skip_reason is None:
+            return
+        self._hops[sample.id] = self._clock() + HOPS_S, sample
+        self._hop_bytes += _size(sample)
+        while self._hops and (len(self._hops) > _REMEMBERED or self._hop_bytes > _REMEMBERED_BYTES):
+            _, (_, oldest) = self._hops.popitem(last=False)
+            self._hop_bytes -= _size(oldest)
+
+    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
+        return await self._store.sample(sample_id)
+
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
+        """Return those whose texts are still in memory: hashes must not be judged."""
+        now = self._clock()
+        kept = [one for until, one in self._hops.values() if until > now and one.conversation == name]
+        return sorted(kept, key=lambda one: (one.started_at, one.id))[-limit:]
+
+    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
+        return await self._store.addressed(by, value, since, until)
+
+    async def silent(self, since: float, until: float) -> Sequence[str]:
+        return await self._store.silent(since, until)
+
+    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
+        return await self._store.questions(sample_ids)
+
+    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
+        return await self._store.samples(sample_ids)
+
+    async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
+        """Store hashes; keep the texts in memory for `window_s`."""
+        now = self._clock()
+        for one in supplements:
+            if (known := self._recent.pop(one.id, None)) is not None:
+                self._bytes -= size(known[1])
+            self._recent[one.id] = (now + self._window_s, one)
+            self._bytes += size(one)
+        while self._recent and (self._overfull() or next(iter(self._recent.values()))[0] <= now):
+            _, (_, oldest) = self._recent.popitem(last=False)
+            self._bytes -= size(oldest)
+        await self._store.supplement([self._redactor.supplement_without_content(one) for one in supplements])
+        return ()
+
+    def _overfull(self) -> bool:
+        return len(self._recent) > _REMEMBERED or self._bytes > _REMEMBERED_BYTES
+
+    async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
+        """Return those whose texts are still in memory: hashes must not be judged."""
+        found = await self._store.supplements_of(sample)
+        now = self._clock()
+        known = (self._recent.get(one.id, (0.0, one)) for one in found)
+        return [one for until, one in known if until > now]
+
+    async def series(self, query: Query) -> Sequence[Point]:
+        return await self._store.series(query)
+
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        return await self._store.summary(query, by)
+
+    async def scored(self, query: Query) -> Sequence[ScoreSums] | None:
+        return await self._store.scored(query)
+
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:
+        return await self._store.spread(query, by, within_s)
+
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        return await self._store.outcomes(query)
+
+    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
+        return await self._store.paired(query, cheap)
+
+    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
+        return await self._store.ratings(query)
+
+    async def prune(self, before: float) -> int:
+        return await self._store.prune(before)
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        """Delete from the store, and drop all texts in memory."""
+        if not dry_run:
+            self._recent.clear()
+            self._hops.clear()
+            self._bytes = self._hop_bytes = 0
+        return await self._store.forget(subject, dry_run=dry_run)
+
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
+        return await self._store.link(some)
+
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
+        return await self._store.links(sample_ids)
+
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
+        return await self._store.linked(lookups)
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        return await self._store.place(moves)
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+
+def _size(sample: Sample) -> int:
+    """About how many bytes the texts of a sample take up."""
+    return len(sample.question or "") + len(sample.response) + sum(len(one.text) for one in sample.contexts)
+
+
+def _without_words(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Score):
+        return Score(outcome.value)
+    return Failed(outcome.error) if isinstance(outcome, Failed) else outcome

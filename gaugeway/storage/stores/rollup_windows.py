@@ -1,0 +1,156 @@
+"""Splits a time into past days and hours and the rest, and merges the sums of the parts. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gaugeway.storage.stores import OutcomeCount, ScoreHistogram, ScoreSums, Summary
+
+Array: TypeAlias = NDArray[np.float64]
+HOUR_S, DAY_S = 3600, 86_400
+SETTLED_S = 900.0
+"""An hour is added up when it is over for so long: until then late scores come all the time."""
+_HOURS = DAY_S // HOUR_S
+_SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
+
+
+class Span(NamedTuple):
+    """An hour or a day of UTC, in Unix seconds."""
+
+    start: int
+    seconds: int
+
+    @property
+    def hours(self) -> Sequence[tuple[float, float]]:
+        """Its hours, each with its end."""
+        steps = range(self.start, self.start + self.seconds, HOUR_S)
+        return [(float(step), float(step + HOUR_S)) for step in steps]
+
+
+def cut(since: float, until: float, over: float) -> tuple[list[Span], list[tuple[float, float]]]:
+    """The whole days and hours in [since, until) that ended before `over`, as few as can be; and what is left.
+
+    >>> cut(1800.0, 9000.0, over=1e9)
+    ([Span(start=3600, seconds=3600)], [(1800.0, 3600.0), (7200.0, 9000.0)])
+    >>> [len(part) for part in cut(0.0, 90_000.0, over=1e9)], cut(10.0, 20.0, over=1e9)[1]
+    ([2, 0], [(10.0, 20.0)])
+    """
+    first, last = math.ceil(max(since, 0.0) / HOUR_S), math.floor(min(until, over) / HOUR_S)
+    if first >= last:
+        return [], [(since, until)]
+    spans = []
+    at = first
+    while at < last:
+        hours = _HOURS if at % _HOURS == 0 and at + _HOURS <= last else 1
+        spans.append(Span(at * HOUR_S, hours * HOUR_S))
+        at += hours
+    edges = [(since, float(first * HOUR_S)), (float(last * HOUR_S), until)]
+    return spans, [(start, end) for start, end in edges if start < end]
+
+
+def joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Times that touch, as one.
+
+    >>> joined([(7.0, 9.0), (1.0, 3.0), (3.0, 5.0)])
+    [(1.0, 5.0), (7.0, 9.0)]
+    """
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(times):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def next_step(step_s: float, took_s: float, *, quick_s: float, least_s: float, most_s: float) -> float:
+    """How long a time to read next: twice the last one if it took less than `quick_s` to read, else half of it.
+
+    >>> [next_step(600.0, took, quick_s=0.05, least_s=400.0, most_s=900.0) for took in (0.01, 0.1)]
+    [900.0, 400.0]
+    """
+    return min(most_s, 2.0 * step_s) if took_s < quick_s else max(least_s, step_s / 2.0)
+
+
+def add_summaries(parts: Iterable[Summary]) -> list[Summary]:
+    """One summary for each app, metric and slice."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for one in parts:
+        sums = found.setdefault((one.app, one.metric, one.slice), [0] * len(_SUMS))
+        for place, name in enumerate(_SUMS):
+            sums[place] += getattr(one, name)
+    return [
+        Summary(app=app, metric=metric, slice=part, **dict(zip(_SUMS, sums, strict=True)))  # type: ignore[arg-type]  # counts stay whole
+        for (app, metric, part), sums in found.items()
+    ]
+
+
+def add_scored(parts: Iterable[ScoreSums]) -> list[ScoreSums]:
+    """One for each app and metric."""
+    found: dict[tuple[str, str], list[ScoreSums]] = {}
+    for one in parts:
+        found.setdefault((one.app, one.metric), []).append(one)
+    return [
+        ScoreSums(
+            app=app,
+            metric=metric,
+            n=sum(one.n for one in some),
+            x=math.fsum(one.x for one in some),
+            x2=math.fsum(one.x2 for one in some),
+            least_rate=min(one.least_rate for one in some),
+            most_rate=max(one.most_rate for one in some),
+        )
+        for (app, metric), some in found.items()
+    ]
+
+
+def add_outcomes(parts: Iterable[OutcomeCount]) -> list[OutcomeCount]:
+    """One for each app, metric, outcome and reason."""
+    found: dict[OutcomeCount, int] = {}
+    for one in parts:
+        key = replace(one, n=0)
+        found[key] = found.get(key, 0) + one.n
+    return [replace(one, n=n) for one, n in found.items()]
+
+
+def add_spreads(parts: Iterable[ScoreHistogram]) -> list[ScoreHistogram]:
+    """One for each app, metric, slice, judge, version and rate, over all the time of its parts."""
+    found: dict[tuple[object, ...], list[ScoreHistogram]] = {}
+    for one in parts:
+        key = (one.app, one.metric, one.slice, one.version, one.judge, one.rate)
+        found.setdefault(key, []).append(one)
+    return [_whole(some) for some in found.values()]
+
+
+def packed(rows: Sequence[Sequence[float]] | Array) -> bytes:
+    """Hundredths as `ScoreHistogram.bins` has them, from rows of k, number and sum.
+
+    >>> hundredths([packed([(0, 2, 0.01), (99, 1, 1.0)]), packed([])]).tolist()
+    [[0.0, 2.0, 0.01], [99.0, 1.0, 1.0]]
+    """
+    return np.asarray(rows, dtype="<f8").tobytes()
+
+
+def hundredths(bins: Iterable[bytes]) -> Array:
+    """Rows of k, number and sum: those of all parts, one after the other."""
+    return np.frombuffer(b"".join(bins), dtype="<f8").reshape(-1, 3)
+
+
+def _whole(parts: Sequence[ScoreHistogram]) -> ScoreHistogram:
+    k, n, x = hundredths(one.bins for one in parts).T
+    places, at = np.unique(k, return_inverse=True)
+    return replace(
+        parts[0],
+        since=min(one.since for one in parts),
+        until=max(one.until for one in parts),
+        n=sum(one.n for one in parts),
+        x=math.fsum(one.x for one in parts),
+        x2=math.fsum(one.x2 for one in parts),
+        bins=packed(np.stack([places, np.bincount(at, n), np.bincount(at, x)], axis=1)),
+    )

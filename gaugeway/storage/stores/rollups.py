@@ -1,0 +1,339 @@
+"""Rollups: sums over past hours and days are computed once and stored beside the rows.
+
+Triggers on the evaluations remove the sums of an hour and its day whatever writes, changes or deletes one of them. A
+sum is announced before its rows are read, and kept only if the announcement is still there after: a late
+row in between has removed it. So what is kept is always exact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.engines.failures import EngineError
+from gaugeway.storage.stores import OutcomeCount, Query, ScoreHistogram, ScoreSums, Spreads, Summary
+from gaugeway.storage.stores.rollup_windows import (
+    DAY_S,
+    HOUR_S,
+    SETTLED_S,
+    Span,
+    add_outcomes,
+    add_scored,
+    add_spreads,
+    add_summaries,
+    cut,
+    joined,
+    next_step,
+)
+
+S = TypeVar("S", Summary, ScoreSums, ScoreHistogram, OutcomeCount)
+P = ParamSpec("P")
+MOST_TAGS = 16
+"""Tags by which one process keeps sums: names of tags come from the outside."""
+MOST_SPANS = 1000
+"""More than years of days: then some clock was wrong, and the sums of mostly empty days would be made for hours."""
+STEP_S, LEAST_S, LOOK_S = 300.0, 60.0, 0.05
+"""What is read at once beforehand: the first time, the least, and how many seconds it may take."""
+_VERSIONS = "model", "prompt"
+_WINDOWS = 1, 7, 30
+"""Days back that pages and the API look."""
+SCORED, SPREAD, OUTCOMES = "scored", "hundredths:", "outcomes"
+"""Of what kind sums are; another way to write one down has another name, so that versions of this may run together."""
+
+
+class Kept(Protocol):
+    """Where rollups are stored. Operations raise EngineError."""
+
+    async def bounds(self) -> tuple[Any, Any]:
+        """When the first and the last evaluation began; None without any."""
+
+    async def known(self, kind: str, first: int, last: int) -> Iterable[Sequence[Any]]:
+        """Start, seconds and sums of the spans of a kind that start in [first, last)."""
+
+    async def announce(self, span: Span, kind: str, mark: str) -> None:
+        """Put a mark in place of the sums. Whoever changes a row of the span, and is not done yet, removes it."""
+
+    async def keep(self, span: Span, kind: str, mark: str, sums: str) -> None:
+        """Put the sums in place of the mark, if it is still there."""
+
+
+class Sums:
+    """Adds up over any time; `clock` gives Unix seconds."""
+
+    def __init__(self, kept: Kept, clock: Callable[[], float]) -> None:
+        self._kept = kept
+        self._clock = clock
+        self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._tags: set[str] = set()
+        self._counting: dict[str, asyncio.Task[Any]] = {}
+
+    async def aclose(self) -> None:
+        """Stop counting."""
+        for task in self._counting.values():
+            task.cancel()
+        await asyncio.gather(*self._counting.values(), return_exceptions=True)
+        self._counting.clear()
+
+    async def summary(
+        self, query: Query, by: str, read: Callable[[Query, str], Awaitable[Sequence[Summary]]]
+    ) -> Sequence[Summary]:
+        """Do what `Store.summary` does; `read` does it from the rows."""
+        kind, wanted = self._kind(query, by)
+        if kind is None:
+            return await read(query, by)
+        found = await self._added(query, kind, lambda part: read(part, kind), add_summaries, list[Summary])
+        if kind != by:
+            found = [replace(one, slice="") for one in found if one.slice == wanted]
+        return add_summaries(found)
+
+    async def scored(
+        self, query: Query, read: Callable[[Query], Awaitable[Sequence[ScoreSums]]]
+    ) -> Sequence[ScoreSums]:
+        """Do what `Store.scored` does; `read` does it from the rows."""
+        return await self._added(query, SCORED, read, add_scored, list[ScoreSums])
+
+    async def outcomes(
+        self, query: Query, read: Callable[[Query], Awaitable[Sequence[OutcomeCount]]]
+    ) -> Sequence[OutcomeCount]:
+        """Do what `Store.outcomes` does; `read` does it from the rows."""
+        narrow = Query(since=query.since, until=query.until, app=query.app)
+        return await self._added(narrow, OUTCOMES, read, add_outcomes, list[OutcomeCount])
+
+    async def spread(
+        self,
+        query: Query,
+        by: str,
+        within_s: float | None,
+        read: Callable[[Query, str], Awaitable[Sequence[ScoreHistogram]]],
+    ) -> Spreads:
+        """Do what `Store.spread` does; `read` does it from the rows."""
+        deadline = math.inf if within_s is None else time.monotonic() + within_s
+        spans, times = await self._cut(query)
+        if self._keeps(by):
+            found, complete = await self._counted(SPREAD + by, spans, deadline, lambda part: read(part, by))
+        else:
+            found, complete = await self._unkept(query, spans, deadline, lambda part: read(part, by))
+        found = [one for one in found if query.app in (None, one.app) and query.metric in (None, one.metric)]
+        for since, until in joined(times):
+            found += await read(Query(since=since, until=until, app=query.app, metric=query.metric), by)
+        return Spreads(sorted(found, key=lambda one: one.since), complete)
+
+    async def _counted(
+        self,
+        kind: str,
+        spans: Sequence[Span],
+        deadline: float,
+        read: Callable[[Query], Awaitable[Sequence[ScoreHistogram]]],
+    ) -> tuple[list[ScoreHistogram], bool]:
+        """What is counted of these spans by the deadline, and whether that is all; counting goes on after it."""
+        earlier = self._counting.get(kind)
+        known = await self._known(kind, spans, list[ScoreHistogram])
+        while (missing := [span for span in spans if span not in known]) and time.monotonic() < deadline:
+            task = self._counting.get(kind)
+            if task is None or task.done():
+                making = self._made(kind, missing, read, add_spreads, list[ScoreHistogram])
+                task = self._counting[kind] = spawn(making, name="counting scores", is_retried=True)
+            await asyncio.wait({task}, timeout=None if deadline == math.inf else deadline - time.monotonic())
+            known |= await self._known(kind, missing, list[ScoreHistogram])
+            if task.done() and task is not earlier:  # that one may have read before the latest rows were written
+                known |= {span: some for span, some in task.result().items() if span in missing}
+        return [one for some in known.values() for one in some], not missing
+
+    async def _unkept(
+        self,
+        query: Query,
+        spans: Sequence[Span],
+        deadline: float,
+        read: Callable[[Query], Awaitable[Sequence[ScoreHistogram]]],
+    ) -> tuple[list[ScoreHistogram], bool]:
+        """The same of what is not kept: the latest hours, and nothing goes on."""
+        hours = [hour for span in spans for hour in span.hours]
+        found: list[ScoreHistogram] = []
+        while hours and time.monotonic() < deadline:
+            since, until = hours.pop()
+            found += await read(Query(since=since, until=until, app=query.app, metric=query.metric))
+        return found, not hours
+
+    async def ready(
+        self,
+        since: float,
+        summary: Callable[[Query, str], Awaitable[Sequence[Summary]]],
+        scored: Callable[[Query], Awaitable[Sequence[ScoreSums]]],
+        spread: Callable[[Query, str], Awaitable[Sequence[ScoreHistogram]]],
+        outcomes: Callable[[Query], Awaitable[Sequence[OutcomeCount]]] | None = None,
+    ) -> None:
+        """Add up what is over, before anybody asks: in all, for labels, and by what tells versions apart everywhere.
+
+        Of the days in which the usual windows begin the hours, too: there are none of days that were written at once.
+        """
+        held = await self._held()
+        for one in [] if held is None else _beforehand(max(since, held[0]), self._clock()):
+            await self.summary(one, "", _leisurely(summary, lambda _, found: add_summaries(found)))
+            await self.scored(one, _leisurely(scored, lambda _, found: add_scored(found)))
+            if outcomes is not None:
+                await self.outcomes(one, _leisurely(outcomes, lambda _, found: add_outcomes(found)))
+            for by in _VERSIONS:
+                await self.spread(one, by, None, _leisurely(spread, _over))
+
+    def _keeps(self, by: str) -> bool:
+        """Whether sums by this are kept: of few tags only."""
+        if by.startswith("tag:") and by not in self._tags:
+            if len(self._tags) >= MOST_TAGS:
+                return False
+            self._tags.add(by)
+        return True
+
+    def _kind(self, query: Query, by: str) -> tuple[str | None, str]:
+        """By what the sums must be kept to answer the query, and of which slice; None when the rows are needed."""
+        given = {"model": query.model, "prompt": query.prompt}
+        sliced = {name: value for name, value in given.items() if value}
+        if query.tag is not None:
+            sliced[f"tag:{query.tag[0]}"] = query.tag[1]
+        others = (query.outcome, query.least, query.most, query.text, query.source, query.session)
+        if any(one is not None for one in others) or "" in given.values() or (query.tag or ("", "x"))[1] == "":
+            return None, ""
+        if len(sliced) > 1 or (sliced and by):
+            return None, ""
+        kind, wanted = next(iter(sliced.items()), (by, ""))
+        return (kind, wanted) if self._keeps(kind) else (None, "")
+
+    async def _added(
+        self,
+        query: Query,
+        kind: str,
+        read: Callable[[Query], Awaitable[Sequence[S]]],
+        add: Callable[[Iterable[S]], list[S]],
+        as_type: type[list[S]],
+    ) -> list[S]:
+        narrow = {"app": query.app, "metric": query.metric}
+        spans, times = await self._cut(query)
+        known = await self._known(kind, spans, as_type)
+        missing = [span for span in spans if span not in known]
+        if missing and not any(narrow.values()):
+            known |= await self._made(kind, missing, read, add, as_type)
+        elif missing:  # a part of the rows has an index of its own, all of them take long
+            times += [(float(one.start), float(one.start + one.seconds)) for one in missing]
+        found = [
+            one
+            for some in known.values()
+            for one in some
+            if query.app in (None, one.app) and query.metric in (None, one.metric)
+        ]
+        for since, until in joined(times):
+            found += await read(Query(since=since, until=until, **narrow))  # type: ignore[arg-type]  # two of its fields
+        return add(found)
+
+    async def _cut(self, query: Query) -> tuple[list[Span], list[tuple[float, float]]]:
+        over = self._clock() - SETTLED_S
+        if not cut(query.since, query.until, over)[0]:
+            return [], [(query.since, query.until)]
+        if (held := await self._held()) is not None:
+            since, until = max(query.since, held[0]), min(query.until, held[1])
+            if since >= until:
+                return [], []
+            spans, times = cut(since, until, over)
+            if len(spans) <= MOST_SPANS:
+                return spans, times
+        return [], [(query.since, query.until)]
+
+    async def _held(self) -> tuple[float, float] | None:
+        """The whole hours from the first row's to the last row's: these two are kept, too, once they are over."""
+        first, last = await self._kept.bounds()
+        if not isinstance(first, float) or not isinstance(last, float):
+            return None
+        return first // HOUR_S * HOUR_S, last // HOUR_S * HOUR_S + HOUR_S
+
+    async def _known(self, kind: str, spans: Sequence[Span], as_type: type[list[S]]) -> dict[Span, list[S]]:
+        if not spans:
+            return {}
+        rows = await self._kept.known(kind, spans[0].start, spans[-1].start + 1)
+        wanted = set(spans)
+        found: dict[Span, list[S]] = {}
+        for start, seconds, sums in rows:
+            span = Span(start, seconds)
+            if span in wanted:
+                with suppress(msgspec.DecodeError, msgspec.ValidationError):  # one that is only announced, for instance
+                    found[span] = msgspec.json.decode(sums, type=as_type)
+        return found
+
+    async def _made(
+        self,
+        kind: str,
+        missing: Sequence[Span],
+        read: Callable[[Query], Awaitable[Sequence[S]]],
+        add: Callable[[Iterable[S]], list[S]],
+        as_type: type[list[S]],
+    ) -> Mapping[Span, list[S]]:
+        """Add up what is missing, an hour at a time so that others who read wait for a moment only."""
+        found: dict[Span, list[S]] = {}
+        for span in missing:
+            async with self._making[kind]:
+                found |= await self._known(kind, [span], as_type)  # somebody else may have been faster
+                if span in found:
+                    continue
+                mark = uuid.uuid4().hex
+                with suppress(EngineError):  # then nothing is kept: reading goes on with a full disk too
+                    await self._kept.announce(span, kind, mark)
+                parts: list[Any] = []
+                for since, until in span.hours:
+                    parts += await read(Query(since=since, until=until))
+                found[span] = add(parts)
+                sums = msgspec.json.encode(found[span]).decode()
+                with suppress(EngineError):
+                    await self._kept.keep(span, kind, mark, sums)
+        return found
+
+
+def _beforehand(since: float, now: float) -> Iterable[Query]:
+    """What is added up before anybody asks, a day at most at a time, so that little of it is in memory at once.
+
+    Whole hours that are over: of others nothing is kept, their rows would be read in vain.
+    """
+    over = math.floor((now - SETTLED_S) / HOUR_S) * HOUR_S
+    since = max(since, over - MOST_SPANS * DAY_S)
+    for start, end in [(since, over), *((now - days * DAY_S, now - (days - 1) * DAY_S) for days in _WINDOWS)]:
+        begin, until = math.ceil(max(start, since) / HOUR_S) * HOUR_S, min(math.floor(end / HOUR_S) * HOUR_S, over)
+        while begin < until:
+            midnight = begin // DAY_S * DAY_S + DAY_S
+            yield Query(since=float(begin), until=float(min(midnight, until)))
+            begin = midnight
+
+
+def _leisurely(
+    read: Callable[Concatenate[Query, P], Awaitable[Sequence[S]]], add: Callable[[Query, Iterable[S]], list[S]]
+) -> Callable[Concatenate[Query, P], Awaitable[Sequence[S]]]:
+    """Read step by step, and rest for as long as each took: what is done beforehand must not slow those down who ask.
+
+    Nor may it look at one state of the store for long: SQLite's write-ahead log grows for as long as anybody does. So
+    a step is as long as can be read within `LOOK_S`.
+    """
+    step_s = STEP_S
+
+    async def resting(query: Query, /, *args: P.args, **kwargs: P.kwargs) -> Sequence[S]:
+        nonlocal step_s
+        found: list[S] = []
+        at = query.since
+        while at < query.until:
+            begin, until = time.monotonic(), min(at + step_s, query.until)
+            found += await read(replace(query, since=at, until=until), *args, **kwargs)
+            took = time.monotonic() - begin
+            at, step_s = until, next_step(step_s, took, quick_s=LOOK_S, least_s=LEAST_S, most_s=DAY_S)
+            await asyncio.sleep(took)
+        return add(query, found)
+
+    return resting
+
+
+def _over(query: Query, parts: Iterable[ScoreHistogram]) -> list[ScoreHistogram]:
+    """Spreads of parts of a query's time, as spreads over all of it."""
+    return [replace(one, since=query.since, until=query.until) for one in add_spreads(parts)]

@@ -1,1 +1,0 @@
-"""The monitors' command and its subcommands."""

@@ -1,0 +1,815 @@
+"""`gaugeway check` names every mistake at once, and the file that is used without `--config`."""
+
+import asyncio
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gaugeway.cli import main as cli
+from gaugeway.cli.keys import keys
+from gateway.config import load
+from gaugeway.settings import loading as monitors_config
+from gaugeway.cli.config_option import data_dir_problem
+from gaugeway.runtime.endpoints import is_own, is_remote
+from gaugeway.extensions import EXTRAS
+from gaugeway.settings import ConfigError, child_environment
+from monitors.signals import SIGNALS
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from tests.support.commands import commands
+
+pytestmark = pytest.mark.full
+
+ROOT = Path(__file__).parents[3]
+UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
+SLO = '[[alerts.rules]]\nmetric = "lexical_groundedness"\nslo = 0.5\n'
+MANY = """
+typo = 1
+[gateway]
+port = "8080"
+workers = 0
+admin_port = 9465
+[gatway]
+port = 1
+[[upstreams]]
+base_url = "http://127.0.0.1:9/v1/chat/completions"
+api_key = "${NOT_SET}"
+[[upstreams]]
+name = "second"
+base_url = "http://localhost:9465/v1"
+api_key = "${EMPTY}"
+[judge]
+base_url = "api.openai.com/v1"
+model = "gpt-4o "
+budget_usd_per_day = 3
+anchors = "/not/there"
+[judge.small]
+base_url = "https://api.openai.com/v1"
+model = "gpt-4o-mini"
+[embeddings]
+base_url = " http://127.0.0.1:9/v1"
+model = "m"
+[metrics.faithfulness]
+rate = 20
+[metrics.faithfullness]
+[queue]
+lease_s = "long"
+url = "mysql://host/db"
+[store]
+url = "mysql://host/db"
+[limits]
+url = "mysql://host/db"
+[keys]
+url = "mysql://host/db"
+[[alerts.rules]]
+metric = "faithfulness"
+[[notifiers]]
+kind = "nothing"
+[[sinks]]
+kind = "nothing"
+url = "http://127.0.0.1:9"
+[[sinks]]
+kind = "nothing either"
+url = "http://127.0.0.1:9"
+[telemetry]
+otlp_endpoint = "127.0.0.1:4318"
+"""
+NAMED = (
+    "typo: unknown key",
+    "gateway.port: Expected `int`, got `str`",
+    "gateway.workers: Expected `int` >= 1",
+    "gatway: unknown key; did you mean 'gateway'?",
+    "upstreams[0].base_url: ends in /chat/completions",
+    "upstreams[0].api_key: the environment variable NOT_SET is not set",
+    "upstreams[1].base_url: this is Gaugeway itself (gateway.admin_port)",
+    "upstreams[1].api_key: the environment variable EMPTY is empty",
+    "judge.base_url: expected an http(s) URL",
+    "judge.model: begins or ends with a space",
+    "judge.budget_usd_per_day: needs judge.price_in",
+    "judge.anchors: ",
+    "judge.small.api_key: missing",
+    "embeddings.base_url: begins or ends with a space",
+    "metrics.faithfulness.rate: Expected `float` <= 1.0",
+    "metrics.faithfullness: unknown metric",
+    "queue.lease_s: Expected `float`, got `str`",
+    "queue.url: unsupported URL scheme",
+    "store.url: unsupported URL scheme",
+    "limits.url: unsupported URL scheme",
+    "keys.url: unsupported URL scheme",
+    "alerts.rules[0]: give either slo or baseline",
+    "notifiers[0].kind: ",
+    "sinks[0].kind: ",
+    "sinks[1].kind: ",
+    "telemetry.otlp_endpoint: expected an http(s) URL",
+    "monitors.port: port 9465 is already used by gateway.admin_port",
+)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("NOT_SET", raising=False)
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.chdir(tmp_path)
+
+
+def check(text, *arguments, name="given.toml"):
+    Path(name).write_text(text)
+    return CliRunner().invoke(cli.main, ["check", "--config", name, *arguments])
+
+
+def problems_of(text, *arguments):
+    answer = check(text, *arguments)
+    assert answer.exit_code == 2, answer.output
+    lines = [line.removeprefix("gaugeway: ") for line in answer.stderr.splitlines()]
+    return [line for line in lines if not line.startswith("warning: alerts.rules: these rules remove")]
+
+
+def test_every_mistake_is_named_in_one_run():
+    problems = problems_of(MANY)
+    assert [one for one in NAMED if not any(line.startswith(one) for line in problems)] == []
+    assert [line for line in problems if not line.startswith(NAMED)] == [], "nothing that only follows from another"
+
+
+def test_each_mistake_is_named_by_itself_as_well():
+    assert problems_of(f"{UPSTREAM}[metrics.faithfulness]\nrate = 20\n") == [
+        "metrics.faithfulness.rate: Expected `float` <= 1.0, got 20; 20 % is 0.2"
+    ]
+    assert problems_of(f"{UPSTREAM}[judge]\nbase_url = 'https://api.openai.com/v1'\nmodel = 'm'\n")[0].startswith(
+        "judge.api_key: missing"
+    )
+    assert problems_of(f"{UPSTREAM}[gateway]\nadmin_port = 8080\n") == [
+        "gateway.admin_port: port 8080 is already used by gateway.port"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("[gateway]\nmax_pending_body_bytes = 5", ["gateway.max_pending_body_bytes: 5 is less than one body may have"]),
+        ('[gateway]\nhost = "999.1.1.1"', ["gateway.host: looks like an IP address and is none"]),
+        ('[gateway]\nadmin_host = "a b"', ["gateway.admin_host: is neither an IP address nor a host name"]),
+        ('[monitors]\nhost = "localhost:9"', ["monitors.host: expected an IP address or a host name alone"]),
+        (
+            '[monitors]\ngateways = ["http://[:::"]',
+            ["monitors.gateways[0]: expected an http(s) URL such as http://127"],
+        ),
+        ('[monitors]\npublic_url = "http://[:::"', ["monitors.public_url: expected an http(s) URL"]),
+        ('[alerts]\nrunbook_url = "http://300.1.1.1"', ["alerts.runbook_url: its host looks like an IP address"]),
+        (
+            '[capture]\nredact = ["emial", "ip", "x"]\nredact_patterns = {a = "(", b = "x", C = "y"}\nsalt = ""',
+            [
+                f"capture.{key}: "
+                for key in ("redact[0]", "redact[2]", "redact_patterns.a", "redact_patterns.C", "salt")
+            ],
+        ),
+        (
+            '[capture]\nsample_by = "conversation"\nnested_with_otel = true',
+            ["capture.sample_by: 'conversation' cannot be combined with nested_with_otel"],
+        ),
+        (
+            '[[capture.templates]]\nname = " "\nseparator = ""\npattern = "("',
+            [f"capture.templates[0].{key}: " for key in ("name", "separator", "pattern")],
+        ),
+        (
+            '[[upstreams]]\nname = "b"\nbase_url = " http://127.0.0.1:9/v1/models"',
+            ["upstreams[1].base_url: begins or ends with a space", "upstreams[1].base_url: ends in /models"],
+        ),
+        (
+            '[[upstreams]]\nname = "b"\nbase_url = "http://127.0.0.1:9/v1/models?a=b"',
+            ["upstreams[1].base_url: a base URL has no query", "upstreams[1].base_url: ends in /models"],
+        ),
+        (
+            '[[upstreams]]\nname = "b"\nbase_url = "http://127.0.0.1:9/v1"\napi_key = " \\u00fck\\n"',
+            [
+                "upstreams[1].api_key: has a line break",
+                "upstreams[1].api_key: has a character beyond ASCII",
+                "upstreams[1].api_key: begins or ends with a space",
+            ],
+        ),
+        (
+            '[judge]\nmodel = "m"\nbase_url = "https://api.openai.com/v1/responses"',
+            ["judge.base_url: ends in /responses", "judge.api_key: missing: this provider"],
+        ),
+        (
+            '[metrics.zzz]\nobjective = 2\n[[alerts.rules]]\nmetric = "yyy"\nslo = 2',
+            [
+                "metrics.zzz.objective: ",
+                "alerts.rules[0].slo: ",
+                "metrics.zzz: unknown metric",
+                "alerts.rules[0].metric: metric 'yyy' is not enabled",
+            ],
+        ),
+        (
+            '[[alerts.rules]]\nmetric = "lexical_groundedness"\nslo = 2\n' * 2,
+            [f"alerts.rules[{i}].slo: " for i in (0, 1)],
+        ),
+        (
+            f"{SLO}options = {{n = 3}}",
+            ["alerts.rules[0].options.n: unknown option; there are none"],
+        ),
+        (
+            f'{SLO}detector = "threshold"\noptions = {{leats = 3, n = "a", window = 3}}',
+            [
+                "alerts.rules[0].options.leats: unknown option; did you mean 'least'?",
+                "alerts.rules[0].options.n: Expected `int | null`, got `str`",
+                "alerts.rules[0].options.window: unknown option; known: n, seconds, least",
+            ],
+        ),
+        (
+            '[[sinks]]\nkind = "phoenix"\nurl = "http://[:::"\nsecret_key = "s"',
+            ["sinks[0].secret_key: a phoenix sink does not take it; it takes: api_key", "sinks[0].url: cannot be read"],
+        ),
+        (
+            '[[sinks]]\nkind = "langfuse"\nurl = "ftp://h"',
+            [f"sinks[0].{key}: " for key in ("public_key", "secret_key", "url")],
+        ),
+        (
+            '[judge]\nmodel = "m"\nbudget_usd_per_day = 3\nanchors = "/not/there"',
+            ["judge.base_url: needed for a judge", "judge.budget_usd_per_day: needs judge.price_in", "judge.anchors: "],
+        ),
+    ],
+)
+def test_all_that_is_wrong_with_a_table_or_a_value_is_named(text, problems):
+    found = problems_of(f"{UPSTREAM}{text}\n")
+    assert len(found) == len(problems), found
+    assert [(one, start) for one, start in zip(found, problems, strict=True) if not one.startswith(start)] == []
+
+
+JUDGE = "[judge]\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("faithfulness", ""), ("context_recall", ""), ("geval:tone", "criteria = 'c'\n")]
+)
+def test_a_metric_without_the_judge_that_it_needs_is_named(name, option):
+    table = f"[metrics.'{name}']\n{option}"
+    rule = f"[[alerts.rules]]\nmetric = '{name}'\nslo = 0.5\n"
+    assert problems_of(f"{UPSTREAM}{table}{rule}") == [
+        f"metrics.{name}: needs a judge, and none is configured: it does not run"
+    ]
+    assert problems_of(f"{UPSTREAM}{table}[judge]\nmodel = '${{NOT_SET}}'\n") == [
+        "judge.model: the environment variable NOT_SET is not set",
+        "judge.base_url: needed for a judge (or leave out the whole table)",
+    ]
+    assert check(f"{UPSTREAM}{table}{JUDGE}").exit_code == 0
+    assert check(f"{UPSTREAM}{table}enabled = false\n").exit_code == 0
+
+
+def test_a_metric_without_the_embeddings_that_it_needs_is_named():
+    table = "[metrics.answer_similarity]\n"
+    assert problems_of(f"{UPSTREAM}{table}") == [
+        "metrics.answer_similarity: needs embeddings, and none are configured: it does not run"
+    ]
+    (problem,) = problems_of(f"{UPSTREAM}{table}[embeddings]\nbase_url = 'http://127.0.0.1:9/v1'\n")
+    assert problem.startswith("embeddings")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[capture]\nrate = 1.5", "capture.rate: Expected `float` <= 1.0, got 1.5; 1.5 % is 0.015"),
+        ("[capture]\nrate = -0.1", "capture.rate: Expected `float` >= 0.0, got -0.1"),
+        ("[gateway]\nport = 80800", "gateway.port: Expected `int` <= 65535, got 80800"),
+        ("[capture]\nrate = true", "capture.rate: Expected `float`, got `bool`"),
+        (
+            "[[alerts.rules]]\nmetric = 'lexical_groundedness'\nthreshold = 0.8",
+            "alerts.rules[0].threshold: unknown key; did you mean 'slo'?",
+        ),
+        (
+            "[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8",
+            "alerts.rules[0].metric: metric 'faithfulness' is not enabled; add [judge]",
+        ),
+        (
+            "[[alerts.rules]]\nmetric = 'answer_similarity'\nslo = 0.8",
+            (
+                "alerts.rules[0].metric: metric 'answer_similarity' is not enabled; "
+                "add [embeddings] and [metrics.answer_similarity]"
+            ),
+        ),
+        (
+            f"{JUDGE}[metrics.faithfulness]\nenabled = false\n[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8",
+            (
+                "alerts.rules[0].metric: metric 'faithfulness' is not enabled; "
+                "remove enabled = false from [metrics.faithfulness]"
+            ),
+        ),
+        (
+            "[[alerts.rules]]\nmetric = 'faithful'\nslo = 0.8",
+            (
+                "alerts.rules[0].metric: metric 'faithful' is not enabled; enabled: abstained, contexts_per_answer, "
+                "expensive, language_mismatch, lexical_groundedness, no_contexts, retriever_score, slow, tool_empty, "
+                "tool_invalid, tool_repeated, tool_unknown, truncated"
+            ),
+        ),
+    ],
+)
+def test_a_message_names_the_fix(text, problem):
+    assert problems_of(f"{UPSTREAM}{text}\n") == [problem]
+
+
+def test_what_a_metric_needs_to_be_enabled_enables_it():
+    rule = "[[alerts.rules]]\nmetric = '{}'\nslo = 0.5\n"
+    tables = {
+        "faithfulness": JUDGE,
+        "context_recall": f"{JUDGE}[metrics.context_recall]\n",
+        "precision@5": "[metrics.'precision@5']\n",
+        "grounding": f"{JUDGE}[judge.grounding]\nkind = 'minicheck'\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n",
+    }
+    for metric, table in tables.items():
+        (problem,) = problems_of(UPSTREAM + rule.format(metric))
+        named = problem.partition("; add ")[2].replace('"', "'").split(" and ")
+        assert named, problem
+        assert all(one in table for one in named), problem
+        assert check(UPSTREAM + table + rule.format(metric)).exit_code == 0, problem
+
+
+def test_a_body_may_grow_beyond_the_default_for_pending_ones():
+    assert check(f"{UPSTREAM}[gateway]\nmax_body_bytes = {4 * 1024**3}\n").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "host", ["::1", "fe80::1%eth0", "localhost", "my_service", "bücher.example", "हिन्दी.example", "gw.example.", ""]
+)
+def test_what_may_be_a_host_is_left_to_the_system(host):
+    answer = check(f'{UPSTREAM}[gateway]\nhost = "{host}"\n')
+    assert answer.exit_code == 0, answer.output
+
+
+@pytest.mark.parametrize("begin", ["\ufeff", ""])
+def test_a_byte_order_mark_is_no_part_of_the_file(begin):
+    assert check(f"{begin}{UPSTREAM}").exit_code == 0
+    assert load(Path("given.toml")).upstreams[0].base_url == "http://127.0.0.1:9/v1"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_file_of_utf_16_is_named_as_such(encoding):
+    Path("given.toml").write_bytes(f"\ufeff{UPSTREAM}".encode(encoding))
+    answer = CliRunner().invoke(cli.main, ["check", "--config", "given.toml"])
+    assert answer.stderr == "gaugeway: given.toml: looks like UTF-16; save it as UTF-8\n"
+
+
+def sqlite_file(path, *statements):
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize("table", ["store", "queue"])
+def test_a_file_that_cannot_be_the_database_is_named(tmp_path, table):
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "directory").mkdir()
+    sqlite_file(tmp_path / "other", "PRAGMA application_id = 7", "CREATE TABLE a (b)")
+    for path, reason in (
+        ("/proc/data/x.db", "/proc/data cannot be written: "),
+        (f"{tmp_path}/text/x.db", f"{tmp_path}/text cannot be written: Not a directory"),
+        (f"{tmp_path}/directory", f"{tmp_path}/directory is a directory"),
+        (f"{tmp_path}/text", f"{tmp_path}/text is not a SQLite database"),
+        (f"{tmp_path}/other", f"{tmp_path}/other is not a "),
+    ):
+        (problem,) = problems_of(f'{UPSTREAM}[{table}]\nurl = "sqlite:///{path}"\n')
+        assert problem.startswith(f"{table}.url: {reason}")
+
+
+def test_a_file_that_is_not_a_database_in_the_data_directory_is_named():
+    Path("data").mkdir()
+    for name in ("store.db", "queue.db", "keys.db"):
+        Path("data", name).write_text("hello")
+    problems = problems_of(f"{UPSTREAM}[keys]\nenabled = true\n", "--data-dir", "data")
+    assert problems == [
+        f"{name}.url: the default: {Path('data', name).absolute()}.db is not a SQLite database"
+        for name in ("store", "queue", "keys")
+    ]
+
+
+def test_a_file_that_cannot_hold_learned_templates_is_named(tmp_path):
+    (tmp_path / "templates.db").write_text("hello")
+    (problem,) = problems_of(f'{UPSTREAM}[store]\nurl = "sqlite:///{tmp_path}/s.db"\n')
+    assert problem == f"store.url: learned templates: {tmp_path}/templates.db is not a SQLite database"
+
+
+def test_the_databases_that_gaugeway_made_are_fine_and_nothing_is_made(tmp_path):
+    databases = [
+        (SQLiteStore(tmp_path / "s.db"), "store", "s.db"),
+        (SQLiteQueue(tmp_path / "q.db", 1.0, 1), "queue", "q.db"),
+    ]
+
+    async def make():
+        for database, *_ in databases:
+            await database.prune(0.0)
+            await database.aclose()
+
+    asyncio.run(make())
+    urls = "".join(f'[{table}]\nurl = "sqlite:///{tmp_path}/{name}"\n' for _, table, name in databases)
+    before = sorted(tmp_path.iterdir())
+    assert check(UPSTREAM + urls, name=str(tmp_path.parent / "given.toml")).exit_code == 0
+    assert sorted(tmp_path.iterdir()) == before
+    (tmp_path / "empty").touch()
+    assert check(f'{UPSTREAM}[store]\nurl = "sqlite:///empty"\n').exit_code == 0
+    assert check(f'{UPSTREAM}[store]\nurl = "sqlite:///not/there/yet.db"\n').exit_code == 0
+    assert not (tmp_path / "not").exists()
+    (problem,) = problems_of(f'{UPSTREAM}[queue]\nurl = "sqlite:///{tmp_path}/s.db"\n')
+    assert problem == f"queue.url: {tmp_path}/s.db is not a queue of Gaugeway; give it a file of its own"
+    sqlite_file(tmp_path / "s.db", "PRAGMA journal_mode = DELETE", "PRAGMA user_version = 999")
+    (problem,) = problems_of(f'{UPSTREAM}[store]\nurl = "sqlite:///{tmp_path}/s.db"\n')
+    assert problem == f"store.url: {tmp_path}/s.db was written by a newer Gaugeway; upgrade, or use another file"
+
+
+def test_one_file_for_store_and_queue_is_named():
+    url = 'url = "sqlite:///one.db"\n'
+    (problem,) = problems_of(f"{UPSTREAM}[store]\n{url}[queue]\n{url}")
+    assert problem.endswith("one.db is also the file of store.url; use another one")
+
+
+RULE = '[[alerts.rules]]\nmetric = "lexical_groundedness"\nbaseline = "{}"\n'
+OWN = """
+class Raising:
+    def __init__(self, **options):
+        raise KeyError("canary-4711")
+
+    async def notify(self, alert):
+        pass
+"""
+
+
+def test_rules_of_one_name_are_a_problem_among_the_others():
+    name = "'lexical_groundedness-drop'"
+    assert problems_of(f"typo = 1\n{UPSTREAM}{RULE.format('auto')}{RULE.format('window')}")[1:] == [
+        f"alerts.rules[1].name: alerts.rules[0] is called {name}, too; give one of them another name"
+    ]
+
+
+def test_rules_of_ones_own_say_which_default_rules_they_remove():
+    metrics = "".join(f"[metrics.{name}]\nenabled = false\n" for name in ("hallucination", "answer_relevancy"))
+    off = f"[signals]\noff = {json.dumps([name for name in SIGNALS if name != 'slow'])}\n"
+    text = f"{UPSTREAM}{JUDGE}{metrics}{off}"
+    rule = "[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8\n"
+    answer = check(text + rule)
+    removed = "context_relevancy, lexical_groundedness, slow"
+    of_one_app = check(f"{text}{rule}apps = ['shop']\n")
+    assert "context_relevancy, faithfulness, lexical_groundedness" in of_one_app.stderr
+    assert answer.stderr == (
+        f"gaugeway: warning: alerts.rules: these rules remove the default rules on {removed}; to keep them set "
+        "alerts.default_rules = true, to be without them false\n"
+    )
+    assert answer.exit_code == 0
+    for line in ("default_rules = true", "default_rules = false"):
+        assert check(f"{text}[alerts]\n{line}\n{rule}").stderr == ""
+    for plain in ("", "[alerts]\nrules = []\n"):
+        assert check(text + plain).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "error"),
+    [
+        ('[metrics."own:Raising"]\n', "metrics.own:Raising", "KeyError"),
+        ('[metrics."broken:Any"]\n', "metrics.broken:Any", "SyntaxError"),
+        ('[metrics.".own:Raising"]\n', "metrics..own:Raising", "form 'package.module:Name'"),
+        ('[[notifiers]]\nkind = "own:Raising"\n', "notifiers[0]", "KeyError"),
+        ('[[sinks]]\nkind = "own:Raising"\nurl = "http://127.0.0.1:9"\n', "sinks[0]", "KeyError"),
+        (RULE.format("auto") + 'detector = "own:Raising"\n', "alerts.rules[0].detector", "KeyError"),
+        ('[capture]\nextractors = ["broken:Any"]\n', "capture.extractors[0]", "SyntaxError"),
+    ],
+)
+def test_what_a_class_of_ones_own_raises_is_a_problem_among_the_others(tmp_path, monkeypatch, table, key, error):
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "broken.py").write_text("def")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    problems = problems_of(f"{UPSTREAM}{table}[gatway]\n")
+    (found,) = [line for line in problems if line.startswith(f"{key}: ")]
+    assert error in found
+    assert "canary" not in found
+    assert any(line.startswith("gatway: ") for line in problems)
+
+
+@pytest.mark.parametrize(
+    ("key", "tables"),
+    [
+        ("rate = 20", "[capture] or [metrics.NAME]"),
+        ("requests_per_min = 5", "[limits] or [limits.apps.NAME]"),
+        ("base_url = 'http://h/v1'", "[embeddings] or [judge] or [judge.grounding] or [judge.small] or [[upstreams]]"),
+        ("factor = 2", "[[judge.bias]]"),
+        ("otlp_receiver = true", "[monitors]"),
+    ],
+)
+def test_a_key_outside_of_its_table_names_the_tables_that_have_it(key, tables):
+    name = key.partition(" ")[0]
+    assert problems_of(f"{key}\n{UPSTREAM}") == [f"{name}: unknown key; it belongs in a table: {tables}"]
+
+
+@pytest.mark.parametrize("text", ["${NU-X}", "${}", "${NAME", "${NAME:-x}", "a${ NAME}", "${file:}"])
+def test_a_malformed_placeholder_is_named_and_not_quoted(text):
+    assert problems_of(f'{UPSTREAM}api_key = "{text}"\n') == [
+        "upstreams[0].api_key: not a placeholder; expected ${NAME} or ${file:/path}"
+    ]
+
+
+def test_a_dollar_in_a_regular_expression_is_no_placeholder():
+    answer = check(f"{UPSTREAM}[capture.redact_patterns]\nprice = 'a\\${{2}}'\n")
+    assert answer.exit_code == 0, answer.output
+
+
+@pytest.mark.parametrize(
+    ("table", "problems"),
+    [
+        ("base_url = 'http://127.0.0.1:9/v1'\nmodel = ''", ["judge.model: missing: it is empty"]),
+        ("base_url = ''\nmodel = 'm'", ["judge.base_url: missing: it is empty"]),
+        ("base_url = ''\nmodel = ''", ["judge.model: missing: it is empty", "judge.base_url: missing: it is empty"]),
+        ("base_url = 'http://127.0.0.1:9/v1'", ["judge.model: needed for a judge (or leave out the whole table)"]),
+    ],
+)
+def test_an_empty_judge_is_a_missing_one(table, problems):
+    assert problems_of(f"{UPSTREAM}[judge]\n{table}\n") == problems
+
+
+def test_it_says_whether_the_judge_sees_new_prompts():
+    judge = "[judge]\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n"
+    assert "ask_judge = false turns it off" in check(UPSTREAM + judge).output
+    for off in ("", judge + "[capture]\nask_judge = false\n", judge + "[capture]\ncontent = false\n"):
+        assert "ask_judge" not in check(UPSTREAM + off).output
+
+
+def test_it_says_how_many_exchanges_the_judge_audits():
+    judge = "[judge]\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n"
+    assert "The judge sees 5 exchanges a day of each app" in check(UPSTREAM + judge).output
+    for off in ("audits_per_day = 0", "ask_judge = false", "content = false"):
+        assert "a day of each app" not in check(f"{UPSTREAM}{judge}[capture]\n{off}\n").output
+    assert "a day of each app" not in check(UPSTREAM).output
+    assert "capture.audits_per_day: " in check(f"{UPSTREAM}[capture]\naudits_per_day = 51\n").output
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8080/v1", "http://127.0.0.1:8080"])
+def test_a_judge_that_is_the_gateway_itself_is_named(url):
+    judge = "base_url = '{}'\nmodel = 'm'\n"
+    small = f"[judge]\n{judge.format('http://127.0.0.1:9/v1')}[judge.small]\n{judge.format(url)}"
+    for text, key in ((f"[judge]\n{judge.format(url)}", "judge"), (small, "judge.small")):
+        (problem,) = problems_of(f"{UPSTREAM}{text}")
+        assert problem.startswith(f"{key}.base_url: this is Gaugeway itself (gateway.port)")
+
+
+def test_a_word_that_is_not_known_lists_the_known_ones():
+    groups = "'alertname', 'app', 'metric', 'rule', 'severity', 'slice'"
+    assert problems_of(f"{UPSTREAM}[gateway]\nupstream_client = 'fast'\n[alerts]\ngroup_by = ['team']\n") == [
+        "gateway.upstream_client: Invalid enum value 'fast'; expected one of 'native', 'httpx'",
+        f"alerts.group_by[0]: Invalid enum value 'team'; expected one of {groups}",
+    ]
+
+
+DEPRECATED = "gateway.http_path is deprecated and has no effect; remove it"
+
+
+@pytest.mark.parametrize("value", ["protocol", "asgi"])
+def test_a_deprecated_key_is_ignored_with_a_warning(tmp_path, value):
+    old, plain = tmp_path / "old.toml", tmp_path / "plain.toml"
+    old.write_text(f"{UPSTREAM}[gateway]\nhttp_path = '{value}'\n")
+    plain.write_text(UPSTREAM)
+    assert load(old) == load(plain)
+    result = check(f"{UPSTREAM}[gateway]\nhttp_path = '{value}'\n")
+    assert result.exit_code == 0
+    assert f"gaugeway: warning: {DEPRECATED}\n" in result.stderr
+    assert result.stdout.endswith(": ok, 1 warning\n")
+    assert check(UPSTREAM).stdout.endswith(": ok\n")
+
+
+def test_a_deprecated_key_is_named_beside_the_mistakes():
+    result = check(f"{UPSTREAM}[gateway]\nhttp_path = 'asgi'\nworkers = 0\n")
+    assert result.exit_code == 2
+    assert DEPRECATED in result.stderr
+    assert "gateway.workers" in result.stderr
+
+
+def test_a_budget_without_prices_is_named():
+    app = "[limits.apps.shop]\nusd_per_day = 2\n[limits.apps.free]\nusd_per_day = inf\n"
+    problem = "usd_per_day: needs [prices]: without prices nothing is charged"
+    assert problems_of(f"{UPSTREAM}[limits]\nusd_per_day = 5\n{app}") == [
+        f"limits.{problem}",
+        f"limits.apps.shop.{problem}",
+    ]
+    priced = check(f'{UPSTREAM}[limits]\nusd_per_day = 5\n{app}[prices."*"]\ninput = 1\n')
+    assert priced.exit_code == 0, priced.output
+
+
+@pytest.mark.parametrize("read", [load, monitors_config.load])
+def test_both_planes_name_all_variables_that_are_not_there(read):
+    Path("given.toml").write_text('[monitors]\ntoken = "${NOT_SET}"\n[store]\nurl = "${EMPTY}"\n' + UPSTREAM)
+    with pytest.raises(ConfigError) as caught:
+        read(Path("given.toml"))
+    assert caught.value.problems == [
+        "monitors.token: the environment variable NOT_SET is not set",
+        "store.url: the environment variable EMPTY is empty",
+    ]
+
+
+def test_a_file_with_a_secret_that_is_empty_is_named(tmp_path):
+    (tmp_path / "secret").write_text("\n")
+    assert problems_of(f'{UPSTREAM}api_key = "${{file:{tmp_path}/secret}}"\n') == [
+        f"upstreams[0].api_key: {tmp_path}/secret: empty"
+    ]
+
+
+def test_a_judge_on_the_internet_without_a_key_is_a_warning_and_one_nearby_is_none():
+    judge = "{}[judge]\nbase_url = '{}'\nmodel = 'm'\n"
+    far = check(judge.format(UPSTREAM, "https://models.example.com/v1"))
+    assert far.exit_code == 0
+    assert "warning: judge.api_key: missing" in far.stderr
+    for near in ("http://ollama:11434/v1", "http://10.0.0.7:8000/v1", "http://vllm.ml.svc.cluster.local/v1"):
+        assert "warning" not in check(judge.format(UPSTREAM, near)).stderr
+    assert [is_remote(f"http://{host}/") for host in ("8.8.8.8", "[::1]", "localhost", "a.example")] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("listener", "url"),
+    [
+        ("127.0.0.1", "http://localhost:8080/v1"),
+        ("0.0.0.0", "http://127.0.0.1:8080/v1"),
+        ("0.0.0.0", f"http://{socket.gethostname()}:8080"),
+        ("::", "http://[::1]:8080"),
+        ("gw.example", "http://GW.example:8080"),
+    ],
+)
+def test_an_upstream_that_is_the_gateway_itself_is_named(listener, url):
+    problems = problems_of(f'[gateway]\nhost = "{listener}"\n[[upstreams]]\nbase_url = "{url}"\n')
+    assert problems == ["upstreams[0].base_url: this is Gaugeway itself (gateway.port), so that requests would loop"]
+
+
+def test_another_machine_or_port_is_not_the_gateway_itself():
+    assert not is_own("192.0.2.7", "0.0.0.0")
+    assert not is_own("192.0.2.7", "127.0.0.1")
+    assert check('[[upstreams]]\nbase_url = "http://localhost:8081/v1"\n').exit_code == 0
+
+
+def test_a_data_directory_that_cannot_be_written_is_named_as_such():
+    problems = problems_of(UPSTREAM, "--data-dir", "/proc/data")
+    assert problems[0].startswith("--data-dir: the data directory /proc/data cannot be written: ")
+    assert check(UPSTREAM, "--data-dir", "not/there/yet").exit_code == 0
+    assert not Path("not").exists()
+    assert data_dir_problem(Path()) is None
+    Path("file").touch()
+    assert data_dir_problem(Path("file")) is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "table", "extra"),
+    [
+        ("asyncpg", '[store]\nurl = "postgresql://localhost/db"', "postgres"),
+        ("asyncpg", '[keys]\nurl = "postgresql://localhost/db"', "postgres"),
+        ("redis", '[queue]\nurl = "redis://localhost/0"', "redis"),
+        ("redis", '[limits]\nurl = "redis://localhost/0"', "redis"),
+        ("clickhouse_connect", '[store]\nurl = "clickhouse://localhost/db"', "clickhouse"),
+        ("aiosmtplib", '[[notifiers]]\nkind = "email"\nhost = "h"\nsender = "a@b"\nrecipients = ["a@b"]', "email"),
+        ("fastembed", '[embeddings]\nkind = "local"\nmodel = "m"', "local"),
+        ("opentelemetry.exporter", '[telemetry]\notlp_endpoint = "http://127.0.0.1:4318"', "otlp"),
+        ("opentelemetry.proto", "[monitors]\notlp_receiver = true", "otlp"),
+    ],
+)
+def test_a_missing_package_names_its_extra(module, table, extra):
+    Path("given.toml").write_text(f"{UPSTREAM}{table}\n")
+    code = (
+        f"import sys\nsys.modules[{module!r}] = None\n"
+        "from gaugeway.cli.main import main\nmain(['check', '--config', 'given.toml'])\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=child_environment({"PYTHONPATH": str(ROOT)}),
+        check=False,
+    )
+    assert answer.returncode == 2, answer.stderr
+    assert f"pip install 'gaugeway[{extra}]'" in answer.stderr
+
+
+def test_every_extra_of_the_distribution_is_known():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS.values()) == set(extras) - {"dev"}
+
+
+COMMANDS = [
+    (name, option)
+    for name, command in [*commands().items(), *keys.commands.items()]
+    for option in command.params
+    if option.name == "config"
+]
+
+
+@pytest.mark.parametrize(("name", "option"), COMMANDS)
+def test_every_command_uses_the_file_of_the_working_directory(name, option, capsys):
+    context = click.Context(click.Command(name))
+    assert option.process_value(context, None) is None
+    Path("gaugeway.toml").write_text(UPSTREAM)
+    assert option.process_value(context, None) == Path("gaugeway.toml")
+    said = capsys.readouterr().err
+    assert (said == "gaugeway: using ./gaugeway.toml\n") == (name not in ("serve", "gateway", "monitors", "check"))
+    assert option.process_value(context, "other.toml") == Path("other.toml")
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_checked_is_said():
+    Path("gaugeway.toml").write_text(UPSTREAM)
+    answer = CliRunner().invoke(cli.main, ["check"])
+    assert (answer.exit_code, answer.stdout) == (0, "gaugeway.toml: ok\n")
+    Path("gaugeway.toml").write_text(MANY)
+    assert "gaugeway: using ./gaugeway.toml" in CliRunner().invoke(cli.main, ["check"]).stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "gateway", "monitors"])
+def test_a_plane_says_in_its_log_which_file_it_uses(command):
+    busy = socket.create_server(("127.0.0.1", 0))
+    port = busy.getsockname()[1]
+    ports = f"[gateway]\nport = {port}\nadmin_port = 0\n[monitors]\nport = {port if command == 'monitors' else 0}\n"
+    Path("gaugeway.toml").write_text(UPSTREAM + ports + RULE.format("auto"))
+    with busy:  # so that it ends by itself, soon after it said so
+        answer = subprocess.run(
+            [sys.executable, "-m", "gaugeway.cli", command],
+            capture_output=True,
+            text=True,
+            env=child_environment({"PYTHONPATH": str(ROOT)}),
+            check=False,
+        )
+    assert f"configuration: {Path.cwd() / 'gaugeway.toml'}" in answer.stderr
+    assert answer.stderr.count("configuration: ") == 1
+    removed = answer.stderr.count("alerts.rules: these rules remove the default rules on abstained, ")
+    assert removed == (command == "monitors"), "the process that watches says it, once"
+
+
+@pytest.mark.parametrize(
+    ("keys", "url", "api_key", "warned"),
+    [
+        ("true", "https://api.example.com/v1", "", True),
+        ("true", "https://api.example.com/v1", "api_key = 'sk-1'", False),
+        ("true", "http://127.0.0.1:9/v1", "", False),
+        ("false", "https://api.example.com/v1", "", False),
+    ],
+)
+def test_keys_without_credentials_for_the_upstream_are_a_warning(keys, url, api_key, warned):
+    answer = check(f"[keys]\nenabled = {keys}\n[[upstreams]]\nbase_url = '{url}'\n{api_key}\n")
+    assert answer.exit_code == 0
+    assert ("upstreams[0].api_key: missing: with keys.enabled" in answer.stderr) is warned
+
+
+def test_short_tokens_are_a_warning():
+    short = f"[gateway]\nadmin_token = 'hunter2'\n[monitors]\nhost = '0.0.0.0'\ntoken = 'hunter3'\n{UPSTREAM}"
+    answer = check(short)
+    assert answer.stdout.endswith(": ok, 2 warnings\n")
+    for key in ("gateway.admin_token", "monitors.token"):
+        assert f"warning: {key}: is short" in answer.stderr
+    assert "hunter" not in answer.output
+    assert check(short.replace("hunter2", "0f3c9a7be1d24586").replace("hunter3", "0f3c9a7be1d24586")).stderr == ""
+
+
+def test_a_text_of_another_form_is_answered_with_the_form_in_words():
+    text = f"{UPSTREAM}[alerts]\nslices = ['user']\n[monitors]\npublic_url = 'gaugeway.example.com'\n"
+    assert sorted(problems_of(text)) == [
+        "alerts.slices[0]: expected app, model, prompt or tag:NAME",
+        "monitors.public_url: expected a URL that starts with http:// or https://",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expected", "option", "warned"),
+    [
+        ('{"faithfulness": 1.0, "answer_relevancy": 0.9}', "anchors_every_s = 60", None),
+        (
+            '{"faithfullness": 1.0, "faithfulness": 1.0}',
+            "",
+            "judge.anchors: no enabled metric has the name faithfullness;",
+        ),
+        ('{"hallucination": 1.0}', "", "judge.anchors: no enabled metric has the name hallucination;"),
+        (None, "anchors_every_s = 60", "judge.anchors_every_s: has no effect without judge.anchors"),
+    ],
+)
+def test_anchors_that_check_nothing_are_a_warning(tmp_path, expected, option, warned):
+    path = tmp_path / "anchors.jsonl"
+    path.write_text(f'{{"response": "It has two.", "expected": {expected}}}\n')
+    anchors = "" if expected is None else f"anchors = '{path}'\n"
+    answer = check(f"{UPSTREAM}[metrics.hallucination]\nenabled = false\n{JUDGE}{anchors}{option}\n")
+    assert answer.exit_code == 0
+    found = [line for line in answer.stderr.splitlines() if "judge.anchors" in line]
+    assert len(found) == (warned is not None)
+    assert all(f"warning: {warned}" in line for line in found)
+
+
+def test_anchors_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "anchors.jsonl"
+    path.write_text('{"response": "It has two.", "expected": {"faithfulness": 1.0}}\n', "utf-8-sig")
+    assert check(f"{UPSTREAM}{JUDGE}anchors = '{path}'\n").exit_code == 0
+
+
+def test_a_file_without_anchors_is_named(tmp_path):
+    path = tmp_path / "anchors.jsonl"
+    path.write_text("\n")
+    assert problems_of(f"{UPSTREAM}{JUDGE}anchors = '{path}'\n") == ["judge.anchors: the file has no anchors"]

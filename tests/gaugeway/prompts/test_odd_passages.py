@@ -1,0 +1,89 @@
+"""Passages that look like parts of a prompt, and what a prompt may look like that has none."""
+
+import pytest
+
+from gaugeway.prompts.form.reader import read
+from gaugeway.prompts.form.turns import Turn
+from gaugeway.prompts.learning.model import Split, split
+
+ORDER = "Answer only from the sources."
+
+
+def prompt(text):
+    return read([Turn("user", (text,))])
+
+
+def texts(reading):
+    return [one.text for one in reading.contexts]
+
+
+@pytest.mark.parametrize(
+    "passages",
+    [
+        ["Slow leaks are excluded from cover after two weeks (section 4)", "Other leaks are covered."],
+        ["Leaks are covered.", "Context: the audit of 2019 was partly effective."],
+    ],
+)
+def test_what_only_some_passages_have_is_theirs(passages):
+    listed = "\n".join(f"[{number}] {one}" for number, one in enumerate(passages, 1))
+    assert texts(prompt(f"{ORDER}\n\nSources:\n{listed}\n\nQuestion: Is a leak covered?")) == passages
+
+
+def test_what_all_passages_have_is_the_prompts():
+    listed = "[1] Leaks are covered. (page 4)\n[2] Floods are not. (page 9)"
+    found = texts(prompt(f"{ORDER}\n\nSources:\n{listed}\n\nQuestion: Is a leak covered?"))
+    assert found == ["Leaks are covered.", "Floods are not."]
+
+
+def test_a_long_line_is_never_cut():
+    passage = "If the answer is not in the context, the court answers the question from the record. " * 60
+    for rule in ("===", "---"):
+        text = (
+            f"{ORDER}\n\nSOURCES:\n{passage.strip()}\n{rule}\nA short one.\n{rule}\n{passage.strip()}\n\nQUESTION: Who?"
+        )
+        found = prompt(text)
+        assert found is None or texts(found) == [passage.strip(), "A short one.", passage.strip()]
+
+
+PAPERS = """Documents:
+1. Passport
+2. Visa form
+3. Bank statement of three months
+
+Question: is this enough for a visa?"""
+COMPARED = """Compare these two paragraphs:
+
+Paragraph 1: Heat pumps are efficient at low temperatures.
+
+Paragraph 2: Boilers are cheap to install but cost more to run.
+
+Which is better written?"""
+ABOVE = """CONTEXT START
+Question: Can I return worn shoes?
+Answer: Only within 14 days.
+CONTEXT END
+
+With the context above in mind (and nothing else), respond to this: is a slow leak covered by my policy?"""
+
+
+@pytest.mark.parametrize("text", [PAPERS, COMPARED, ABOVE])
+def test_nothing_is_better_than_wrong_passages(text):
+    assert prompt(text) is None
+
+
+COUNTED = Split(kind="marker", words="\n\x05. ", counted=True)
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        ("One.\n2. Two.\n3. Three.", ["One.", "Two.", "Three."]),
+        ("One.", ["One."]),
+        ("To install:\n1. Unpack.\n2. Connect.\n2. Two.", None),
+        ("One.\n2. To install:\n1. Unpack.\n2. Connect.", None),
+        ("One.\n3. Three.", None),
+    ],
+)
+def test_passages_that_hold_lists_of_their_own_are_not_split_by_a_learned_number(region, expected):
+    found = split(COUNTED, region, 1)
+    assert (None if found is None else [one.text for one in found]) == expected

@@ -1,0 +1,141 @@
+"""What is added up beforehand: every whole hour that is over, in parts of a day at most."""
+
+import asyncio
+import contextlib
+import statistics
+import time
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.storage.engines.sqlite.connection import Database
+from gaugeway.storage.stores import Query
+from gaugeway.storage.stores import rollups as sums
+from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, add_spreads, cut
+from gaugeway.storage.stores.rollups import LEAST_S, MOST_SPANS, SETTLED_S, _beforehand, _leisurely
+from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
+from gaugeway.storage.engines.sqlite.schema import SCHEMA
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from tests.support.rows import Rows
+
+T0 = 1_700_000_000.0
+
+
+@given(st.floats(0.0, 60.0 * DAY_S), st.floats(0.0, 2.0 * DAY_S))
+def test_every_whole_hour_that_is_over_is_there_and_nothing_else(back, ahead):
+    since, now = T0 - back, T0 + ahead
+    parts = list(_beforehand(since, now))
+    spans, _ = cut(since, now, now - SETTLED_S)
+    hours = {since for span in spans for since, _ in span.hours}
+    found = [range(int(one.since), int(one.until), HOUR_S) for one in parts]
+    assert {float(hour) for part in found for hour in part} == hours
+    assert all(one.since // DAY_S == (one.until - 1.0) // DAY_S for one in parts)
+
+
+@given(st.floats(40.0 * DAY_S, 400.0 * DAY_S), st.floats(0.0, DAY_S))
+def test_the_hours_after_the_beginning_of_each_window_are_asked_for_without_their_day(back, ahead):
+    now = T0 + ahead
+    parts = list(_beforehand(now - back, now))
+    for days in (1, 7, 30):
+        spans, _ = cut(now - days * DAY_S, now, now - SETTLED_S)
+        hours = [span for span in spans if span.seconds == HOUR_S and span.start < now - (days - 1) * DAY_S]
+        made = {span for one in parts for span in cut(one.since, one.until, now - SETTLED_S)[0]}
+        assert set(hours) <= made
+
+
+def test_a_clock_that_was_wrong_once_does_not_ask_for_fifty_years():
+    assert len(list(_beforehand(0.0, T0))) <= MOST_SPANS + 10
+
+
+@pytest.mark.parametrize(
+    ("seconds_a_day", "usual_s", "longest_s"), [(0.0, HOUR_S, HOUR_S), (10.0, 450.0, 600.0), (1e4, LEAST_S, 300.0)]
+)
+def test_a_look_is_as_long_as_can_be_read_at_once(monkeypatch, seconds_a_day, usual_s, longest_s):
+    now, rested, looks = 0.0, 0.0, []
+
+    async def read(query):
+        nonlocal now
+        looks.append((query.since, query.until))
+        now += seconds_a_day * (query.until - query.since) / DAY_S
+        return []
+
+    async def sleep(seconds):
+        nonlocal rested
+        rested += seconds
+
+    monkeypatch.setattr(sums, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(sums, "asyncio", SimpleNamespace(sleep=sleep))
+    reading = _leisurely(read, lambda _, found: list(found))
+    for hour in range(48):
+        asyncio.run(reading(Query(since=T0 + hour * HOUR_S, until=T0 + (hour + 1) * HOUR_S)))
+    lengths = [until - since for since, until in looks]
+    assert [until for _, until in looks[:-1]] == [since for since, _ in looks[1:]]
+    assert (looks[0][0], looks[-1][1]) == (T0, T0 + 2 * DAY_S)
+    assert (statistics.median(lengths), max(lengths)) == (usual_s, longest_s)
+    assert rested == pytest.approx(now)
+
+
+def test_what_was_read_in_steps_comes_to_what_one_look_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(sums, "LOOK_S", 0.0)  # none is short enough
+
+    async def run():
+        store = SQLiteStore(tmp_path / "store.db")
+        begin = (time.time() // HOUR_S - 5) * HOUR_S
+        hour = Query(since=begin, until=begin + HOUR_S)
+        for number in range(60):
+            one = Sample(id=f"x{number}", started_at=begin + 600.0 + 37.0 * number, app="shop", model=f"m-{number % 2}")
+            score = Evaluation(sample_id=one.id, metric="relevancy", version="1", outcome=Score(number / 60))
+            await store.add(one, [score])
+        rows, looks = Rows(store, hour.since, hour.until), []
+
+        def watched(read):
+            async def reading(query, *others):
+                looks.append(query)
+                return await read(query, *others)
+
+            return reading
+
+        readers = [watched(one) for one in (rows.summary, rows.scored, rows.spread)]
+        expected = await rows.summary(hour), await rows.scored(hour), await rows.spread(hour, "model")
+        async with contextlib.aclosing(Database(tmp_path / "store.db", schema=SCHEMA, busy_timeout_s=5.0)) as database:
+            kept = sums.Sums(SQLiteKept(database, database), time.time)
+            await kept.ready(0.0, *readers)
+            read = len(looks)
+            summary, scored, spread = readers
+            found = (
+                await kept.summary(hour, "", summary),
+                await kept.scored(hour, scored),
+                (await kept.spread(hour, "model", None, spread)).parts,
+            )
+        await store.aclose()
+        return expected, found, looks[:read], looks[read:]
+
+    expected, found, looks, later = asyncio.run(run())
+    assert looks
+    assert {look.until - look.since for look in looks} == {300.0, 150.0, 75.0, 60.0, 15.0}
+    assert later == []
+    for one, other in zip(expected[0], found[0], strict=True):
+        assert (one.app, one.n, one.failed) == (other.app, other.n, other.failed)
+        assert other.wx == pytest.approx(one.wx)
+    for one, other in zip(expected[1], found[1], strict=True):
+        assert (one.n, one.least_rate, one.most_rate) == (other.n, other.least_rate, other.most_rate)
+        assert other.x2 == pytest.approx(one.x2)
+    assert [(one.since, one.until, one.slice, one.n, one.bins) for one in found[2]] == [
+        (one.since, one.until, one.slice, one.n, one.bins) for one in add_spreads(expected[2])
+    ]
+
+
+def test_what_adds_up_beforehand_keeps_little_of_the_file_in_memory(tmp_path):
+    async def run():
+        store = SQLiteStore(tmp_path / "store.db")
+        sizes = []
+        for database in (store._counter, store._reader):  # noqa: SLF001 - a setting of the connections
+            sizes += await database.fetch("PRAGMA cache_size")
+        await store.aclose()
+        return sizes
+
+    ((counter,), (reader,)) = asyncio.run(run())
+    assert (counter, reader) == (-256, -2000)  # KiB
