@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monitors import evaluate
 from gaugeway.records import Sample, Score, Skipped
+from monitors import evaluate
 
 
 class Brevity:

@@ -45,18 +45,18 @@ from gateway.upstreams import Upstream
 from gateway.upstreams.pool import NativeUpstream
 from gateway.upstreams.provider import provider_of
 from gateway.upstreams.router import ClientSettings, Router
-from gaugeway.settings.shared import LOOPBACK
-from gaugeway.settings.loading import queue_url, store_url
+from gaugeway.extensions import load
 from gaugeway.processes.worker_metrics import WorkerMetrics, inherited
 from gaugeway.redaction.key import redaction_key
 from gaugeway.runtime import audit
 from gaugeway.runtime import otlp_exporters as telemetry
-from gaugeway.settings.placeholders import concealed
-from gaugeway.extensions import load
 from gaugeway.runtime.serving import Listener, ServerProtocol, patient, serve
 from gaugeway.settings import ConfigError
-from gaugeway.storage.queues import Queue, from_url
+from gaugeway.settings.loading import queue_url, store_url
+from gaugeway.settings.placeholders import concealed
+from gaugeway.settings.shared import LOOPBACK
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.queues import Queue, from_url
 from gaugeway.storage.templates import Templates, open_templates
 
 if TYPE_CHECKING:

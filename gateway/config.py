@@ -10,15 +10,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from gateway.http.sessions import SESSION_HEADERS
+from gateway.http.url import Target
+from gaugeway import settings
+from gaugeway.extensions import load as load_object
 from gaugeway.prompts import BUILT_IN as EXTRACTORS
 from gaugeway.prompts import DEFAULT_ORDER
 from gaugeway.prompts.prompt_template import UserTemplate
-from gateway.http.sessions import SESSION_HEADERS
-from gateway.http.url import Target
-from gaugeway.settings.shared import LOOPBACK, AuditsPerDay, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
-from gaugeway.settings.loading import gather_options, shared_problems, with_environment
-from gaugeway import settings
-from gaugeway.settings.bounds import MAX_HISTORY
 from gaugeway.runtime.endpoints import (
     address_problem,
     base_url_problem,
@@ -27,8 +25,10 @@ from gaugeway.runtime.endpoints import (
     listener_problem,
     port_problems,
 )
-from gaugeway.extensions import load as load_object
 from gaugeway.runtime.tokens import short_warning
+from gaugeway.settings.bounds import MAX_HISTORY
+from gaugeway.settings.loading import gather_options, shared_problems, with_environment
+from gaugeway.settings.shared import LOOPBACK, AuditsPerDay, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
 
 MEBIBYTE = 1024 * 1024
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)

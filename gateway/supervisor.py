@@ -21,8 +21,8 @@ from gaugeway.processes.orphans import reap_orphans
 from gaugeway.processes.worker_metrics import WorkersTotal
 from gaugeway.runtime import audit
 from gaugeway.runtime.endpoints import wait_until_free
-from gaugeway.settings import ConfigError
 from gaugeway.runtime.tasks import spawn
+from gaugeway.settings import ConfigError
 
 _log = logging.getLogger("gaugeway")
 _STOP_S = 15.0

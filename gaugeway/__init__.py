@@ -34,7 +34,7 @@ _PUBLIC = {
     "evaluate_async": "monitors.offline",
 }
 """Name -> the module that has it."""
-__all__ = list(_PUBLIC)  # noqa: PLE0605 - one table names them
+__all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,27 @@ import msgspec
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
+from gaugeway.processes.priority import lower_priority
+from gaugeway.records import Supplement
+from gaugeway.redaction import Redactor
+from gaugeway.redaction.key import redaction_key
+from gaugeway.runtime import audit
+from gaugeway.runtime.auth import behind
+from gaugeway.runtime.serving import Listener, serve
+from gaugeway.settings import ConfigError, Problems
 from gaugeway.settings import shared as configuration
+from gaugeway.settings.loading import join_problems, queue_url, store_url
+from gaugeway.settings.shared import Config, Sampled, Shared
+from gaugeway.signals import enabled as enabled_signals
+from gaugeway.storage.engines.sqlite.connection import file_problem, path_from_url
+from gaugeway.storage.leader import Follower, stand
+from gaugeway.storage.queues import Queue
+from gaugeway.storage.queues import from_url as open_queue
+from gaugeway.storage.stores import EngineStore, StateStore
+from gaugeway.storage.stores import from_url as open_store
+from gaugeway.storage.stores.hashing_store import HashingStore
+from gaugeway.storage.templates import Templates, open_templates
+from gaugeway.text.lexical.passages import PassageCache
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
@@ -33,8 +53,6 @@ from monitors.api.rules import rule_handlers
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.sources import source_handlers
 from monitors.api.templates import template_handlers
-from gaugeway.settings.shared import Config, Sampled, Shared
-from gaugeway.settings.loading import join_problems, queue_url, store_url
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import is_judged
 from monitors.evaluation.models import JudgeSetup, anchor_warnings, open_embeddings, open_judge
@@ -45,27 +63,9 @@ from monitors.exporters.opening import open_exporters
 from monitors.exporters.passage_cache import PassageCacheCollector
 from monitors.judges.grounding import Verifier
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better, scores_conversations
-from gaugeway.text.lexical.passages import PassageCache
 from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable
-from gaugeway.processes.priority import lower_priority
-from gaugeway.records import Supplement
-from gaugeway.redaction import Redactor
-from gaugeway.redaction.key import redaction_key
-from gaugeway.runtime import audit
-from gaugeway.runtime.auth import behind
-from gaugeway.runtime.serving import Listener, serve
-from gaugeway.settings import ConfigError, Problems
 from monitors.scheduler import Scheduler, sampler_of, tick_s
 from monitors.scoring_workers import NICENESS, ScoringWorkers
-from monitors.signals import enabled as enabled_signals
-from gaugeway.storage.engines.sqlite.connection import file_problem, path_from_url
-from gaugeway.storage.leader import Follower, stand
-from gaugeway.storage.queues import Queue
-from gaugeway.storage.queues import from_url as open_queue
-from gaugeway.storage.stores import EngineStore, StateStore
-from gaugeway.storage.stores import from_url as open_store
-from gaugeway.storage.stores.hashing_store import HashingStore
-from gaugeway.storage.templates import Templates, open_templates
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
@@ -351,10 +351,10 @@ def examine(config: Shared, problems: Problems) -> None:
 
 def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
     """Add the SQLite files of store and queue that cannot be used, without opening one."""
-    from gaugeway.storage.engines.sqlite.queue import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
-    from gaugeway.storage.engines.sqlite.schema import SCHEMA as STORE  # noqa: PLC0415
     from gaugeway.storage.engines.sqlite.documents import FILE as TEMPLATES_FILE  # noqa: PLC0415
     from gaugeway.storage.engines.sqlite.documents import SCHEMA as TEMPLATES  # noqa: PLC0415
+    from gaugeway.storage.engines.sqlite.queue import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
+    from gaugeway.storage.engines.sqlite.schema import SCHEMA as STORE  # noqa: PLC0415
 
     known: dict[Path, str] = {}
     places = (

@@ -12,6 +12,18 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
+from gaugeway.records import Alert, Evaluation, Sample, Score
+from gaugeway.runtime.label_cap import OVERFLOW
+from gaugeway.runtime.tasks import repeat, spawn
+from gaugeway.sampling import MAX_RATIO, MetricSampler
+from gaugeway.settings import ConfigError
+from gaugeway.settings.shared import Config, Judge, Sampled, Shared
+from gaugeway.signals import RISING, SIGNALS
+from gaugeway.signals import enabled as enabled_signals
+from gaugeway.storage.joining import SOURCES
+from gaugeway.storage.leader import Alone, Leader, while_leading
+from gaugeway.storage.queues import Queue
+from gaugeway.storage.stores import Query, StateStore, Store
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import page_url
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
@@ -20,7 +32,6 @@ from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import Quality, estimate, largest
 from monitors.analysis.recent_sums import RecentSums
-from gaugeway.settings.shared import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.capture_audit import audits_per_day, open_audits
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
@@ -39,17 +50,6 @@ from monitors.judges.anchors import AnchorWatch, Scorer
 from monitors.judges.budget import BudgetSync
 from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue
-from gaugeway.records import Alert, Evaluation, Sample, Score
-from gaugeway.runtime.label_cap import OVERFLOW
-from gaugeway.settings import ConfigError
-from gaugeway.runtime.tasks import repeat, spawn
-from gaugeway.sampling import MAX_RATIO, MetricSampler
-from monitors.signals import RISING, SIGNALS
-from monitors.signals import enabled as enabled_signals
-from gaugeway.storage.joining import SOURCES
-from gaugeway.storage.leader import Alone, Leader, while_leading
-from gaugeway.storage.queues import Queue
-from gaugeway.storage.stores import Query, StateStore, Store
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0

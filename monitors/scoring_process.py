@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 from setproctitle import setproctitle
 
-from monitors.app import assemble
 from gaugeway.processes.priority import lower_priority
 from gaugeway.processes.worker_metrics import CountsOnly, WorkerMetrics, inherited
 from gaugeway.runtime import serving
+from monitors.app import assemble
 from monitors.scoring_workers import GAUGES, LENGTH_BYTES, Setup
 
 

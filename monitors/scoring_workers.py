@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from gaugeway.settings.shared import Config
 from gaugeway.processes.child_process import ChildProcess
 from gaugeway.processes.worker_metrics import Mode, SummedRegistry, WorkersTotal
 from gaugeway.runtime.tasks import spawn
+from gaugeway.settings.shared import Config
 from monitors.scheduler import replica_of
 
 NICENESS = 5

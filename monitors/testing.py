@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gaugeway.records import Failed, Score, Skipped
 from gaugeway.settings import shared as config
 from monitors.judges import MinimalJudge
 from monitors.metrics import Metric
 from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.offline.library import evaluate
 from monitors.offline.results import Measure, Row, Run
-from gaugeway.records import Failed, Score, Skipped
 
 _EXCERPT = 200
 

@@ -34,9 +34,9 @@ sys.path.insert(0, sys.argv[sys.argv.index("--tree") + 1] if "--tree" in sys.arg
 from gateway.capture import result  # noqa: E402 - of the tree that is measured
 from gateway.capture.factory import capture_of  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
-from gaugeway.exchange import Recording  # noqa: E402
 from gateway.handoff import sampler_process  # noqa: E402
 from gateway.handoff.sampler_process import Answer, frame  # noqa: E402
+from gaugeway.exchange import Recording  # noqa: E402
 
 BATCH, POOL, ROUNDS = 20, 200, 3
 WORDS = [

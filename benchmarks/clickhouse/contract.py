@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import installs
 
 from gaugeway.records import Context, Evaluation, Sample, Score
-from gaugeway.storage.stores import Query
 from gaugeway.storage.engines.clickhouse.store import ClickHouseStore
+from gaugeway.storage.stores import Query
 from tests.support.clickhouse import ClickHouse
 
 ROOT = Path(__file__).parents[2]

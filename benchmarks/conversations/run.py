@@ -29,13 +29,13 @@ from gateway.capture.conversation import ConversationReader
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.factory import extractors_of
 from gateway.config import Capture as Settings
-from monitors.evaluation.conversations import ConversationJoiner
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
 from gaugeway.records import Sample
 from gaugeway.storage.conversations import Linked
 from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import Store, from_url
+from monitors.evaluation.conversations import ConversationJoiner
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import Persistence
 
 _LIMIT = 10_000_000
 _BATCH = 16

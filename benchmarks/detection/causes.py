@@ -22,8 +22,8 @@ from cause_scenarios import Scenario, held_out, scenarios, sources
 from cause_worlds import DAY_S, ONSET, World, side
 from msgspec import structs
 
-from monitors.alerting.causes import Explanation, explain
 from gaugeway.text.topics import topics
+from monitors.alerting.causes import Explanation, explain
 
 SEED, HELD_OUT_SEED, SOURCES_SEED = 20260101, 20260909, 20302101
 BEFORE, SIZES, RUNS = 1500, (60, 300, 1000), 100

@@ -18,19 +18,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gaugeway.records import Alert, Context, Sample
+from gaugeway.sampling import MetricSampler
+from gaugeway.settings.shared import Alerts, Metric, Rule
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers import Notifier
-from gaugeway.settings.shared import Alerts, Metric, Rule
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import judge_of
 from monitors.evaluation.evaluator import Evaluator
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import build
-from gaugeway.records import Alert, Context, Sample
-from gaugeway.sampling import MetricSampler
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 T0, BEFORE, MOST, TICK = 1_760_000_040.0, 800, 4000, 20
 FOUND = "The parcel leaves the depot in Leipzig on Monday. Delivery takes two days. The courier is Jens Meyer."

@@ -16,14 +16,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from gaugeway.records import Context, Sample, ToolChecks
+from gaugeway.settings.shared import Alerts
+from gaugeway.signals import SIGNALS
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.rules import budget_parts, is_flipped, rules_of, watch_of
 from monitors.alerting.stream import Stream, on_scale
-from gaugeway.settings.shared import Alerts
 from monitors.metrics import LOWER_IS_BETTER
 from monitors.metrics.registry import BUILT_IN
-from gaugeway.records import Context, Sample, ToolChecks
-from monitors.signals import SIGNALS
 from monitors.signals.compute import SignalComputer
 from monitors.signals.references import Reference
 

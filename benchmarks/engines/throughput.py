@@ -27,11 +27,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gaugeway.records import Context, Evaluation, Sample, Score
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
+from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.engines.redis.queue import RedisQueue
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.stores import Query
-from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Query
 from tests.support.postgres import own_server
 from tests.support.redis import own_redis
 

@@ -23,7 +23,9 @@ from gateway.capture.auxiliary_calls import auxiliary  # noqa: E402 - the tree i
 from gaugeway.exchange import Request, Response  # noqa: E402
 
 ANSWER = Response(status=200, body={}, text="Four weeks, and twice longer.", finish_reason="stop")
-HANDBOOK = [json.loads(line)["text"] for line in (ROOT / "gaugeway/demo/handbook.jsonl").read_text("utf-8").splitlines()]
+HANDBOOK = [
+    json.loads(line)["text"] for line in (ROOT / "gaugeway/demo/handbook.jsonl").read_text("utf-8").splitlines()
+]
 QUESTIONS = [
     json.loads(line)["question"] for line in (ROOT / "gaugeway/demo/questions.jsonl").read_text("utf-8").splitlines()
 ]

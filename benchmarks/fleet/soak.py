@@ -36,7 +36,7 @@ from report import Totals, written
 from stands import engines
 
 from benchmarks.faults.table import busy
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from tests.support.fleet import Fleet
 from tests.support.traffic import Line, Sent
 

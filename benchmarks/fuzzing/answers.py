@@ -19,14 +19,14 @@ import msgspec
 import numpy as np
 
 from benchmarks.fuzzing.finding import expect
+from gaugeway.records import Context, Sample, Score, Skipped
+from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Metric as Settings
 from monitors.judges import JudgeError, openai_client
 from monitors.judges import logprobs as likelihood
 from monitors.judges import structured_output as reading
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.registry import build
-from gaugeway.records import Context, Sample, Score, Skipped
-from gaugeway.settings import ConfigError
 
 TYPES = [one for one in vars(answers).values() if isinstance(one, type) and issubclass(one, answers.Answer)][1:]
 ASKING = (

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarks.fuzzing.finding import expect
 from gateway import config as gateway_config
-from monitors import app
-from gaugeway.settings import loading as monitors_config
 from gaugeway.settings import ConfigError
+from gaugeway.settings import loading as monitors_config
+from monitors import app
 
 SECRET = "q7Zk-wonderfully-hidden-31"
 os.environ["FUZZ"] = SECRET  # noqa: TID251 - what `${FUZZ}` in a file stands for

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import msgspec
 
 from benchmarks.fuzzing.finding import expect
+from gaugeway.records import Supplement
 from monitors.api.otlp import Decoded, Span, receiver
 from monitors.api.otlp import codec as wire
-from gaugeway.records import Supplement
 
 NOW = 1_700_000_000.0
 LIMIT = 1 << 20

@@ -29,8 +29,8 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from monitors.metrics.lexical_groundedness import LexicalGroundedness  # noqa: E402 - the tree may not be installed
 from gaugeway.records import Context, Sample, Score  # noqa: E402
+from monitors.metrics.lexical_groundedness import LexicalGroundedness  # noqa: E402 - the tree may not be installed
 
 CUTS = {"more than half": 0.5, "all": 0.999}
 

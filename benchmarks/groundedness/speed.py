@@ -22,8 +22,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from monitors.metrics.lexical_groundedness import LexicalGroundedness  # noqa: E402 - the tree may not be installed
 from gaugeway.records import Context, Sample  # noqa: E402
+from monitors.metrics.lexical_groundedness import LexicalGroundedness  # noqa: E402 - the tree may not be installed
 
 PUT_IN = (
     "On 6 May 2024 the Orla lamp cost $1,234.50.",

@@ -24,8 +24,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.millions.fill import DAY_S, DAYS, METRICS, fill_sqlite
-from gaugeway.storage.stores import Query
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Query
 
 RESULTS = Path(__file__).parent / "results"
 SHOWN = 1, 2, 3, 5, 10, 15, 20, 25, 30

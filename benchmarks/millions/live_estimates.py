@@ -26,12 +26,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from monitors.analysis.recent_sums import RecentSums
 from gaugeway.records import Evaluation, Sample, Score
-from monitors.signals import VERSION
+from gaugeway.signals import VERSION
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query, Summary
 from gaugeway.storage.stores.rollup_windows import add_summaries
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.analysis.recent_sums import RecentSums
 
 RESULTS = Path(__file__).parent / "results"
 HOUR_S, STEP_S, BATCH = 3600.0, 60.0, 500

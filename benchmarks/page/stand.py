@@ -20,13 +20,13 @@ from prometheus_client.registry import Collector
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gaugeway.exchange import Recording
 from gateway.telemetry.metrics import Instruments
-from gaugeway.settings.shared import Alerts, Config, Judge, Notifier, Rule
+from gaugeway.exchange import Recording
 from gaugeway.records import Context, Evaluation, Failed, Outcome, Sample, Score, Skipped, Usage
 from gaugeway.runtime.auth import metrics_handler
-from gaugeway.storage.stores import rows
+from gaugeway.settings.shared import Alerts, Config, Judge, Notifier, Rule
 from gaugeway.storage.engines.sqlite.store import _ADD_EVALUATION, _ADD_SAMPLE, SQLiteStore
+from gaugeway.storage.stores import rows
 from tests.support.pages import world
 from tests.support.running import serving
 

@@ -27,8 +27,8 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gaugeway.records import Score
-from monitors.statistics.weighted_mean import hajek
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.statistics.weighted_mean import hajek
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.product import Product, product
 from tests.support.redis import RedisServer, own_redis

@@ -46,7 +46,7 @@ from sample_cost import recordings  # noqa: E402
 from gateway.capture import result  # noqa: E402 - of the tree that is measured
 from gateway.capture.factory import capture_of  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
-from monitors.signals import SIGNALS  # noqa: E402
+from gaugeway.signals import SIGNALS  # noqa: E402
 from gaugeway.storage.queues import from_url  # noqa: E402
 
 CONFIG = """

@@ -30,10 +30,10 @@ ROOT = Path(__file__).parents[2]
 TREE = Path(sys.argv[sys.argv.index("--tree") + 1]) if "--tree" in sys.argv else ROOT
 sys.path[:0] = [str(TREE)]
 
-from monitors.evaluation.signals import Signals  # noqa: E402 - of the tree that is measured
 from gaugeway.records import Context, Evaluation, Sample, Score, ToolChecks  # noqa: E402
-from monitors.signals import SIGNALS  # noqa: E402
+from gaugeway.signals import SIGNALS  # noqa: E402
 from gaugeway.storage.engines.sqlite.store import SQLiteStore  # noqa: E402
+from monitors.evaluation.signals import Signals  # noqa: E402 - of the tree that is measured
 
 AT_ONCE, CHUNK = 32, 256
 WARM_UP = 2000

@@ -17,9 +17,9 @@ from typing import Any
 import httpx
 import installs
 
+from gaugeway.records import Evaluation, Sample, Score
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.outbox import Scored
-from gaugeway.records import Evaluation, Sample, Score
 
 Row = tuple[str, str, bool]
 START_S = 120

@@ -33,14 +33,14 @@ from dashboards.web.views.settings import settings_handlers
 from dashboards.web.views.sources import source_view_handlers
 from dashboards.web.views.topics import topic_handlers
 from dashboards.web.views.welcome import welcome_handlers
+from gaugeway.records import Supplement
+from gaugeway.settings.shared import Config
+from gaugeway.storage.templates import Templates
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.app import Insight, Pages
-from gaugeway.settings.shared import Config
-from gaugeway.records import Supplement
-from gaugeway.storage.templates import Templates
 
 VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     overview_handlers,

@@ -13,8 +13,8 @@ from litestar.exceptions import HTTPException, NotAuthorizedException, TooManyRe
 from litestar.response import Redirect
 
 from dashboards.web.site import Site
-from monitors.api.errors import accepts_page, as_json
 from gaugeway.runtime.auth import HostNotAllowedError
+from monitors.api.errors import accepts_page, as_json
 
 _log = logging.getLogger("gaugeway")
 _TITLES = {

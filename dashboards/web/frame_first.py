@@ -15,8 +15,8 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from dashboards.web.addresses import APP_PATH
 from dashboards.web.login import PASSED
 from dashboards.web.site import NAVIGATION, Site
-from monitors.api.errors import accepts_page
 from gaugeway.runtime.tasks import spawn
+from monitors.api.errors import accepts_page
 
 KEPT_S = 60.0
 """How long a view that was read is kept for the browser that has its frame: on a busy machine it may come back late."""

@@ -12,9 +12,9 @@ from markupsafe import Markup
 
 from dashboards.web.charts import time_ticks
 from dashboards.web.format import iso
-from monitors.analysis.series import lifetime
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from gaugeway.storage.stores.rollup_windows import hundredths
+from monitors.analysis.series import lifetime
 
 TENTHS = 10
 MAX_COLUMNS = 5_000

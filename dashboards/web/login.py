@@ -16,10 +16,10 @@ from litestar.response import Redirect, Template
 
 from dashboards.web.sessions import SESSION_S
 from dashboards.web.site import COOKIE, HTTPS_COOKIE, Page, Site
-from monitors.api.alerts import address_of
 from gaugeway.runtime import audit
 from gaugeway.runtime.auth import TooManyGuessesError
 from gaugeway.runtime.tokens import ATTEMPTS_S
+from monitors.api.alerts import address_of
 
 _GUESSED = (
     f"Wrong token. Too many attempts from this address; wait {ATTEMPTS_S / 60:g} minutes, or enter the right one."

@@ -11,11 +11,11 @@ from dashboards.web.charts import trend_line
 from dashboards.web.format import number
 from dashboards.web.readings.gateway_traffic import AppTraffic
 from dashboards.web.readings.trends import HOUR_S, HOURS, Key, dots_of, movement
+from gaugeway.storage.stores import Summary
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
-from gaugeway.storage.stores import Summary
 
 ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
 """States of a rule, worst first."""

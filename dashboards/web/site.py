@@ -19,6 +19,11 @@ from dashboards.web.readings.gateway_scrape import ask_all, reading_of
 from dashboards.web.sessions import Sessions
 from dashboards.web.time_range import TimeRange
 from dashboards.web.toolbar import KEYS, toolbar
+from gaugeway.records import Alert, Supplement
+from gaugeway.runtime.auth import TokenCheck
+from gaugeway.settings.shared import Config
+from gaugeway.signals import RISING
+from gaugeway.storage.templates import Templates
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.alert_history import AlertHistory
 from monitors.alerting.engine import StreamStatus
@@ -31,11 +36,6 @@ from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import AlertDesk
 from monitors.api.app import Insight
-from gaugeway.settings.shared import Config
-from gaugeway.records import Alert, Supplement
-from gaugeway.runtime.auth import TokenCheck
-from monitors.signals import RISING
-from gaugeway.storage.templates import Templates
 
 COOKIE = "gaugeway_session"
 HTTPS_COOKIE = f"__Host-{COOKIE}"

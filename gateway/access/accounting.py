@@ -17,8 +17,8 @@ from gateway.access.metering import BASE64_BYTES_PER_TOKEN, Meter, Metered, larg
 from gateway.access.operations import Operation
 from gateway.access.prices import Prices, costs_at
 from gateway.access.restrictions import is_ambiguous
-from gaugeway.exchange import ExchangeSummary, Recording
 from gateway.telemetry.metrics import Instruments
+from gaugeway.exchange import ExchangeSummary, Recording
 from gaugeway.records import Usage
 
 RESERVED_OUTPUT_TOKENS = 1000

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gateway.access.gate import Gate, needs_gate
-from gaugeway.storage.keys import Keys
-from gaugeway.storage.keys.opening import open_keys
 from gateway.access.key_sync import KeySync
 from gateway.access.limit_sync import LimitSync
-from gaugeway.storage.limits import Sharing
-from gaugeway.storage.limits import opening as sharing
 from gateway.config import Config
 from gateway.telemetry.metrics import Instruments
-from gaugeway.settings import ConfigError, Problems
 from gaugeway.runtime.tasks import spawn
+from gaugeway.settings import ConfigError, Problems
 from gaugeway.storage.engines.sqlite.connection import file_problem
+from gaugeway.storage.keys import Keys
+from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.limits import Sharing
+from gaugeway.storage.limits import opening as sharing
 
 T = TypeVar("T")
 _BUSY_S = 0.5

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from gateway.access.account import Account, Fleet, OverLimit, Quote
 from gateway.access.concurrency import ConcurrencyLimiter
-from gateway.access.keys import Keyring, Quota, VirtualKey, check_model, without_credentials
-from gateway.access.prices import Ledger, Spending
-from gateway.access.token_bucket import Draw, SharedLevels
+from gateway.access.keys import Keyring, check_model, without_credentials
+from gateway.access.prices import Ledger
 from gateway.config import AppLimits, Keys, Limits
-from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection
+from gaugeway.exchange import Headers
+from gaugeway.storage.keys.virtual_key import Quota, Spending, VirtualKey
+from gaugeway.storage.limits.levels import Draw, SharedLevels
 
 DAY_S = 86400
 MAX_APPS = 1000

@@ -6,10 +6,10 @@ import asyncio
 import logging
 
 from gateway.access.gate import Gate
-from gaugeway.storage.keys import Keys
 from gateway.access.keys import Keyring
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.engines.failures import FAILURES
+from gaugeway.storage.keys import Keys
 
 _START_S = 2.0
 _LONGEST_S = 10.0

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
 
-from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection
+from gaugeway.exchange import Headers
 from gaugeway.settings.bounds import bounded_name, optional_name
+from gaugeway.storage.keys.virtual_key import PREFIX, VirtualKey, digest
 
-PREFIX = "gw-"
-SECRET_BYTES = 32
 CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key"})
 """The headers in which clients of OpenAI, Azure and Anthropic send a key."""
 
@@ -42,41 +38,6 @@ def is_pattern(text: str) -> bool:
             return False
         text = text[end + 1 :]
     return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
-    """The limits of a key; None for no limit."""
-
-    requests_per_min: float | None = None
-    tokens_per_min: float | None = None
-    usd_per_day: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualKey:
-    """A key as it is stored: without its secret. Times are Unix seconds; `models` are shell patterns."""
-
-    id: str
-    digest: bytes
-    app: str
-    created_at: float
-    models: tuple[str, ...] = ("*",)
-    expires_at: float | None = None
-    revoked_at: float | None = None
-    quota: Quota = Quota()
-
-    def state(self, now: float) -> str:
-        """Return active, revoked or expired."""
-        if self.revoked_at is not None:
-            return "revoked"
-        return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
-
-    def allows(self, model: str | None) -> bool:
-        """Whether the key may be used for `model`; one with a list of models not for a request that names none."""
-        if "*" in self.models:
-            return True
-        return model is not None and any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 class Keyring:
@@ -117,15 +78,6 @@ class Keyring:
         if key is None:
             raise _refusal("This API key was deleted.")
         _check_state(key, now)
-
-
-def digest(key: bytes) -> bytes:
-    """Return the hash under which a key is stored.
-
-    SHA-256, not a slow hash (scrypt, argon2): those protect guessable secrets such as passwords. Keys have 256 random
-    bits, which cannot be guessed at any speed, and a slow hash would delay every request.
-    """
-    return hashlib.sha256(key).digest()
 
 
 def presented_key(headers: Headers) -> bytes | None:

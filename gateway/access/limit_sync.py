@@ -7,9 +7,9 @@ import logging
 from typing import Protocol
 
 from gateway.access.gate import Gate
-from gaugeway.storage.limits import Sharing
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.engines.failures import FAILURES, EngineError
+from gaugeway.storage.limits import Sharing
 
 _LONGEST_S = 2.0
 _log = logging.getLogger("gaugeway")

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gaugeway.exchange import Headers
 from gateway.http import encoding, lenient_json
 from gateway.http.json_cursor import JsonCursor, value_starts
 from gateway.http.sse_events import Events
+from gaugeway.exchange import Headers
 from gaugeway.records import Usage
 
 HEAD_BYTES = TAIL_BYTES = 64 * 1024

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Literal, TypeAlias
+from typing import Literal
 
-from gaugeway.settings.shared import Price
 from gaugeway.records import Usage
+from gaugeway.settings.shared import Price
+from gaugeway.storage.keys.virtual_key import Spending
 
 _MILLION: Literal[1_000_000] = 1_000_000
-
-Spending: TypeAlias = dict[tuple[int, str], float]
-"""USD by (day since 1970 in UTC, subject); a subject is `key:ID`, `app:NAME` or `app-other`."""
 
 
 class Prices:

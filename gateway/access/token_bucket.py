@@ -5,44 +5,13 @@ The arithmetic of sharing, and how far it may be off: docs/explanation/shared-li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from gaugeway.storage.limits.levels import Draw, burst_of
 
 _MINUTE_S = 60.0
 MAX_DEBT_S = 3600.0
 """The longest debt that tokens leave which only an upstream's report shows: a wrong report must not lock an app out."""
 _TRUST = 2
 """A process may take 1/(2N) of the last known level, so that several processes with the same level leave some."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
-    """What one process took from one bucket since the last sync, and the level it assumes.
-
-    `level` excludes `used`: it is the initial level where the bucket is not known.
-    """
-
-    subject: str
-    kind: str
-    per_min: float
-    used: float
-    level: float
-
-    @property
-    def burst(self) -> float:
-        """The capacity of the bucket."""
-        return burst_of(self.per_min)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedLevels:
-    """The answer of a sync: the number of processes that share, and the level of each bucket in the order of the draws.
-
-    A level includes the draws that all processes have reported so far; it is negative for a debt.
-    """
-
-    processes: int
-    levels: Sequence[float]
 
 
 class TokenBucket:
@@ -185,11 +154,6 @@ class SharedBucket:
         parts = 1 if processes == 1 else _TRUST * processes
         self._own.retune(self._per_min, max(burst_of(self._per_min) / parts, 1.0), now)
         self._own.fill(max(self._whole.level(now) / parts, 1.0), now)
-
-
-def burst_of(per_min: float) -> float:
-    """Return the capacity of a bucket: one minute's worth, at least 1."""
-    return max(per_min, 1.0)
 
 
 def most_admitted(per_min: float, processes: int, hearing_s: float, seconds: float) -> float:

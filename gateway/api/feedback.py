@@ -14,16 +14,15 @@ import msgspec
 from litestar import Request, Response, post
 from litestar.exceptions import HTTPException
 
-from gaugeway.prompts.explicit import PREFIX, ExplicitError, from_body_key, from_headers
-from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection, body_of, too_large
 from gateway.telemetry.tracing import parse_traceparent
+from gaugeway.exchange import Headers
+from gaugeway.prompts.explicit import PREFIX, ExplicitError, from_body_key, from_headers
 from gaugeway.records import Context, Supplement
-from gaugeway.settings import bounds
+from gaugeway.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
+from gaugeway.settings import bounds, in_form
 from gaugeway.settings.bounds import bounded_supplement
 from gaugeway.settings.field_errors import located
-from gaugeway.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
-from gaugeway.settings import in_form
 from gaugeway.storage.engines.failures import reason_of, refused
 from gaugeway.storage.queues import Queue
 

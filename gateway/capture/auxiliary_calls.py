@@ -24,9 +24,9 @@ from gateway.capture.instructions import Role, WordStarts, asked_for
 from gateway.capture.instructions.directives import LENGTH_OF_START, Kind
 from gateway.capture.output_fields import holds_prose
 from gateway.capture.output_schemas import by_schema
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import messages_as_sent, messages_of, text_of
 from gaugeway.prompts.written_steps import label_of_call
-from gaugeway.exchange import Request, Response
 from gaugeway.text.cache import TextCache
 
 KINDS: frozenset[str] = frozenset(get_args(Kind))

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_of_response, decoded, json_of
 from gateway.capture.earlier_questions import EarlierQuestions
+from gateway.http.sessions import SESSION_HEADERS, conversation_id
+from gaugeway.exchange import Exchange
 from gaugeway.prompts import Extraction
 from gaugeway.prompts.prompt_parts import LONGEST_SECRET, find
-from gaugeway.exchange import Exchange
-from gateway.http.sessions import SESSION_HEADERS, conversation_id
 from gaugeway.records import Links, Message, ToolCall
 from gaugeway.settings.bounds import MAX_ARGUMENTS, MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_name
 from gaugeway.text.cache import TextCache

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gaugeway.prompts import MOST_MESSAGES, text_of
 from gaugeway.exchange import Exchange, Response
+from gaugeway.prompts import MOST_MESSAGES, text_of
 
 CALL_TYPES = ("function_call", "custom_tool_call")
 _PREFILL = 40

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gaugeway.prompts import Extraction
 from gaugeway.exchange import Exchange
+from gaugeway.prompts import Extraction
 from gaugeway.records import Sample
 
 

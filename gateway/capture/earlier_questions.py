@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction, Extractor, name_of
 from gaugeway.prompts.form.empty_place import may_be_prompt
-from gaugeway.exchange import Request, Response
 from gaugeway.settings.bounds import MAX_HISTORY_TEXT
 
 _READ_PROMPTS = ("templates", "patterns", "structure")

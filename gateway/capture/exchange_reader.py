@@ -19,10 +19,9 @@ from gateway.capture.prompt_version import prompt_version
 from gateway.capture.steps.intermediate_steps import IntermediateSteps
 from gateway.capture.steps.remembered_answers import RememberedAnswers
 from gateway.capture.tool_checks import tool_checks
-from gaugeway.prompts import INFERRING, Extraction, Extractor, last_user_text, name_of
-from gaugeway.prompts.learning import LearnedCapture
-from gaugeway.prompts.passage_records import RecordForms
-from gaugeway.prompts.prompt_parts import capture_info, locate
+from gateway.http import encoding, lenient_json, sse
+from gateway.http.json_strings import change_strings
+from gateway.http.sessions import SESSION_HEADERS, session_of
 from gaugeway.exchange import (
     SPAN_PARAMETERS,
     Ending,
@@ -34,12 +33,13 @@ from gaugeway.exchange import (
     Request,
     Response,
 )
-from gateway.http import encoding, lenient_json, sse
-from gateway.http.json_strings import change_strings
-from gateway.http.sessions import SESSION_HEADERS, session_of
+from gaugeway.prompts import INFERRING, Extraction, Extractor, last_user_text, name_of
+from gaugeway.prompts.learning import LearnedCapture
+from gaugeway.prompts.passage_records import RecordForms
+from gaugeway.prompts.prompt_parts import capture_info, locate
 from gaugeway.records import Sample, changed
-from gaugeway.settings.bounds import bounded_calls, bounded_capture, bounded_history, bounded_name
 from gaugeway.sampling import keep, keeps
+from gaugeway.settings.bounds import bounded_calls, bounded_capture, bounded_history, bounded_name
 
 _SHORT_QUESTION = 300
 _CRLF = rb"\r\n"

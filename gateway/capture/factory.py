@@ -6,17 +6,17 @@ import secrets
 import time
 from collections.abc import Callable
 
-from gaugeway import prompts as contexts
 from gateway.capture.conversation import ConversationReader
 from gateway.capture.duplicates import Resubmissions
 from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.stored_templates import Form, asked_of, stored_of
 from gateway.config import Capture as Settings
+from gaugeway import prompts as contexts
+from gaugeway.extensions import load
 from gaugeway.prompts import Extractor
 from gaugeway.prompts.learning import LearnedCapture, LearnedTemplate, Learner, TemplateEvent
 from gaugeway.redaction import Redactor
-from gaugeway.extensions import load
 from gaugeway.storage.templates import StoredTemplate
 
 _REMEMBERED = 10_000

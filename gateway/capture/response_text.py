@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gaugeway.prompts import text_of
 from gaugeway.exchange import Response
+from gaugeway.prompts import text_of
 from gaugeway.records import Usage
 from gaugeway.settings.bounds import bounded_name
 from gaugeway.settings.bounds import token_count as _count

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from gateway.capture.draft import Draft
 from gateway.capture.exchange_reader import summary_of
-from gaugeway.exchange import Exchange, ExchangeSummary, Recording
 from gateway.http.encoding import EncodingError
+from gaugeway.exchange import Exchange, ExchangeSummary, Recording
 from gaugeway.records import Sample
 
 MAX_GROUP, MAX_GROUP_BYTES = 32, 1024 * 1024

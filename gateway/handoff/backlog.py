@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 
-from gaugeway.exchange import Recording
 from gateway.handoff.observer import app_of
 from gateway.telemetry.metrics import Instruments
+from gaugeway.exchange import Recording
 from gaugeway.runtime.label_cap import OVERFLOW
 
 MAX_OVERFLOWN = 1000

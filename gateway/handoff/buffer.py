@@ -8,12 +8,12 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
-from gaugeway.exchange import Explicit, Recording
 from gateway.handoff.backlog import Backlog, OverflowCounter
 from gateway.handoff.backpressure import EVERY_S, QueueMonitor, capture_factor
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.pipeline import QueueSink, Reader, SampleMaker, Selector
 from gateway.handoff.sampler_client import SamplerClient
+from gaugeway.exchange import Explicit, Recording
 from gaugeway.runtime.retry import Backoff, Capacity, RetryBuffer
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.queues import Queue

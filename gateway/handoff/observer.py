@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from gateway.capture.result import CaptureResult
-from gaugeway.exchange import GENERATION_ROUTES, ExchangeSummary, Recording
 from gateway.telemetry.metrics import Instruments
 from gateway.telemetry.rate_limited_warnings import RateLimitedWarnings
+from gaugeway.exchange import GENERATION_ROUTES, ExchangeSummary, Recording
 from gaugeway.records import Sample
 
 _log = logging.getLogger("gaugeway.handoff")

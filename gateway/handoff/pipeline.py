@@ -11,9 +11,9 @@ from typing import Protocol
 from gateway.capture import result
 from gateway.capture.exchange_reader import Decision
 from gateway.capture.result import CaptureResult, Decoder
-from gaugeway.exchange import GENERATION_ROUTES, Recording
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
+from gaugeway.exchange import GENERATION_ROUTES, Recording
 from gaugeway.records import Sample
 from gaugeway.runtime.retry import Sink
 from gaugeway.storage.engines.failures import reason_of, refused

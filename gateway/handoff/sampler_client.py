@@ -11,10 +11,10 @@ import msgspec
 
 from gateway.capture.result import CaptureResult
 from gateway.config import Capture as Settings
-from gaugeway.exchange import Recording
 from gateway.handoff import sampler_process
 from gateway.handoff.sampler_process import LENGTH_BYTES, Answer, Load, Setup, frame
 from gateway.handoff.template_sync import TemplateSync
+from gaugeway.exchange import Recording
 from gaugeway.processes import interpreter
 from gaugeway.processes.forked import ForkedChild, fork
 from gaugeway.runtime.retry import Backoff

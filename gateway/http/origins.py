@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection, body_of
 from gateway.http.headers import RequestHead
+from gaugeway.exchange import Headers
 
 if TYPE_CHECKING:
     from litestar.types import Scope, Send

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from gateway.access.accounting import Bill
-from gaugeway.exchange import Headers, Recording
 from gateway.http.errors import Rejection
 from gateway.http.headers import for_client, inspect
 from gateway.proxy import stream_usage
@@ -30,6 +29,7 @@ from gateway.proxy.traffic_protocol import TrafficProtocol
 from gateway.upstreams import UpstreamError, UpstreamRequest, UpstreamResponse, first_byte_late
 from gateway.upstreams.response import NativeResponse, StaleError
 from gateway.upstreams.router import FIRST_SERVER_ERROR, Attempts
+from gaugeway.exchange import Headers, Recording
 from gaugeway.runtime.tasks import spawn
 
 if TYPE_CHECKING:

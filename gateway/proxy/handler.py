@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from gateway.access.accounting import Accounting, Bill
 from gateway.access.gate import Gate, Permit
-from gateway.access.keys import VirtualKey, model_asked, without_credentials
+from gateway.access.keys import model_asked, without_credentials
 from gateway.access.operations import operation_of
 from gateway.access.restrictions import Asked, check_request, is_restricted
-from gaugeway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace
 from gateway.http import json_member
 from gateway.http.errors import Rejection, empty_body, too_large, unclear_request
 from gateway.http.headers import RequestHead, inspect
@@ -31,7 +30,9 @@ from gateway.proxy.response import Relay
 from gateway.upstreams import UpstreamError, UpstreamResponse
 from gateway.upstreams.policy import model_of
 from gateway.upstreams.router import Attempts, Outgoing, Routed, RoutedError, Router
+from gaugeway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace
 from gaugeway.runtime.serving import STREAMED
+from gaugeway.storage.keys.virtual_key import VirtualKey
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Send

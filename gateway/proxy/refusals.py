@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection, body_of
 from gateway.upstreams import UpstreamError
+from gaugeway.exchange import Headers
 
 if TYPE_CHECKING:
     from litestar.types import Send

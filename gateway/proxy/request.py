@@ -6,13 +6,13 @@ import time
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from gaugeway.prompts import explicit
-from gaugeway.prompts.explicit import ExplicitError
-from gaugeway.exchange import Explicit, Headers, Recording, route_of
 from gateway.http import json_member
 from gateway.http.errors import Rejection
 from gateway.http.headers import RequestHead
 from gateway.http.ids import exchange_id
+from gaugeway.exchange import Explicit, Headers, Recording, route_of
+from gaugeway.prompts import explicit
+from gaugeway.prompts.explicit import ExplicitError
 
 
 class Head(NamedTuple):

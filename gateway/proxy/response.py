@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gateway.access.metering import Meter
-from gaugeway.exchange import GENERATION_ROUTES, Headers, Recording
 from gateway.http.headers import for_client
 from gateway.proxy import stream_usage as usage
 from gateway.proxy.cache import Cached, CacheRecorder
 from gateway.proxy.client import Guard
 from gateway.upstreams import UpstreamError, UpstreamResponse
+from gaugeway.exchange import GENERATION_ROUTES, Headers, Recording
 
 if TYPE_CHECKING:
     from litestar.types import Send

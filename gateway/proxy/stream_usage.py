@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gaugeway.exchange import Headers
 from gateway.http.json_cursor import value_starts
+from gaugeway.exchange import Headers
 
 ROUTES = frozenset({"chat_completions", "completions"})
 _NAME, _ASKED = "stream_options", "include_usage"

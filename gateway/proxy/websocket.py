@@ -16,19 +16,20 @@ from websockets.http11 import Response
 
 from gateway.access.accounting import Accounting
 from gateway.access.gate import Gate, Permit
-from gateway.access.keys import VirtualKey, model_asked, without_credentials
+from gateway.access.keys import model_asked, without_credentials
 from gateway.access.metering import ConversationMeter
 from gateway.access.operations import METERED, UNKNOWN, is_realtime
 from gateway.access.restrictions import check_handshake, check_message, is_restricted
-from gaugeway.exchange import Explicit, Headers, Recording
 from gateway.http.errors import Rejection, body_of
 from gateway.http.headers import OURS, connection_tokens, inspect, upstream_exchange_ids
 from gateway.http.origins import OriginPolicy
 from gateway.http.url import Target, check_target
 from gateway.proxy import loops
 from gateway.proxy.request import begin, explicit_headers
+from gaugeway.exchange import Explicit, Headers, Recording
 from gaugeway.runtime.serving import SOCKET
 from gaugeway.runtime.tasks import happens_within, spawn
+from gaugeway.storage.keys.virtual_key import VirtualKey
 
 if TYPE_CHECKING:
     from litestar.types import Receive, Send, WebSocketScope

@@ -13,9 +13,9 @@ from typing import Any
 
 import httptools
 
-from gaugeway.exchange import Headers
 from gateway.upstreams import HIGHEST_STATUS, UpstreamError, UpstreamErrorKind, UpstreamRequest, bad_status
 from gateway.upstreams.response import NativeResponse, Receiver, StaleError
+from gaugeway.exchange import Headers
 
 MAX_HEAD_BYTES = 256 * 1024
 _ONE_WRITE_BYTES = 64 * 1024

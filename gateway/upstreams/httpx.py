@@ -11,8 +11,8 @@ from typing import cast
 
 import httpx
 
-from gaugeway.exchange import Headers
 from gateway.upstreams import HIGHEST_STATUS, UpstreamError, UpstreamRequest, bad_status
+from gaugeway.exchange import Headers
 
 MAX_CONNECTIONS = 2000
 KEEPALIVE_S = 60.0

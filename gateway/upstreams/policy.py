@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from gaugeway.exchange import Headers
 from gateway.http.json_cursor import JsonCursor, mentions
-from gaugeway.settings.bounds import optional_name
+from gaugeway.exchange import Headers
 from gaugeway.runtime.retry import retry_after_s
+from gaugeway.settings.bounds import optional_name
 
 Chance: TypeAlias = Callable[[], float]
 """Draws a number from [0, 1)."""

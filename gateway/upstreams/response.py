@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from gaugeway.exchange import Headers
 from gateway.upstreams import UpstreamError
+from gaugeway.exchange import Headers
 
 HIGH_WATER_BYTES = 256 * 1024
 

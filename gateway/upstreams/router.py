@@ -15,7 +15,6 @@ import msgspec
 
 from gateway.config import Routing
 from gateway.config import Upstream as Settings
-from gaugeway.exchange import Headers
 from gateway.http.errors import Rejection
 from gateway.http.headers import for_upstream
 from gateway.http.url import Target
@@ -31,6 +30,7 @@ from gateway.upstreams.failure_log import FailureLog
 from gateway.upstreams.outlier_ejection import EJECTED, HEALTHY, Attempt, Ejection
 from gateway.upstreams.policy import ANY_MODEL, RetryPolicy, Route, choose, first, replace_model, serving
 from gateway.upstreams.pool import NativeUpstream
+from gaugeway.exchange import Headers
 
 HELD_BYTES = 64 * 1024
 HELD_S = 0.5

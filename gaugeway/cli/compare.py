@@ -16,10 +16,10 @@ from gaugeway.cli import store_options
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gaugeway.storage.stores import Store
     from monitors.analysis.ab_binned import Parts
     from monitors.analysis.ab_compare import Arm, Compared, Sides
     from monitors.analysis.ab_query import VersionQuery
-    from gaugeway.storage.stores import Store
 
 SHIP, ROLL_BACK, NOT_ENOUGH = 0, 1, 3
 _COLOURS = {
@@ -67,9 +67,9 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
 
     Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
     """
+    from gaugeway.settings.loading import load  # noqa: PLC0415
     from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
     from monitors.analysis.ab_query import PERIOD, check_by, keys_of, read  # noqa: PLC0415
-    from gaugeway.settings.loading import load  # noqa: PLC0415
 
     with store_options.reported_errors():
         try:

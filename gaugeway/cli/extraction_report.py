@@ -15,13 +15,13 @@ from rich.text import Text
 from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary
 from gateway.capture.output_tools import with_answer_by_tool
+from gaugeway.exchange import GENERATION_ROUTES, Explicit, Request, Response, route_of
 from gaugeway.prompts import Extraction, Extractor, last_user_text, trace
 from gaugeway.prompts.explicit import ExplicitError, from_body_key, from_headers, merge
 from gaugeway.prompts.prompt_parts import capture_info
-from gaugeway.exchange import GENERATION_ROUTES, Explicit, Request, Response, route_of
-from monitors.analysis.prompt_text import Piece, pieces, unplaced
 from gaugeway.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score
 from gaugeway.settings.bounds import bounded_capture
+from monitors.analysis.prompt_text import Piece, pieces, unplaced
 
 _decode = msgspec.json.Decoder().decode
 _ROUTES = GENERATION_ROUTES | {"embeddings"}

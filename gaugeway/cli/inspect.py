@@ -71,8 +71,8 @@ def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspe
     """Read a stored exchange. Raises LookupError when the exchange or the store does not exist."""
     from gateway import config as configuration  # noqa: PLC0415
     from gaugeway.cli.extraction_report import inspect_sample  # noqa: PLC0415
-    from gaugeway.settings.loading import store_url  # noqa: PLC0415
     from gaugeway.records import Evaluation, Sample  # noqa: PLC0415
+    from gaugeway.settings.loading import store_url  # noqa: PLC0415
     from gaugeway.storage.stores import from_url  # noqa: PLC0415
 
     if exchange_id.endswith(".json") or "/" in exchange_id:

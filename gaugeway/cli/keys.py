@@ -14,16 +14,16 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import click
 
 from gateway.access.gate import DAY_S
-from gaugeway.storage.keys import Keys
-from gaugeway.storage.keys.opening import open_keys
-from gaugeway.storage.engines.sqlite.keys import FILE
-from gateway.access.keys import Quota, VirtualKey, is_pattern, parse_expiry
-from gateway.access.prices import Spending
+from gateway.access.keys import is_pattern, parse_expiry
 from gaugeway.cli.config_option import config_option
-from gaugeway.settings.loading import load
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError
+from gaugeway.settings.loading import load
 from gaugeway.storage.engines.failures import EngineError
+from gaugeway.storage.engines.sqlite.keys import FILE
+from gaugeway.storage.keys import Keys
+from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.keys.virtual_key import Quota, Spending, VirtualKey
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

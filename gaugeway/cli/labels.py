@@ -15,9 +15,9 @@ from gaugeway.cli import store_options
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gaugeway.storage.stores import Store
     from monitors.analysis.human_labels import Labelled
     from monitors.statistics.agreement import Interval
-    from gaugeway.storage.stores import Store
 
 
 @click.command()
@@ -40,9 +40,9 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
 
     Exit codes: 0 success, 2 bad input.
     """
-    from monitors.analysis.human_labels import labelled, passings  # noqa: PLC0415
     from gaugeway.settings.loading import load  # noqa: PLC0415 - `--help` need not load them
     from gaugeway.storage.stores import Query  # noqa: PLC0415
+    from monitors.analysis.human_labels import labelled, passings  # noqa: PLC0415
 
     with store_options.reported_errors():
         settings = load(config)

@@ -19,13 +19,13 @@ from gateway import config as configuration
 from gaugeway.cli.config_option import data_dir_problem
 from gaugeway.cli.lazy_group import LazyGroup
 from gaugeway.cli.plane import fail, log_config, monitors, plane_options
-from gaugeway.settings.loading import address_warnings
 from gaugeway.processes.data_directory import hold
 from gaugeway.runtime import audit, descriptors
 from gaugeway.runtime.endpoints import port_problems
 from gaugeway.runtime.logs import configure_logs
-from gaugeway.settings.placeholders import concealed
 from gaugeway.settings import ConfigError
+from gaugeway.settings.loading import address_warnings
+from gaugeway.settings.placeholders import concealed
 
 if TYPE_CHECKING:
     from monitors.app import PageFactory

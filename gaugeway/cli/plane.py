@@ -16,8 +16,8 @@ from gaugeway.cli.config_option import config_option
 from gaugeway.processes.data_directory import TAKE_OVER_S, hold
 from gaugeway.runtime import descriptors
 from gaugeway.runtime.logs import configure_logs
-from gaugeway.settings.placeholders import concealed
 from gaugeway.settings import ConfigError
+from gaugeway.settings.placeholders import concealed
 
 if TYPE_CHECKING:
     from monitors.app import PageFactory
@@ -119,11 +119,11 @@ def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
 @click.pass_obj
 def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **options: Any) -> None:
     """Run only the evaluation plane: worker, detectors, alerts, admin port."""
-    from monitors.app import run  # noqa: PLC0415
-    from gaugeway.settings.loading import load  # noqa: PLC0415
     from gaugeway.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
-    from gaugeway.settings.sources import sources_of  # noqa: PLC0415
     from gaugeway.runtime.otel_environment import otlp_endpoint  # noqa: PLC0415
+    from gaugeway.settings.loading import load  # noqa: PLC0415
+    from gaugeway.settings.sources import sources_of  # noqa: PLC0415
+    from monitors.app import run  # noqa: PLC0415
     from monitors.scoring_workers import ScoringWorkers  # noqa: PLC0415
 
     try:

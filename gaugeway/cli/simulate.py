@@ -17,10 +17,10 @@ import msgspec
 from gaugeway.cli import store_options
 
 if TYPE_CHECKING:
-    from monitors.analysis.simulate import Plan, Setting, Simulated, Traffic
-    from monitors.analysis.simulate_report import Report
     from gaugeway.settings.shared import Alerts, Config, Rule
     from gaugeway.storage.stores import Store
+    from monitors.analysis.simulate import Plan, Setting, Simulated, Traffic
+    from monitors.analysis.simulate_report import Report
 
 TOLERANCES = (0.02, 0.05, 0.10)
 MORE_ALARMS, MORE_JUDGED, LESS_JUDGED = 5.0, 3.0, 0.5
@@ -74,11 +74,11 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
 
     Exit codes: 0 success, 2 bad input.
     """
+    from gaugeway.settings.loading import load  # noqa: PLC0415
+    from gaugeway.signals import enabled  # noqa: PLC0415
     from monitors.alerting.rules import budget_parts, is_flipped, rules_of  # noqa: PLC0415
     from monitors.analysis import simulate_report  # noqa: PLC0415 - `--help` need not load them
     from monitors.analysis.simulate import simulate as run  # noqa: PLC0415
-    from gaugeway.settings.loading import load  # noqa: PLC0415
-    from monitors.signals import enabled  # noqa: PLC0415
 
     with store_options.reported_errors():
         if options["preset"] is not None and options["metric"] is not None:
@@ -167,9 +167,9 @@ def _traffic(
     config: Config, data_dir: Path, rule: Rule, options: dict[str, Any], *, flipped: bool
 ) -> tuple[Traffic, tuple[str, ...], float]:
     """Return captured or preset scores, sentences about them, and the share of the answers that was judged."""
+    from gaugeway.storage.stores import Query  # noqa: PLC0415
     from monitors.analysis import simulate as simulating  # noqa: PLC0415 - `--help` need not load them
     from monitors.analysis.human_labels import scores  # noqa: PLC0415
-    from gaugeway.storage.stores import Query  # noqa: PLC0415
 
     if options["preset"] is not None:
         made = simulating.preset(options["preset"], options["rate"], options["seed"])

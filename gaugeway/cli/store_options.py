@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gaugeway.settings.shared import Config
-    from monitors.metrics.registry import Catalogue
     from gaugeway.storage.stores import Store
+    from monitors.metrics.registry import Catalogue
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from gaugeway.prompts import text_of
 from gaugeway.demo import model_answer as answering
 from gaugeway.demo import model_judge as judging
+from gaugeway.prompts import text_of
 
 _PIECE = re.compile(r"\s*\S+\s*(?:\S+\s*){0,2}")
 _TOKEN = re.compile(r"\s*\S+\s*")

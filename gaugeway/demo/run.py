@@ -23,7 +23,7 @@ from gaugeway.demo.product import SLO, Ports, Product, ProductError
 from gaugeway.demo.rag import Index, Question, RagApp, handbook, questions
 from gaugeway.demo.view import METRIC, NEWEST, Progress, View, Wrong, alert_lines, heading, row_text, view_for
 from gaugeway.runtime.tasks import spawn
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 
 ALERT = "GaugewayQualityDrop"
 PER_SECOND = 9.0

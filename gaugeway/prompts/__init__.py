@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gaugeway.prompts.written_steps import apart
 from gaugeway.exchange import Request, Response
+from gaugeway.prompts.written_steps import apart
 from gaugeway.records import Context
 
 BUILT_IN = {

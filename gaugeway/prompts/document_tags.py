@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction, last_user_text, messages_of
 from gaugeway.prompts.limits import MAX_PASSAGES, extraction
 from gaugeway.prompts.parse import read
-from gaugeway.exchange import Request, Response
 from gaugeway.records import Context
 
 

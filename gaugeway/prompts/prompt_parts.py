@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
+from gaugeway.exchange import Request
 from gaugeway.prompts import BESIDE_RESULTS, MOST_SYSTEM_TEXTS, Extraction, messages_of, text_of
 from gaugeway.prompts.passage_records import WINDOW, RecordForms, between, record_edges
 from gaugeway.prompts.tool_messages import MOST_HOPS
-from gaugeway.exchange import Request
 from gaugeway.records import CaptureInfo, PromptPart
 from gaugeway.settings.bounds import bounded_capture
 

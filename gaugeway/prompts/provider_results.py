@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction, last_user_text, messages_of
 from gaugeway.prompts.limits import extraction
 from gaugeway.prompts.parse import decoded, read
 from gaugeway.prompts.retrieval_rule import descriptions_of, retrieved
 from gaugeway.prompts.tool_messages import MOST_HOPS, Call, marker_of, query_of
-from gaugeway.exchange import Request, Response
 from gaugeway.records import Context
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction
 from gaugeway.prompts.form import reader
 from gaugeway.prompts.form.empty_place import is_prompt, question_of_empty
 from gaugeway.prompts.form.turns import turns_of
 from gaugeway.prompts.limits import extraction
-from gaugeway.exchange import Request, Response
 
 _DIGITS = 3
 EMPTY = 0.8

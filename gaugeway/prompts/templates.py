@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import ahocorasick_rs
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction, system_texts, user_texts
 from gaugeway.prompts.form.turns import turns_of
 from gaugeway.prompts.known_prompts import TEMPLATES
 from gaugeway.prompts.limits import extraction
 from gaugeway.prompts.prompt_template import HEAD, Template
-from gaugeway.exchange import Request, Response
 
 _TEMPLATES = [(one, one.opening, one.role == "user") for one in TEMPLATES]
 _OPENINGS = sorted({opening for _, opening, _ in _TEMPLATES})

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import BESIDE_RESULTS, Extraction, last_user_text, messages_of, text_of
 from gaugeway.prompts.form.reader import question_in
 from gaugeway.prompts.form.word_index import IndexedText
@@ -18,7 +19,6 @@ from gaugeway.prompts.retrieval_rule import descriptions_of, retrieved
 from gaugeway.prompts.structure import StructureExtractor
 from gaugeway.prompts.templates import TemplateExtractor
 from gaugeway.prompts.written_steps import ASKED, WRITTEN, asked_in
-from gaugeway.exchange import Request, Response
 from gaugeway.records import Context
 
 _QUERY_KEYS = ("query", "question", "q", "input", "search_query", "queries", "keywords")

@@ -8,12 +8,12 @@ from itertools import islice
 
 import regex
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction, last_user_text, system_texts, user_texts
 from gaugeway.prompts.form.divisions import NAMES, without_metadata
 from gaugeway.prompts.learning.model import Split, split
 from gaugeway.prompts.limits import extraction
 from gaugeway.prompts.prompt_template import UserTemplate
-from gaugeway.exchange import Request, Response
 from gaugeway.records import Context
 
 TIMEOUT_S = 0.05

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from gaugeway.settings.placeholders import MISSING, Live, Lookup, concealed, expand, pack, unpack
 from gaugeway.extensions import reason
+from gaugeway.settings.placeholders import MISSING, Live, Lookup, concealed, expand, pack, unpack
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")

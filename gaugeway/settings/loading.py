@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from gaugeway.settings.shared import LOOPBACK, Config, Metric, Shared
-from gaugeway.runtime import endpoints, otel_environment
 from gaugeway import settings
-from monitors.judges.grounding.config import problems_of as grounding_problems
+from gaugeway.runtime import endpoints, otel_environment
+from gaugeway.settings.shared import LOOPBACK, Config, Metric, Shared
+from gaugeway.settings.verifiers import problems_of as grounding_problems
 
 _EXAMPLES = ("http://127.0.0.1:9464", "https://gaugeway.example.com", "http://127.0.0.1:4318")
 S = TypeVar("S", bound=Shared)

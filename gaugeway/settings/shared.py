@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 from gaugeway import settings
-from gaugeway.settings.options import keys_of_kind
 from gaugeway.sampling import Bias as Bias  # noqa: PLC0414 - a table of the configuration
-from monitors.signals import Direction
-from monitors.signals import Name as SignalName
-from monitors.judges.grounding.config import GroundingVerifier
+from gaugeway.settings.options import keys_of_kind
+from gaugeway.settings.verifiers import GroundingVerifier
+from gaugeway.signals import Direction
+from gaugeway.signals import Name as SignalName
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]

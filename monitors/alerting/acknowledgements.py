@@ -8,11 +8,11 @@ from hashlib import blake2b
 
 import msgspec
 
+from gaugeway.records import Alert
+from gaugeway.storage.stores import StateStore
 from monitors.alerting.alert_history import MAX_TEXT, AlertHistory, Event
 from monitors.alerting.notifiers.message import labels_of
 from monitors.alerting.silences import Silence
-from gaugeway.records import Alert
-from gaugeway.storage.stores import StateStore
 
 SILENCES, ACKS, UNDELIVERED = "alerts/silences", "alerts/acks", "alerts/dead-letters"
 HISTORY = "alerts/history"

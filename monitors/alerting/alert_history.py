@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from monitors.alerting.repeat_policy import Task
 from gaugeway.records import Alert
+from monitors.alerting.repeat_policy import Task
 
 MAX_EVENTS = 50
 """Events kept per alert, the latest ones."""

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from monitors.alerting.stream import Case, judge_outage
 from gaugeway.records import JUDGE_BLIND, NOT_JUDGED, Alert
+from monitors.alerting.stream import Case, judge_outage
 
 HISTORY = 200
 """Alerts that are kept; the oldest resolved ones above this are dropped."""

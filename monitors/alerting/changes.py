@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from gaugeway.records import Change, same_scheme
+from gaugeway.storage.stores import Point
 from monitors.alerting.causes import Passages
 from monitors.alerting.stream import usable
 from monitors.alerting.versions import versions_of
-from gaugeway.records import Change, same_scheme
 from monitors.statistics.agreement import wilson
-from gaugeway.storage.stores import Point
 
 LEAST_RECENT, RECENT_S = 100, 300.0
 """Answers since are compared with those of the last five minutes before the onset, and with 100 at least: it may be

@@ -10,15 +10,15 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from gaugeway.records import Alert
+from gaugeway.runtime.tasks import spawn
+from gaugeway.settings.shared import Alerts
+from gaugeway.storage.stores import StateStore
 from monitors.alerting.acknowledgements import Acknowledgements, UndeliveredNotification, undelivered_id
 from monitors.alerting.alert_history import Event, Kind
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.message import NAMES, labels_of, watchdog
 from monitors.alerting.repeat_policy import LAST_RETRY_S, Key, Pace, Progress, Task, group_key
-from gaugeway.settings.shared import Alerts
-from gaugeway.records import Alert
-from gaugeway.runtime.tasks import spawn
-from gaugeway.storage.stores import StateStore
 
 DELIVERY_TIMEOUT_S = 30.0
 AT_ONCE = 4

@@ -9,10 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
+from gaugeway.records import Alert, Change, Example, FoundCause, same_scheme
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.spread_points import spread_points
+from gaugeway.storage.stores import Point, Query, Store
+from gaugeway.text.normalising import nfkc
+from gaugeway.text.topics import topics
 from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observation, Passages, explain
 from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
-from gaugeway.text.topics import topics
 from monitors.alerting.changes import changes_at_onset, documents_change, source_change
 from monitors.alerting.example_texts import HASHED, faults_of, question_and_answer, quoted
 from monitors.alerting.passages import MAX_EXCHANGES, read_passages
@@ -20,14 +25,9 @@ from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
-from gaugeway.text.normalising import nfkc
-from gaugeway.records import Alert, Change, Example, FoundCause, same_scheme
-from monitors.signals import SIGNALS
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek
-from gaugeway.storage.spread_points import spread_points
-from gaugeway.storage.stores import Point, Query, Store
 
 DAY_S = 86_400.0
 MAX_POINTS = 20_000

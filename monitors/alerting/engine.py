@@ -12,6 +12,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from gaugeway.records import Alert, Sample
+from gaugeway.runtime.tasks import spawn
+from gaugeway.settings.shared import Alerts, Rule
+from gaugeway.storage.stores import Point, Query, StateStore, Store
 from monitors.alerting.acknowledgements import Acknowledgements, NotLeaderError
 from monitors.alerting.cases import Cases
 from monitors.alerting.delivery import Delivery, DeliveryObserver, Result
@@ -23,10 +27,6 @@ from monitors.alerting.rule_watch import MAX_STREAMS, FeedReport, RuleWatch, Sav
 from monitors.alerting.rules import budget_parts, is_flipped, watch_of
 from monitors.alerting.stream import Case, Stream, on_scale
 from monitors.alerting.versions import Version, Versions
-from gaugeway.settings.shared import Alerts, Rule
-from gaugeway.records import Alert, Sample
-from gaugeway.runtime.tasks import spawn
-from gaugeway.storage.stores import Point, Query, StateStore, Store
 
 DAY_S = 86_400.0
 NOTIFY_WITHIN_S = 2.0

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 
-from monitors.alerting.causes import Passages
-from monitors.alerting.stream import usable
-from gaugeway.text.passage_identity import passage_names
-from monitors.metrics.judged.passage_verdicts import passage_verdicts
 from gaugeway.records import Evaluation, Sample
 from gaugeway.storage.stores import Point, Store
+from gaugeway.text.passage_identity import passage_names
+from monitors.alerting.causes import Passages
+from monitors.alerting.stream import usable
+from monitors.metrics.judged.passage_verdicts import passage_verdicts
 
 MAX_EXCHANGES = 500
 """Exchanges that are read on each side of an onset."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from gaugeway.settings.shared import Alerts
 from gaugeway.records import Alert, AlertState
+from gaugeway.settings.shared import Alerts
 
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 900.0
 Task: TypeAlias = Literal["firing", "resolved", "acknowledged"]

@@ -10,13 +10,13 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import NamedTuple
 
+from gaugeway.settings.shared import Rule
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.stores import Point
 from monitors.alerting.detectors import Baseline, Detector
 from monitors.alerting.slices import Counts, Slices
 from monitors.alerting.stream import HOUR_S, Case, SavedStream, Stream, usable
-from gaugeway.settings.shared import Rule
-from monitors.signals import SIGNALS
 from monitors.statistics.multiple_testing import affected, per_period, share
-from gaugeway.storage.stores import Point
 
 MAX_STREAMS = 200
 """Streams of a rule. Clients choose app names, and each stream stays in the state store for good."""

@@ -8,15 +8,15 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from gaugeway.extensions import load, reason
+from gaugeway.settings.options import fitting
+from gaugeway.settings.shared import Alerts, Rule
+from gaugeway.signals import SIGNALS
 from monitors.alerting import detectors
 from monitors.alerting.detectors.baselines import build as baseline_of
 from monitors.alerting.rule_watch import RuleWatch, name_of
 from monitors.alerting.slices import Slices
 from monitors.alerting.stream import on_scale
-from gaugeway.settings.shared import Alerts, Rule
-from gaugeway.settings.options import fitting
-from gaugeway.extensions import load, reason
-from monitors.signals import SIGNALS
 
 MONTH_S = 30 * 86_400.0
 TOLERANCES = {"page": 0.05, "warn": 0.02}

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
-from monitors.alerting.causes.steps import FallenStep, Retrieved, Step, fallen_step
-from monitors.alerting.stream import usable
-from monitors.metrics.judged.passage_relevance import by_step, relevances
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.storage.engines.failures import engine_failed
 from gaugeway.storage.stores import Point, Store
+from monitors.alerting.causes.steps import FallenStep, Retrieved, Step, fallen_step
+from monitors.alerting.stream import usable
+from monitors.metrics.judged.passage_relevance import by_step, relevances
 
 MAX_READ = 200
 """Exchanges that are read on each side of an onset."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal
 
+from gaugeway.records import JUDGE_BLIND, Alert, Finding
+from gaugeway.storage.stores import Point
 from monitors.alerting.detectors import Baseline, Bucket, Detector
 from monitors.alerting.detectors.recovery import Recovery
-from gaugeway.records import JUDGE_BLIND, Alert, Finding
 from monitors.statistics.clusters import Clusters, SavedClusters
-from gaugeway.storage.stores import Point
 
 PENDING_LOG10 = -1.0
 """From a tenth of the evidence for an alarm, an alert is pending: shown, but not sent."""

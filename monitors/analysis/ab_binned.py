@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gaugeway.storage.stores import ScoreHistogram
+from gaugeway.storage.stores.rollup_windows import hundredths
 from monitors.statistics.sequential_ab import Verdict
 from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, ScoreBins
 from monitors.statistics.weighted_mean import Estimate, WeightedSums
-from gaugeway.storage.stores import ScoreHistogram
-from gaugeway.storage.stores.rollup_windows import hundredths
 
 _FIRST = 20
 """Scores before the first look; each further look is at twice as many."""

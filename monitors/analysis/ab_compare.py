@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
 
+from gaugeway.signals import UNDIRECTED
+from gaugeway.storage.stores import Point
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.ab_binned import Parts, estimate, judged
-from monitors.signals import UNDIRECTED
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence, difference_sequence
 from monitors.statistics.sequential_ab import Arm as Side
 from monitors.statistics.sequential_ab import Comparison, Decision, PairedComparison, Verdict
 from monitors.statistics.sequential_ab_binned import CountedComparison
 from monitors.statistics.weighted_mean import Estimate, hajek
-from gaugeway.storage.stores import Point
 
 MARGIN, ALPHA = 0.02, 0.01
 PAIRED_FROM = 0.8

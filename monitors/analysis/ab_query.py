@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
+from gaugeway.storage.stores.rollup_windows import joined, next_step
 from monitors.alerting.slices import value_of
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, parts_of
 from monitors.analysis.ab_compare import Sides, sides
-from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
-from gaugeway.storage.stores.rollup_windows import joined, next_step
 
 Pairing = Literal["auto", "question", "off"]
 PERIOD = "period"

@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from monitors.analysis.prompt_text import pieces, unplaced
-from gaugeway.settings.shared import MAX_AUDITS
 from gaugeway.records import Sample
 from gaugeway.sampling import position
+from gaugeway.settings.shared import MAX_AUDITS
+from monitors.analysis.prompt_text import pieces, unplaced
 
 STATE = "audits/capture"
 """The name under which the audits are in the state store."""

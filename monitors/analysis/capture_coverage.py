@@ -11,6 +11,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from gaugeway.records import Sample
+from gaugeway.runtime.label_cap import OVERFLOW
+from gaugeway.settings.shared import MAX_AUDITS
+from gaugeway.storage.stores import StateStore
 from monitors.analysis.audited_capture import (
     AGREES,
     MAX_DIFFERING,
@@ -22,11 +26,7 @@ from monitors.analysis.audited_capture import (
     draw_from,
     keep_draw,
 )
-from gaugeway.settings.shared import MAX_AUDITS
-from gaugeway.records import Sample
-from gaugeway.runtime.label_cap import OVERFLOW
 from monitors.statistics.agreement import wilson
-from gaugeway.storage.stores import StateStore
 
 Found: TypeAlias = Literal["both", "question", "passages", "nothing"]
 FOUND: tuple[Found, ...] = ("both", "question", "passages", "nothing")

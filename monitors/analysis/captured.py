@@ -9,10 +9,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from monitors.metrics import LOWER_IS_BETTER
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, ToolCall
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
+from monitors.metrics import LOWER_IS_BETTER
 
 SEPARATOR = "~"
 """Separates the name of a metric from the label of a replay; `@` and `:` occur in names (precision@5, geval:tone)."""

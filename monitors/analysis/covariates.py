@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from monitors.signals import SIGNALS
-from monitors.statistics.control_variate import Fit, Powered, fitted, powered
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import PairedSums, Query
+from monitors.statistics.control_variate import Fit, Powered, fitted, powered
 
 COVARIATES = ("grounding", "lexical_groundedness")
 """Metrics without a judge that are computed for all traffic, the better covariate first."""

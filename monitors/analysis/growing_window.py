@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
-from monitors.analysis.recent_sums import RecentSums, Summaries
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores.rollup_windows import add_summaries
+from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
+from monitors.analysis.recent_sums import RecentSums, Summaries
 
 WINDOWS_S = (6 * 3600.0, 24 * 3600.0, 7 * 86_400.0)
 """Windows that are tried after the configured one, the shortest first."""

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from gaugeway.storage.stores import LabelledScore, Point, Query, ScoreSums, Store
 from monitors.alerting.stream import on_scale, usable
 from monitors.metrics import LOWER_IS_BETTER, lower_is_better
 from monitors.metrics.registry import THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Catalogue
@@ -23,7 +24,6 @@ from monitors.statistics.agreement import (
     labels_needed,
     rates,
 )
-from gaugeway.storage.stores import LabelledScore, Point, Query, ScoreSums, Store
 
 T = TypeVar("T")
 HALF_WIDTH = 0.03

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from gaugeway.records import Alert
+from gaugeway.settings.shared import Rule
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL, name_of
 from monitors.alerting.versions import Version
-from gaugeway.settings.shared import Rule
-from gaugeway.records import Alert
 
 MAX_MARKS = 100
 """Marks of a chart: the latest."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from monitors.metrics.registry import known, resolve
 from gaugeway.settings.options import hint
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query, Store
+from monitors.metrics.registry import known, resolve
 
 
 class UnknownMetricError(ValueError):

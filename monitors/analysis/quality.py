@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gaugeway.storage.stores import Summary
 from monitors.analysis.covariates import Helped
 from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, WeightedSums
-from gaugeway.storage.stores import Summary
 
 MAX_STREAMS = 5000
 """Estimated and exported streams (app, metric, slice): those with the most scores."""

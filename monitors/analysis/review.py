@@ -10,10 +10,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from monitors.analysis.human_labels import WINDOW_S, position
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.stores import Query, Store
 from gaugeway.storage.stores.rollup_windows import next_step
+from monitors.analysis.human_labels import WINDOW_S, position
 
 MAX_DRAWN = 5_000
 """Answers that are kept of one app and metric; more are not labelled within 30 days."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 
-from monitors.analysis.quality import largest
 from gaugeway.runtime.tasks import spawn
-from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
-from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 from gaugeway.storage.stores import Query, Store, Summary
 from gaugeway.storage.stores.rollup_windows import add_summaries
+from monitors.analysis.quality import largest
+from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
+from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 
 HOUR_S = 3600.0
 STEPS_S = (60.0, 300.0, 900.0, 1800.0, HOUR_S, 3 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S, 24 * HOUR_S, 7 * 24 * HOUR_S)

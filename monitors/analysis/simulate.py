@@ -16,12 +16,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gaugeway.storage.stores import Point
 from monitors.alerting.detectors import Baseline, Bucket
 from monitors.alerting.detectors.baselines import EDGE
 from monitors.alerting.stream import HOUR_S, on_scale, usable
 from monitors.statistics import eprocess
 from monitors.statistics.eprocess import Array
-from gaugeway.storage.stores import Point
 
 MONTH_S = 30 * 86_400.0
 DAY_HOURS, BLOCK = 24, 6

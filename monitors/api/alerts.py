@@ -15,11 +15,11 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException, NotFoundException, PermissionDeniedException
 from litestar.params import FromPath
 
+from gaugeway.runtime import audit
+from gaugeway.settings import explained
 from monitors.alerting.acknowledgements import Ack, NotLeaderError, UndeliveredNotification
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.silences import MAX_VALUE, Label, Matcher, Operator, Silence
-from gaugeway.runtime import audit
-from gaugeway.settings import explained
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]

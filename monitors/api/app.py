@@ -17,15 +17,15 @@ from litestar.template import TemplateConfig
 from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry
 
+from gaugeway.records import Alert, Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.stores import Query, StateStore, Store
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.api.errors import as_json, on_error
 from monitors.api.openapi import SAMPLE_NAMES, openapi_handler
-from gaugeway.records import Alert, Evaluation, Failed, Sample, Score, Skipped
-from gaugeway.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
-from monitors.signals import SIGNALS
-from gaugeway.storage.stores import Query, StateStore, Store
 
 DAY_S = 86_400.0
 _COMPRESSION = CompressionConfig(backend="gzip", minimum_size=1024, gzip_compress_level=5, exclude=["^/events$"])

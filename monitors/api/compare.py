@@ -13,10 +13,10 @@ from litestar import get
 from litestar.exceptions import ClientException
 from litestar.params import FromQuery, QueryParameter
 
+from gaugeway.storage.stores import Store
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis.ab_query import PERIOD, VersionQuery, keys_of, period_of, read
 from monitors.metrics import LOWER_IS_BETTER
-from gaugeway.storage.stores import Store
 
 WEEK_S = 7 * 86_400.0
 MOST, READING_S = 20_000, 2.0

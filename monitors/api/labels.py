@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from litestar import get
 from litestar.params import FromQuery, QueryParameter
 
-from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
 from gaugeway.storage.stores import Query, Store
+from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
 
 
 def label_handlers(store: Store, passing: Passings = default_passing) -> list[Any]:

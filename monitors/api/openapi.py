@@ -16,6 +16,10 @@ import msgspec
 from litestar import Response, get
 from litestar.openapi import OpenAPIConfig
 
+from gaugeway.records import Alert, Failed, Sample, Score, Skipped, Supplement
+from gaugeway.runtime.auth import WebApp
+from gaugeway.storage.stores import Point
+from gaugeway.storage.templates import StoredTemplate
 from monitors.alerting.acknowledgements import Ack, UndeliveredNotification
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.silences import Silence
@@ -28,10 +32,6 @@ from monitors.analysis.retrieval.coverage_gaps import GapReport
 from monitors.analysis.retrieval.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
 from monitors.api.series import SeriesAnswer
-from gaugeway.records import Alert, Failed, Sample, Score, Skipped, Supplement
-from gaugeway.runtime.auth import WebApp
-from gaugeway.storage.stores import Point
-from gaugeway.storage.templates import StoredTemplate
 
 _PATH = "/api/openapi.json"
 _BODIES = (NewAck, NewMatcher, NewSilence)

@@ -10,9 +10,9 @@ from litestar import Request, get, post
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath, FromQuery
 
+from gaugeway.runtime import audit
 from monitors.alerting.versions import Version
 from monitors.api.alerts import address_of, same_origin
-from gaugeway.runtime import audit
 
 
 class Versions(Protocol):

@@ -12,6 +12,9 @@ from litestar import get
 from litestar.exceptions import ClientException
 from litestar.params import QueryParameter
 
+from gaugeway.records import Alert
+from gaugeway.settings.shared import Rule
+from gaugeway.signals import RISING
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.versions import Version
 from monitors.analysis import captured
@@ -19,9 +22,6 @@ from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.marks import Mark, ReferenceLine, marks_of, reference_lines
 from monitors.analysis.metric_names import UnknownMetricError, check_metric
 from monitors.analysis.series import SeriesGroup, SeriesQuery, SeriesReader, chosen_step
-from gaugeway.settings.shared import Rule
-from gaugeway.records import Alert
-from monitors.signals import RISING
 
 MAX_FIELD = 300
 _DAY_S = 86_400.0

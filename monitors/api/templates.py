@@ -9,10 +9,10 @@ from litestar import Request, get, post
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, FromQuery
 
-from monitors.api.alerts import address_of, same_origin
 from gaugeway.runtime import audit
 from gaugeway.storage.engines.failures import FAILURES
 from gaugeway.storage.templates import State, StoredTemplate, Templates, only_templates
+from monitors.api.alerts import address_of, same_origin
 
 
 def template_handlers(kept: Templates) -> list[Any]:

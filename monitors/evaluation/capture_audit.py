@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from gaugeway.records import Sample
+from gaugeway.runtime.tasks import repeat
+from gaugeway.settings.shared import MAX_AUDITS, Config
+from gaugeway.storage.stores import StateStore, Store
 from monitors.analysis.audited_capture import (
     DAY_S,
     MAX_KEPT_S,
@@ -21,7 +25,6 @@ from monitors.analysis.audited_capture import (
     request_of,
 )
 from monitors.analysis.capture_coverage import CaptureCoverage
-from gaugeway.settings.shared import MAX_AUDITS, Config
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.prompt_marking import span_of, spans_of
 from monitors.exporters.instruments import Instruments
@@ -29,9 +32,6 @@ from monitors.judges import SPEND, Judge, JudgeError, Spend
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import CaptureMarks, PassageMarks
-from gaugeway.records import Sample
-from gaugeway.runtime.tasks import repeat
-from gaugeway.storage.stores import StateStore, Store
 
 CAPTURE_AUDIT = "capture_audit"
 """The prompt's task, and the metric name under which the judge's cost is shown."""

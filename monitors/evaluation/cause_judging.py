@@ -11,12 +11,12 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
+from gaugeway.records import Evaluation, Score, Skipped
+from gaugeway.storage.stores import Point, Store
 from monitors.alerting.causes import is_retrieval
 from monitors.alerting.stream import usable
 from monitors.evaluation.evaluate import evaluate
 from monitors.metrics import Metric
-from gaugeway.records import Evaluation, Score, Skipped
-from gaugeway.storage.stores import Point, Store
 
 AT_ONCE = 8
 MAX_LOOK_S, LOOK_PERIOD_S = 60.0, 600.0

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
 from gaugeway.records import TOOL_SOURCES, Context, Sample, changed
 from gaugeway.storage.conversations import (
     JOINED,
@@ -27,6 +25,8 @@ from gaugeway.storage.conversations import (
 )
 from gaugeway.storage.engines.failures import engine_failed
 from gaugeway.storage.stores import Store
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import Persistence
 
 HOP = "hop"
 """Why a step on the way to an answer is skipped."""

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable
 from types import TracebackType
 
-from monitors.judges import SPEND, JudgeError, Spend
-from monitors.metrics import Metric
 from gaugeway.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from gaugeway.settings.bounds import bounded_name
+from monitors.judges import SPEND, JudgeError, Spend
+from monitors.metrics import Metric
 
 TIMEOUT_S = 90.0
 """Timeout of a metric without a judge: shorter than a lease, so that no sample is evaluated twice at once."""

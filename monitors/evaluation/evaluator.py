@@ -9,14 +9,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+from gaugeway.records import Evaluation, Sample, Skipped
+from gaugeway.sampling import MetricSampler
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, evaluate_at_once, is_judged
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.signals import Signals
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics import Metric, scores_at_once, scores_conversations
-from gaugeway.records import Evaluation, Sample, Skipped
-from gaugeway.sampling import MetricSampler
 
 
 class BudgetFactor(NamedTuple):

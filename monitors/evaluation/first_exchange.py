@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
 
 _log = logging.getLogger("gaugeway")

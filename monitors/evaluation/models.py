@@ -11,9 +11,11 @@ from typing import Literal
 
 import msgspec
 
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.settings import ConfigError, Problems
 from gaugeway.settings import shared as config
-from monitors.alerting.causes import JudgeEvidence
 from gaugeway.settings.shared import Shared
+from monitors.alerting.causes import JudgeEvidence
 from monitors.evaluation.evaluator import BudgetFactor
 from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
@@ -33,8 +35,6 @@ from monitors.metrics import Metric
 from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.embeddings import opening as embeddings_opening
 from monitors.metrics.registry import Catalogue
-from gaugeway.records import Evaluation, Sample, Score
-from gaugeway.settings import ConfigError, Problems
 
 LOW_SCORE = 0.5
 AUDIT_RATE = 0.05

@@ -11,11 +11,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from gaugeway.storage.templates import ASKED, StoredTemplate, Templates
 from monitors.judges import SPEND, Judge, JudgeError, Spend
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import PassageMarks, PromptMarks
-from gaugeway.storage.templates import ASKED, StoredTemplate, Templates
 
 PROMPT_MARKS = "prompt_marks"
 """The prompt's task, and the metric name under which the judge's cost is shown."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from gaugeway.records import Evaluation, Sample, Score
-from monitors.signals import VERSION
-from monitors.signals.compute import SignalComputer
+from gaugeway.signals import VERSION
 from gaugeway.storage.stores import StateStore
+from monitors.signals.compute import SignalComputer
 
 PREFIX = "signals/"
 DAY_S = 86_400.0

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
 from gaugeway.records import Sample, Supplement
-from gaugeway.settings.bounds import bounded, bounded_supplement
 from gaugeway.runtime.tasks import happens_within, spawn
+from gaugeway.settings.bounds import bounded, bounded_supplement
 from gaugeway.storage.engines.failures import engine_failed
 from gaugeway.storage.joining import Address, WaitingRoom, address_of, addresses_of, complete, targets_of
 from gaugeway.storage.queues import Queue
 from gaugeway.storage.stores import Store
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import Persistence
 
 _log = logging.getLogger("gaugeway.worker")
 _BATCH = 50

@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from monitors.evaluation.persist import Persistence
 from gaugeway.records import TOOL_SOURCES, Context, Links, Message, Sample
 from gaugeway.settings.bounds import MAX_CALLS, MAX_HISTORY_TEXT, passages
 from gaugeway.storage.conversations import TRACE_S, Linked, Lookup
 from gaugeway.storage.engines.failures import engine_failed
 from gaugeway.storage.stores import Store
+from monitors.evaluation.persist import Persistence
 
 HOPS = "hops"
 """The `context_source` of an answer whose contexts all come from earlier hops."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
+from gaugeway.settings.verifiers import GroundingVerifier
 from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge
@@ -19,8 +21,6 @@ from monitors.judges.grounding.lettucedetect import DetectorApi, GenerativeDetec
 from monitors.judges.grounding.minicheck import MiniCheck
 from monitors.judges.grounding.pairs import JudgedPairs, PairVerifier
 from monitors.judges.openai import OpenAIJudge
-from gaugeway.settings import ConfigError
-from monitors.judges.grounding.config import GroundingVerifier
 
 if TYPE_CHECKING:
     from monitors.judges.grounding.onnx import LocalModel

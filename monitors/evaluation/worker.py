@@ -10,6 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from gaugeway.records import Evaluation, Sample, Skipped, Supplement
+from gaugeway.runtime.tasks import happens_within, spawn
+from gaugeway.settings.bounds import bounded_sample
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.engines.failures import engine_failed, refused
+from gaugeway.storage.joining import SETTLE_S, WaitingRoom, complete, expected, join
+from gaugeway.storage.queues import Queue
+from gaugeway.storage.stores import Store
 from monitors.evaluation.conversations import ConversationJoiner
 from monitors.evaluation.evaluator import Begun, Evaluator
 from monitors.evaluation.observer import WorkerObserver
@@ -17,14 +25,6 @@ from monitors.evaluation.persist import Persistence
 from monitors.evaluation.supplements import SupplementIntake
 from monitors.evaluation.turns import TurnGatherer
 from monitors.exporters import Exporter
-from gaugeway.records import Evaluation, Sample, Skipped, Supplement
-from gaugeway.settings.bounds import bounded_sample
-from gaugeway.runtime.tasks import happens_within, spawn
-from monitors.signals import SIGNALS
-from gaugeway.storage.engines.failures import engine_failed, refused
-from gaugeway.storage.joining import SETTLE_S, WaitingRoom, complete, expected, join
-from gaugeway.storage.queues import Queue
-from gaugeway.storage.stores import Store
 
 _BATCH, _BATCH_S = 8, 0.02
 _PAUSE_EVERY_S = 0.01

@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from monitors import exporters
-from gaugeway.settings.shared import Shared, Sink
-from monitors.exporters import Exporter
-from monitors.exporters.instruments import Instruments
-from gaugeway.settings.options import placed
 from gaugeway.extensions import load
 from gaugeway.settings import ConfigError, Problems
+from gaugeway.settings.options import placed
+from gaugeway.settings.shared import Shared, Sink
+from monitors import exporters
+from monitors.exporters import Exporter
+from monitors.exporters.instruments import Instruments
 
 
 def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from monitors.exporters.outbox import NotYetError, RefusedError, UnavailableError
 from gaugeway.runtime.replies import ReplyError, limited
 from gaugeway.runtime.retry import retry_after_s
+from monitors.exporters.outbox import NotYetError, RefusedError, UnavailableError
 
 _MISSING = 404
 _TRY_AGAIN = frozenset({401, 403, 407, 408, 409, 425, 429})

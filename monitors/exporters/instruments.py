@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
+from gaugeway.signals import SIGNALS
 from monitors.alerting.delivery import Result
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.versions import Version
@@ -15,8 +17,6 @@ from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.judges import Observer
 from monitors.judges.anchors import Agreement, Drift
-from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
-from monitors.signals import SIGNALS
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)

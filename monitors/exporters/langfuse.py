@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
+from gaugeway.records import Sample
 from monitors.exporters.http import Api
 from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
-from gaugeway.records import Sample
 
 
 class LangfuseSink(OutboxExporter[dict[str, Any]]):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from gaugeway.records import Sample
 from monitors.exporters.http import Api
 from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
-from gaugeway.records import Sample
 
 IDENTITY = "gaugeway.evaluation.id"
 

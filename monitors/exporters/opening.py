@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from gaugeway.runtime import otlp_exporters as telemetry
 from gaugeway.settings import shared as configuration
 from gaugeway.settings.shared import Shared
 from monitors.exporters import Exporter
@@ -13,7 +14,6 @@ from monitors.exporters.instruments import Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import Catalogue
-from gaugeway.runtime import otlp_exporters as telemetry
 
 _log = logging.getLogger("gaugeway")
 

@@ -14,10 +14,10 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
-from monitors.exporters import Exporter, meets, retrieval_spans
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.runtime.otlp_exporters import SCHEMA_URL, SCOPE, resource, scope_version, shut_down
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
+from monitors.exporters import Exporter, meets, retrieval_spans
 
 EVENT = "gen_ai.evaluation.result"
 

@@ -13,10 +13,10 @@ from fnmatch import fnmatchcase
 from itertools import count as count_up
 from typing import Generic, NamedTuple, TypeVar
 
-from monitors.exporters import Exporter
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.runtime.retry import delay_s
 from gaugeway.runtime.tasks import happens_within, spawn
+from monitors.exporters import Exporter
 
 T = TypeVar("T")
 Observer = Callable[[str, int], None]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
+from gaugeway.records import Sample
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.http import Api
 from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
 from monitors.metrics.judged.passage_relevance import relevances
-from gaugeway.records import Sample
 
 Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]
 """The resource and its annotations."""

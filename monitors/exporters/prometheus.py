@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.exporters import Exporter, meets
 from monitors.exporters.instruments import Instruments
-from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.signals.answers import declines, declines_to_judge
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from monitors.judges.middleware.cache import bypass_cache
 from gaugeway.records import Context, Sample
+from monitors.judges.middleware.cache import bypass_cache
 
 _log = logging.getLogger("gaugeway.judge")
 _Z = 1.96

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from monitors.statistics.decay import ExponentialDecay
 from gaugeway.storage.stores import StateStore
+from monitors.statistics.decay import ExponentialDecay
 
 DAY_S = 86_400.0
 OTHER = "_other"

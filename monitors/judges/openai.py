@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gaugeway.runtime.replies import ReplyError
+from gaugeway.settings.bounds import token_count
 from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
 from monitors.judges import logprobs as likelihood
@@ -17,8 +19,6 @@ from monitors.judges import openai_client as sdk
 from monitors.judges import structured_output as reading
 from monitors.judges.cost import FREE
 from monitors.judges.openai_client import Completion, Token, Usage
-from gaugeway.settings.bounds import token_count
-from gaugeway.runtime.replies import ReplyError
 
 if TYPE_CHECKING:
     from openai import RequestOptions

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from monitors.judges import JudgeError
 from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
 from gaugeway.runtime.retry import retry_after_s
+from monitors.judges import JudgeError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from monitors.metrics.judged.prompts import Datum, Template
 from gaugeway.records import Sample, Score, Skipped
-from monitors.signals import RISING
+from gaugeway.signals import RISING
+from monitors.metrics.judged.prompts import Datum, Template
 
 __all__ = [
     "LOWER_IS_BETTER",

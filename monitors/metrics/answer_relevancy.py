@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.text.abstention import abstained
 from monitors.judges import Judge, JudgeError
 from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.judged import follow_ups
@@ -15,8 +17,6 @@ from monitors.metrics.judged.items import unanswered
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import GeneratedQuestions
 from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
-from gaugeway.records import Sample, Score, Skipped
-from gaugeway.text.abstention import abstained
 
 QUESTIONS = 3
 MOST_QUESTIONS = 10

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from monitors.metrics.judged.items import unanswered
+from gaugeway.records import Sample, Score, Skipped
 from gaugeway.text.lexical.idf import Weights, shipped
 from gaugeway.text.lexical.sentences import Allowance, TooLongError, parse, stem, weight_of_length
-from gaugeway.records import Sample, Score, Skipped
+from monitors.metrics.judged.items import unanswered
 
 MAX_TOKENS = 400
 """Tokens of a question that is compared; a longer one is a text, not a question that somebody types again."""

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
+from gaugeway.records import Sample, Score, Skipped
 from monitors.judges import Judge
 from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
 from monitors.metrics.judged.follow_ups import FollowUps
 from monitors.metrics.judged.items import complete, contexts_of, sent_contexts, unanswered
+from monitors.metrics.judged.passage_relevance import by_step, relevances
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import ContextRating, ContextRatings, StatementsOfContext
-from monitors.metrics.judged.passage_relevance import by_step, relevances
-from gaugeway.records import Sample, Score, Skipped
 
 Method: TypeAlias = Literal["statements", "dual_judge", "joined"]
 _METHODS = ("statements", "dual_judge", "joined")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from gaugeway.records import Sample, Score, Skipped
 from monitors.metrics.judged.outcomes import Outcomes, turns_of, unscorable
 from monitors.metrics.judged.schemas import ConversationOutcome
-from gaugeway.records import Sample, Score, Skipped
 
 _MET = {"met": 1.0, "partly_met": 0.5, "not_met": 0.0}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.text.abstention import abstained
 from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged.claims import JudgedClaim, Verdicts
 from monitors.metrics.judged.items import unanswered
-from gaugeway.records import Sample, Score, Skipped
-from gaugeway.text.abstention import abstained
 
 
 class Faithfulness:

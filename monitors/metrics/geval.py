@@ -14,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 
+from gaugeway.records import Sample, Score, Skipped
 from monitors.judges import Judge, JudgeError, MinimalJudge, Prompt, adapted
 from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
@@ -22,7 +23,6 @@ from monitors.metrics.judged.items import Part, contexts_of, question_of, unansw
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import GEvalForm, GEvalSteps
 from monitors.metrics.judged.single_flight import SingleFlight
-from gaugeway.records import Sample, Score, Skipped
 
 _ATTEMPTS = 2
 _MOST_SCORES = 20  # no endpoint shows more alternatives of a token

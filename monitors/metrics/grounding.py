@@ -7,12 +7,12 @@ import math
 from itertools import islice
 from typing import Any
 
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.text.lexical.sentences import sentence_places
 from monitors.judges.grounding import CONTRADICTION, Material, Span, Support, TooLongError, Verifier
 from monitors.judges.grounding.pairs import whole
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics.judged.items import sent_contexts, unanswered
-from gaugeway.text.lexical.sentences import sentence_places
-from gaugeway.records import Sample, Score, Skipped
 
 MAX_SENTENCES = 200
 """Sentences that are verified; a response with more is skipped as "too_long"."""

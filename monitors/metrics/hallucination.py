@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gaugeway.records import Sample, Score, Skipped
 from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged.claims import Verdicts
 from monitors.metrics.judged.items import unanswered
-from gaugeway.records import Sample, Score, Skipped
 
 
 class Hallucination:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from monitors.metrics.judged.items import sent_contexts
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.runtime.tasks import spawn
 from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.matching import Compared, Source, compare
 from gaugeway.text.lexical.passages import PassageCache
 from gaugeway.text.lexical.sentences import Allowance, TooLongError, sentences
-from gaugeway.records import Sample, Score, Skipped
-from gaugeway.runtime.tasks import spawn
+from monitors.metrics.judged.items import sent_contexts
 
 T = TypeVar("T")
 _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2

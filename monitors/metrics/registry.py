@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from gaugeway.extensions import load, reason
+from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
+from gaugeway.settings.options import fitting, hint
+from gaugeway.signals import SIGNALS
 from monitors.judges import MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better
@@ -17,10 +21,6 @@ from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.judged.outcomes import Outcomes
-from gaugeway.settings.options import fitting, hint
-from gaugeway.extensions import load, reason
-from gaugeway.settings import ConfigError
-from monitors.signals import SIGNALS
 
 RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from gaugeway.settings.shared import Sampled
 from gaugeway.records import Message, Sample, ToolCall
 from gaugeway.redaction import Redactor
 from gaugeway.settings.bounds import MAX_CALLS, MAX_HISTORY, MAX_TURNS, bounded_calls, bounded_history, optional_name
+from gaugeway.settings.shared import Sampled
 
 MESSAGES, CALLS = "history", "tool_calls"
 NAMES = frozenset({"session", "conversation_id"})

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from gaugeway.records import Sample
 from monitors.offline import json_errors
 from monitors.offline.dataset_fields import (
     ALIASES,
@@ -29,7 +30,6 @@ from monitors.offline.dataset_fields import (
     Reader,
     canonical,
 )
-from gaugeway.records import Sample
 
 MAX_PROBLEMS = 50
 _BROKEN_LIST = re.compile(r"\s*[\[{]\s*[\"'\[{\]}]")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
-from monitors.offline import conversation_fields
 from gaugeway.records import Context, Sample
+from monitors.offline import conversation_fields
 
 ALIASES = {
     "user_input": ("question", "input"),

@@ -8,12 +8,12 @@ from typing import IO
 
 import msgspec
 
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.storage.stores import Store
 from monitors.analysis import captured
 from monitors.analysis.human_labels import default_passing
 from monitors.analysis.retrieval.coverage_gaps import is_declined
 from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS
-from gaugeway.records import Evaluation, Sample, Score
-from gaugeway.storage.stores import Store
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gaugeway.records import Sample
 from gaugeway.settings import shared as config
 from monitors.judges import MinimalJudge
 from monitors.metrics import Metric, scores_conversations
@@ -20,7 +21,6 @@ from monitors.offline.plan import LLM, EvaluationRequest, open_plan
 from monitors.offline.results import Run
 from monitors.offline.results_cache import ResultsCache
 from monitors.offline.run import Plan, Progress, run
-from gaugeway.records import Sample
 
 
 def evaluate(

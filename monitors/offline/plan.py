@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gaugeway.extensions import load
+from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
 from monitors.evaluation.evaluate import TIMEOUT_S
 from monitors.judges import Judge, MinimalJudge, adapted
@@ -21,8 +23,6 @@ from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST, THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Enabled, build
 from monitors.offline.run import CONCURRENCY, Plan
-from gaugeway.extensions import load
-from gaugeway.settings import ConfigError
 
 if TYPE_CHECKING:
     from monitors.exporters.instruments import Instruments

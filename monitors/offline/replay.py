@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from gaugeway.records import Evaluation, Failed, Sample
+from gaugeway.storage.stores import Store
 from monitors.analysis import captured
 from monitors.analysis.captured import SEPARATOR
 from monitors.evaluation.evaluate import judge_of
@@ -19,8 +21,6 @@ from monitors.metrics import Metric
 from monitors.offline.dataset_fields import DataError
 from monitors.offline.results import Measure, Row, Run
 from monitors.offline.run import Plan, Progress, evaluated, for_each
-from gaugeway.records import Evaluation, Failed, Sample
-from gaugeway.storage.stores import Store
 
 LABEL = "replay"
 """The label of metrics without a judge."""

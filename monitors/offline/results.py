@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from monitors.metrics.latency import Latency, Timing, summary
-from monitors.offline import results_codec as codec
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.text.abstention import abstained
+from monitors.metrics.latency import Latency, Timing, summary
+from monitors.offline import results_codec as codec
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import hajek

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitors.offline import results_codec as codec
 from gaugeway.records import Evaluation, Failed
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
+from monitors.offline import results_codec as codec
 
 SCHEMA = Schema(
     kind="run file",

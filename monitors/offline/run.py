@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import TypeVar
 
+from gaugeway.records import Evaluation, Failed, Sample, Skipped
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
 from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.registry import Enabled
 from monitors.offline.dataset_fields import content_key
 from monitors.offline.results import Measure, Row
 from monitors.offline.results_cache import Key, ResultsCache
-from gaugeway.records import Evaluation, Failed, Sample, Skipped
 
 T = TypeVar("T")
 CONCURRENCY = 8

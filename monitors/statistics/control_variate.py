@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from gaugeway.storage.covariate_sums import Sums
 from monitors.statistics.eprocess import Array
 from monitors.statistics.weighted_mean import Estimate
 
@@ -32,40 +33,6 @@ MIN_JUDGED = 10
 _ENOUGH_JUDGED = 100
 """Judged scores from which the covariate is used: its coefficient is estimated from them."""
 _FITTED, _GIVEN = 2, 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
-    """The moments of one stratum; two parts are merged by `+`, so that a store can aggregate.
-
-    `n_all`, `f`, `ff` are over all its exchanges: their number, sum f and sum f^2. All others are over the judged ones,
-    with u = 1/pi: `n` their number, `u`, `uy`, `uf`, `uyy`, `uyf`, `uff` sums of u, u Y, u f, u Y^2, u Y f, u f^2, and
-    `u2` ... `u2ff` the same with u^2.
-    """
-
-    n_all: int = 0
-    f: float = 0.0
-    ff: float = 0.0
-    n: int = 0
-    u: float = 0.0
-    uy: float = 0.0
-    uf: float = 0.0
-    uyy: float = 0.0
-    uyf: float = 0.0
-    uff: float = 0.0
-    u2: float = 0.0
-    u2y: float = 0.0
-    u2f: float = 0.0
-    u2yy: float = 0.0
-    u2yf: float = 0.0
-    u2ff: float = 0.0
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(Sums)})
-
-    def of_traffic(self, n_all: int, f: float, ff: float) -> Sums:
-        """Return a copy with the number and the covariate sums of all exchanges replaced."""
-        return replace(self, n_all=n_all, f=f, ff=ff)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

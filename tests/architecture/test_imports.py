@@ -39,7 +39,7 @@ PURE = (
     "gateway/capture/response_text.py",
     "gateway/access/prices.py",
     "gateway/access/token_bucket.py",
-    "gateway/access/key_names.py",
+    "gaugeway/storage/keys/names.py",
     "monitors/evaluation/backpressure.py",
 )
 IMPURE = {"asyncio", "httpx", "openai", "sqlite3", "aiosqlite", "socket", "time", "datetime", "os", "random", "secrets"}

@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from gateway.config import Config
 from gateway.telemetry.metrics import Instruments as GatewayInstruments
-from monitors.exporters.instruments import Instruments as MonitorsInstruments
-from monitors.exporters.passage_cache import PassageCacheCollector
 from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.passages import PassageCache
+from monitors.exporters.instruments import Instruments as MonitorsInstruments
+from monitors.exporters.passage_cache import PassageCacheCollector
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "limits.md"

@@ -9,11 +9,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.config import Config
-from gaugeway.prompts import BUILT_IN as EXTRACTORS
 from gateway.reload import EFFECTS
 from gateway.telemetry.metrics import Instruments as GatewayInstruments
-from monitors.alerting.notifiers import BUILT_IN as NOTIFIERS
+from gaugeway.prompts import BUILT_IN as EXTRACTORS
 from gaugeway.settings.shared import Rule
+from monitors.alerting.notifiers import BUILT_IN as NOTIFIERS
 from monitors.exporters import BUILT_IN as SINKS
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
 from monitors.metrics.registry import BUILT_IN as METRICS

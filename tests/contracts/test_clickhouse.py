@@ -9,10 +9,10 @@ from gaugeway.cli.main import main
 from gaugeway.demo.servers import free_ports
 from gaugeway.records import Context, Evaluation, Sample, Score, Skipped, Supplement
 from gaugeway.storage.copy import move_store
-from gaugeway.storage.erase import Subject
-from gaugeway.storage.stores import Query
 from gaugeway.storage.engines.clickhouse.schema import SCRIPTS
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.stores import Query
 from tests.support.clickhouse import clickhouse
 
 EVER = Query(since=0.0, until=1e12)

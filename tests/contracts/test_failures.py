@@ -6,15 +6,15 @@ import sqlite3
 
 import pytest
 
-from gaugeway.storage.keys.opening import open_keys
-from gaugeway.storage.limits import opening as limits
-from gateway.access.token_bucket import Draw
 from gaugeway.demo.servers import free_ports
 from gaugeway.records import Evaluation, Sample, Score, Supplement
 from gaugeway.storage import queues, stores
 from gaugeway.storage.engines.failures import EngineError, RefusedError, SchemaError
 from gaugeway.storage.erase import Subject
+from gaugeway.storage.keys.opening import open_keys
 from gaugeway.storage.leader import stand
+from gaugeway.storage.limits import opening as limits
+from gaugeway.storage.limits.levels import Draw
 from gaugeway.storage.stores import Query
 from gaugeway.storage.templates import StoredTemplate, open_templates
 from tests.support.clickhouse import clickhouse

@@ -9,13 +9,13 @@ from click.testing import CliRunner
 
 from gaugeway.cli.main import main
 from gaugeway.demo.servers import free_ports
-from monitors.judges.middleware.cache import AnswerFile, CachedAnswer
 from gaugeway.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.queues import from_url as open_queue
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores import from_url as open_store
 from gaugeway.storage.templates import StoredTemplate, open_templates
+from monitors.judges.middleware.cache import AnswerFile, CachedAnswer
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 

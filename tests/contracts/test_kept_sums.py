@@ -11,13 +11,13 @@ import pytest
 
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.runtime.tasks import spawn
-from gaugeway.storage.engines.sqlite.connection import Database
-from gaugeway.storage.stores import Query, from_url
-from gaugeway.storage.stores import rollups as sums
 from gaugeway.storage.engines.postgres.rollups import PostgresKept
-from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
+from gaugeway.storage.engines.sqlite.connection import Database
 from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
 from gaugeway.storage.engines.sqlite.schema import SCHEMA
+from gaugeway.storage.stores import Query, from_url
+from gaugeway.storage.stores import rollups as sums
+from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
 from tests.support.postgres import postgres
 from tests.support.rows import Rows
 

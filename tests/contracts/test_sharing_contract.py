@@ -7,8 +7,8 @@ import time
 import pytest
 
 from gaugeway.storage.limits import BUILT_IN
+from gaugeway.storage.limits.levels import Draw
 from gaugeway.storage.limits.opening import from_url
-from gateway.access.token_bucket import Draw
 from tests.support.postgres import own_server, postgres
 from tests.support.redis import own_redis, redis_server
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.copy import move_store
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.stores import Point, Query, from_url

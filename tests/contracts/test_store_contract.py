@@ -21,9 +21,9 @@ from gaugeway.records import (
     ToolCall,
     Usage,
 )
-from monitors.statistics.control_variate import sums
 from gaugeway.storage.engines.failures import RefusedError
 from gaugeway.storage.stores import Point, Query, Summary, from_url
+from monitors.statistics.control_variate import sums
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement
-from gaugeway.storage.joining import completes
-from gaugeway.storage.stores import Query, from_url
 from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.joining import completes
+from gaugeway.storage.stores import Query, from_url
 from tests.support.clickhouse import clickhouse as clickhouse_server
 from tests.support.machines import run_machine, tally
 from tests.support.postgres import postgres

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from gaugeway.cli.dashboards import dashboards, shipped
 from dashboards.web.views.alerts import prometheus_runbooks
+from gaugeway.cli.dashboards import dashboards, shipped
 from tests.dashboards.reading import FOLDER
 from tests.support.product import needs
 

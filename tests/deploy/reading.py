@@ -11,8 +11,8 @@ import click
 import yaml
 
 from gateway.config import Config, load
-from monitors import app
 from gaugeway.settings.loading import load as load_monitors
+from monitors import app
 from tests.support.commands import commands
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from gaugeway.demo.model import serve
-from gaugeway.settings.loading import load as load_monitors
 from gaugeway.settings import ConfigError
+from gaugeway.settings.loading import load as load_monitors
 from tests.deploy.reading import PORTS, ROOT, named_in, parse, read_by_both_planes
 from tests.support.product import product
 

@@ -14,14 +14,13 @@ import pytest
 from gateway import config as tables
 from gateway.app import Gateway
 from gateway.config import Config
-from gaugeway.prompts.prompt_template import UserTemplate
 from gateway.handoff.sampler_client import SamplerProcesses
 from gateway.reload import EFFECTS, RestartNeeded, changed, check_live, keys_of
 from gateway.telemetry.metrics import Instruments
-from gaugeway.settings import shared as shared
-from gaugeway.settings import item_of, plain
+from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.settings import item_of, plain, shared
+from gaugeway.settings.verifiers import GroundingVerifier
 from gaugeway.storage.queues.memory import MemoryQueue
-from monitors.judges.grounding.config import GroundingVerifier
 
 OPEN = Config(
     upstreams=(tables.Upstream(base_url="http://127.0.0.1:9/v1", api_key="sk-owner"),),

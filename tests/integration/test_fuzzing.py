@@ -13,20 +13,20 @@ from benchmarks.fuzzing import api, engine
 from gateway import config as gateway_config
 from gateway.api.health import Readiness, traffic_app
 from gateway.api.health import admin_app as gateway_admin
-from gaugeway.prompts.explicit import ExplicitError, from_body_key
 from gateway.http import sse
 from gateway.http.sse_events import Events
 from gateway.proxy.stream_usage import HideUsage
+from gaugeway.prompts.explicit import ExplicitError, from_body_key
+from gaugeway.settings import ConfigError
 from gaugeway.settings import loading as monitors_config
+from gaugeway.settings.shared import Alerts
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.delivery import Delivery
 from monitors.api.alerts import alert_handlers
 from monitors.api.openapi import document
 from monitors.api.otlp import Decoded, Span, receiver
 from monitors.api.otlp import codec as otlp
-from gaugeway.settings.shared import Alerts
 from monitors.judges import openai_client
-from gaugeway.settings import ConfigError
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.product import product
 from tests.support.running import serving
 

@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections import Counter
 
-from monitors.evaluation.backpressure import MOST_UNJUDGED
-from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.worker import Worker, WorkerSettings
-from monitors.metrics.registry import Enabled
 from gaugeway.records import Sample, Score
 from gaugeway.sampling import MetricSampler
 from gaugeway.storage.engines.redis.queue import RedisQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.evaluation.backpressure import MOST_UNJUDGED
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.worker import Worker, WorkerSettings
+from monitors.metrics.registry import Enabled
 from tests.gateway.handoff.test_buffer import Bench, one, wait_for
 from tests.support.redis import own_redis
 

@@ -10,17 +10,17 @@ import string
 
 import pytest
 
+from gaugeway.records import Context, Sample, Score, Supplement
+from gaugeway.sampling import MetricSampler
+from gaugeway.storage.engines.failures import EngineError, RefusedError, engine_failed, refused
+from gaugeway.storage.engines.postgres.store import PostgresStore
+from gaugeway.storage.engines.sqlite.connection import Database, Schema
+from gaugeway.storage.queues import from_url as queue_at
+from gaugeway.storage.stores import from_url as store_at
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
-from gaugeway.records import Context, Sample, Score, Supplement
-from gaugeway.sampling import MetricSampler
-from gaugeway.storage.engines.failures import EngineError, RefusedError, engine_failed, refused
-from gaugeway.storage.engines.sqlite.connection import Database, Schema
-from gaugeway.storage.queues import from_url as queue_at
-from gaugeway.storage.stores import from_url as store_at
-from gaugeway.storage.engines.postgres.store import PostgresStore
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 from tests.support.redis import own_redis

@@ -10,10 +10,10 @@ import httpx
 import msgspec
 import pytest
 
-from gaugeway.storage.keys.opening import open_keys
 from gateway.config import Config, Keys, Limits, Upstream
-from gaugeway.demo.model import Model, serve
 from gateway.http.errors import Rejection
+from gaugeway.demo.model import Model, serve
+from gaugeway.storage.keys.opening import open_keys
 from tests.support.product import product
 from tests.support.running import running_gateway
 

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from gaugeway.storage.keys.opening import open_keys
 from gateway.app import Gateway
 from gateway.config import Config, Keys, Limits, Upstream
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError
+from gaugeway.storage.keys.opening import open_keys
 from gaugeway.storage.queues.memory import MemoryQueue
 from tests.gateway.proxy.test_passthrough import CHAT, exchange, post, reply
 from tests.support.postgres import own_server, postgres

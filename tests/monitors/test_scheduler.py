@@ -9,23 +9,23 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors.alerting.engine import AlertEngine
-from monitors.app import check
+from gaugeway.records import Evaluation, Failed, Sample, Score
+from gaugeway.settings import ConfigError
+from gaugeway.settings.loading import admin_problems, join_problems, load
 from gaugeway.settings.shared import Alerts, Config, Rule, Shared
 from gaugeway.settings.shared import Judge as JudgeTable
 from gaugeway.settings.shared import Monitors as MonitorsTable
 from gaugeway.settings.shared import Queue as QueueTable
-from gaugeway.settings.loading import admin_problems, join_problems, load
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.queues.memory import MemoryQueue
+from monitors.alerting.engine import AlertEngine
+from monitors.app import check
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import Catalogue
-from gaugeway.records import Evaluation, Failed, Sample, Score
-from gaugeway.settings import ConfigError
 from monitors.scheduler import Scheduler, WorkerCounts
 from monitors.statistics.weighted_mean import hajek
-from gaugeway.storage.queues.memory import MemoryQueue
-from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 DAY_S = 86_400.0
 

@@ -6,14 +6,14 @@ import asyncio
 
 from msgspec.structs import replace
 
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.settings.shared import Alerts, Rule
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine, NullObserver
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.message import group_body
 from monitors.alerting.rules import MONTH_S, watch_of
-from gaugeway.settings.shared import Alerts, Rule
-from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 T0 = 1_760_000_040.0  # the edge of a minute
 CONFIG = Alerts(false_alerts_per_30d=1.0, bucket_s=60.0, watermark_s=300.0, slices=("app",), group_wait_s=0.0)

@@ -18,11 +18,11 @@ from typing import Any, Self
 import httpx
 import msgspec
 
+from gaugeway.records import Failed, Score, Skipped
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.stores import from_url
 from monitors.alerting.rule_watch import SavedWatch
 from monitors.alerting.stream import Case
-from gaugeway.records import Failed, Score, Skipped
-from monitors.signals import SIGNALS
-from gaugeway.storage.stores import from_url
 from tests.support.postgres import Postgres
 from tests.support.product import Product, Webhook
 from tests.support.scenario import ROAM, STAY

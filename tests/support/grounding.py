@@ -6,13 +6,13 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
+from gaugeway.records import Context, Sample
 from gaugeway.settings.shared import Judge
+from gaugeway.settings.verifiers import GroundingVerifier
 from monitors.evaluation.evaluate import evaluate
 from monitors.evaluation.verifiers import open_verifier
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.grounding import Grounding
-from gaugeway.records import Context, Sample
-from monitors.judges.grounding.config import GroundingVerifier
 from tests.support.verifier_server import TEMPLATE
 
 TRUE = "The mill was built in 1907 by two brothers."

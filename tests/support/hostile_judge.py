@@ -15,6 +15,7 @@ from typing import Any
 
 from gaugeway.demo import model_judge as judging
 from gaugeway.demo import model_text as texts
+from gaugeway.records import Context, Evaluation, Sample
 from gaugeway.settings.shared import Metric
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges import Observer
@@ -22,7 +23,6 @@ from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.judges.middleware.stack import StackSettings, build_stack
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.registry import Mode, build
-from gaugeway.records import Context, Evaluation, Sample
 from tests.support.llm_server import LLMServer, Reply, Request, error
 
 VERDICTS = ("verdict", "relevance", "contradicted", "relevant", "noncommittal")

@@ -14,6 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.web.app import pages
 from dashboards.web.site import Site
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.settings.shared import Alerts, Config, Monitors, Rule
+from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import alert_handlers
@@ -21,15 +26,10 @@ from monitors.api.app import admin_app
 from monitors.api.rules import rule_handlers
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.templates import template_handlers
-from gaugeway.settings.shared import Alerts, Config, Monitors, Rule
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
-from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.scheduler import Scheduler, WorkerCounts
-from gaugeway.storage.queues.memory import MemoryQueue
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
 from tests.support.alerting import People
 from tests.support.running import serving
 

@@ -11,13 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.worker import Worker, WorkerSettings
-from monitors.metrics.registry import Enabled
 from gaugeway.records import Sample, Score
 from gaugeway.sampling import MetricSampler
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from gaugeway.storage.engines.postgres.store import PostgresStore
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.worker import Worker, WorkerSettings
+from monitors.metrics.registry import Enabled
 
 
 class Noting:

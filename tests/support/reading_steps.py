@@ -21,8 +21,8 @@ def main() -> None:
     counting()
     from gateway.capture.factory import extractors_of
     from gateway.config import Capture
-    from gaugeway.prompts import trace
     from gaugeway.exchange import Request, Response
+    from gaugeway.prompts import trace
 
     extractors, nothing = extractors_of(Capture()), Response(status=200, body={})
     found = {}

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from dashboards.web.incident import links
 from dashboards.web.incident.explore_search import search
-from monitors.alerting.example_texts import faults_of
-from monitors.analysis.incident.reading import incident_query, incident_span
 from gaugeway.records import Alert, Sample
 from gaugeway.storage.stores import Point, Query, Store
+from monitors.alerting.example_texts import faults_of
+from monitors.analysis.incident.reading import incident_query, incident_span
 
 WORST, GOOD = 20, 5
 BUDGET_S = 0.05

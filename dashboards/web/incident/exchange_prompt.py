@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from dashboards.web.incident.exchange_text import MOST
-from monitors.analysis.prompt_text import Piece, found_by, pieces, unplaced
 from gaugeway.records import Sample
+from monitors.analysis.prompt_text import Piece, found_by, pieces, unplaced
 
 SHORT = 2_000
 """Characters up to which a prompt is open at first."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from monitors.analysis.claim_highlight import Claim, Verdict, claims_in, claims_of_reference, mark
 from gaugeway.records import Context, Evaluation, Score
+from monitors.analysis.claim_highlight import Claim, Verdict, claims_in, claims_of_reference, mark
 
 SHOWN, SHOWN_OF_PASSAGE = 20_000, 3000
 """Characters of a response and of a passage shown by default."""

@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from dashboards.web.format import count, iso
 from dashboards.web.incident.links import explore, fields_without
-from monitors.analysis.human_labels import Passings
 from gaugeway.storage.stores import Point
+from monitors.analysis.human_labels import Passings
 
 BINS, TIME_BINS = 20, 40
 STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)

@@ -12,12 +12,12 @@ from dashboards.web.format import MIN_N, iso
 from dashboards.web.incident.links import explore, fields_without, topic_words
 from dashboards.web.readings.spread_sample import drawn
 from dashboards.web.readings.trends import estimated
+from gaugeway.storage.stores import Point, Query, Store, Summary
 from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings
 from monitors.analysis.incident.differences import Answer, Level, level
 from monitors.analysis.incident.reading import Namer, TopicReports, read_samples
 from monitors.statistics.confidence_sequence import closed_window
-from gaugeway.storage.stores import Point, Query, Store, Summary
 
 MAX_REMEMBERED, FRESH_S = 32, 60.0
 """Sums by prompt or model that are remembered, for a minute."""

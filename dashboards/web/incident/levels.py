@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from dashboards.web.format import MIN_N
 from dashboards.web.readings.trends import estimated, together
+from gaugeway.records import Alert
+from gaugeway.storage.stores import Query, Store
 from monitors.analysis.incident.differences import Level
 from monitors.analysis.incident.reading import incident_query, incident_span
-from gaugeway.records import Alert
 from monitors.statistics.confidence_sequence import closed_window
-from gaugeway.storage.stores import Query, Store
 
 NOW_S, LEAST_NOW_S = 3600.0, 300.0
 """The mean "now" is of the last hour; of the last half of the time since the onset, where that is shorter."""

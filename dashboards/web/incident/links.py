@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from dashboards.web.format import iso
+from gaugeway.records import Alert
 from gaugeway.text.topics import NAMELESS, UNLIKE
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.analysis.incident.differences import Cutoff, Trait
-from gaugeway.records import Alert
 
 _UNNAMED = {UNLIKE: "other questions", NAMELESS: "questions without typical words"}
 

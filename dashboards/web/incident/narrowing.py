@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dashboards.web.incident.explore_search import Cursor, Found, search, together
-from monitors.analysis.incident.reading import Namer, TopicReports, Topics, read_samples
 from gaugeway.storage.stores import Point, Query, Store
+from monitors.analysis.incident.reading import Namer, TopicReports, Topics, read_samples
 
 MAX_POINTS = 2_000
 """Evaluations of a selection that these filters look at, the first ones in its order."""

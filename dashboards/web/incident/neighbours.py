@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from dashboards.web.incident.explore_search import BY_VALUE
 from dashboards.web.incident.links import exchange, explore, fields_without
 from gaugeway.records import Evaluation, Sample, Score
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
 
 MAX_LIST = 2_000

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboards.web.incident.examples import question_of
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.signals import SIGNALS
 from monitors.alerting.example_texts import faults_of
 from monitors.analysis.human_labels import Passings
-from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.signals import SIGNALS
 
 ANSWER, PASSAGE, PASSAGES = 1_500, 200, 8
 """Characters of the answer and of a passage, and passages, that a summary shows."""

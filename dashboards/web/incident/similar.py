@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from dashboards.web.incident.examples import question_of
 from dashboards.web.incident.links import exchange
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.stores import Query, Store
 from gaugeway.text.topics import most_alike
 from monitors.analysis.human_labels import Passings
-from gaugeway.records import Evaluation, Sample, Score
-from monitors.signals import SIGNALS
-from gaugeway.storage.stores import Query, Store
 
 SIMILAR = 6
 MAX_READ = 300

@@ -10,9 +10,9 @@ from markupsafe import Markup
 from dashboards.web.charts import ticks
 from dashboards.web.format import number
 from dashboards.web.incident.links import alert_fields, bad_fields, explore, topic_words, trait_fields
+from gaugeway.records import Alert
 from monitors.analysis.incident.differences import Change, Comparison, Difference, Level, Trait
 from monitors.analysis.incident.reading import IncidentReport
-from gaugeway.records import Alert
 
 ROWS, SUSPECTS = 30, 6
 _SHOWN_LABEL = 60

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gaugeway.signals import RISING, SIGNALS
 from monitors.analysis.human_labels import Passing, Passings
-from monitors.signals import RISING, SIGNALS
 
 _HALF = Passing(threshold=0.5, flipped=True)
 _ANY = Passing(threshold=0.0, flipped=False)

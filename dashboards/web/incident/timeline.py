@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from dashboards.web.format import at, counted, number
+from gaugeway.records import Alert
 from monitors.alerting.acknowledgements import Ack, UndeliveredNotification
 from monitors.alerting.alert_history import Event
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.silences import Silence
-from gaugeway.records import Alert
 
 ENTRIES = 50
 """Acts and notifications shown: the latest."""

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from dashboards.web.format import duration
 from gaugeway.records import Evaluation, Sample, Skipped
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 
 JUDGED = 12
 """Evaluations shown: those that took longest."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dashboards.web.incident.explore_search import Cursor, Found, search
-from monitors.analysis.human_labels import Passings
 from gaugeway.records import Evaluation, Sample
 from gaugeway.storage.stores import Point, Query, Store
+from monitors.analysis.human_labels import Passings
 
 MAX_POINTS = 400
 """Evaluations of a page of conversations."""

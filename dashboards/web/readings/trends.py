@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from dashboards.web.charts import Dot
 from dashboards.web.format import MIN_N
-from monitors.analysis.quality import largest
 from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.stores import Query, Store, Summary
+from monitors.analysis.quality import largest
 from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
-from gaugeway.storage.stores import Query, Store, Summary
 
 HOUR_S = 3600.0
 HOURS = 24

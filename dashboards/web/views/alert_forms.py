@@ -14,13 +14,13 @@ from litestar.response import Redirect, Template
 from dashboards.web.incident.operator import operator_cookie, operator_of
 from dashboards.web.site import Page, Site
 from dashboards.web.views.alerts import SILENCE_FOR, found_alert, slo_of
+from gaugeway.records import Alert
+from gaugeway.runtime import audit
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.message import NAMES, headline, labels_of
 from monitors.alerting.silences import Matcher, Silence
 from monitors.api.alerts import address_of
-from gaugeway.records import Alert
-from gaugeway.runtime import audit
 
 MAX_BY, MAX_COMMENT = 200, 2000
 STREAMS = 20

@@ -24,15 +24,15 @@ from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.readings.trends import estimated
 from dashboards.web.site import Page, Site
 from dashboards.web.views.sources import source_link
+from gaugeway.records import Alert
+from gaugeway.settings.shared import Rule
+from gaugeway.storage.stores import Query, Store
 from monitors.alerting.notifiers.message import NAMES, NOTHING_CHANGED, changed, headline, labels_of
 from monitors.alerting.rule_watch import name_of
 from monitors.alerting.silences import Silence
 from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
-from gaugeway.settings.shared import Rule
-from gaugeway.records import Alert
 from monitors.statistics.confidence_sequence import closed_window
-from gaugeway.storage.stores import Query, Store
 
 LEAST_BEFORE_S, MOST_BEFORE_S, MOST_SINCE_S = 600.0, 86_400.0, 7 * 86_400.0
 BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5

@@ -23,12 +23,12 @@ from dashboards.web.heat_map import HeatMapReader, drawn
 from dashboards.web.readings.app_traffic import TrafficReader
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, address, time_range
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.stores import Query
 from monitors.alerting.notifiers.message import headline
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.series import Series, SeriesGroup, SeriesQuery, chosen_step
-from monitors.signals import SIGNALS
-from gaugeway.storage.stores import Query
 
 MAX_NAME = 300
 MAX_CHARTS = 24

@@ -19,6 +19,8 @@ from dashboards.web.forest import effect_of, forest_axis, forest_row, reach
 from dashboards.web.format import MIN_N, counted, interval, number, signed
 from dashboards.web.readings.prompt_change import DiffLine, prompt_change
 from dashboards.web.site import Page, Site
+from gaugeway.records import PROMPT_SCHEME
+from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.alerting.versions import Version
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis import captured
@@ -26,11 +28,9 @@ from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
 from monitors.metrics import LOWER_IS_BETTER
-from gaugeway.records import PROMPT_SCHEME
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import Estimate, hajek
-from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))

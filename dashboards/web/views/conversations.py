@@ -21,7 +21,7 @@ from dashboards.web.time_range import time_range
 from dashboards.web.views.exchange import facts_of, line_of, steps_of
 from dashboards.web.views.explore import MAX_FIELD, Selection, selection, shortened
 from gaugeway.records import Evaluation, Sample, Score
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Store
 
 ROWS, MAX_STEPS = 50, 200

@@ -24,10 +24,10 @@ from dashboards.web.incident.waterfall import chart_of, spans_of
 from dashboards.web.site import Page, Site
 from dashboards.web.views.explore import selection
 from dashboards.web.views.sources import source_links
-from monitors.analysis.prompt_text import HASHED
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Store
+from monitors.analysis.prompt_text import HASHED
 
 MAX_LABEL, MAX_COMMENT, MAX_REFERENCE = 200, 2000, 40_000
 RATINGS = {"1": 1.0, "0.5": 0.5, "0": 0.0}

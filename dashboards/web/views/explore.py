@@ -27,12 +27,12 @@ from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.readings.spread_sample import spread_sample
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import EMPTY, TimeRange, time_range
+from gaugeway.signals import RISING, SIGNALS
+from gaugeway.storage.stores import Point, Query, Store
+from gaugeway.text.passage_identity import id_or_source_of
 from monitors.alerting.versions import Version
 from monitors.analysis import captured
 from monitors.analysis.incident.reading import TopicReports
-from gaugeway.text.passage_identity import id_or_source_of
-from monitors.signals import RISING, SIGNALS
-from gaugeway.storage.stores import Point, Query, Store
 
 FIELDS = (
     *(

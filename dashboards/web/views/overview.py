@@ -28,12 +28,12 @@ from dashboards.web.site import Page, Site
 from dashboards.web.time_range import address
 from dashboards.web.views.alerts import acknowledged_by, silenced
 from dashboards.web.views.welcome import FirstScores
+from gaugeway.records import Alert
+from gaugeway.signals import RISING, SIGNALS
+from gaugeway.storage.stores import Query, Store, Summary
 from monitors.alerting.notifiers.message import headline
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
-from gaugeway.records import Alert
-from monitors.signals import RISING, SIGNALS
-from gaugeway.storage.stores import Query, Store, Summary
 
 MAX_APPS = 50
 """Apps on one page of the table."""

@@ -20,9 +20,9 @@ from dashboards.web.readings.funnel import funnel_of
 from dashboards.web.readings.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
+from gaugeway.storage.stores import OutcomeCount, Query
 from monitors.analysis.gateway_counts import whole_buckets
 from monitors.evaluation.retirement_watch import AHEAD_DAYS, days_left
-from gaugeway.storage.stores import OutcomeCount, Query
 
 MAX_METRICS = 100
 """Rows of the table of metrics."""

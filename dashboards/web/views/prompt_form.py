@@ -9,14 +9,14 @@ from itertools import groupby
 import msgspec
 
 from gateway.capture.stored_templates import learned_of
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction
 from gaugeway.prompts.prompt_template import UserTemplate
 from gaugeway.prompts.template_export import Described, describe, guess
 from gaugeway.prompts.user_patterns import PatternExtractor
-from gaugeway.exchange import Request, Response
-from monitors.analysis.prompt_text import HASHED, pieces
 from gaugeway.records import Sample
 from gaugeway.storage.templates import StoredTemplate
+from monitors.analysis.prompt_text import HASHED, pieces
 
 MAX_ENTRY = 20_000
 """Characters of a field."""

@@ -14,10 +14,10 @@ from dashboards.web.views.prompt_form import MAX_ENTRY, Applied, applied, prefil
 from gateway.capture.stored_templates import learned_of
 from gaugeway.prompts.prompt_template import UserTemplate
 from gaugeway.prompts.template_export import Described, Piece, messages, toml
-from monitors.api.templates import stored
 from gaugeway.records import Sample
 from gaugeway.storage.stores import Query
 from gaugeway.storage.templates import StoredTemplate
+from monitors.api.templates import stored
 
 MAX_LOOKED_AT = 20
 """Latest exchanges of an app that are searched for examples."""

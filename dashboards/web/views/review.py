@@ -21,11 +21,11 @@ from dashboards.web.charts import meter
 from dashboards.web.incident.exchange_text import MOST, SHOWN
 from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange import is_hashed
+from gaugeway.records import Sample, Score, Supplement
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, default_passing, label, labelled
 from monitors.analysis.review import Draw, ReviewDraws
-from gaugeway.records import Sample, Score, Supplement
-from monitors.signals import SIGNALS
-from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
 
 NAME_COOKIE = "gaugeway_reviewer"
 NAME_S = 365 * 86_400

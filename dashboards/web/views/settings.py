@@ -18,12 +18,12 @@ from dashboards.web.errors import TooSoonException
 from dashboards.web.readings.gateway_scrape import ADMIN_PORT
 from dashboards.web.site import Page, Site
 from dashboards.web.ways_in import WAYS
+from gaugeway.runtime import audit
+from gaugeway.settings.shared import Config
 from monitors.alerting.notifier_tests import PAUSE_S, Tested, TooSoonError
 from monitors.alerting.notifiers import Route
 from monitors.alerting.rules import keeps_defaults
 from monitors.api.alerts import address_of
-from gaugeway.settings.shared import Config
-from gaugeway.runtime import audit
 
 _REASONS = (
     (

@@ -15,10 +15,10 @@ from dashboards.web.charts import Dot, sparkline
 from dashboards.web.format import by_part, number
 from dashboards.web.site import Page, Site
 from dashboards.web.views.app_reports import Selection, report_view
+from gaugeway.records import Sample
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.api.sources import Order, ordered
-from gaugeway.records import Sample
 
 ROWS = 100
 """Rows of the table; the API returns all sources."""

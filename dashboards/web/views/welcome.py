@@ -15,13 +15,13 @@ from litestar.response import Template
 from dashboards.web.addresses import HOST, traffic_url, without_secrets
 from dashboards.web.readings.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import FIRST_SCORES, Page, Site
+from gaugeway.runtime.endpoints import needs_key
+from gaugeway.settings.sources import OPTION
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.stores import OutcomeCount, Point, Query
 from monitors.analysis.capture_coverage import Captured
 from monitors.evaluation.first_exchange import described
 from monitors.judges.middleware.failure_log import advice_on
-from gaugeway.settings.sources import OPTION
-from gaugeway.runtime.endpoints import needs_key
-from monitors.signals import SIGNALS
-from gaugeway.storage.stores import OutcomeCount, Point, Query
 
 MAX_APPS = 5
 """Apps without passages that are listed, those with the most answers."""

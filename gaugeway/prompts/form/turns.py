@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
+from gaugeway.exchange import Request
 from gaugeway.prompts import messages_of, text_parts
 from gaugeway.prompts.parse import decoded
-from gaugeway.exchange import Request
 from gaugeway.records import Context
 
 MOST_TURNS = 200

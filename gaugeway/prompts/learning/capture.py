@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from gaugeway.exchange import Request
 from gaugeway.prompts import Extraction
 from gaugeway.prompts.learning.constant_passages import ConstantPassages
 from gaugeway.prompts.learning.frames import Frame, frame_of
 from gaugeway.prompts.learning.learner import Learner, OtherFinding, TemplateEvent
 from gaugeway.prompts.learning.model import Found
 from gaugeway.prompts.limits import extraction
-from gaugeway.exchange import Request
 
 SOURCE = "learned"
 CONFIDENCE = 0.95

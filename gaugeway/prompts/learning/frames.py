@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gaugeway.prompts import messages_of, text_of, text_parts
 from gaugeway.exchange import Request
+from gaugeway.prompts import messages_of, text_of, text_parts
 
 MAX_FRAME = 65_536
 """Most characters of a frame. A longer prompt is neither learned from nor matched with learned templates."""

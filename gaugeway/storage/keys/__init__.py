@@ -6,8 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from gateway.access.keys import PREFIX, SECRET_BYTES, Quota, VirtualKey, digest
-from gateway.access.prices import Spending
+from gaugeway.storage.keys.virtual_key import PREFIX, SECRET_BYTES, Quota, Spending, VirtualKey, digest
 
 BUILT_IN = {
     "postgresql": "gaugeway.storage.engines.postgres.keys:PostgresKeyStore",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gaugeway.storage.keys import BUILT_IN, Keys
-from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gaugeway.extensions import adapter
+from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys import BUILT_IN, Keys
 
 
 def open_keys(url: str | None, file: Path, *, busy_timeout_s: float = 5.0) -> Keys:

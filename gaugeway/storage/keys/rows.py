@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.access.keys import Quota, VirtualKey
 from gaugeway.storage.engines.failures import EngineError
+from gaugeway.storage.keys.virtual_key import Quota, VirtualKey
 
 COLUMNS = "id, digest, app, models, created_at, expires_at, revoked_at, requests_per_min, tokens_per_min, usd_per_day"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.access.token_bucket import Draw, SharedLevels
+from gaugeway.storage.limits.levels import Draw, SharedLevels
 
 BUILT_IN = {
     "redis": "gaugeway.storage.engines.redis.limits:RedisSharing",

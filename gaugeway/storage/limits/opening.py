@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gaugeway.storage.limits import BUILT_IN, Sharing
 from gaugeway.extensions import adapter
+from gaugeway.storage.limits import BUILT_IN, Sharing
 
 
 def from_url(url: str) -> Sharing:

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gaugeway.records import Sample, Supplement
 from gaugeway.extensions import adapter
+from gaugeway.records import Sample, Supplement
 from gaugeway.storage.erase import Subject
 
 BUILT_IN = {

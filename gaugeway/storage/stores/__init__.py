@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.extensions import adapter
-from monitors.statistics.control_variate import Sums
+from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.storage.conversations import Linked, Lookup, Move
+from gaugeway.storage.covariate_sums import Sums
 from gaugeway.storage.erase import Subject
 
 T = TypeVar("T")

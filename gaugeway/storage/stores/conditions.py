@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores.calendar import days_between
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from gaugeway.records import Evaluation, Failed, Message, Outcome, Sample, Score, Skipped, Supplement
-from monitors.statistics.control_variate import Sums
 from gaugeway.storage.conversations import Linked
+from gaugeway.storage.covariate_sums import Sums
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.stores import OutcomeCount, PairedSums, Point, ScoreHistogram, ScoreSums, Summary
 from gaugeway.storage.stores.rollup_windows import packed

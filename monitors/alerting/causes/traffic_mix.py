@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gaugeway.records import Cause
 from monitors.alerting.causes.hypotheses import from_p_value
 from monitors.alerting.causes.observations import ALPHA, Explanation, Fall, Observation, Words, percent, values_of
-from gaugeway.records import Cause
 from monitors.statistics.decomposition import LEAST_N_EFF, Decomposition, Group, Grouped, decompose
 from monitors.statistics.weighted_mean import Estimate
 

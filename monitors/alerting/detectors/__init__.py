@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gaugeway.records import Finding
 from gaugeway.extensions import load
+from gaugeway.records import Finding
 from monitors.statistics.clusters import ClusterMean
 
 BUILT_IN = {

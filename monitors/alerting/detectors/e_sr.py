@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from monitors.alerting.detectors import FLOOR_LOG10, Bucket
 from gaugeway.records import Finding
+from monitors.alerting.detectors import FLOOR_LOG10, Bucket
 from monitors.statistics import eprocess
 
 ONE_IN_30_DAYS = 1.0 / (30 * 86_400.0)

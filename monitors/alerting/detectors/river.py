@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from monitors.alerting.detectors import FLOOR_LOG10, Bucket
-from gaugeway.records import Finding
 from gaugeway.extensions import load
+from gaugeway.records import Finding
+from monitors.alerting.detectors import FLOOR_LOG10, Bucket
 from monitors.statistics import eprocess
 
 PER_LEVEL = 8

@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any
 
-from monitors.alerting.detectors import FLOOR_LOG10, Bucket
 from gaugeway.records import Finding
+from monitors.alerting.detectors import FLOOR_LOG10, Bucket
 from monitors.statistics import eprocess
 from monitors.statistics.eprocess import Array
 

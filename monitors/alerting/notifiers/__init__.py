@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
-from gaugeway.settings.shared import BUILT_IN_NOTIFIERS as BUILT_IN
 from gaugeway.records import Alert
+from gaugeway.settings.shared import BUILT_IN_NOTIFIERS as BUILT_IN
 
 __all__ = ["BUILT_IN", "NotDeliveredError", "Notifier", "PluginNotifier", "Route"]
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from gaugeway.records import Alert
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, alert_link, annotations_of, rfc3339, sent_labels
-from gaugeway.records import Alert
 
 ROUTE = "/api/v2/alerts"
 LASTS = 4

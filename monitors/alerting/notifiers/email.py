@@ -13,6 +13,7 @@ from typing import Literal
 
 import aiosmtplib
 
+from gaugeway.records import Alert
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.message import (
     RUNBOOK,
@@ -24,7 +25,6 @@ from monitors.alerting.notifiers.message import (
     title,
     worst,
 )
-from gaugeway.records import Alert
 
 PORTS = {"starttls": 587, "ssl": 465, "off": 25}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})

@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from monitors.alerting import notifiers
-from monitors.alerting.notifiers import Notifier, PluginNotifier, Route
+from gaugeway.extensions import load, reason
+from gaugeway.runtime.endpoints import host_problem
+from gaugeway.settings import ConfigError
+from gaugeway.settings.options import placed
 from gaugeway.settings.shared import OF_EVERY_NOTIFIER, Shared
 from gaugeway.settings.shared import Notifier as Settings
-from gaugeway.runtime.endpoints import host_problem
-from gaugeway.settings.options import placed
-from gaugeway.extensions import load, reason
-from gaugeway.settings import ConfigError
+from monitors.alerting import notifiers
+from monitors.alerting.notifiers import Notifier, PluginNotifier, Route
 
 _MAY_BE_EMPTY = "password"
 LOG_NAMES = ("log-0", "log-built-in", "log-built-in-2")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import httpx
 import msgspec
 
-from monitors.alerting.notifiers import NotDeliveredError
 from gaugeway.runtime.replies import MAX_RECEIPT_BYTES, ReplyError, limited
+from monitors.alerting.notifiers import NotDeliveredError
 
 MAX_RETRY_AFTER_S = 3600.0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from gaugeway.records import Alert
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.message import summary
-from gaugeway.records import Alert
 
 _log = logging.getLogger("gaugeway.alerts")
 

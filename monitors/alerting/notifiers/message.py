@@ -9,10 +9,10 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote
 
+from gaugeway.records import JUDGE_BLIND, Alert, Change, Finding
+from gaugeway.signals import SIGNALS
 from monitors.alerting.causes import strength_word
 from monitors.alerting.slices import slice_words
-from gaugeway.records import JUDGE_BLIND, Alert, Change, Finding
-from monitors.signals import SIGNALS
 
 WATCHDOG = "watchdog"
 """Rule of the alert that always fires."""

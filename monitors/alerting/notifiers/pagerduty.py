@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gaugeway.records import Alert
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import (
@@ -17,7 +18,6 @@ from monitors.alerting.notifiers.message import (
     sent_labels,
     summary,
 )
-from gaugeway.records import Alert
 
 EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
 MAX_SUMMARY = 1024

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from gaugeway.records import Alert
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, alert_link, exchange_link, facts, summary, title, worst
-from gaugeway.records import Alert
 
 POST_MESSAGE = "https://slack.com/api/chat.postMessage"
 MAX_ALERTS = 10

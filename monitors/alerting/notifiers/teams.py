@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gaugeway.records import Alert
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, alert_link, exchange_link, facts, plain, summary, title, worst
-from gaugeway.records import Alert
 
 MAX_BYTES = 24_000
 """Of a message. A workflow answers 202 before Teams drops what has more than 28 KB, so it must never be sent."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from gaugeway.records import Alert
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, group_body
-from gaugeway.records import Alert
 
 SIGNATURE = "x-gaugeway-signature"
 

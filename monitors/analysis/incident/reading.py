@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
+from gaugeway.records import Alert, Sample, same_scheme
+from gaugeway.storage.spread_points import spread_points
+from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.topics import TopicModel, fit_topics
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
@@ -16,9 +19,6 @@ from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.incident.background import BackgroundResults
 from monitors.analysis.incident.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
-from gaugeway.records import Alert, Sample, same_scheme
-from gaugeway.storage.spread_points import spread_points
-from gaugeway.storage.stores import Point, Query, Store
 
 MAX_ANSWERS = 2_000
 """Answers that are compared on each side of an onset, the latest of each part of that time."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from gaugeway.records import Evaluation, Sample, Score, Skipped
 from gaugeway.text.topics import NAMELESS, UNLIKE
 from monitors.analysis.retrieval.sources import TREND_PARTS, RetrievedExchange, Scope, Share, Whole, share_of
-from gaugeway.records import Evaluation, Sample, Score, Skipped
 from monitors.signals.answers import NONCOMMITTAL, declines
 
 Gap: TypeAlias = Literal["declined", "no_passages", "low"]

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
+from gaugeway.records import Evaluation, Sample
+from gaugeway.storage.spread_points import spread_points
+from gaugeway.storage.stores import Point, Query, Store
+from gaugeway.text.passage_identity import passage_names
 from gaugeway.text.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.metric_names import check_metric
 from monitors.analysis.retrieval.coverage_gaps import GapReport, gaps_of, is_declined
 from monitors.analysis.retrieval.sources import RetrievedExchange, Scope, SourceReport, reported
-from gaugeway.text.passage_identity import passage_names
 from monitors.metrics.judged.passage_verdicts import PassageVerdicts, passage_verdicts
-from gaugeway.records import Evaluation, Sample
-from gaugeway.storage.spread_points import spread_points
-from gaugeway.storage.stores import Point, Query, Store
 
 DAY_S = 86_400.0
 DEFAULT_METRICS = ("faithfulness", "lexical_groundedness")

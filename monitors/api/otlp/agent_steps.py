@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from monitors.api.otlp import Span
 from gaugeway.records import ToolCall
 from gaugeway.settings.bounds import MAX_TEXT, bounded_name
+from monitors.api.otlp import Span
 
 EXECUTE_TOOL, INVOKE_AGENT = "execute_tool", "invoke_agent"
 _REDACTED = "__REDACTED__"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gaugeway.settings import ConfigError
 from monitors.api.otlp import Decoded, Span
 from monitors.api.otlp.counting import more_than
-from gaugeway.settings import ConfigError
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue

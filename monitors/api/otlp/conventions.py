@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from monitors.api.otlp import Span
 from gaugeway.records import Context, Supplement
 from gaugeway.settings.bounds import MAX_PASSAGE_NAME, bounded_name, shed
+from monitors.api.otlp import Span
 
 _DAY_S, _HOUR_S = 86_400.0, 3600.0
 _TEXTS = ("content", "page_content", "text", "document", "chunk")

@@ -11,10 +11,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from gaugeway.runtime.tasks import spawn
 from monitors.judges import SPEND, Judge, JudgeError, Prompt
 from monitors.judges.grounding.pairs import TASK
 from monitors.judges.middleware.deadline import DEADLINE
-from gaugeway.runtime.tasks import spawn
 
 T = TypeVar("T")
 _ONE_PAIRS_FAULT = frozenset({"bad_request", "context_overflow", "too_large", "unreadable"})

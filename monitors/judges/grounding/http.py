@@ -12,12 +12,12 @@ from typing import Annotated, Any, Protocol, TypeVar
 import httpx
 import msgspec
 
+from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
+from gaugeway.runtime.retry import retry_after_s
+from gaugeway.settings.bounds import token_count
 from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
 from monitors.judges.cost import FREE
-from gaugeway.settings.bounds import token_count
-from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
-from gaugeway.runtime.retry import retry_after_s
 
 T = TypeVar("T")
 _TIMEOUT, _TOO_LARGE, _RATE_LIMITED, _SERVER_ERROR = 408, 413, 429, 500

@@ -19,10 +19,10 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 from cachetools import LRUCache
 
-from monitors.judges import SPEND, Judge, JudgeError, Prompt, itemised
-from monitors.judges.middleware.base import Wrapper
 from gaugeway.storage.engines.failures import FAILURES
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
+from monitors.judges import SPEND, Judge, JudgeError, Prompt, itemised
+from monitors.judges.middleware.base import Wrapper
 
 T = TypeVar("T")
 Found: TypeAlias = Literal["hit", "miss"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gaugeway.runtime.tasks import spawn
 from monitors.judges import JudgeError
 from monitors.metrics.embeddings import Embeddings
-from gaugeway.runtime.tasks import spawn
 
 # Failures that a single text can cause for its whole request.
 _ONE_TEXTS_FAULT = frozenset({"bad_request", "context_overflow", "too_large", "unreadable"})

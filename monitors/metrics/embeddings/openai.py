@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError
+from gaugeway.settings.bounds import token_count
 from monitors.judges import SPEND, JudgeError
 from monitors.judges import openai_client as sdk
 from monitors.metrics.embeddings import Embeddings, Observer
-from gaugeway.settings.bounds import token_count
-from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError
 
 
 class _Row(msgspec.Struct):

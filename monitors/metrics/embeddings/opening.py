@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gaugeway.runtime.replies import MAX_REPLY_BYTES, MAX_VECTOR_BYTES
 from monitors.metrics.embeddings import Embeddings, Observer
 from monitors.metrics.embeddings.batching import Batched
 from monitors.metrics.embeddings.cache import CachedEmbeddings
-from gaugeway.runtime.replies import MAX_REPLY_BYTES, MAX_VECTOR_BYTES
 
 
 def open_embeddings(

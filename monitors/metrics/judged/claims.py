@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
+from gaugeway.records import Context, Sample
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
@@ -13,7 +14,6 @@ from monitors.metrics.judged.follow_ups import Asked, FollowUps
 from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of, sent_contexts
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.single_flight import SingleFlight
-from gaugeway.records import Context, Sample
 
 Question: TypeAlias = Literal["claims", "located", "held_against", "relevance", "contradicted", "statements"]
 

@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gaugeway.records import Sample
 from monitors.judges import Judge, Prompt
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.items import question_of
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import Answer
-from gaugeway.records import Sample
 
 A = TypeVar("A", bound=Answer)
 

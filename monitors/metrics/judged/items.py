@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
+from gaugeway.records import Sample, Skipped
 from monitors.judges import JudgeError
 from monitors.metrics.judged.prompts import Datum
-from gaugeway.records import Sample, Skipped
 
 V = TypeVar("V")
 ATTEMPTS = 2

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gaugeway.records import Message, Sample, Skipped
 from monitors.judges import Judge, JudgeError
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import ConversationOutcome
 from monitors.metrics.judged.single_flight import SingleFlight
-from gaugeway.records import Message, Sample, Skipped
 
 MOST_MESSAGES, LONGEST_MESSAGE = 40, 1_000
 """Messages that the judge is shown, the first four and the last, and characters of each: 40 KB of a prompt at most."""

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
-from monitors.judges import JudgeError
 from gaugeway.runtime.tasks import spawn
+from monitors.judges import JudgeError
 
 T = TypeVar("T")
 DEFAULT_SIZE = 32

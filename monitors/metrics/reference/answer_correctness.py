@@ -7,11 +7,11 @@ from typing import Annotated
 
 import msgspec
 
+from gaugeway.records import Context, Sample, Score, Skipped
 from monitors.metrics.embeddings import MinimalEmbeddings, adapted
 from monitors.metrics.judged.claims import JudgedClaims, Verdicts
 from monitors.metrics.judged.items import unanswered
 from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
-from gaugeway.records import Context, Sample, Score, Skipped
 
 
 class AnswerCorrectness:

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gaugeway.records import Sample, Score, Skipped
 from monitors.judges import JudgeError
 from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings, adapted
 from monitors.metrics.judged.items import unanswered
-from gaugeway.records import Sample, Score, Skipped
 
 
 class AnswerSimilarity:

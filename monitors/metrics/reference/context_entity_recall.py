@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.text.normalising import nfkc
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.items import contexts_of, sent_contexts, unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import Entity, ReferenceEntities
-from gaugeway.text.normalising import nfkc
-from gaugeway.records import Sample, Score, Skipped
 
 
 class ContextEntityRecall:

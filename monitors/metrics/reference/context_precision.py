@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from gaugeway.records import Sample, Score, Skipped
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.items import complete, contexts_of, question_of, sent_contexts, unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import UsefulContext, UsefulContexts
 from monitors.metrics.ranking import average_precision
-from gaugeway.records import Sample, Score, Skipped
 
 
 class ContextPrecision:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gaugeway.records import Sample, Score, Skipped
 from monitors.metrics.judged.claims import Verdicts
 from monitors.metrics.judged.items import unanswered
-from gaugeway.records import Sample, Score, Skipped
 
 
 class ContextRecall:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from gaugeway.records import Sample, Score, Skipped
 from monitors.metrics.judged.claims import JudgedClaim, Verdicts
 from monitors.metrics.judged.items import unanswered
-from gaugeway.records import Sample, Score, Skipped
 
 
 class NoiseSensitivity:

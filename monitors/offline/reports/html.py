@@ -11,10 +11,10 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from gaugeway.records import Evaluation, Failed, Score
 from monitors.analysis.claim_highlight import Claim, Piece, claims_in, claims_of_reference, mark
 from monitors.offline.reports import NONE, Extras, abstained_line, clusters_line, effective, latency_lines
 from monitors.offline.results import Measure, MetricSummary, Row, Run
-from gaugeway.records import Evaluation, Failed, Score
 
 BINS = 20
 WORST = 5

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from gaugeway.records import Evaluation, Failed, Score
 from monitors.analysis.captured import as_record
 from monitors.offline import results_codec as codec
 from monitors.offline.results import Row, Run
-from gaugeway.records import Evaluation, Failed, Score
 
 _FORMULA = re.compile(r"[\s\x00-\x1f\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]*[=+\-@|%]")
 """A cell that begins so is a formula to a spreadsheet (OWASP: CSV injection), which may skip what is not visible."""

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from gaugeway.settings.shared import Config, Judge
 from gaugeway.records import Context, Evaluation, Sample, Score
+from gaugeway.settings.shared import Config, Judge
 from tests.dashboards.web.test_browser import browse, nothing
 
 JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))

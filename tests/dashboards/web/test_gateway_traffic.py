@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.web.readings import gateway_traffic
 from dashboards.web.readings.gateway_traffic import Totals, TrafficReader, quantile, traffic_over
-from gaugeway.exchange import Recording
 from gateway.telemetry.metrics import Instruments
+from gaugeway.exchange import Recording
 from gaugeway.runtime.auth import metrics_handler
 from tests.support.pages import world
 from tests.support.running import serving

@@ -9,8 +9,8 @@ import pytest
 
 from dashboards.web.views import alerts as alerts_view
 from dashboards.web.views.alert_forms import silence_of
-from monitors.alerting.acknowledgements import Ack
 from gaugeway.records import Context, Evaluation, Sample, Score
+from monitors.alerting.acknowledgements import Ack
 from tests.dashboards.web.test_browser import browse, until
 from tests.support.incidents import BAD, incident
 

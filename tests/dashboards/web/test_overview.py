@@ -11,10 +11,10 @@ import pytest
 from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline, trend_line
 from dashboards.web.quality_matrix import Watches, cell, rows_of
 from dashboards.web.readings.trends import Trends, dot, dots_of, movement
-from monitors.alerting.engine import StreamStatus
-from monitors.analysis.quality import Quality
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.stores import Summary
+from monitors.alerting.engine import StreamStatus
+from monitors.analysis.quality import Quality
 from tests.support.pages import EVIL, world
 
 

@@ -14,10 +14,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.access.account import OverLimit, Quote
 from gateway.access.gate import Gate, Holder
-from gaugeway.storage.engines.sqlite.keys import KeyStore
-from gateway.access.keys import Keyring, Quota, VirtualKey, digest
+from gateway.access.keys import Keyring
 from gateway.access.prices import Prices
 from gateway.config import Cache, Capture, Config, Keys, Limits, Price, Upstream
+from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys.virtual_key import Quota, VirtualKey, digest
 from tests.gateway.proxy.test_passthrough import CHAT, exchange, post, reply, request
 from tests.support.running import read_request, running_gateway, tcp_server
 

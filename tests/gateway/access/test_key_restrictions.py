@@ -12,12 +12,12 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from gaugeway.storage.engines.sqlite.keys import KeyStore
-from gateway.access.keys import VirtualKey
 from gateway.access.operations import operation_of
 from gateway.access.restrictions import MOST_TOKENS, Asked, check_message, check_request, is_ambiguous
 from gateway.config import Config, Keys, Upstream
 from gateway.http.errors import Rejection
+from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys.virtual_key import VirtualKey
 from tests.gateway.proxy.test_passthrough import ScriptedUpstream, exchange, post, reply
 from tests.support.running import running_gateway, tcp_server
 

@@ -10,11 +10,11 @@ import pytest
 
 from gateway.access.account import OverLimit
 from gateway.access.gate import Gate, Holder
-from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gateway.access.key_sync import KeySync
-from gateway.access.keys import Quota, digest
 from gateway.config import Limits
 from gateway.http.errors import Rejection
+from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys.virtual_key import Quota, digest
 from tests.gateway.access.test_limits import Clock
 
 NOW = 1_800_000_000.0

@@ -2,17 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.keys import (
-    Keyring,
-    VirtualKey,
-    check_model,
-    digest,
-    model_asked,
-    parse_expiry,
-    presented_key,
-    without_credentials,
-)
+from gateway.access.keys import Keyring, check_model, model_asked, parse_expiry, presented_key, without_credentials
 from gateway.http.errors import Rejection, body_of
+from gaugeway.storage.keys.virtual_key import VirtualKey, digest
 
 SECRET = b"gw-" + b"s" * 43
 NOW = 1_800_000_000.0

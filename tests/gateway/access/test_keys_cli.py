@@ -7,11 +7,11 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gateway.access.keys import Keyring
 from gaugeway.cli.keys import keys
 from gaugeway.cli.migrate import migrate
 from gaugeway.runtime import audit
+from gaugeway.storage.engines.sqlite.keys import KeyStore
 from tests.support.postgres import postgres
 
 

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from gateway.access.account import OverLimit
 from gateway.access.concurrency import ConcurrencyLimiter
 from gateway.access.gate import Gate, Holder, any_limit, limits_of
-from gateway.access.keys import Keyring, Quota, VirtualKey, digest
+from gateway.access.keys import Keyring
 from gateway.access.token_bucket import SharedBucket, TokenBucket
 from gateway.config import AppLimits, Limits
 from gateway.http.errors import Rejection
 from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.keys.virtual_key import Quota, VirtualKey, digest
 
 NOON = 20_000 * 86400 + 43200.0
 

@@ -7,8 +7,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gaugeway.storage.engines.sqlite.keys import KeyStore
 from gateway.config import AppLimits, Config, Gateway, Keys, Limits, Routing, Upstream
+from gaugeway.storage.engines.sqlite.keys import KeyStore
 from tests.gateway.proxy.test_passthrough import CHAT, ScriptedUpstream, exchange, post, reply
 from tests.support.running import running_gateway, tcp_server
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.keys import Keyring, VirtualKey, digest
+from gateway.access.keys import Keyring
 from gateway.api.feedback import Supplements
 from gateway.api.health import Readiness, traffic_app
 from gaugeway.records import Context
 from gaugeway.storage.engines.failures import RefusedError
+from gaugeway.storage.keys.virtual_key import VirtualKey, digest
 from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.running import serving
 

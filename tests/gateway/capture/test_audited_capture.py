@@ -9,8 +9,8 @@ import pytest
 from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Recording
-from monitors.analysis.audited_capture import request_of
 from gaugeway.redaction import Redactor
+from monitors.analysis.audited_capture import request_of
 
 PASSAGES = ("Ada (ada@example.com) answers for lamps.", "A lamp lasts twelve hours, less in the cold.")
 PROMPT = (

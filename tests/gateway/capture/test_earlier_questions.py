@@ -7,8 +7,8 @@ import pytest
 from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
-from gaugeway.prompts import DEFAULT_ORDER, Extraction
 from gaugeway.exchange import Explicit
+from gaugeway.prompts import DEFAULT_ORDER, Extraction
 from gaugeway.records import Context, Message
 from tests.gateway.capture.test_exchange_reader import answer, recording
 from tests.support.work import calls

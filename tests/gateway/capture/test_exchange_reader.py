@@ -11,8 +11,8 @@ from gateway.capture.factory import capture_of
 from gateway.capture.result import capture as make_sample
 from gateway.capture.result import summarise
 from gateway.config import Capture as Settings
-from gaugeway.prompts.prompt_template import UserTemplate
 from gaugeway.exchange import Explicit, Recording, Trace
+from gaugeway.prompts.prompt_template import UserTemplate
 from gaugeway.records import Usage
 from gaugeway.redaction import Redactor
 from gaugeway.settings.bounds import MAX_INSTRUCTION_BYTES

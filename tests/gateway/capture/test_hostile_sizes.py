@@ -13,10 +13,10 @@ import pytest
 import zstandard
 
 from gateway.config import Capture, Config, Upstream
+from gateway.http import encoding
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts.prompt_template import UserTemplate
 from gaugeway.prompts.user_patterns import PatternExtractor
-from gaugeway.exchange import Request, Response
-from gateway.http import encoding
 from gaugeway.redaction import Redactor
 from gaugeway.settings import ConfigError, convert, read
 from tests.support.running import read_request, running_gateway, tcp_server

@@ -9,8 +9,8 @@ from gateway.capture.factory import capture_of
 from gateway.capture.steps.intermediate_steps import IntermediateSteps
 from gateway.capture.steps.remembered_answers import AGE_S, RememberedAnswers
 from gateway.config import Capture as Settings
-from gaugeway.prompts.prompt_template import UserTemplate
 from gaugeway.exchange import Explicit, Recording
+from gaugeway.prompts.prompt_template import UserTemplate
 from gaugeway.records import Context
 
 PASSAGES = [

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.config import Config, Price, Upstream
-from gaugeway.exchange import Recording
 from gateway.telemetry.metrics import MAX_REQUEST_SERIES, Instruments
-from gaugeway.settings.bounds import MAX_NAME, MAX_TAGS
+from gaugeway.exchange import Recording
 from gaugeway.runtime.label_cap import MAX_PAIRS
+from gaugeway.settings.bounds import MAX_NAME, MAX_TAGS
 from tests.support.running import read_request, running_gateway, tcp_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("fast_path", [False, True])]

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from gateway.capture import result
 from gateway.capture.factory import capture_of, extractors_of
 from gateway.capture.prompt_version import prompt_version
-from gaugeway.cli.extraction_report import inspect_request
 from gateway.config import Capture as Settings
+from gaugeway.cli.extraction_report import inspect_request
+from gaugeway.exchange import Recording, Request
 from gaugeway.prompts import Extraction
 from gaugeway.prompts.passage_records import MAX_PROMPTS, RecordForms
 from gaugeway.prompts.prompt_parts import locate
-from gaugeway.exchange import Recording, Request
-from monitors.analysis.prompt_text import pieces
 from gaugeway.records import PROMPT_SCHEME, CaptureInfo, Context, Sample
+from monitors.analysis.prompt_text import pieces
 from tests.gateway.capture.prompt_layouts import LAYOUTS, Asked, requests
 
 

@@ -9,17 +9,17 @@ from gateway.access.accounting import Accounting
 from gateway.access.prices import Prices
 from gateway.capture.exchange_reader import Capture
 from gateway.config import Capture as Settings
-from gaugeway.exchange import Explicit
 from gateway.handoff.backlog import MAX_OVERFLOWN, OverflowCounter
 from gateway.handoff.backpressure import capture_factor
 from gateway.handoff.buffer import BufferSettings, CaptureBuffer
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient
 from gateway.telemetry.metrics import Instruments
-from gaugeway.settings.shared import Price
+from gaugeway.exchange import Explicit
 from gaugeway.records import Context
-from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.settings.shared import Price
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.queues.memory import MemoryQueue
 from tests.gateway.capture.test_exchange_reader import recording
 
 

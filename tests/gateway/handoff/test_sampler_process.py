@@ -18,9 +18,9 @@ import pytest
 
 from gateway.capture.factory import capture_of
 from gateway.config import Capture
-from gaugeway.exchange import Explicit, Recording, Trace
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from gateway.handoff.sampler_process import Setup, frame, main, uncollected
+from gaugeway.exchange import Explicit, Recording, Trace
 from gaugeway.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.processes import children

@@ -9,13 +9,13 @@ import pytest
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.handoff.spill import ATTEMPTS, LEASE_S, Spill
-from gaugeway.settings.shared import Queue as QueueTable
 from gaugeway.records import Sample
+from gaugeway.settings.shared import Queue as QueueTable
 from gaugeway.storage.engines.failures import RefusedError
-from gaugeway.storage.queues import QueueFull
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.engines.redis.queue import RedisQueue
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.queues import QueueFull
+from gaugeway.storage.queues.memory import MemoryQueue
 from tests.gateway.handoff.test_buffer import Bench, BrokenQueue, FullQueue, one, wait_for
 from tests.support.redis import own_redis
 

@@ -13,17 +13,17 @@ from prometheus_client import CollectorRegistry
 from gateway.capture.factory import template_form
 from gateway.capture.stored_templates import learned_of
 from gateway.config import Capture
-from gaugeway.prompts.learning import LearnedTemplate, TemplateEvent
-from gaugeway.prompts.learning.model import Split
-from gaugeway.exchange import Explicit, Recording
 from gateway.handoff.sampler_client import SamplerClient
 from gateway.handoff.sampler_process import Answer, Setup, frame, main
 from gateway.handoff.template_sync import MAX_PENDING_TEMPLATES, TemplateSync
 from gateway.telemetry.metrics import Instruments
-from monitors.evaluation.prompt_marking import PromptMarking
-from monitors.judges.scripted import Scripted
+from gaugeway.exchange import Explicit, Recording
+from gaugeway.prompts.learning import LearnedTemplate, TemplateEvent
+from gaugeway.prompts.learning.model import Split
 from gaugeway.records import Sample
 from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
+from monitors.evaluation.prompt_marking import PromptMarking
+from monitors.judges.scripted import Scripted
 from tests.support import prompts
 
 ANSWER = {"id": "c", "choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]}

@@ -1,8 +1,8 @@
 import pytest
 
-from gaugeway.exchange import route_of
 from gateway.http.headers import for_client, for_upstream
 from gateway.http.url import Target
+from gaugeway.exchange import route_of
 
 
 def test_hop_by_hop_headers_and_ours_stay_behind_and_everything_else_goes_on_in_order():

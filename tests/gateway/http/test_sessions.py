@@ -2,8 +2,8 @@
 
 import pytest
 
-from gaugeway.exchange import Explicit
 from gateway.http.sessions import SESSION_HEADERS, session_of
+from gaugeway.exchange import Explicit
 
 
 def session(headers=None, body=None, explicit=None, names=SESSION_HEADERS):

@@ -24,8 +24,8 @@ from gateway.app import Gateway
 from gateway.config import Capture, Config
 from gateway.config import Gateway as GatewayTable
 from gateway.config import Upstream as UpstreamTable
-from gaugeway.exchange import GENERATION_ROUTES
 from gateway.proxy import loops
+from gaugeway.exchange import GENERATION_ROUTES
 from gaugeway.runtime.serving import Listener, ServerProtocol, _config
 from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.running import read_request

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from gaugeway.storage.keys.opening import open_keys
 from gateway.config import AppLimits, Cache, Capture, Keys, Limits, Price, Routing
+from gaugeway.storage.keys.opening import open_keys
 from tests.gateway.proxy.test_fast_path import (
     ANSWER,
     BODY,

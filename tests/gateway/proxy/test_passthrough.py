@@ -8,8 +8,8 @@ import pytest
 
 from gateway.config import Capture, Config, Routing, Upstream
 from gateway.config import Gateway as GatewayTable
-from gaugeway.exchange import Recording
 from gateway.upstreams.router import Router
+from gaugeway.exchange import Recording
 from tests.support.running import header_lines, read_request, running_gateway, tcp_server
 
 CHAT = b'{"model": "m",  "messages": [{"role": "user", "content": "Q \\u00e9 \xc3\xa9"}], "unknown_field": [1.50]}'

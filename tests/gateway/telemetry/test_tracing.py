@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gateway.capture.exchange_reader import summary_of
-from gaugeway.exchange import Exchange, ExchangeSummary, Explicit, Request, Response, Trace
 from gateway.http.headers import for_upstream
 from gateway.telemetry.tracing import OTelSpans, Server
+from gaugeway.exchange import Exchange, ExchangeSummary, Explicit, Request, Response, Trace
 from gaugeway.records import Usage
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -20,8 +20,8 @@ from gateway.upstreams.httpx import HttpxUpstream
 from gateway.upstreams.policy import Route, choose
 from gateway.upstreams.pool import NativeUpstream
 from gateway.upstreams.router import HELD_BYTES, ClientSettings, Outgoing, RoutedError, Router
-from gaugeway.settings import ConfigError
 from gaugeway.runtime.tasks import spawn
+from gaugeway.settings import ConfigError
 from tests.support.running import header_lines, read_request, tcp_server, toml
 
 BODY = b'{ "model":  "gpt-4o", "messages": [{"role": "user", "content": "\xc3\xa9 \\"model\\": 1.50"}] }'

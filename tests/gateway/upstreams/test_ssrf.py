@@ -12,6 +12,7 @@ from websockets.exceptions import InvalidStatus
 
 from gateway.config import Config, Routing, Upstream
 from gateway.config import Gateway as GatewayTable
+from gaugeway.runtime import otlp_exporters as telemetry
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.http import Address
 from monitors.exporters.http import Api
@@ -19,7 +20,6 @@ from monitors.exporters.outbox import RefusedError
 from monitors.judges import JudgeError, Prompt
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
-from gaugeway.runtime import otlp_exporters as telemetry
 from tests.support.receivers import receiver
 from tests.support.running import read_request, running_gateway, tcp_server
 

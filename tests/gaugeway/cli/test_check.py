@@ -13,15 +13,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gaugeway.cli import main as cli
-from gaugeway.cli.keys import keys
 from gateway.config import load
-from gaugeway.settings import loading as monitors_config
+from gaugeway.cli import main as cli
 from gaugeway.cli.config_option import data_dir_problem
-from gaugeway.runtime.endpoints import is_own, is_remote
+from gaugeway.cli.keys import keys
 from gaugeway.extensions import EXTRAS
+from gaugeway.runtime.endpoints import is_own, is_remote
 from gaugeway.settings import ConfigError, child_environment
-from monitors.signals import SIGNALS
+from gaugeway.settings import loading as monitors_config
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.commands import commands

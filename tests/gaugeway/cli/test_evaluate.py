@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from examples import rules
 from gaugeway.cli import evaluate as offline_cli
-from monitors.offline import Run
 from gaugeway.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score, Skipped
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.offline import Run
 from tests.support.llm_server import LLMServer, Reply
 
 ROOT = Path(__file__).parents[3]

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from gaugeway.cli import evaluate as offline_cli
-from monitors.offline import Run
-from monitors.offline.dataset_fields import content_key
 from gaugeway.records import Evaluation, Message, Sample, Score, Skipped, ToolCall
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.offline import Run
+from monitors.offline.dataset_fields import content_key
 
 
 def follow_up(number, **more):

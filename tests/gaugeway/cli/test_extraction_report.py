@@ -16,9 +16,9 @@ from gaugeway.prompts import BUILT_IN, Extraction
 from gaugeway.prompts.explicit import ExplicitExtractor
 from gaugeway.prompts.templates import TemplateExtractor
 from gaugeway.prompts.tool_messages import ToolExtractor
-from gaugeway.settings.shared import Shared
-from gaugeway.settings.loading import store_url
 from gaugeway.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score, Skipped
+from gaugeway.settings.loading import store_url
+from gaugeway.settings.shared import Shared
 from gaugeway.storage.stores import from_url
 
 EXTRACTORS = [ExplicitExtractor(), ToolExtractor(), TemplateExtractor()]

@@ -5,11 +5,11 @@ import tomllib
 import pytest
 from click.testing import CliRunner
 
-from gaugeway.cli.main import main
 from gateway.config import load
-from monitors.alerting.rules import rules_of
+from gaugeway.cli.main import main
 from gaugeway.settings.shared import Alerts
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
+from monitors.alerting.rules import rules_of
 
 
 def run(*arguments, said=None):

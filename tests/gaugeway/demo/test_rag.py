@@ -14,13 +14,13 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from gaugeway.cli.main import MIN_DEMO_S, main
-from gaugeway.prompts.templates import TemplateExtractor
 from gaugeway.demo import model_answer as answering
 from gaugeway.demo import model_judge as judging
 from gaugeway.demo import model_text as texts
 from gaugeway.demo import rag, run, servers, view
 from gaugeway.demo.model import Model, serving
 from gaugeway.exchange import Request, Response
+from gaugeway.prompts.templates import TemplateExtractor
 
 ROOT = Path(__file__).parents[3]
 

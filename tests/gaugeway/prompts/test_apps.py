@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, trace
 from gaugeway.exchange import Request, Response
-from gaugeway.records import Context
 from gaugeway.extensions import load
+from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, trace
+from gaugeway.records import Context
 
 CASES = [
     json.loads(line) for line in (Path(__file__).parents[1] / "corpora" / "apps.jsonl").read_text("utf-8").splitlines()

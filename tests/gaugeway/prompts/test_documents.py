@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gaugeway.prompts.document_tags import DocumentExtractor
 from gaugeway.exchange import Request, Response
+from gaugeway.prompts.document_tags import DocumentExtractor
 from gaugeway.records import Context
 
 NOTHING = Response(status=200, body={})

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaugeway.prompts.explicit import ExplicitError, from_body_key, from_headers, merge
 from gaugeway.exchange import Explicit
+from gaugeway.prompts.explicit import ExplicitError, from_body_key, from_headers, merge
 from gaugeway.records import Context
 
 

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts.form import reader
 from gaugeway.prompts.form.candidates import blocks_of, contexts
 from gaugeway.prompts.form.lines import shape
@@ -13,7 +14,6 @@ from gaugeway.prompts.form.text import Text
 from gaugeway.prompts.form.turns import Turn
 from gaugeway.prompts.retrieval_rule import retrieved
 from gaugeway.prompts.tool_messages import ToolExtractor
-from gaugeway.exchange import Request, Response
 from tools.prompt_frames import WORDS, frame, passage
 from tools.prompt_layouts import layout, ordinary, request
 

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts.form.elements import elements_in
 from gaugeway.prompts.tool_messages import ToolExtractor
-from gaugeway.exchange import Request, Response
 from gaugeway.records import Context
 from tests.support.work import calls
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gaugeway.exchange import Request
 from gaugeway.prompts.learning import frame_of
 from gaugeway.prompts.learning.openings import MOST_OPENINGS, Openings
-from gaugeway.exchange import Request
 
 ORDERS = "You are the assistant of a museum.\nAnswer from the notes below."
 

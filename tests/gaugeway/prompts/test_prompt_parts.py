@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gaugeway.exchange import Request, Response
+from gaugeway.extensions import load
 from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, Extraction, trace
 from gaugeway.prompts.prompt_parts import LONGEST_SECRET, capture_info
-from gaugeway.exchange import Request, Response
 from gaugeway.records import Context
 from gaugeway.settings.bounds import MAX_INSTRUCTION_BYTES, MAX_PARTS, bounded_capture
-from gaugeway.extensions import load
 
 ROOF = "The roof of the shed carries ninety kilograms of snow."
 DOOR = "The door of the shed opens to the inside, and locks by itself."

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from gaugeway.prompts.provider_results import ResultExtractor
-from gaugeway.exchange import Request, Response
 from gateway.http import sse
+from gaugeway.exchange import Request, Response
+from gaugeway.prompts.provider_results import ResultExtractor
 from gaugeway.records import Context
 
 

@@ -6,6 +6,7 @@ from gateway.capture.auxiliary_calls import auxiliary
 from gateway.capture.factory import extractors_of
 from gateway.capture.prompt_version import prompt_version
 from gateway.config import Capture
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, system_texts, user_texts
 from gaugeway.prompts.explicit import ExplicitExtractor, from_body_key
 from gaugeway.prompts.limits import MAX_PASSAGES
@@ -14,7 +15,6 @@ from gaugeway.prompts.prompt_parts import locate
 from gaugeway.prompts.provider_results import ResultExtractor
 from gaugeway.prompts.python_repr import MOST_TOKENS, printed
 from gaugeway.prompts.tool_messages import MOST_HOPS
-from gaugeway.exchange import Request, Response
 from tests.support.work import calls
 
 MANY = 300_000

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaugeway.prompts.structure import StructureExtractor
 from gaugeway.exchange import Request, Response
+from gaugeway.prompts.structure import StructureExtractor
 from gaugeway.records import Context
 
 NOTHING = Response(status=200, body={})

@@ -5,13 +5,13 @@ import tomllib
 import msgspec
 import pytest
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts.form.divisions import divisions
 from gaugeway.prompts.learning import LearnedTemplate, Learner, frame_of, match
 from gaugeway.prompts.learning.model import Split
 from gaugeway.prompts.prompt_template import UserTemplate
 from gaugeway.prompts.template_export import describe, toml
 from gaugeway.prompts.user_patterns import READINGS, PatternExtractor, check_separator
-from gaugeway.exchange import Request, Response
 from tests.support.prompt_traffic import LAYOUTS, traffic
 
 ANSWER = Response(status=200, body={})

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts.parse import read
 from gaugeway.prompts.tool_messages import ToolExtractor
-from gaugeway.exchange import Request, Response
 from gaugeway.records import Context
 
 NOTHING = Response(status=200, body={})

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from gaugeway.exchange import Request, Response
 from gaugeway.prompts import messages_of
 from gaugeway.prompts.tool_messages import ToolExtractor
 from gaugeway.prompts.written_steps import MOST_TEXT, apart, label_of_call
-from gaugeway.exchange import Request, Response
 
 NOTHING = Response(status=200, body={})
 QUESTION = "How long may I keep a book?"

@@ -8,8 +8,8 @@ import stat
 import pytest
 from litestar import Litestar
 
-from monitors.api.rules import rule_handlers
 from gaugeway.runtime import audit
+from monitors.api.rules import rule_handlers
 from tests.monitors.api.test_alerts import MATCHERS, alert, play
 from tests.support.running import serving
 

@@ -10,11 +10,6 @@ from litestar import Litestar, get
 from litestar.testing import TestClient
 from prometheus_client import CollectorRegistry
 
-from monitors.analysis.capture_coverage import Captured
-from monitors.analysis.quality import Quality
-from monitors.api.app import admin_app
-from gaugeway.settings.shared import Monitors, Shared
-from gaugeway.settings.loading import admin_problems
 from gaugeway.runtime.auth import (
     ATTEMPTS,
     CHECK_S,
@@ -26,6 +21,11 @@ from gaugeway.runtime.auth import (
     guess_guard,
     token_guard,
 )
+from gaugeway.settings.loading import admin_problems
+from gaugeway.settings.shared import Monitors, Shared
+from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.quality import Quality
+from monitors.api.app import admin_app
 from tests.support.running import serving
 
 

@@ -8,15 +8,9 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
-from monitors.analysis.quality import largest
-from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.worker import Worker, WorkerSettings
-from monitors.exporters.instruments import Instruments
-from monitors.exporters.prometheus import PrometheusExporter
-from monitors.metrics.registry import Enabled
 from gaugeway.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Skipped, Supplement, Usage
+from gaugeway.runtime.label_cap import MAX_PAIRS
+from gaugeway.sampling import MetricSampler
 from gaugeway.settings.bounds import (
     MAX_NAME,
     MAX_PARTS,
@@ -27,11 +21,17 @@ from gaugeway.settings.bounds import (
     bounded_sample,
     token_count,
 )
-from gaugeway.runtime.label_cap import MAX_PAIRS
-from gaugeway.sampling import MetricSampler
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import Point, Summary
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
+from monitors.analysis.quality import largest
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.worker import Worker, WorkerSettings
+from monitors.exporters.instruments import Instruments
+from monitors.exporters.prometheus import PrometheusExporter
+from monitors.metrics.registry import Enabled
 
 LONG = "x" * 50_000
 

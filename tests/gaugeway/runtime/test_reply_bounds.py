@@ -16,6 +16,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from gaugeway.runtime import otlp_exporters as telemetry
+from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.http import Address
 from monitors.exporters.http import Api
@@ -26,8 +28,6 @@ from monitors.judges import structured_output as reading
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.openai_client import Token
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
-from gaugeway.runtime import otlp_exporters as telemetry
-from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
 from tests.support.running import serving
 
 pytestmark = pytest.mark.full

@@ -13,13 +13,13 @@ from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped, Supplem
 from gaugeway.storage import copy as moving
 from gaugeway.storage.copy import IncompleteError, move_store
 from gaugeway.storage.engines.migrate import scripts
-from gaugeway.storage.queues import Depth
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
+from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.queues import Depth
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores import from_url as open_store
-from gaugeway.storage.engines.postgres.store import PostgresStore
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.templates import StoredTemplate, open_templates
 from tests.support.postgres import postgres
 

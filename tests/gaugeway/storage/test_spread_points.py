@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 
 from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.spread_points import PARTS, spread_points
 from gaugeway.storage.stores import Query
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 T0, DAY_S = 1_760_000_040.0, 86_400.0
 METRICS = ("abstained", "faithfulness", "wordy")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gaugeway.records import Context, Evaluation, Sample, Score, Skipped
 from gaugeway.text.passage_identity import LONGEST_NAME, passage_names
 from monitors.metrics.judged.passage_verdicts import passage_verdicts
-from gaugeway.records import Context, Evaluation, Sample, Score, Skipped
 
 
 def named(*contexts, source="known", app="shop", salt="s"):

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gaugeway.records import Change
+from gaugeway.storage.stores import Point
 from monitors.alerting.causes import Passages
 from monitors.alerting.changes import changes_at_onset, documents_change, source_change
 from monitors.alerting.notifiers.message import annotations_of, changed, headline, title
-from gaugeway.records import Change
-from gaugeway.storage.stores import Point
 from tests.support.receivers import alert
 
 RNG = np.random.default_rng(7)

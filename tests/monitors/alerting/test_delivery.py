@@ -9,12 +9,12 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from gaugeway.settings.shared import Alerts
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.acknowledgements import Ack, NotLeaderError
 from monitors.alerting.delivery import Delivery
 from monitors.alerting.notifiers import NotDeliveredError, Route
 from monitors.alerting.silences import Matcher, Silence
-from gaugeway.settings.shared import Alerts
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.alerting import People
 from tests.support.receivers import alert
 

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import pytest
 
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.spread_points import PARTS
 from monitors.alerting import description
 from monitors.alerting.description import Describer, usual_times
-from gaugeway.records import Evaluation, Sample, Score
-from gaugeway.storage.spread_points import PARTS
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.alerting import T0
 from tests.support.receivers import alert
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gaugeway.settings.shared import Rule
 from monitors.alerting import cases, delivery
 from monitors.alerting import engine as engine_module
 from monitors.alerting.notifiers.message import summary, title
 from monitors.alerting.rule_watch import name_of
-from gaugeway.settings.shared import Rule
 from tests.support.alerting import RULE, T0, People, World, replace_config, run
 
 

@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 import pytest
 
+from gaugeway.records import Failed, Skipped
+from gaugeway.settings.shared import Rule
+from gaugeway.storage.stores import Point
 from monitors.alerting.detectors import FLOOR_LOG10
 from monitors.alerting.detectors.e_sr import MixtureESR
 from monitors.alerting.engine import AlertEngine, NullObserver
 from monitors.alerting.notifiers.message import summary
 from monitors.alerting.rule_watch import MAX_STREAMS, SavedWatch
 from monitors.alerting.stream import judge_outage
-from gaugeway.settings.shared import Rule
-from gaugeway.records import Failed, Skipped
 from monitors.statistics.multiple_testing import share
-from gaugeway.storage.stores import Point
 from tests.support.alerting import RULE, T0, TRIO, People, replace_config, run, watching, webhook_body
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from gaugeway.settings.shared import Alerts, Rule
+from gaugeway.storage.stores import Point
 from monitors.alerting.rule_watch import SavedWatch
 from monitors.alerting.rules import MONTH_S, problems_of, rules_of, watch_of
 from monitors.alerting.slices import OTHER, Slices
-from gaugeway.settings.shared import Alerts, Rule
-from gaugeway.storage.stores import Point
 from tests.support.alerting import RULE, T0, watching
 
 LEARNED = Rule(metric="faithfulness", baseline="window", options={})

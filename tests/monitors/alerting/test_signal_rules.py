@@ -6,6 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from gaugeway.records import Evaluation, Sample, Score, Skipped
+from gaugeway.settings.shared import Alerts, Rule
+from gaugeway.signals import SIGNALS
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.message import group_body, labels_of, summary, title
 from monitors.alerting.rule_watch import name_of, severity_of
@@ -19,11 +23,7 @@ from monitors.alerting.rules import (
     tolerance_of,
     watch_of,
 )
-from gaugeway.settings.shared import Alerts, Rule
 from monitors.metrics import LOWER_IS_BETTER
-from gaugeway.records import Evaluation, Sample, Score, Skipped
-from monitors.signals import SIGNALS
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 lower = LOWER_IS_BETTER.__contains__
 METRICS = ("faithfulness", "hallucination", "answer_relevancy")

@@ -5,14 +5,14 @@ import random
 
 import pytest
 
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.redaction import Redactor
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Query, Spreads, Store
+from gaugeway.storage.stores.hashing_store import HashingStore
 from monitors.analysis.ab_binned import Parts
 from monitors.analysis.ab_compare import Sides, compare
 from monitors.analysis.ab_query import UnknownVersionError, VersionQuery, read
-from gaugeway.records import Evaluation, Sample, Score
-from gaugeway.redaction import Redactor
-from gaugeway.storage.stores import Query, Spreads, Store
-from gaugeway.storage.stores.hashing_store import HashingStore
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 DAY = 86_400.0
 T0 = 1_700_000_000.0 // DAY * DAY

@@ -13,13 +13,13 @@ from litestar import Litestar
 from msgspec.structs import replace
 
 from gaugeway.cli.main import main
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Point, ScoreHistogram
 from monitors.analysis.ab_binned import Parts
 from monitors.analysis.ab_compare import Sides, compare, decision, overlap_of, served_apart, sides
 from monitors.api import compare as compare_api
 from monitors.api import openapi
 from monitors.api.compare import compare_handlers
-from gaugeway.storage.stores import Point, ScoreHistogram
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.running import serving
 from tests.support.scored import One, fill
 

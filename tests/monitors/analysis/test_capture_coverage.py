@@ -7,11 +7,11 @@ import asyncio
 import msgspec
 import pytest
 
-from monitors.analysis import capture_coverage
-from monitors.analysis.capture_coverage import DAY_S, LEAST_ANSWERS, MAX_APPS, PREFIX, CaptureCoverage, Tally, found_in
 from gaugeway.records import Context, Sample
 from gaugeway.runtime.label_cap import OVERFLOW
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.analysis import capture_coverage
+from monitors.analysis.capture_coverage import DAY_S, LEAST_ANSWERS, MAX_APPS, PREFIX, CaptureCoverage, Tally, found_in
 
 NOW = 1_760_000_000.0
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monitors.analysis.claim_highlight import claims_in, mark
 from gaugeway.records import Evaluation, Score
+from monitors.analysis.claim_highlight import claims_in, mark
 
 FALSE = "It was sold in 1931."
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from monitors.analysis.covariates import Covariates
-from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 from gaugeway.records import Evaluation, Failed, Sample, Score
 from gaugeway.sampling import MetricSampler
-from gaugeway.storage.stores import Query
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Query
+from monitors.analysis.covariates import Covariates
+from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 
 COUNT, NOW, WINDOW_S = 1500, 100_000.0, 3600.0
 KEY = ("shop", "faithfulness")

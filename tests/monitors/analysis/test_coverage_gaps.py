@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from gaugeway.records import Evaluation, Sample, Score, Skipped
 from gaugeway.text.topics import NAMELESS, UNLIKE
 from monitors.analysis.retrieval.coverage_gaps import gaps_of, is_declined
 from monitors.analysis.retrieval.sources import RetrievedExchange, Scope
-from gaugeway.records import Evaluation, Sample, Score, Skipped
 
 NOW = 1_760_000_000.0
 SCOPE = Scope(app="shop", metric="faithfulness", since=NOW - 12 * 3600.0, until=NOW)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from monitors.analysis.gateway_counts import BUCKET_S, DAY_S, HOUR_S, MAX_APPS, GatewayCounts, Reading, spread
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.analysis.gateway_counts import BUCKET_S, DAY_S, HOUR_S, MAX_APPS, GatewayCounts, Reading, spread
 
 T0 = 1_760_000_400.0 // DAY_S * DAY_S + 10 * HOUR_S
 

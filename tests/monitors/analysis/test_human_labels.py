@@ -13,16 +13,16 @@ from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
 from gaugeway.cli.main import main
-from monitors.analysis.human_labels import default_passing, drawn, label, labelled, passings
-from monitors.api.labels import label_handlers
-from gaugeway.settings.shared import Metric
-from monitors.exporters.instruments import Instruments
-from monitors.metrics.registry import build
 from gaugeway.records import Supplement
 from gaugeway.redaction import Redactor
+from gaugeway.settings.shared import Metric
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import LabelledScore, Point, Query, Store
 from gaugeway.storage.stores.hashing_store import HashingStore
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.analysis.human_labels import default_passing, drawn, label, labelled, passings
+from monitors.api.labels import label_handlers
+from monitors.exporters.instruments import Instruments
+from monitors.metrics.registry import build
 from tests.support.running import serving
 from tests.support.scored import One, fill
 

@@ -1,7 +1,7 @@
 """A prompt put together again from a capture's parts: with the words that are kept, and none that are not its own."""
 
-from monitors.analysis.prompt_text import found_by, pieces, unplaced
 from gaugeway.records import CaptureInfo, Context, PromptPart, changed
+from monitors.analysis.prompt_text import found_by, pieces, unplaced
 
 CONTEXTS = (Context(text="Roof."), Context(text="Door."))
 PARTS = (

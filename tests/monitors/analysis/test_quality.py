@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gaugeway.storage.stores import PairedSums, Summary
 from monitors.analysis.covariates import helped as helps
 from monitors.analysis.quality import estimate
 from monitors.statistics.control_variate import fitted, sums
-from gaugeway.storage.stores import PairedSums, Summary
 
 N = 20_000
 

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from gaugeway.storage.stores import Summary
 from monitors.analysis import recent_sums
 from monitors.analysis.recent_sums import MOST_KEPT, REREAD_S, SETTLED_S, RecentSums
-from gaugeway.storage.stores import Summary
 
 NOW = 1_800_000_123.0
 

@@ -7,16 +7,16 @@ import random
 
 import pytest
 
+from gaugeway.records import Alert, Evaluation, Finding, Sample, Score
+from gaugeway.settings.shared import Rule
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Query, Summary
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.versions import Version
 from monitors.analysis import series
 from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.quality import estimate
 from monitors.analysis.series import STEPS_S, SeriesQuery, SeriesReader, chosen_step
-from gaugeway.settings.shared import Rule
-from gaugeway.records import Alert, Evaluation, Finding, Sample, Score
-from gaugeway.storage.stores import Query, Summary
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 NOW = 1_790_000_000.0
 HOUR = 3600.0

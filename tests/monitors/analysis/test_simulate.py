@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from gaugeway.cli.main import main
+from gaugeway.cli.simulate import timed
+from gaugeway.storage.stores import Point
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.detectors.baselines import build
 from monitors.alerting.detectors.e_sr import MixtureESR
 from monitors.analysis import simulate_report as simulating_report
 from monitors.analysis.simulate import Plan, Setting, _Run, preset, simulate, traffic_of
-from gaugeway.cli.simulate import timed
-from gaugeway.storage.stores import Point
 from tests.support.scored import One, fill
 
 PER_SCORE = 10 / 60 / 5e4

@@ -10,14 +10,14 @@ import httpx
 import pytest
 from litestar import Litestar
 
+from gaugeway.records import Context, Evaluation, Sample, Score, Skipped
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.analysis.human_labels import Passing
 from monitors.analysis.retrieval import source_reading
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.retrieval.sources import MAX_SOURCES, RetrievedExchange, Scope, reported
 from monitors.api import openapi
 from monitors.api.sources import source_handlers
-from gaugeway.records import Context, Evaluation, Sample, Score, Skipped
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.running import serving
 
 NOW = 1_760_000_000.0

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from litestar import Litestar
 
-from monitors.alerting.delivery import Delivery
-from monitors.api.alerts import alert_handlers
 from gaugeway.settings.shared import Alerts
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.alerting.delivery import Delivery
+from monitors.api.alerts import alert_handlers
 from tests.support.alerting import People
 from tests.support.receivers import alert
 from tests.support.running import serving

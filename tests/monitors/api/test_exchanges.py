@@ -7,10 +7,10 @@ import asyncio
 import httpx
 from prometheus_client import CollectorRegistry
 
-from monitors.analysis.captured import as_record
-from monitors.api.app import admin_app
 from gaugeway.records import CaptureInfo, Context, PromptPart, Sample
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.analysis.captured import as_record
+from monitors.api.app import admin_app
 
 PARTS = (
     PromptPart(role="system", kind="instructions", start=0, end=9, text="Be brief."),

@@ -9,14 +9,14 @@ import httpx
 import pytest
 from litestar import Litestar
 
+from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.settings.shared import Rule
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.versions import Version
 from monitors.analysis.series import SeriesReader
 from monitors.api import openapi
 from monitors.api.errors import on_error
 from monitors.api.series import SeriesSources, series_handlers
-from gaugeway.settings.shared import Rule
-from gaugeway.records import Evaluation, Sample, Score
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.running import serving
 
 HOUR = 3600.0

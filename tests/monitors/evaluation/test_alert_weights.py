@@ -3,9 +3,9 @@
 import asyncio
 import time
 
-from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 from gaugeway.records import Sample, Score
 from gaugeway.sampling import Bias, MetricSampler
+from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 
 
 class Half:

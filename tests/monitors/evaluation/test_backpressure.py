@@ -11,16 +11,16 @@ from statistics import mean, stdev
 
 import pytest
 
+from gaugeway.records import Sample, Score, Skipped
+from gaugeway.sampling import MetricSampler
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.evaluation.backpressure import FLOOR, MOST_UNJUDGED, TARGET_S, JudgePace
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
-from gaugeway.records import Sample, Score, Skipped
-from gaugeway.sampling import MetricSampler
 from monitors.statistics.weighted_mean import hajek
-from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 PLACES, PLAIN_S, LOOK_S = 8, 0.01, 2.0
 

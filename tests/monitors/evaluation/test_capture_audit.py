@@ -8,6 +8,10 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gaugeway.records import CaptureInfo, Context, PromptPart, Sample, ToolChecks
+from gaugeway.settings.shared import MAX_AUDITS, Config, Sampled
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Query
 from monitors.analysis.audited_capture import (
     DAY_S,
     MAX_CHARACTERS,
@@ -18,14 +22,10 @@ from monitors.analysis.audited_capture import (
     request_of,
 )
 from monitors.analysis.capture_coverage import CaptureCoverage
-from gaugeway.settings.shared import MAX_AUDITS, Config, Sampled
 from monitors.evaluation.capture_audit import SETTLED_S, CaptureAudits, audits_per_day
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
-from gaugeway.records import CaptureInfo, Context, PromptPart, Sample, ToolChecks
-from gaugeway.storage.stores import Query
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.monitors.test_scheduler import make_plane
 from tests.support.pages import world
 

@@ -8,10 +8,15 @@ import random
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gaugeway.records import Context, Evaluation, Sample, Score
+from gaugeway.sampling import MetricSampler
+from gaugeway.settings.shared import Alerts, Config, Judge, Metric, Rule, Sampled
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.stores import Query
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.app import _engine
-from gaugeway.settings.shared import Alerts, Config, Judge, Metric, Rule, Sampled
 from monitors.evaluation.cause_judging import LOOKS_PERIOD_S, MAX_LOOK_S, MAX_LOOKS, CauseJudging
 from monitors.evaluation.evaluate import judge_of
 from monitors.evaluation.evaluator import Evaluator
@@ -20,11 +25,6 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
-from gaugeway.records import Context, Evaluation, Sample, Score
-from gaugeway.sampling import MetricSampler
-from gaugeway.storage.queues.memory import MemoryQueue
-from gaugeway.storage.stores import Query
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.alerting import People
 
 T0 = 1_760_000_040.0

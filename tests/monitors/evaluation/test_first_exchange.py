@@ -5,9 +5,9 @@ import functools
 import logging
 import time
 
-from monitors.evaluation.first_exchange import described, log_first
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.evaluation.first_exchange import described, log_first
 
 
 def in_a_loop(test):

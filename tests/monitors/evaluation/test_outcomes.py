@@ -9,10 +9,10 @@ import math
 import numpy as np
 import pytest
 
-from monitors.evaluation.evaluate import evaluate
-from monitors.judges import SPEND, JudgeError
 from gaugeway.records import Failed, Sample, Score, Skipped
 from gaugeway.settings.bounds import bounded_name
+from monitors.evaluation.evaluate import evaluate
+from monitors.judges import SPEND, JudgeError
 
 SAMPLE = Sample(id="s1", started_at=0.0, response="Yes.")
 

@@ -5,13 +5,13 @@ import asyncio
 import msgspec
 import pytest
 
+from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.templates import StoredTemplate, meant, only_templates
 from monitors.evaluation.prompt_marking import APP_EVERY_S, MAX_KEPT_S, TIMES_ASKED, PromptMarking, located
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.judged.schemas import PassageMarks, PromptMarks
-from gaugeway.storage.erase import Subject
-from gaugeway.storage.templates import StoredTemplate, meant, only_templates
-from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
 
 TEXT = "\x01Be kind.\x02Notes\nThe lamp lasts 12 hours. It is blue.\nRain harms the lamp.\nShe asks: Is it blue?\x04"
 MARKS = {

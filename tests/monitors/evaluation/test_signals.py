@@ -2,11 +2,11 @@
 
 import asyncio
 
-from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.signals import PREFIX, Signals
 from gaugeway.records import Sample, Score
 from gaugeway.sampling import MetricSampler
-from monitors.signals import SIGNALS, VERSION
+from gaugeway.signals import SIGNALS, VERSION
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.signals import PREFIX, Signals
 from monitors.signals.references import SIZE
 
 

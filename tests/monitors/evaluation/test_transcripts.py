@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from monitors.evaluation.transcripts import TranscriptMaker, transcript_of
 from gaugeway.records import Message, Sample
-from gaugeway.settings.bounds import MAX_HISTORY_TEXT, MAX_TRANSCRIPT, bounded_sample
 from gaugeway.sampling import MetricSampler
+from gaugeway.settings.bounds import MAX_HISTORY_TEXT, MAX_TRANSCRIPT, bounded_sample
 from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import from_url
+from monitors.evaluation.transcripts import TranscriptMaker, transcript_of
 
 SILENCE_S = 900.0
 

@@ -11,15 +11,15 @@ from gateway.capture.exchange_reader import Capture
 from gateway.capture.factory import extractors_of
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Recording, Trace
-from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.worker import Worker, WorkerSettings
-from monitors.metrics.registry import Enabled
 from gaugeway.records import Score, Skipped
 from gaugeway.redaction import Redactor
 from gaugeway.sampling import MetricSampler
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores.hashing_store import HashingStore
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.worker import Worker, WorkerSettings
+from monitors.metrics.registry import Enabled
 
 PASSAGES = {
     "warranty": "The warranty of the drill lasts two years from the day of purchase and covers parts and labour.",

@@ -9,7 +9,16 @@ from functools import partial
 import numpy as np
 import pytest
 
+from gaugeway.records import Context, Failed, Sample, Score, Skipped, Supplement
+from gaugeway.redaction import Redactor
+from gaugeway.sampling import MetricSampler
+from gaugeway.settings.bounds import MAX_PASSAGES, MAX_TEXT
 from gaugeway.settings.shared import Config, Judge, Monitors
+from gaugeway.storage.engines.failures import EngineError, SchemaError
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.stores import Store, hashing_store
 from monitors.evaluation import persist as persisting
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
@@ -20,16 +29,7 @@ from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.hallucination import Hallucination
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.registry import Enabled
-from gaugeway.records import Context, Failed, Sample, Score, Skipped, Supplement
-from gaugeway.redaction import Redactor
-from gaugeway.settings.bounds import MAX_PASSAGES, MAX_TEXT
-from gaugeway.sampling import MetricSampler
 from monitors.scheduler import judged_timeout_s
-from gaugeway.storage.engines.failures import EngineError, SchemaError
-from gaugeway.storage.queues.memory import MemoryQueue
-from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.stores import Store, hashing_store
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.llm_server import LLMServer, Reply
 
 

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
 from monitors.exporters import factory as sinks
 from monitors.exporters import outbox
@@ -24,8 +26,6 @@ from monitors.exporters.langfuse import LangfuseSink
 from monitors.exporters.mlflow import MLflowSink
 from monitors.exporters.outbox import Delivery, NotYetError, Outbox, RefusedError, UnavailableError
 from monitors.exporters.phoenix import PhoenixSink
-from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
-from gaugeway.settings import ConfigError
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLE = Sample(

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.runtime.label_cap import MAX_VALUES, OVERFLOW, LabelCap
+from gaugeway.settings.shared import Alerts, Metric, Rule
 from monitors.alerting.engine import StreamStatus, status_of
 from monitors.alerting.rules import watch_of
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
-from gaugeway.settings.shared import Alerts, Metric, Rule
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
-from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
-from gaugeway.runtime.label_cap import MAX_VALUES, OVERFLOW, LabelCap
 
 TARGETS = {"m": (0.95, 0.7)}
 GAUGES = (

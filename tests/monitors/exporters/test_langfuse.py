@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from gaugeway.records import Evaluation, Sample, Score
 from monitors.exporters import outbox
 from monitors.exporters.langfuse import LangfuseSink
-from gaugeway.records import Evaluation, Sample, Score
 from tests.monitors.exporters.test_http import FAITHFUL, LEXICAL, SAMPLE, SPAN, TRACE, Counts
 
 TEXT = {

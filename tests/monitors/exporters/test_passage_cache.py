@@ -6,9 +6,9 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
+from gaugeway.records import Context, Sample
 from monitors.exporters.passage_cache import PassageCacheCollector
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
-from gaugeway.records import Context, Sample
 
 
 def test_hits_misses_and_size_are_read_when_asked_for():

@@ -12,12 +12,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
+from gaugeway.records import Context, Evaluation, Failed, Score, Skipped
+from gaugeway.runtime.otlp_exporters import SCHEMA_URL
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.otel import OTelExporter
 from monitors.exporters.outbox import SampleScores
 from monitors.metrics.judged.passage_relevance import relevances
-from gaugeway.records import Context, Evaluation, Failed, Score, Skipped
-from gaugeway.runtime.otlp_exporters import SCHEMA_URL
 from tests.monitors.exporters.test_http import FAITHFUL, RELEVANT, SAMPLE, SPAN, TRACE
 
 PASSES = {"faithfulness": (0.7, False)}

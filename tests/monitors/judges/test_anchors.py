@@ -8,14 +8,14 @@ import logging
 
 import pytest
 
+from gaugeway.records import Context, Score
+from gaugeway.runtime.tasks import spawn
 from monitors.judges import SPEND, Spend
 from monitors.judges.anchors import AnchorWatch, compare, read
 from monitors.judges.middleware.cache import CachedJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged.claims import Fused
-from gaugeway.records import Context, Score
-from gaugeway.runtime.tasks import spawn
 
 LINE = {
     "id": "a",

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from gaugeway.records import Context, Sample
 from monitors.judges import SPEND, JudgeError, Prompt, Spend
 from monitors.judges.exact_match import ExactMatch
 from monitors.judges.middleware.cascade import Cascade, Tier, agreement
@@ -16,7 +17,6 @@ from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.judged.claims import Separate
 from monitors.metrics.judged.prompts import Datum
-from gaugeway.records import Context, Sample
 
 GOOD = {"verdicts": [{"id": 0, "verdict": "supported"}, {"id": 1, "verdict": "supported"}]}
 MIXED = {"verdicts": [{"id": 0, "verdict": "supported"}, {"id": 1, "verdict": "contradicted"}]}

@@ -5,12 +5,12 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gaugeway.records import Sample
+from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Judge, Price, SmallJudge
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
-from gaugeway.records import Sample
-from gaugeway.settings import ConfigError
 from tests.support.llm_server import LLMServer, Reply, error
 
 

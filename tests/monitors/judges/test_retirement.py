@@ -11,10 +11,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gaugeway.settings.shared import Judge, SmallJudge
+from gaugeway.settings.verifiers import GroundingVerifier
 from monitors.evaluation.retirement_watch import DAY_S, RETRY_S, Endpoint, RetirementWatch, endpoints_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import retirement
-from monitors.judges.grounding.config import GroundingVerifier
 from tests.support.llm_server import LLMServer, Reply, error
 
 NOW = 1_800_000_000.0  # 2027-01-15

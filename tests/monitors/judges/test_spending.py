@@ -9,8 +9,8 @@ import random
 import msgspec
 import pytest
 
-from monitors.judges.budget import DAY_S, PREFIX, BudgetPacer, BudgetSync, Spent
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.judges.budget import DAY_S, PREFIX, BudgetPacer, BudgetSync, Spent
 
 DAY = 20_000
 MIDNIGHT = DAY * DAY_S

@@ -9,13 +9,13 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors.app import assemble
+from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Config, Judge
+from monitors.app import assemble
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import AnchorWatch, agreement, compare, read
 from monitors.metrics.registry import build
-from gaugeway.settings import ConfigError
 from monitors.scheduler import scorer_of
 from tests.support.grounding import TRUE, table
 from tests.support.llm_server import LLMServer, Reply, Request, error

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from monitors.metrics.asked_again import AskedAgain, rewords
-from gaugeway.text.lexical.idf import shipped
 from gaugeway.records import Message, Sample, Skipped
+from gaugeway.text.lexical.idf import shipped
+from monitors.metrics.asked_again import AskedAgain, rewords
 
 PAIRS = [
     json.loads(line)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from gaugeway.records import Context, Message, Sample
 from gaugeway.settings.shared import Metric
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST, build
-from gaugeway.records import Context, Message, Sample
 from tests.support.llm_server import LLMServer, Reply
 
 CORPUS = [

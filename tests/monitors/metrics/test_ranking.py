@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gaugeway.records import Context, Sample, Skipped
 from gaugeway.settings.shared import Metric
 from monitors.metrics import ranking
 from monitors.metrics.ranking import average_precision, ndcg_at
 from monitors.metrics.registry import build
-from gaugeway.records import Context, Sample, Skipped
 
 NAMES = ("precision@3", "recall@3", "hit@3", "mrr", "ndcg@3")
 

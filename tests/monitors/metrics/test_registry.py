@@ -8,12 +8,12 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from gaugeway.records import Score
+from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Metric
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST, build
-from gaugeway.records import Score
-from gaugeway.settings import ConfigError
 
 JUDGE = Scripted({}, model="judge-1")
 EMBEDDINGS = object()

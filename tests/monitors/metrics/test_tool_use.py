@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from gaugeway.records import Message, Sample, Skipped, ToolCall
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.tool_use import ToolUse
-from gaugeway.records import Message, Sample, Skipped, ToolCall
 
 CALLS = (
     ToolCall(name="get_order", arguments='{"id": "7741"}', hop=1),

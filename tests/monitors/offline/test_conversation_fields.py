@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gaugeway.records import Evaluation, Message, Sample, Score, ToolCall
 from gaugeway.settings.shared import Sampled
 from monitors.metrics.asked_again import AskedAgain
 from monitors.offline import dataset
@@ -12,7 +13,6 @@ from monitors.offline.dataset_fields import DataError, Reader, content_key
 from monitors.offline.library import evaluate
 from monitors.offline.reports import render
 from monitors.offline.results import Measure, Row, Run
-from gaugeway.records import Evaluation, Message, Sample, Score, ToolCall
 
 PASSAGE = "The warranty is two years."
 RECORD = {

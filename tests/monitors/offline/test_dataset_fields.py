@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from monitors.offline.dataset_fields import DataError, Reader, content_key
 from gaugeway.records import Context, Sample
+from monitors.offline.dataset_fields import DataError, Reader, content_key
 
 OURS = {
     "id": "a",

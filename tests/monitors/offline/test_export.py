@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from monitors.offline import dataset
-from monitors.offline.export import export
 from gaugeway.records import Context, Evaluation, Sample, Score, Skipped
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.offline import dataset
+from monitors.offline.export import export
 
 PASSAGES = (Context(text="Two years.", id="w"),)
 STORED = {

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.offline import comparison, intervals
 from monitors.offline import thresholds as floors
 from monitors.offline.results import Measure, Row, Run
-from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 
 LAWS = {
     "smooth": lambda rng, n: rng.beta(6.8, 1.2, n),

@@ -12,15 +12,15 @@ import pytest
 import monitors
 from examples import rules
 from examples.custom_metric import Brevity
+from gaugeway.records import Score
+from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
+from gaugeway.settings.verifiers import GroundingVerifier
 from monitors import evaluate
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.offline import DataError, Progress, Run, evaluate_async
-from gaugeway.records import Score
-from gaugeway.settings import ConfigError
 from monitors.testing import gaugeway_case
-from monitors.judges.grounding.config import GroundingVerifier
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.verifier_server import HIGH, LOW, VerifierServer
 

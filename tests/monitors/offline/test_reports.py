@@ -10,13 +10,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
+from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
 from monitors.analysis.claim_highlight import Claim, claims_in, mark
 from monitors.offline import dataset, progress
 from monitors.offline.comparison import Comparison
 from monitors.offline.reports import Extras, render, write
 from monitors.offline.results import Measure, Row, Run
 from monitors.offline.thresholds import Floor
-from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
 
 EVIL = '<script>alert(1)</script><img src=x onerror="x()">\'"&|`</details>{{ 7*7 }}\x00\x1b[31m\ud800'
 RESPONSE = "The fee is 0.2 percent. Nobody picks shares. Funds always win."

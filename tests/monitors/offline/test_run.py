@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from gaugeway.records import Context, Failed, Sample, Score, Skipped
 from monitors.evaluation.evaluate import TIMEOUT_S
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
@@ -15,7 +16,6 @@ from monitors.offline import plan as parts
 from monitors.offline import run as running
 from monitors.offline.results import Run
 from monitors.offline.results_cache import ResultsCache
-from gaugeway.records import Context, Failed, Sample, Score, Skipped
 
 
 def sample(name, response="The warranty is two years."):

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gaugeway.records import Context, Sample, ToolChecks
-from monitors.signals import RISING, SIGNALS, enabled
-from monitors.signals.compute import SignalComputer
+from gaugeway.signals import RISING, SIGNALS, enabled
 from gaugeway.text.language import language_of
+from monitors.signals.compute import SignalComputer
 from monitors.signals.references import BINS, CAPACITY, HORIZON_S, MAX_APPS, SIZE, Reference, References
 
 QUESTION = "How do I return the parcel that I do not want to keep?"

@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace._sampling_experimental import composable_traceid_ra
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
 
+from gaugeway.sampling import Bias, Facts, keep_nested_with_otel, otel_position, rate_for, smallest_rate, stratum_of
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.detectors.e_sr import MixtureESR
-from gaugeway.sampling import Bias, Facts, keep_nested_with_otel, otel_position, rate_for, smallest_rate, stratum_of
 from monitors.statistics.multiple_testing import affected, per_period, share
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gaugeway.storage.engines.clickhouse.connection import Database, read_url
 from gaugeway.storage.engines.clickhouse import schema as clickhouse_schema
+from gaugeway.storage.engines.clickhouse.connection import Database, read_url
 from gaugeway.storage.templates import ASKED, State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
 
 _TABLE = """

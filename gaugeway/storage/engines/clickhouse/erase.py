@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from gaugeway.storage.engines.clickhouse.connection import Database
+from gaugeway.storage.engines.clickhouse.queries import APART, pages
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.erase import Subject, Trail
-from gaugeway.storage.engines.clickhouse.queries import APART, pages
 
 _PAGE = 500
 # What a merge would throw away is read too: an older payload of the same sample may say more.

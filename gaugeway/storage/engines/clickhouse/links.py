@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gaugeway.storage.conversations import MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
+from gaugeway.storage.engines.clickhouse import schema
 from gaugeway.storage.engines.clickhouse.connection import Database
+from gaugeway.storage.engines.clickhouse.queries import APART, pages
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.stores.calendar import day_of
-from gaugeway.storage.engines.clickhouse import schema
-from gaugeway.storage.engines.clickhouse.queries import APART, pages
 
 T = TypeVar("T")
 _THESE = f"SELECT id, payload FROM links FINAL WHERE id IN {{ids:Array(String)}} {APART}"  # noqa: S608 - constants

@@ -11,7 +11,12 @@ from typing import Any
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
 from gaugeway.storage.conversations import KEPT_S, Linked, Lookup, Move
+from gaugeway.storage.engines.clickhouse import erase, links, queries
+from gaugeway.storage.engines.clickhouse import schema as clickhouse_schema
+from gaugeway.storage.engines.clickhouse.batching import Gathering
 from gaugeway.storage.engines.clickhouse.connection import Database, read_url
+from gaugeway.storage.engines.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
+from gaugeway.storage.engines.clickhouse.queries import APART, pages
 from gaugeway.storage.engines.failures import RefusedError, encoded
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.joining import Address, address_of, targets_of
@@ -28,11 +33,6 @@ from gaugeway.storage.stores import (
     rows,
 )
 from gaugeway.storage.stores.calendar import day_of, days_between
-from gaugeway.storage.engines.clickhouse import erase, links, queries
-from gaugeway.storage.engines.clickhouse import schema as clickhouse_schema
-from gaugeway.storage.engines.clickhouse.batching import Gathering
-from gaugeway.storage.engines.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
-from gaugeway.storage.engines.clickhouse.queries import APART, pages
 
 _READ_LINGER_S = 0.002
 _THESE = "id IN {ids:Array(String)} AND day IN {days:Array(Int32)}"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from gateway.access.key_names import stored_name
-from gaugeway.storage.keys import SPENDING_DAYS, Created, new_key
-from gaugeway.storage.keys.rows import COLUMNS, read_key, row_of
-from gateway.access.keys import Quota, VirtualKey
-from gateway.access.prices import Spending
 from gaugeway.storage.engines.postgres.connection import Database
+from gaugeway.storage.keys import SPENDING_DAYS, Created, new_key
+from gaugeway.storage.keys.names import stored_name
+from gaugeway.storage.keys.rows import COLUMNS, read_key, row_of
+from gaugeway.storage.keys.virtual_key import Quota, Spending, VirtualKey
 
 _INSERT = f"INSERT INTO keys ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # noqa: S608 - ours
 _SELECT = f"SELECT {COLUMNS} FROM keys ORDER BY created_at, id"  # noqa: S608 - our own words

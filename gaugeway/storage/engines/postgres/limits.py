@@ -7,11 +7,11 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from gateway.access.key_names import stored_name
-from gaugeway.storage.limits import SEEN_S
-from gateway.access.token_bucket import Draw, SharedLevels
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.postgres.connection import Database
+from gaugeway.storage.keys.names import stored_name
+from gaugeway.storage.limits import SEEN_S
+from gaugeway.storage.limits.levels import Draw, SharedLevels
 
 _TIDY_EVERY_S = 60.0
 

@@ -12,7 +12,10 @@ from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
 from gaugeway.storage.conversations import KEPT_S, Linked, Lookup, Move
 from gaugeway.storage.engines.failures import RefusedError, encoded
+from gaugeway.storage.engines.postgres import erase, links, queries
 from gaugeway.storage.engines.postgres.connection import Database, count_of, plain, remove, save
+from gaugeway.storage.engines.postgres.partitions import AHEAD, Days
+from gaugeway.storage.engines.postgres.rollups import PostgresKept
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.joining import address_of, completes
 from gaugeway.storage.stores import (
@@ -32,9 +35,6 @@ from gaugeway.storage.stores import (
     top_scores,
 )
 from gaugeway.storage.stores.calendar import day_of, days_between
-from gaugeway.storage.engines.postgres import erase, links, queries
-from gaugeway.storage.engines.postgres.partitions import AHEAD, Days
-from gaugeway.storage.engines.postgres.rollups import PostgresKept
 from gaugeway.storage.stores.rollups import Sums
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 
-from gateway.access.key_names import stored_name
-from gaugeway.storage.limits import SEEN_S
-from gateway.access.token_bucket import Draw, SharedLevels
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.redis.connection import Address, Argument, Engine, Script, read_url
+from gaugeway.storage.keys.names import stored_name
+from gaugeway.storage.limits import SEEN_S
+from gaugeway.storage.limits.levels import Draw, SharedLevels
 
 _KEPT_MS = 60_000
 

@@ -16,11 +16,11 @@ import msgspec
 from gaugeway.records import Sample, Supplement
 from gaugeway.settings.bounds import shed
 from gaugeway.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, encoded
+from gaugeway.storage.engines.redis import queue_erase as redis_erase
 from gaugeway.storage.engines.redis.connection import Address, Engine, read_url
+from gaugeway.storage.engines.redis.queue_lua import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, REJECT, SET_ASIDE
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.queues import Bound, Depth, Lease, Queue
-from gaugeway.storage.engines.redis import queue_erase as redis_erase
-from gaugeway.storage.engines.redis.queue_lua import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, REJECT, SET_ASIDE
 
 T = TypeVar("T")
 _PRUNE_BATCH = 500

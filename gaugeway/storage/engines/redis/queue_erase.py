@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gaugeway.storage.engines.redis.connection import Engine, Script
-from gaugeway.storage.erase import Subject, Trail
 from gaugeway.storage.engines.redis.queue_lua import DISCARD
+from gaugeway.storage.erase import Subject, Trail
 
 _BATCH = 200
 _READ: Final = Script("""

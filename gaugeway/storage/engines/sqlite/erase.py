@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from sqlite3 import Connection
 
+from gaugeway.storage.engines.sqlite import signal_rows
 from gaugeway.storage.engines.sqlite.connection import Database
 from gaugeway.storage.erase import Subject, addresses_of
-from gaugeway.storage.engines.sqlite import signal_rows
 
 _BATCH = 500
 _SAMPLES = "SELECT rowid, id, CAST(payload AS TEXT) FROM samples WHERE rowid > ? ORDER BY rowid LIMIT ?"

@@ -8,12 +8,11 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
-from gaugeway.storage.keys import SPENDING_DAYS, Created, new_key
-from gaugeway.storage.keys.rows import COLUMNS, read_key, row_of
-from gateway.access.keys import Quota, VirtualKey
-from gateway.access.prices import Spending
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
+from gaugeway.storage.keys import SPENDING_DAYS, Created, new_key
+from gaugeway.storage.keys.rows import COLUMNS, read_key, row_of
+from gaugeway.storage.keys.virtual_key import Quota, Spending, VirtualKey
 
 FILE = "keys.db"
 

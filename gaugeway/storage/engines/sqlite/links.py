@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from gaugeway.storage.conversations import MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
 from gaugeway.storage.engines.failures import encoded
-from gaugeway.storage.engines.sqlite.connection import Database
 from gaugeway.storage.engines.sqlite import signal_rows
+from gaugeway.storage.engines.sqlite.connection import Database
 
 Read: TypeAlias = Callable[[Iterable[Any]], list[Linked]]
 _ADD = "INSERT OR IGNORE INTO links (id, started_at, before, payload) VALUES (?, ?, ?, ?)"

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gaugeway.storage.engines.sqlite import signal_rows
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores.conditions import Conditions
 from gaugeway.storage.stores.ratings import CORRECT, EARLY_S
-from gaugeway.storage.engines.sqlite import signal_rows
 from gaugeway.storage.stores.top_scores import ORDERS
 
 VALUE_INDEX = "INDEXED BY evaluations_value"

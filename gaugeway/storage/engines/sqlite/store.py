@@ -17,7 +17,10 @@ from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
 from gaugeway.storage.conversations import KEPT_S, Linked, Lookup, Move
 from gaugeway.storage.engines.failures import RefusedError, encoded
+from gaugeway.storage.engines.sqlite import erase, links, queries, signal_rows
 from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
+from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
+from gaugeway.storage.engines.sqlite.schema import SCHEMA
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.joining import address_of, completes
 from gaugeway.storage.stores import (
@@ -37,9 +40,6 @@ from gaugeway.storage.stores import (
     top_scores,
 )
 from gaugeway.storage.stores.rollups import Sums
-from gaugeway.storage.engines.sqlite import erase, links, queries, signal_rows
-from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
-from gaugeway.storage.engines.sqlite.schema import SCHEMA
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")

@@ -10,10 +10,10 @@ import time
 from dashboards.web.readings.prompt_change import MAX_LINE, MAX_LINES
 from dashboards.web.views import compare as view
 from dashboards.web.views.compare import CompareForm, Comparisons, dots, parse_form, start, verdict
-from monitors.alerting.versions import Version
-from monitors.analysis.ab_compare import Arm, Compared
 from gaugeway.records import CaptureInfo, PromptPart
 from gaugeway.storage.stores import Point
+from monitors.alerting.versions import Version
+from monitors.analysis.ab_compare import Arm, Compared
 from tests.support.pages import EVIL, SCRIPTS, world
 
 

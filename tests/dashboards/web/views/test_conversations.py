@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from dashboards.web.readings import conversations as conversation_reading
-from gaugeway.settings.shared import Config, Judge, Metric
 from gaugeway.records import Evaluation, Message, Sample, Score, Skipped
+from gaugeway.settings.shared import Config, Judge, Metric
 from tests.support.pages import EVIL, world
 
 CONFIG = Config(

@@ -11,10 +11,10 @@ import pytest
 
 from dashboards.web.incident.explore_search import Cursor, Walk, cut, everything, search
 from dashboards.web.views.explore import selection, shortened
-from monitors.offline.dataset import read
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
-from gaugeway.storage.stores import Point, Query
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Point, Query
+from monitors.offline.dataset import read
 from tests.support.pages import EVIL, SCRIPTS, world
 
 NOW = 1_760_000_000.0

@@ -14,10 +14,10 @@ from dashboards.web.incident.chips import chips_of
 from dashboards.web.incident.filter_charts import distributions, over_time
 from dashboards.web.incident.links import bad_fields
 from dashboards.web.views import explore as explore_view
-from monitors.analysis.human_labels import default_passing
-from monitors.analysis.incident.differences import cutoff_of
 from gaugeway.records import Context, Score
 from gaugeway.storage.stores import Point
+from monitors.analysis.human_labels import default_passing
+from monitors.analysis.incident.differences import cutoff_of
 from tests.support.pages import EVIL, world
 
 NOW = 1_760_000_000.0

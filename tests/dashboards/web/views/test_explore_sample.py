@@ -12,8 +12,8 @@ import pytest
 from dashboards.web.readings.spread_sample import drawn, spread_sample
 from dashboards.web.views import explore as explore_view
 from gaugeway.records import Context, Evaluation, Sample, Score
-from gaugeway.storage.stores import Query
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Query
 from tests.support.pages import world
 
 NOW = 1_760_000_000.0

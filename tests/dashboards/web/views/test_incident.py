@@ -16,6 +16,7 @@ from dashboards.web.incident.levels import Levels, is_recovering
 from dashboards.web.incident.operator import OPERATOR_COOKIE
 from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.views import alerts as alerts_view
+from gaugeway.settings.shared import Rule
 from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.alert_history import AlertHistory, Event
 from monitors.alerting.repeat_policy import Progress
@@ -23,7 +24,6 @@ from monitors.alerting.silences import Matcher, Silence
 from monitors.analysis.incident import reading
 from monitors.analysis.incident.differences import Level
 from monitors.analysis.incident.reading import incident_span
-from gaugeway.settings.shared import Rule
 from tests.support.incidents import BAD, incident
 from tests.support.pages import ALERTS, EVIL, Parsed, world
 from tests.support.receivers import alert as an_alert

@@ -15,12 +15,12 @@ from dashboards.web.readings.funnel import NOT_CAPTURED, funnel_of
 from dashboards.web.readings.gateway_scrape import Series, ask_all, gateway_urls, series_of
 from dashboards.web.views.pipeline import evaluations_of, judging_of, retiring_of, successor_of
 from gaugeway.demo.servers import free_ports
-from monitors.analysis.gateway_counts import GatewayCounts
+from gaugeway.records import Failed, Skipped
 from gaugeway.settings.shared import Config, Judge, Monitors, Notifier, Store
+from gaugeway.storage.stores import OutcomeCount
+from monitors.analysis.gateway_counts import GatewayCounts
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import Agreement
-from gaugeway.records import Failed, Skipped
-from gaugeway.storage.stores import OutcomeCount
 from tests.support.pages import EVIL, world
 from tests.support.running import running_gateway, serving, tcp_server
 

@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from monitors.analysis.human_labels import drawn, labelled
-from monitors.analysis.review import MAX_DRAWN, Draw, ReviewDraws
-from gaugeway.settings.shared import Config, Judge
 from gaugeway.records import Context, Evaluation, Sample, Score, Supplement
+from gaugeway.settings.shared import Config, Judge
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import LabelledScore, Query
 from gaugeway.storage.stores.ratings import effective
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.analysis.human_labels import drawn, labelled
+from monitors.analysis.review import MAX_DRAWN, Draw, ReviewDraws
 from tests.support.pages import EVIL, world
 
 JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))

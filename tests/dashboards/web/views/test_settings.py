@@ -10,11 +10,11 @@ import pytest
 from dashboards.web.config_rows import SET, rows_of, shown
 from dashboards.web.views.settings import explained, without_address
 from dashboards.web.ways_in import WAYS
+from gaugeway.settings.loading import load
+from gaugeway.settings.shared import Config
+from gaugeway.settings.sources import sources_of
 from monitors.alerting.notifier_tests import NotifierTests, TooSoonError
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
-from gaugeway.settings.shared import Config
-from gaugeway.settings.loading import load
-from gaugeway.settings.sources import sources_of
 from tests.deploy.reading import ROOT
 from tests.support.alerting import People
 from tests.support.pages import EVIL, world

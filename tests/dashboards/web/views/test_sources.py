@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from monitors.analysis.retrieval import source_reading
 from gaugeway.records import Context, Evaluation, Sample, Score
+from monitors.analysis.retrieval import source_reading
 from tests.support.pages import EVIL, world
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from dashboards.web.readings.gateway_scrape import Answer, Series
 from dashboards.web.views.welcome import judge_snippet, requests_of
-from gaugeway.settings.shared import Config, Judge
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score
+from gaugeway.settings.shared import Config, Judge
 from gaugeway.settings.sources import OPTION
 from tests.support.pages import EVIL, world
 

@@ -8,9 +8,9 @@ import time
 from dashboards.web.charts import bars
 from dashboards.web.readings.gateway_traffic import TrafficReader
 from dashboards.web.views.settings import receivers_of
-from monitors.alerting.notifiers import Route
-from gaugeway.settings.shared import Config, Notifier
 from gaugeway.records import CaptureInfo, Context, Evaluation, Sample, Score
+from gaugeway.settings.shared import Config, Notifier
+from monitors.alerting.notifiers import Route
 from tests.support.pages import world
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gaugeway.storage.leader import Alone, DeposedError, stand
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.leader import Alone, DeposedError, stand
 from tests.support.postgres import postgres
 
 STORE = "clickhouse://u:p@127.0.0.1:1/d"

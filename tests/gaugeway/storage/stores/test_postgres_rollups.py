@@ -11,10 +11,10 @@ import pytest
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.storage.engines import migrate as migrating
 from gaugeway.storage.engines.migrate import migrate
-from gaugeway.storage.stores import Query
-from gaugeway.storage.stores.calendar import day_of
 from gaugeway.storage.engines.postgres.rollups import PostgresKept
 from gaugeway.storage.engines.postgres.store import PostgresStore
+from gaugeway.storage.stores import Query
+from gaugeway.storage.stores.calendar import day_of
 from gaugeway.storage.stores.rollups import Sums
 from tests.support.postgres import postgres
 from tests.support.rows import Rows

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.storage.engines.sqlite.connection import Database
+from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
+from gaugeway.storage.engines.sqlite.schema import SCHEMA
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores import rollups as sums
 from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, add_spreads, cut
 from gaugeway.storage.stores.rollups import LEAST_S, MOST_SPANS, SETTLED_S, _beforehand, _leisurely
-from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
-from gaugeway.storage.engines.sqlite.schema import SCHEMA
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.rows import Rows
 
 T0 = 1_700_000_000.0

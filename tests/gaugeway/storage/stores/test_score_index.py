@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from gaugeway.records import Evaluation, Failed, Sample, Score
-from gaugeway.storage.stores import Query
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores import Query
 
 T0, DAY = 1_700_000_000.0, 86_400.0
 MONTH = Query(since=T0, until=T0 + 30 * DAY, order="lowest", limit=20)

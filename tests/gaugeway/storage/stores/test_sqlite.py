@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from gaugeway.records import Evaluation, Sample, Score, Skipped, Supplement
-from monitors.signals import SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import EngineError, SchemaError
+from gaugeway.storage.engines.sqlite import queries, signal_rows
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.stores import Query, from_url
-from gaugeway.storage.engines.sqlite import queries, signal_rows
 from gaugeway.storage.engines.sqlite.store import _SUPPLEMENTS, SCHEMA, SQLiteStore
+from gaugeway.storage.stores import Query, from_url
 
 EVERYTHING = Query(since=0.0, until=1e12)
 

@@ -9,12 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gaugeway.records import Context, Sample
 from gaugeway.settings.shared import Metric
 from gaugeway.text.lexical import idf
 from gaugeway.text.lexical.idf import shipped
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
 from monitors.metrics.registry import draft
-from gaugeway.records import Context, Sample
 
 ROOT = Path(__file__).parents[4]
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gaugeway.records import Context, Sample
 from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.matching import Source, compare
 from gaugeway.text.lexical.passages import PassageCache
 from gaugeway.text.lexical.sentences import Allowance, sentences, stem
 from gaugeway.text.lexical.vocabulary import Vocabulary
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
-from gaugeway.records import Context, Sample
 
 SHELF = "The shelf by the window holds nine ledgers. Refunds are listed in the third one, warranties in the last one."
 WORDS = st.text("abcdefgh", min_size=1, max_size=9)

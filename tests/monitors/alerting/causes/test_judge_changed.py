@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gaugeway.runtime.tasks import spawn
+from gaugeway.settings.shared import Judge
 from monitors.alerting.causes import JudgeEvidence, Observation, explain
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
-from gaugeway.settings.shared import Judge
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import AnchorWatch
-from gaugeway.runtime.tasks import spawn
 from tests.support.alerting import TRIO, World
 
 ASKED = JudgeEvidence(drifted=False, detail="2% of 40 anchors", pending=True)

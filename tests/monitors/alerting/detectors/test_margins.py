@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from gaugeway.settings.shared import Rule
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.detectors.baselines import Auto
 from monitors.alerting.detectors.margins import HOURS_KEPT, NARROWEST, WIDEST, HourlyMargin
 from monitors.alerting.rules import tolerance_of
-from gaugeway.settings.shared import Rule
 
 HOUR = 3600.0
 

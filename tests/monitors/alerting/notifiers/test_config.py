@@ -9,12 +9,12 @@ from datetime import datetime
 
 import pytest
 
+from gaugeway import settings
+from gaugeway.settings import ConfigError
+from gaugeway.settings.shared import Config
 from monitors.alerting.notifiers import BUILT_IN, PluginNotifier, Route
 from monitors.alerting.notifiers.factory import open_notifiers, runbook_url
 from monitors.alerting.notifiers.log import LogNotifier
-from gaugeway.settings.shared import Config
-from gaugeway import settings
-from gaugeway.settings import ConfigError
 from tests.support.receivers import alert, receiver
 
 MAIL = {"sender": "a@x.example", "recipients": ["b@x.example"]}

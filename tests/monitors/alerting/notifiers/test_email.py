@@ -12,9 +12,9 @@ import pytest
 import trustme
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
+from gaugeway.records import Example
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.email import EmailNotifier
-from gaugeway.records import Example
 from tests.support.receivers import alert
 
 

@@ -10,6 +10,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from gaugeway.records import Evaluation, Example, Sample, Score
+from gaugeway.redaction import Redactor
+from gaugeway.settings.shared import Alerts
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.stores.hashing_store import HashingStore
 from monitors.alerting.delivery import MAX_GROUPS, MAX_IN_MESSAGE, MAX_MESSAGES, Delivery
 from monitors.alerting.description import Describer
 from monitors.alerting.notifiers import NotDeliveredError, Route
@@ -17,11 +22,6 @@ from monitors.alerting.notifiers.email import MAX_ALERTS, html_of, text_of
 from monitors.alerting.notifiers.log import LogNotifier
 from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST, group_body
 from monitors.alerting.notifiers.slack import message
-from gaugeway.settings.shared import Alerts
-from gaugeway.records import Evaluation, Example, Sample, Score
-from gaugeway.redaction import Redactor
-from gaugeway.storage.stores.hashing_store import HashingStore
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.alerting import People, webhook_body
 from tests.support.receivers import alert
 

@@ -13,11 +13,11 @@ from datetime import datetime
 
 import pytest
 
+from gaugeway.records import Alert, Finding
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.log import LogNotifier
 from monitors.alerting.notifiers.message import facts, strength, summary
 from monitors.alerting.notifiers.webhook import WebhookNotifier
-from gaugeway.records import Alert, Finding
 from tests.support.alerting import webhook_body
 
 FIRING = Alert(

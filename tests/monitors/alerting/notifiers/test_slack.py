@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
+from gaugeway.records import Example
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.slack import SlackNotifier, message
-from gaugeway.records import Example
 from tests.support.receivers import alert, receiver, strict
 
 

@@ -25,19 +25,19 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from prometheus_client import CollectorRegistry
 
+from gaugeway.records import Context, Sample
+from gaugeway.settings import ConfigError
+from gaugeway.settings.shared import Monitors, Shared
+from gaugeway.storage.engines.failures import RefusedError
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.api.app import admin_app
 from monitors.api.otlp import Decoded, Span
 from monitors.api.otlp import codec as wire
 from monitors.api.otlp.counting import more_than
 from monitors.api.otlp.receiver import MAX_BODY_BYTES, MAX_PLAIN_BYTES, read, receiver
 from monitors.app import _receivers, check
-from gaugeway.settings.shared import Monitors, Shared
 from monitors.exporters.instruments import Instruments
-from gaugeway.records import Context, Sample
-from gaugeway.settings import ConfigError
-from gaugeway.storage.engines.failures import RefusedError
-from gaugeway.storage.queues.memory import MemoryQueue
-from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from tests.support.product import product
 from tests.support.running import serving
 

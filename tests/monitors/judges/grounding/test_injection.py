@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from monitors.judges.grounding.lettucedetect import QuotedSpan, place
 from gaugeway.records import Score
+from monitors.judges.grounding.lettucedetect import QuotedSpan, place
 from monitors.statistics.control_variate import powered, sums
 from tests.support.grounding import FALSE, PASSAGES, TRUE, Opened, run, sample, table
 from tests.support.llm_server import LLMServer, Reply, Request

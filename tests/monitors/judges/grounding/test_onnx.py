@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from monitors.app import check
-from gaugeway.settings.shared import Config, Judge
-from monitors.evaluation.verifiers import open_verifier
 from gaugeway.records import Failed, Score
 from gaugeway.settings import ConfigError
-from monitors.judges.grounding.config import GroundingVerifier
+from gaugeway.settings.shared import Config, Judge
+from gaugeway.settings.verifiers import GroundingVerifier
+from monitors.app import check
+from monitors.evaluation.verifiers import open_verifier
 from tests.support.grounding import ALSO_TRUE, FALSE, TRUE, Opened, run, sample
 
 onnx_model = pytest.importorskip("tests.support.onnx_model", reason="extra local")

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gaugeway.records import Context, Sample
 from gaugeway.settings.shared import Judge, SmallJudge
 from monitors.evaluation.models import open_judge
 from monitors.evaluation.verifiers import open_verifier
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged.claims import Separate
-from gaugeway.records import Context, Sample
 from tests.support.grounding import ALSO_TRUE, FALSE, TRUE, table
 from tests.support.llm_server import LLMServer, Reply, Request, error
 from tests.support.verifier_server import VerifierServer, refused

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gaugeway.settings.loading import load
 from gaugeway.settings import ConfigError
+from gaugeway.settings.loading import load
 
 CHAT = 'kind = "minicheck"\nbase_url = "http://127.0.0.1:8000/v1"\nmodel = "m"'
 PAIRS = 'kind = "classify"\nbase_url = "http://127.0.0.1:8080"'

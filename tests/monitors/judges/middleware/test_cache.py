@@ -8,6 +8,7 @@ import sqlite3
 import msgspec
 import pytest
 
+from gaugeway.records import Context, Sample
 from monitors.judges import SPEND, Judge, JudgeError, Prompt, Spend
 from monitors.judges.middleware.cache import AnswerFile, CachedJudge, bypass_cache, fingerprint
 from monitors.judges.openai import OpenAIJudge
@@ -16,7 +17,6 @@ from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.judged.claims import Separate
 from monitors.metrics.judged.prompts import Datum
-from gaugeway.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 
 CLAIMS = {"noncommittal": False, "claims": ["Mars has two moons."]}

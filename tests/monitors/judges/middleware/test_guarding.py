@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from gaugeway.records import Context, Failed, Sample
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt, Spend
 from monitors.judges.cost import Billing
@@ -22,7 +23,6 @@ from monitors.judges.openai import OpenAIJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged.claims import Fused
-from gaugeway.records import Context, Failed, Sample
 from tests.support.llm_server import LLMServer, Reply, error
 
 PROMPT = Prompt(task="t", version="1", system="s", user="u")

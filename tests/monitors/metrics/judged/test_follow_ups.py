@@ -9,7 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from gaugeway.records import Context, Message, Sample, Score
+from gaugeway.sampling import MetricSampler
 from gaugeway.settings.shared import Metric
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.judges.scripted import Scripted
@@ -20,10 +24,6 @@ from monitors.metrics.geval import GEval
 from monitors.metrics.hallucination import Hallucination
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.registry import build
-from gaugeway.records import Context, Message, Sample, Score
-from gaugeway.sampling import MetricSampler
-from gaugeway.storage.queues.memory import MemoryQueue
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 ALONE = "What does the blue kettle cost?"
 LEFT_OUT = object()

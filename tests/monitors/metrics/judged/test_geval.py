@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from gaugeway.records import Context, Sample, Skipped
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.geval import GEval
-from gaugeway.records import Context, Sample, Skipped
 
 STEPS = ["Read the response.", "Look for rude words."]
 SAMPLE = Sample(

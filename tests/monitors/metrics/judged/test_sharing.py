@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from gaugeway.records import Context, Sample
 from monitors.judges import JudgeError
 from monitors.metrics.judged.claims import _key
 from monitors.metrics.judged.single_flight import DEFAULT_SIZE, SingleFlight
-from gaugeway.records import Context, Sample
 
 
 def counting(value="v", *, gate=None, error=None):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gaugeway.records import Context, Sample, Skipped
 from monitors.judges import SPEND, JudgeError, Spend
 from monitors.judges.scripted import Scripted
 from monitors.metrics.answer_relevancy import AnswerRelevancy
@@ -16,7 +17,6 @@ from monitors.metrics.context_relevancy import ContextRelevancy
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.hallucination import Hallucination
 from monitors.metrics.judged.claims import Fused, Separate
-from gaugeway.records import Context, Sample, Skipped
 
 CLAIMS = [
     ("The lamp runs 12 hours.", "contradicted", [0], "9 hours", "relevant"),

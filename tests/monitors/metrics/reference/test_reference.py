@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gaugeway.records import Context, Sample, Skipped
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.context_relevancy import ContextRelevancy
@@ -20,7 +21,6 @@ from monitors.metrics.reference.context_entity_recall import ContextEntityRecall
 from monitors.metrics.reference.context_precision import ContextPrecision, ContextUtilization
 from monitors.metrics.reference.context_recall import ContextRecall
 from monitors.metrics.reference.noise_sensitivity import NoiseSensitivity
-from gaugeway.records import Context, Sample, Skipped
 
 MODES = pytest.mark.parametrize("mode", [Fused, Separate])
 REFERENCE = "Waterloo was in 1815. Wellington won."

@@ -18,15 +18,15 @@ from gaugeway.storage.engines import migrate as migrating
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.migrate import migrate
 from gaugeway.storage.engines.postgres.connection import Database, name_of
-from gaugeway.storage.leader import Alone, DeposedError, stand, while_leading
+from gaugeway.storage.engines.postgres.partitions import AHEAD
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
+from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.leader import Alone, DeposedError, stand, while_leading
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores.calendar import DAY_S, day_of
 from gaugeway.storage.stores.hashing_store import HashingStore
-from gaugeway.storage.engines.postgres.partitions import AHEAD
-from gaugeway.storage.engines.postgres.store import PostgresStore
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.postgres import postgres
 
 EVER = {"since": 0.0, "until": 1e12}

@@ -13,8 +13,8 @@ import pytest
 from gaugeway.records import Sample, Supplement
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
-from gaugeway.storage.queues import Depth
 from gaugeway.storage.engines.sqlite.queue import SCHEMA, SQLiteQueue
+from gaugeway.storage.queues import Depth
 
 PRELUDE = """
 import asyncio, resource, sqlite3, sys, time
