@@ -5,6 +5,7 @@ RUN python -m venv /opt/gaugeway
 COPY pyproject.toml README.md LICENSE requirements.lock ./
 # What is not in the lock, or not what it was when the lock was written, is not installed.
 RUN /opt/gaugeway/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock
+COPY gaugeway gaugeway
 COPY gateway gateway
 COPY monitors monitors
 COPY dashboards dashboards

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from examples.rules import RuleJudge, WordVectors
-from monitors import evaluate
+from gaugeway import evaluate
 from monitors.offline import dataset as reading
 
 DATA = Path(__file__).parent / "data" / "finance.jsonl"

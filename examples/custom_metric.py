@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gaugeway.records import Sample, Score, Skipped
-from monitors import evaluate
+from gaugeway import Sample, Score, Skipped, evaluate
 
 
 class Brevity:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitors import evaluate
+from gaugeway import evaluate
 
 
 @dataclass

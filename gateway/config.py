@@ -17,7 +17,9 @@ from gaugeway.extensions import load as load_object
 from gaugeway.prompts import BUILT_IN as EXTRACTORS
 from gaugeway.prompts import DEFAULT_ORDER
 from gaugeway.prompts.prompt_template import UserTemplate
-from gaugeway.runtime.endpoints import (
+from gaugeway.runtime.tokens import short_warning
+from gaugeway.settings.bounds import MAX_HISTORY
+from gaugeway.settings.endpoints import (
     address_problem,
     base_url_problem,
     is_own,
@@ -25,8 +27,6 @@ from gaugeway.runtime.endpoints import (
     listener_problem,
     port_problems,
 )
-from gaugeway.runtime.tokens import short_warning
-from gaugeway.settings.bounds import MAX_HISTORY
 from gaugeway.settings.loading import gather_options, shared_problems, with_environment
 from gaugeway.settings.shared import LOOPBACK, AuditsPerDay, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
 

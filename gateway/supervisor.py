@@ -20,9 +20,9 @@ from gaugeway.processes.child_process import ChildProcess
 from gaugeway.processes.orphans import reap_orphans
 from gaugeway.processes.worker_metrics import WorkersTotal
 from gaugeway.runtime import audit
-from gaugeway.runtime.endpoints import wait_until_free
 from gaugeway.runtime.tasks import spawn
 from gaugeway.settings import ConfigError
+from gaugeway.settings.endpoints import wait_until_free
 
 _log = logging.getLogger("gaugeway")
 _STOP_S = 15.0

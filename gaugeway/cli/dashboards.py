@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from gaugeway.cli.config_option import config_option
-from gaugeway.runtime.endpoints import address_problem
 from gaugeway.settings import ConfigError, Problems, read_into
+from gaugeway.settings.endpoints import address_problem
 
 _BAD_INPUT = 2
 FOLDERS = ("grafana", "prometheus", "alertmanager")

@@ -14,8 +14,8 @@ import click
 
 from gateway import config as configuration
 from gaugeway.cli.config_option import DEFAULT
-from gaugeway.runtime.endpoints import base_url_problem, needs_key
 from gaugeway.settings import ConfigError
+from gaugeway.settings.endpoints import base_url_problem, needs_key
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KEY_VARIABLE = "OPENAI_API_KEY"

@@ -21,9 +21,9 @@ from gaugeway.cli.lazy_group import LazyGroup
 from gaugeway.cli.plane import fail, log_config, monitors, plane_options
 from gaugeway.processes.data_directory import hold
 from gaugeway.runtime import audit, descriptors
-from gaugeway.runtime.endpoints import port_problems
 from gaugeway.runtime.logs import configure_logs
 from gaugeway.settings import ConfigError
+from gaugeway.settings.endpoints import port_problems
 from gaugeway.settings.loading import address_warnings
 from gaugeway.settings.placeholders import concealed
 

@@ -120,8 +120,8 @@ def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
 def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **options: Any) -> None:
     """Run only the evaluation plane: worker, detectors, alerts, admin port."""
     from gaugeway.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
-    from gaugeway.runtime.otel_environment import otlp_endpoint  # noqa: PLC0415
     from gaugeway.settings.loading import load  # noqa: PLC0415
+    from gaugeway.settings.otel_environment import otlp_endpoint  # noqa: PLC0415
     from gaugeway.settings.sources import sources_of  # noqa: PLC0415
     from monitors.app import run  # noqa: PLC0415
     from monitors.scoring_workers import ScoringWorkers  # noqa: PLC0415

@@ -21,8 +21,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gaugeway.runtime import descriptors
-from gaugeway.runtime.endpoints import BIND_EVERY_S, BIND_WAIT_S, cannot_listen
 from gaugeway.runtime.logs import configure_logs
+from gaugeway.settings.endpoints import BIND_EVERY_S, BIND_WAIT_S, cannot_listen
 
 _log = logging.getLogger("gaugeway")
 KEEP_ALIVE_S = 120

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from gaugeway import settings
-from gaugeway.runtime import endpoints, otel_environment
+from gaugeway.settings import endpoints, otel_environment
 from gaugeway.settings.shared import LOOPBACK, Config, Metric, Shared
 from gaugeway.settings.verifiers import problems_of as grounding_problems
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from gaugeway.runtime import endpoints
+from gaugeway.settings import endpoints
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]

@@ -76,7 +76,7 @@ def join(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
     extractor recognised a retrieval at all: what stood in the request is what the model saw. The contexts request's
     question goes with its contexts, because most chats have some last turn, and a guess must not beat the app. Every
     other question and reference fills a gap only, and the first one to come stays, in whatever order they are read.
-    The contexts of all supplements together stay within `its bounds`; the rest is left out. Spans of tools
+    The contexts of all supplements together stay within the bounds; the rest is left out. Spans of tools
     and agents that ended before the exchange began are the calls of an answer that shows none.
     """
     permitted = (one for one in supplements if may_join(one, sample))

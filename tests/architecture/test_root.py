@@ -23,7 +23,19 @@ EXPECTED = {
     "pyproject.toml",
     "requirements.lock",
 }
-FOLDERS = {".ci", "benchmarks", "dashboards", "deploy", "docs", "examples", "gateway", "monitors", "tests", "tools"}
+FOLDERS = {
+    ".ci",
+    "benchmarks",
+    "dashboards",
+    "deploy",
+    "docs",
+    "examples",
+    "gateway",
+    "gaugeway",
+    "monitors",
+    "tests",
+    "tools",
+}
 
 
 def tracked(*patterns):

@@ -103,7 +103,7 @@ def test_the_image_holds_every_package():
         assert f"!{name}" in ignored, f"the build context lacks {name}/"
 
 
-@pytest.mark.parametrize("package", ["gateway", "monitors", "dashboards"])
+@pytest.mark.parametrize("package", ["gaugeway", "gateway", "monitors", "dashboards"])
 def test_the_image_holds_what_the_package_reads_beside_its_code(package):
     patterns = PROJECT["tool"]["setuptools"]["package-data"][package]
     shipped = {path for pattern in patterns for path in (ROOT / package).glob(pattern)}

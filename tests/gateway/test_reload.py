@@ -145,7 +145,11 @@ def shape_of_object(value, seen):
         return value.__func__.__qualname__, shape(value.__self__, seen)
     if isinstance(value, types.FunctionType):
         return value.__qualname__, [shape(cell.cell_contents, seen) for cell in value.__closure__ or ()]
-    if isinstance(value, Instruments) or type(value).__module__.split(".")[0] not in ("gateway", "monitors"):
+    if isinstance(value, Instruments) or type(value).__module__.split(".")[0] not in (
+        "gaugeway",
+        "gateway",
+        "monitors",
+    ):
         return type(value).__name__
     if not isinstance(value, msgspec.Struct):  # which is a value; the others may refer to each other in circles
         if id(value) in seen:

@@ -25,7 +25,7 @@ from tests.support.scenario import Script
 from tests.support.traffic import Sent, request_of, send
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway", "monitors", "dashboards")
+PACKAGES = ("gaugeway", "gateway", "monitors", "dashboards")
 BEFORE_ANY_RELEASE = "20a5c6f"
 CONFIG = """
 [[upstreams]]
@@ -69,7 +69,9 @@ def previous_release(directory: Path) -> Path:
         pytest.skip("no history here: the code of the release before is not at hand")
     tag = subprocess.run(["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, check=False)
     name = tag.stdout.decode().strip() or BEFORE_ANY_RELEASE
-    archive = subprocess.run(["git", "archive", name, *PACKAGES], cwd=ROOT, capture_output=True, check=False)
+    listed = subprocess.run(["git", "ls-tree", "--name-only", name], cwd=ROOT, capture_output=True, check=False)
+    packages = [package for package in PACKAGES if package in listed.stdout.decode().split()]
+    archive = subprocess.run(["git", "archive", name, *packages], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         pytest.skip(f"{name} is not in the history of this checkout")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
@@ -81,7 +83,7 @@ def next_release(directory: Path) -> Path:
     """This release, with what the next one may do to it: fields added to what is queued, and columns to the tables."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
-    records = directory / "monitors" / "records.py"
+    records = directory / "gaugeway" / "records.py"
     changed, count = re.subn(
         r"(class (?:Sample|Supplement|Evaluation|Alert|Finding)\b.*?\n)(?=\n\n|\Z|\n    @)",
         r'\1    novelty: str = "new"' + "\n",

@@ -15,7 +15,7 @@ from litestar.response import Template
 from dashboards.web.addresses import HOST, traffic_url, without_secrets
 from dashboards.web.readings.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import FIRST_SCORES, Page, Site
-from gaugeway.runtime.endpoints import needs_key
+from gaugeway.settings.endpoints import needs_key
 from gaugeway.settings.sources import OPTION
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import OutcomeCount, Point, Query

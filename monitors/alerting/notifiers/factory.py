@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from gaugeway.extensions import load, reason
-from gaugeway.runtime.endpoints import host_problem
 from gaugeway.settings import ConfigError
+from gaugeway.settings.endpoints import host_problem
 from gaugeway.settings.options import placed
 from gaugeway.settings.shared import OF_EVERY_NOTIFIER, Shared
 from gaugeway.settings.shared import Notifier as Settings

@@ -18,9 +18,9 @@ from gaugeway.cli import main as cli
 from gaugeway.cli.config_option import data_dir_problem
 from gaugeway.cli.keys import keys
 from gaugeway.extensions import EXTRAS
-from gaugeway.runtime.endpoints import is_own, is_remote
 from gaugeway.settings import ConfigError, child_environment
 from gaugeway.settings import loading as monitors_config
+from gaugeway.settings.endpoints import is_own, is_remote
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore

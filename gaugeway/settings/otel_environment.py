@@ -9,8 +9,8 @@ import importlib.util
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gaugeway.runtime.endpoints import address_problem
 from gaugeway.settings import environment
+from gaugeway.settings.endpoints import address_problem
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"

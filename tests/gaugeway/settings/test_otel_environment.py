@@ -10,10 +10,9 @@ import pytest
 from gateway import config as gateway_config
 from gaugeway.demo.model import Model, serve
 from gaugeway.demo.servers import free_ports
-from gaugeway.runtime import otel_environment
-from gaugeway.runtime.otel_environment import otlp_endpoint
-from gaugeway.settings import child_environment
+from gaugeway.settings import child_environment, otel_environment
 from gaugeway.settings import loading as monitors_config
+from gaugeway.settings.otel_environment import otlp_endpoint
 
 UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
 ENDPOINT, PROTOCOL = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"
