@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from gaugeway.records import Sample
-from gaugeway.signals import answers, effort, retrieval, tools
+from monitors.signals import answers, effort, retrieval, tools
 from monitors.signals.references import References
 
 _ALONE: Mapping[str, Callable[[Sample], float | None]] = {
