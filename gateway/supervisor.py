@@ -169,7 +169,7 @@ class Supervisor:
     async def _problems(self, candidate: Snapshot) -> str | None:
         """Check a configuration in a separate process, as it may load the user's classes; None when it is valid."""
         check = await asyncio.create_subprocess_exec(
-            *interpreter.command("gaugeway.cli", "check", *self._arguments(candidate.path), "--supervised"),
+            *interpreter.command("gaugeway", "check", *self._arguments(candidate.path), "--supervised"),
             env=interpreter.environment(),
             stdout=PIPE,
             stderr=PIPE,

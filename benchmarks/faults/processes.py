@@ -125,7 +125,7 @@ class Replica(Child):
         self.port, self.admin_port = free_ports(2)
         self.config = directory / f"{name}.toml"
         admin = {"gateway": "--admin-port", "monitors": "--monitors-port"}[self.plane]
-        words = [*prefix, sys.executable, "-m", "gaugeway.cli", self.plane, "--config", str(self.config)]
+        words = [*prefix, sys.executable, "-m", "gaugeway", self.plane, "--config", str(self.config)]
         words += ["--data-dir", str(data), "--port", str(self.port), admin, str(self.admin_port)]
         base_url, headers = f"http://{address}:{self.admin_port}", {"authorization": f"Bearer {TOKEN}"}
         super().__init__(

@@ -78,7 +78,7 @@ url = "{keys_url}"
 def make_key(config: Path, data: Path, *limit: str) -> str:
     words = ["keys", "create", "--app", "shop", *limit, "--config", str(config), "--data-dir", str(data)]
     done = subprocess.run(
-        [sys.executable, "-m", "gaugeway.cli", *words], capture_output=True, check=True, text=True, cwd=ROOT
+        [sys.executable, "-m", "gaugeway", *words], capture_output=True, check=True, text=True, cwd=ROOT
     )
     return done.stdout.strip()
 

@@ -163,7 +163,7 @@ def commands(running: Monitors, directory: Path) -> dict[str, float]:
         where = ["--config", str(directory / "gaugeway.toml"), "--data-dir", str(running.data)]
         begin = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-m", "gaugeway.cli", *words, *where], capture_output=True, check=False, timeout=600
+            [sys.executable, "-m", "gaugeway", *words, *where], capture_output=True, check=False, timeout=600
         )
         took[name] = time.perf_counter() - begin
         if done.returncode not in (0, 1, 3):

@@ -66,7 +66,7 @@ class Run:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "gaugeway.cli", *words]
+    return [sys.executable, "-m", "gaugeway", *words]
 
 
 def option_ways(url: str, directory: Path, ports: Sequence[int]) -> list[Way]:

@@ -127,7 +127,7 @@ async def product(ports: dict[str, int], folder: str) -> AsyncIterator[subproces
     """Run `gaugeway serve`."""
     config = Path(folder) / "gaugeway.toml"
     config.write_text(CONFIG.format(**ports))
-    command = [sys.executable, "-m", "gaugeway.cli", "serve", "--config", str(config), "--data-dir", folder]
+    command = [sys.executable, "-m", "gaugeway", "serve", "--config", str(config), "--data-dir", folder]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)  # noqa: ASYNC220 - starts in no time
     try:
         for port in (ports["port"], ports["monitors"]):

@@ -42,7 +42,7 @@ def serving(upstream: int, directory: Path) -> Iterator[tuple[int, int, int]]:
     ports = [free_port() for _ in range(3)]
     names = ("--port", "--admin-port", "--monitors-port")
     where = [word for name, port in zip(names, ports, strict=True) for word in (name, str(port))]
-    command = [sys.executable, "-m", "gaugeway.cli", "serve", "--upstream", f"http://127.0.0.1:{upstream}/v1", *where]
+    command = [sys.executable, "-m", "gaugeway", "serve", "--upstream", f"http://127.0.0.1:{upstream}/v1", *where]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen([*command, "--data-dir", str(directory)], cwd=ROOT, stdout=log, stderr=log)
     try:

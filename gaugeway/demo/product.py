@@ -132,7 +132,7 @@ class Product:
         command = ["serve", "--config", str(self._config), "--data-dir", str(self._data)]
         with self._log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "gaugeway.cli", *command),
+                *(sys.executable, "-m", "gaugeway", *command),
                 stdin=DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -127,6 +127,6 @@ def test_conversations_are_scored_after_a_silence(tmp_path):
         moved = httpx.get(running.monitors + first.replace("conversations", "exchanges"), timeout=10)
         assert moved.headers["location"] == first
         config = ["--config", tmp_path / "gaugeway.toml", "--data-dir", running.data]
-        command = [sys.executable, "-m", "gaugeway.cli", "export", "-", *config, "--since", "1h"]
+        command = [sys.executable, "-m", "gaugeway", "export", "-", *config, "--since", "1h"]
         exported = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True).stdout
         assert len(exported.splitlines()) == 18

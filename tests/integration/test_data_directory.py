@@ -44,7 +44,7 @@ def refusal(config: str, command: str, data: Path, directory: Path) -> str:
     ports = zip(("--port", "--admin-port", "--monitors-port"), map(str, free_ports(3)), strict=True)
     words = ["--config", directory / "second.toml", "--data-dir", data, *(word for pair in ports for word in pair)]
     done = subprocess.run(
-        [sys.executable, "-m", "gaugeway.cli", command, *map(str, words)],
+        [sys.executable, "-m", "gaugeway", command, *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
@@ -63,7 +63,7 @@ def test_a_second_serve_is_refused_and_names_the_directory_and_the_process_that_
             assert f"{data} is in use by another gateway process (pid {first.pid})" in said
         said = refusal(upstream, "monitors", data, tmp_path)
         assert f"{data} is in use by another monitors process (pid {first.pid_of('monitors')})" in said
-        export = [sys.executable, "-m", "gaugeway.cli", "export", "--data-dir", data, tmp_path / "out.jsonl"]
+        export = [sys.executable, "-m", "gaugeway", "export", "--data-dir", data, tmp_path / "out.jsonl"]
         done = subprocess.run(export, capture_output=True, text=True, check=False, timeout=60)
         assert "in use" not in done.stderr
     finally:

@@ -62,7 +62,7 @@ def by_rules(request):
 def gaugeway(directory, *arguments):
     """Run the command in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "gaugeway.cli", "evaluate", *map(str, arguments)],
+        [sys.executable, "-m", "gaugeway", "evaluate", *map(str, arguments)],
         cwd=directory,
         env={"PATH": "", "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
         capture_output=True,

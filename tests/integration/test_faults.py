@@ -275,7 +275,7 @@ def test_a_mistake_in_the_configuration_is_named_and_ends_with_2(tmp_path, text,
     path = tmp_path / "gaugeway.toml"
     path.write_text('[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n' + text)
     done = subprocess.run(
-        [sys.executable, "-m", "gaugeway.cli", "check", "--config", path],
+        [sys.executable, "-m", "gaugeway", "check", "--config", path],
         capture_output=True,
         text=True,
         check=False,
@@ -323,7 +323,7 @@ def test_a_port_in_use_is_named_and_ends_with_2(tmp_path):
             ports = others | {option: taken.getsockname()[1]}
             words = [str(word) for pair in ports.items() for word in pair]
             done = subprocess.run(
-                [sys.executable, "-m", "gaugeway.cli", "serve", "--upstream", "http://127.0.0.1:9/v1", *words],
+                [sys.executable, "-m", "gaugeway", "serve", "--upstream", "http://127.0.0.1:9/v1", *words],
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,

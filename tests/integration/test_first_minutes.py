@@ -26,7 +26,7 @@ def test_one_command_gives_judged_scores(tmp_path):
     ports = free_ports(3)
     with serve(Model()) as url, (tmp_path / "log").open("wb") as log:
         options = zip(("--port", "--admin-port", "--monitors-port"), map(str, ports), strict=True)
-        command = [sys.executable, "-m", "gaugeway.cli", "serve", "--upstream", url, "--judge", "judge-1"]
+        command = [sys.executable, "-m", "gaugeway", "serve", "--upstream", url, "--judge", "judge-1"]
         command += [word for pair in options for word in pair]
         process = subprocess.Popen(
             [*command, "--data-dir", str(tmp_path / "data")],

@@ -26,7 +26,7 @@ def ask(running, number):
 
 def command(running, *words):
     options = ["--config", running.data.parent / "gaugeway.toml", "--data-dir", running.data]
-    line = [sys.executable, "-m", "gaugeway.cli", "templates", *words, *options]
+    line = [sys.executable, "-m", "gaugeway", "templates", *words, *options]
     done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, timeout=60)
     return done.stdout
 

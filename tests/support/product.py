@@ -55,13 +55,15 @@ class Product:
         """Start and wait until everything that belongs to the command answers, of these planes."""
         arguments = ["--config", self._config, "--data-dir", self.data, "--port", self.port]
         arguments += ["--admin-port", self.admin_port, "--monitors-port", self.monitors_port]
+        is_older = self._root is not None and not (self._root / "gaugeway").exists()
+        program = "gateway.cli" if is_older else "gaugeway"  # its name before there was a release
         limited = []
         if self._descriptors is not None:
             soft, hard = self._descriptors
             limited = ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*limited, sys.executable, "-m", "gaugeway.cli", self._command, *map(str, arguments)],
+                [*limited, sys.executable, "-m", program, self._command, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -734,7 +734,7 @@ def test_a_plane_says_in_its_log_which_file_it_uses(command):
     Path("gaugeway.toml").write_text(UPSTREAM + ports + RULE.format("auto"))
     with busy:  # so that it ends by itself, soon after it said so
         answer = subprocess.run(
-            [sys.executable, "-m", "gaugeway.cli", command],
+            [sys.executable, "-m", "gaugeway", command],
             capture_output=True,
             text=True,
             env=child_environment({"PYTHONPATH": str(ROOT)}),

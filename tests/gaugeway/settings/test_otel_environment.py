@@ -112,7 +112,7 @@ def test_what_the_sdk_ignores_is_warned_of_once_and_counted_by_check(tmp_path):
     path = tmp_path / "gaugeway.toml"
     path.write_text(UPSTREAM + '[telemetry]\notlp_endpoint = "http://127.0.0.1:9"\n')
     found = subprocess.run(
-        [sys.executable, "-m", "gaugeway.cli", "check", "--config", str(path), "--data-dir", str(tmp_path)],
+        [sys.executable, "-m", "gaugeway", "check", "--config", str(path), "--data-dir", str(tmp_path)],
         env=child_environment({"OTEL_EXPORTER_OTLP_HEADERS": "x-key=a,torn s3cr3t"}),
         capture_output=True,
         text=True,

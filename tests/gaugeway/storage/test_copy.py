@@ -29,7 +29,7 @@ COUNT = 90
 
 def gaugeway(*words):
     return subprocess.run(
-        [sys.executable, "-m", "gaugeway.cli", *map(str, words)],
+        [sys.executable, "-m", "gaugeway", *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
