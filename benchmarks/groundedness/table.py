@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from gaugeway.text.lexical.sentences import sentences, stem  # noqa: E402 - the tree is not installed everywhere
 
-TABLE = ROOT / "monitors" / "metrics" / "lexical" / "idf.tsv"
+TABLE = ROOT / "gaugeway" / "text" / "lexical" / "idf.tsv"
 SENTENCES = 1_000
 HEAD = """# How many of 1,000 sentences each stem stands in, in the language where that is most; stems of two or more.
 # Made by benchmarks/groundedness/table.py from sentences written for it. "=" is the number of sentences.

@@ -181,7 +181,7 @@ def test_what_something_else_wrote_is_left_out(run, monkeypatch):
         await one.put_template(template())
         with monkeypatch.context() as patched:
             for module in ("sqlite", "postgres", "clickhouse"):
-                patched.setattr(f"gaugeway.storage.templates.{module}.body_of", lambda _: '{"app": "shop"}')
+                patched.setattr(f"gaugeway.storage.engines.{module}.documents.body_of", lambda _: '{"app": "shop"}')
             await one.put_template(template("v2"))
         assert await one.templates() == [template()]
 

@@ -11,7 +11,7 @@ from tests.integration.test_opentelemetry import Collector
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.product import product
 
-CORPUS = Path(__file__).parents[1] / "monitors" / "corpora" / "redaction.jsonl"
+CORPUS = Path(__file__).parents[1] / "corpora" / "redaction.jsonl"
 CONFIG = """
 [[upstreams]]
 base_url = "{upstream}"

@@ -15,7 +15,7 @@ from gaugeway.records import Context
 from gaugeway.text.cache import TextCache
 from tests.support.work import calls
 
-CORPUS = Path(__file__).parents[1] / "corpora" / "auxiliary.jsonl"
+CORPUS = Path(__file__).parents[2] / "corpora" / "auxiliary.jsonl"
 ENTRIES = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
 RECALL, PRECISION = 0.95, 0.97
 

@@ -18,7 +18,7 @@ from gaugeway.exchange import Explicit, Request, Response
 from gaugeway.records import Context
 from tests.support.work import calls
 
-CORPUS = Path(__file__).parents[1] / "corpora" / "demanded_output.jsonl"
+CORPUS = Path(__file__).parents[2] / "corpora" / "demanded_output.jsonl"
 CALLS = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
 
 

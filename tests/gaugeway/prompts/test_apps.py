@@ -14,7 +14,7 @@ from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, trace
 from gaugeway.records import Context
 
 CASES = [
-    json.loads(line) for line in (Path(__file__).parents[1] / "corpora" / "apps.jsonl").read_text("utf-8").splitlines()
+    json.loads(line) for line in (Path(__file__).parents[2] / "corpora" / "apps.jsonl").read_text("utf-8").splitlines()
 ]
 EXTRACTORS = [load(name, BUILT_IN)() for name in DEFAULT_ORDER]
 

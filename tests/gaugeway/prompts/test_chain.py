@@ -29,7 +29,7 @@ EXTRACTORS[DEFAULT_ORDER.index("patterns")] = PatternExtractor(
     [UserTemplate(name="facts", pattern=r"FACTS:(?P<contexts>.*)ASKED:(?P<question>.*)")]
 )
 ROOT = Path(__file__).parents[3]
-ORDINARY = Path(__file__).parents[1] / "corpora" / "ordinary.jsonl"
+ORDINARY = Path(__file__).parents[2] / "corpora" / "ordinary.jsonl"
 LONG = "one passage that is long enough"
 NOTHING = Response(status=200, body={})
 

@@ -18,7 +18,7 @@ from gaugeway.redaction import FINDERS, KINDS, Redactor
 from gaugeway.redaction.spans import Span, resolve
 
 PART = PromptPart(role="user", kind="instructions", start=0, end=9, text="Be brief.")
-CORPUS = Path(__file__).parents[1] / "corpora" / "redaction.jsonl"
+CORPUS = Path(__file__).parents[2] / "corpora" / "redaction.jsonl"
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to" / "redact.md"
 PLACEHOLDER = re.compile(r"\[[A-Z]+_[0-9a-f]{6}\]")
 LETTERS, HEX = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "0123456789abcdef"

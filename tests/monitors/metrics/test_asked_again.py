@@ -14,7 +14,7 @@ from monitors.metrics.asked_again import AskedAgain, rewords
 
 PAIRS = [
     json.loads(line)
-    for line in (Path(__file__).parents[1] / "corpora" / "asked_again.jsonl").read_text("utf-8").splitlines()
+    for line in (Path(__file__).parents[2] / "corpora" / "asked_again.jsonl").read_text("utf-8").splitlines()
 ]
 WEIGHTS = shipped()
 

@@ -22,7 +22,7 @@ from tests.support.llm_server import LLMServer, Reply
 
 CORPUS = [
     json.loads(line)
-    for line in (Path(__file__).parents[1] / "corpora" / "injections.jsonl").read_text("utf-8").split("\n")
+    for line in (Path(__file__).parents[2] / "corpora" / "injections.jsonl").read_text("utf-8").split("\n")
     if line
 ]
 PLANTED = {one["id"]: one["text"] for one in CORPUS}
