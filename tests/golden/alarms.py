@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
+from gaugeway.settings.shared import Rule
 from monitors.alerting.detectors import Bucket
-from monitors.config import Rule
 from tests.golden.causes import benchmark
 from tests.support.alerting import watching
 

@@ -9,7 +9,7 @@ import msgspec
 from gateway.capture.factory import capture_of
 from gateway.capture.result import capture_all
 from gateway.config import Capture
-from gateway.exchange import Explicit
+from gaugeway.exchange import Explicit
 from tests.gateway.capture.test_exchange_reader import answer, recording
 from tests.golden.record import NOW, ROOT, brief
 from tests.support.prompts import prompt
@@ -20,6 +20,7 @@ LEARNED = 40
 OTHERS = {"id", "started_at", "duration_s", "app", "rate", "contexts", "context_source"}
 """Fields that are the same in all samples of a corpus, or that are shown in another way."""
 USUAL = {"model": "m", "response": ANSWER, "response_id": "chatcmpl-1"}
+CORPORA = ("apps", "auxiliary", "demanded_output", "instructions", "ordinary")
 
 
 def responded(route, text=ANSWER, finish="stop"):
@@ -76,8 +77,8 @@ def request_of(line):
 
 def fresh():
     lines = {
-        path.stem: [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        for path in sorted((ROOT / "tests/gateway/corpora").glob("*.jsonl"))
+        name: [json.loads(line) for line in (ROOT / f"tests/corpora/{name}.jsonl").read_text("utf-8").splitlines()]
+        for name in CORPORA
     }
     lines["learned"] = [{"role": "user", "text": prompt(number)} for number in range(LEARNED)]
     found = {}

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement
+from gaugeway.settings.shared import Alerts, Config, Judge, Metric, Sampled
+from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
 from monitors.api.templates import template_handlers
 from monitors.app import _handlers, assemble
-from monitors.config import Alerts, Config, Judge, Metric, Sampled
 from monitors.exporters.prometheus import PrometheusExporter
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement
 from monitors.scheduler import WorkerCounts
-from monitors.storage.templates.sqlite import SQLiteTemplates
 from tests.golden.record import NOW
 from tests.support.incidents import incident
 from tests.support.pages import RULES

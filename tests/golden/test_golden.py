@@ -20,6 +20,7 @@ def differences(name, before, now):
         yield f"{name}: was {json.dumps(before)[:300]}, is {json.dumps(now)[:300]}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_computed_stays_what_it_was(kind):
     before, now = json.loads(stored(kind).read_text("utf-8")), json.loads(computed(kind))
