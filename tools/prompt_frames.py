@@ -188,6 +188,45 @@ def _lines(draw: random.Random) -> Callable[[Passage], str]:
     return render
 
 
+SIGNS = "@#$%&*+=~^|/\\<>§¶•◆▶→»■●★☆✦📄🔹📌❖"
+"""Signs that apps put before records, and before the question."""
+_ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii")
+_MIRROR = str.maketrans("<>/\\»", "><\\/«")
+
+
+def _signed(draw: random.Random) -> Callable[[list[Passage]], str]:
+    """Draw records behind signs of any kind, letters, Roman numbers or scores."""
+    sign = draw.choice(SIGNS) * draw.choice((1, 1, 2, 2, 3, 4, 5))
+    mirrored, unit = sign.translate(_MIRROR)[::-1], draw.choice(WORDS["units"])
+    named = draw.choice(("{i}", "{s}", "{t}", "{u} {n}", "{u} {n} ({s})", "{s} | {v}", "{u}", "{t} / {v}", "{d} {t}"))
+    ways = (
+        (sign + " " + named + "\n", "", 3), (sign + " " + named + " " + mirrored + "\n", "", 3),
+        (sign + " " + named + " " + sign + " ", "", 1), (sign + " ", "", 1.5), (sign + "\n", "", 1),
+        (sign + " " + named + "\n", "\n" + mirrored, 1.5), (unit.lower() + "#{i} ", "", 0.7), ("({r}) ", "", 1.5),
+        ("{l}. ", "", 1), ("{l}) ", "", 0.7), ("({l}) ", "", 0.7), ("{v}  ", "", 1), ("[{v}] ", "", 1), ("{v}: ", "", 0.5),
+        ("<!-- " + named + " -->\n", "", 1), ("[[" + named + "]]\n", "", 1),
+        ("----- BEGIN {s} -----\n", "\n----- END {s} -----", 1.5), ("[" + named + "]\n", "\n[/]", 0.5),
+        ("<" + unit[:1].lower() + "{n}>", "</" + unit[:1].lower() + "{n}>", 1), ("{s} :: ", "", 1), ("", " [{s}]", 1),
+        ("", "\n— {t}, {s}", 1), ("“", "”\n({s}, p. {p})", 1), ("", "\nsource: {s}\nscore: {v}\n" + sign[0] * 2, 1),
+        ("{d} {t}: ", "", 0.5), ("From: {a}\nDate: {d}\nSubject: {t}\n\n", "", 1),
+    )  # fmt: skip
+    before, behind, _ = draw.choices(ways, [weight for *_, weight in ways])[0]
+    gap = draw.choice(("\n", "\n", "\n\n"))
+    gap = "\n\n" if not before.strip() else gap
+
+    def render(found: list[Passage]) -> str:
+        rows = []
+        for n, one in enumerate(found, 1):
+            facts = one.facts
+            values: dict[str, Any] = {"n": n, "l": chr(64 + n), "r": _ROMAN[n - 1], "t": one.title, "u": unit}
+            values |= {"s": facts["Source"], "v": facts["Score"], "d": facts["Date"], "p": facts["Page"]}
+            values |= {"a": facts["Author"], "i": facts["Id"][:5]}
+            rows.append(before.format(**values) + one.text + behind.format(**values))
+        return gap.join(rows)
+
+    return render
+
+
 def _keyed(draw: random.Random) -> Callable[[list[Passage]], str]:
     """Draw records that begin with a key by which the prompt cites them, and often a list of the keys."""
     unit, size = draw.choice(WORDS["units"]), draw.choice((3, 4, 6, 8))
@@ -312,12 +351,14 @@ def _json(draw: random.Random) -> Callable[[list[Passage]], str]:
 
 def _fenced(draw: random.Random) -> Callable[[list[Passage]], str]:
     about = draw.choice(("", "{s}", "{s} (lines {n}-{m})", "text {s}"))
-    gap = draw.choice(("\n", "\n\n"))
+    gap, fence = draw.choice(("\n", "\n\n")), draw.choice(("```", "```", "````", "~~~"))
 
     def render(found: list[Passage]) -> str:
         facts = [{"s": one.facts["Source"], "n": one.facts["Page"], "m": one.facts["Page"] + "0"} for one in found]
-        bodies = [one.text.replace("```", "~~~") for one in found]
-        return gap.join(f"```{about.format(**said)}\n{body}\n```" for said, body in zip(facts, bodies, strict=True))
+        bodies = [one.text.replace("```", "~~~") if fence == "```" else one.text for one in found]
+        return gap.join(
+            f"{fence}{about.format(**said)}\n{body}\n{fence}" for said, body in zip(facts, bodies, strict=True)
+        )
 
     return render
 
@@ -333,4 +374,5 @@ _FRAMES: dict[str, tuple[float, Callable[[random.Random], Callable[[list[Passage
     "blank": (7, _blank),
     "json": (1.5, _json),
     "fenced": (0.8, _fenced),
+    "signed": (9, _signed),
 }

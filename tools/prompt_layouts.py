@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tools.prompt_frames import WORDS, Passage, frame, passage
+from tools.prompt_frames import SIGNS, WORDS, Passage, frame, passage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,16 @@ def pick(draw: random.Random, table: dict[str, str], language: str) -> str:
 def label(said: str, form: str) -> str:
     """Write a label in one of the forms."""
     return form.format(l=said, L=said.upper())
+
+
+def label_form(draw: random.Random) -> str:
+    """Draw how labels are written; now and then with signs."""
+    if draw.random() < 0.85:
+        return str(draw.choice(WORDS["labels"]))
+    sign = draw.choice(SIGNS) * draw.randint(1, 4)
+    return draw.choice(
+        (f"{sign} {{l}}", f"{sign} {{L}} {sign}", "{L}>", f"{sign} {{l}}:", "<!-- {l} -->", "{L}", "/* {l} */")
+    )
 
 
 def decoy(draw: random.Random, language: str) -> str:
@@ -175,7 +185,7 @@ def _parts(
     orders: Sequence[str],
 ) -> Callable[[str, list[Passage], bool], str]:
     """Draw the order and the labels of a prompt's parts."""
-    form = draw.choice(WORDS["labels"])
+    form = label_form(draw)
     context, question = pick(draw, WORDS["context"], language), pick(draw, WORDS["question"], language)
     tag, asked_tag = draw.choice(WORDS["tags"]), draw.choice(WORDS["question_tags"])
     opener = draw.choices(
@@ -184,7 +194,7 @@ def _parts(
     if opener == "none" and name == "blank":
         opener = "label"
     asked = draw.choices(("label", "tag", "plain", "sentence"), [9, 2, 1, 1])[0]
-    same_line = draw.random() < 0.6 and form.endswith((":", "：", ":**"))
+    same_line = draw.random() < 0.6 and form.endswith((":", "：", ":**", ">"))
     block_line = opener == "label" and form.endswith((":", "：")) and draw.random() < 0.2
     order = draw.choice(orders)
     if order[0] == "q" and draw.random() < 0.4:
@@ -196,6 +206,9 @@ def _parts(
         )
     other = pick(draw, WORDS["other"], language)
     answer = pick(draw, WORDS["answer"], language) if draw.random() < 0.5 else ""
+    ordered = (
+        draw.choice((" ", " ", "\n")) + draw.choice(WORDS["orders_behind"][language]) if draw.random() < 0.12 else ""
+    )
     other_labelled, introduced = draw.random() < 0.5, pick(draw, WORDS["introducing"], language)
     rule = draw.choice(("-" * 21, "=" * 10, "---", "#" * 8, "*" * 5, "-" * 60))
     gap = draw.choice(("\n\n", "\n\n", "\n\n", "\n"))
@@ -212,6 +225,7 @@ def _parts(
             "i": before,
             "c": write(found).join(around),
             "q": _asking(asked, label(question, form) + (" " if same_line else "\n"), asked_tag, sentence, said)
+            + (ordered if said[-1:] in "?？" else "")
             if own
             else "",
             "o": (label(other, form) + "\n" if other_labelled else "") + behind,
@@ -262,6 +276,24 @@ def _of_ones_own(draw: random.Random, language: str) -> str:
     return f"{label(context, form)}\n{text}\n\n{label(task, form)}\n{want}"
 
 
+def _equipment(draw: random.Random, language: str, own: list[Passage], write: Callable[[list[Passage]], str]) -> str:
+    """Draw what a system prompt says about an agent's tools, rules and examples, in the forms in which passages come."""
+    nouns = WORDS["nouns"][language]
+    if draw.random() < 0.5:
+        named = label(draw.choice(WORDS["equipment"]), draw.choice(WORDS["labels"]))
+        rows = [f"{draw.choice(('- ', '* ', '', '### '))}{draw.choice(nouns)}: {one.text}" for one in own]
+        return f"{named}\n" + draw.choice((write(own), "\n".join(rows)))
+    tag, inner = draw.choice(WORDS["equipment_tags"])
+    index = draw.choice((' name="{w}"', "", ' id="{n}"', ' source="{w}.md"'))
+    form = draw.choice(("{p}", "<name>{t}</name><description>{p}</description>", "User: {t}?\nYou: {p}"))
+    gap = draw.choice(("\n", ""))
+    rows = [
+        f"<{inner}{index.format(w=draw.choice(nouns).lower(), n=n)}>{gap}{form.format(p=one.text, t=one.title)}{gap}</{inner}>"
+        for n, one in enumerate(own, 1)
+    ]
+    return "\n".join((f"<{tag}>", *rows, f"</{tag}>"))
+
+
 def _markup(draw: random.Random, language: str) -> str:
     """Draw a task on a piece of markup, data or a program."""
     nouns = WORDS["nouns"][language]
@@ -295,7 +327,10 @@ def ordinary(draw: random.Random) -> Rendered:
     task = draw.choice(WORDS["tasks"])
     form = draw.choice(WORDS["labels"])
     kind = draw.choice(
-        ("task", "task", "orders", "chat", "behind", "labelled", "decoy", "decoy", "own", "own", "markup")
+        (
+            *("task", "task", "orders", "chat", "behind", "labelled", "decoy", "decoy", "own", "own", "markup"),
+            *("equipment", "equipment", "equipment"),
+        )
     )
     said = {
         "task": f"{task}\n\n{text}",
@@ -306,11 +341,18 @@ def ordinary(draw: random.Random) -> Rendered:
         "behind": f"{text}\n\n{task}",
         "own": _of_ones_own(draw, language),
         "markup": _markup(draw, language),
+        "equipment": draw.choice(WORDS["questions"][language]).format(
+            a=draw.choice(WORDS["nouns"][language]), b="", y=1999
+        ),
         "decoy": f"{_orders(draw, language)}\n\n{decoy(draw, language)}\n\n{draw.choice((own[0].title, task))}",
         "labelled": f"{task}\n{label(draw.choice(('Text', 'Input', 'Article', 'Review', 'Code', 'Email')), form)}\n{text}",
     }[kind]
     messages = [{"role": "user", "content": said}]
-    if draw.random() < 0.5:
+    if kind == "equipment":
+        system = f"{_orders(draw, language)}\n\n{_equipment(draw, language, own, write)}"
+        system += f"\n\n{_orders(draw, language)}" if draw.random() < 0.4 else ""
+        messages.insert(0, {"role": "system", "content": system})
+    elif draw.random() < 0.5:
         extra = "\n\n" + decoy(draw, language) if draw.random() < 0.3 else ""
         messages.insert(0, {"role": "system", "content": _orders(draw, language) + extra})
     return Rendered(messages=messages, question=said, contexts=[], family=f"ordinary:{kind}")

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from gaugeway.prompts.form.lines import Line
+from gaugeway.prompts.form.frames import Element
+from gaugeway.prompts.form.lines import Line, lines_of
 from gaugeway.prompts.form.seen import Seen
 from gaugeway.prompts.form.text import Block
 from gaugeway.prompts.form.word_index import Kind
@@ -31,6 +32,9 @@ _WRAPS = (
     ("**", "**"),
     ("<<", ">>"),
 )
+_SIGNED = re.compile(r"[^\w\s\"'(\[-]{1,6}[ \t]+(?=\S)")
+_ORDERED = re.compile(r"[?？؟]\s+(?=\S)")
+"""A question with an order behind it: "How long? Answer briefly."."""
 _LEAST = 2
 MOST = 6_000
 _NEAR = 12
@@ -70,6 +74,20 @@ def asked_of(seen: Seen, block: Block, said: str) -> Iterator[Asked]:
         side = _Beside(seen, block, said, name, stop)
         for index, line in enumerate(chosen):
             yield from _at(side, line, chosen[index + 1 :])
+        beside = (
+            one for one in seen.text.elements if _is_beside(one, block, name) and one.inner_end - one.inner < MOST
+        )
+        for element in islice(beside, _NEAR):
+            yield _made(side, element.inner, element.inner_end, "element", _line_at(seen, element.start))
+
+
+def _is_beside(element: Element, block: Block, name: str) -> bool:
+    return element.start >= block.end if name == "behind" else element.end <= block.start
+
+
+def _line_at(seen: Seen, at: int) -> Line:
+    """Return what stands at an offset as if a line began there."""
+    return lines_of(seen.text.raw, at, at + _NEAR * _NEAR)[0]
 
 
 def _at(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
@@ -84,9 +102,9 @@ def _at(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
             yield _made(side, inner, close, "tag", line)
     elif line.kind == "field":
         at = next((place + 1 for place in range(line.start, end) if raw[place] in ":："), end)
-        yield _made(side, at, end, "field", line)
+        yield from _with_its_question(side, at, end, "field", line)
         if (last := _paragraph_end(following, end)) > end:
-            yield _made(side, at, last, "field on", line)
+            yield from _with_its_question(side, at, last, "field on", line)
     if line.kind in ("text", "item", "field"):
         yield from _in_line(side, line, following, end)
 
@@ -94,13 +112,15 @@ def _at(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
 def _in_line(side: _Beside, line: Line, following: list[Line], end: int) -> Iterator[Asked]:
     raw = side.seen.text.raw
     if line.after_blank:
-        yield _made(side, line.start, _paragraph_end(following, end), "paragraph", None)
+        yield from _with_its_question(side, line.start, _paragraph_end(following, end), "paragraph", None)
     else:
-        yield _made(side, line.start, end, "line", None)
+        yield from _with_its_question(side, line.start, end, "line", None)
     if (inline := _BEHIND.search(raw, line.start, end)) is not None:
         yield _made(side, inline.start("text"), end, "inline", line, label_at=inline.start("label"))
     elif line.kind == "text" and (inline := _INLINE.search(raw, line.start, end)) is not None:
         yield _made(side, inline.start("text"), end, "inline", line)
+    elif (signed := _SIGNED.match(raw, line.start, end)) is not None:
+        yield from _with_its_question(side, signed.end(), end, "signed", line)
     for quoted in islice(_QUOTED.finditer(raw, line.start, end), _QUOTES):
         yield _made(side, quoted.start("text"), quoted.end("text"), "quoted", line)
 
@@ -117,9 +137,9 @@ def _under(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
     if last is None:
         return
     start = following[0].start
-    yield _made(side, start, min(last, side.stop), "label", line)
+    yield from _with_its_question(side, start, min(last, side.stop), "label", line)
     if first is not None and first != last:
-        yield _made(side, start, min(first, side.stop), "label, first paragraph", line)
+        yield from _with_its_question(side, start, min(first, side.stop), "label, first paragraph", line)
 
 
 def _paragraph_end(following: list[Line], end: int) -> int:
@@ -128,6 +148,18 @@ def _paragraph_end(following: list[Line], end: int) -> int:
             break
         end = one.end
     return end
+
+
+def _with_its_question(side: _Beside, start: int, end: int, how: str, label: Line | None) -> Iterator[Asked]:
+    """Yield a stretch, and what it asks first where more follows: "How long? Answer briefly."."""
+    yield _made(side, start, end, how, label)
+    asked = _ORDERED.search(side.seen.text.raw, start, min(end, start + MOST))
+    if asked is not None and asked.end() < end:
+        one = _made(side, start, asked.start() + 1, how, label)
+        words = side.seen.words
+        rest = {"q first question": 1.0, "q ordered": float(words.addresses(asked.end(), end))}
+        rest["q ordered to answer"] = float(words.has("answer", asked.end(), end))
+        yield one._replace(values={**one.values, **rest})
 
 
 def _made(side: _Beside, start: int, end: int, how: str, label: Line | None, *, label_at: int = -1) -> Asked:

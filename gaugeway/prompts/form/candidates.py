@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from gaugeway.prompts.form.frames import MOST_RECORDS, Element, Frame, frames_of
+from gaugeway.prompts.form.frames import GENERIC, MOST_RECORDS, Element, Frame, frames_of
 from gaugeway.prompts.form.lines import Line, key_of, mark_length
 from gaugeway.prompts.form.records import Record, Span, passages
 from gaugeway.prompts.form.text import Block, Text
@@ -34,6 +34,7 @@ _ATTRIBUTE = re.compile(r"(?P<key>[\w:-]{1,40})=[\"'](?P<value>[^\"'<>]{0,300})[
 _CHILD = re.compile(r"<(?P<key>[\w:-]{1,40})>(?P<inside>[^<>]{1,300})</(?P=key)>")
 _TAGS = re.compile(r"</?[^\W\d][^<>]{0,300}>")
 _IDS = ("id", "index", "number")
+_FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})[ \t]*(?P<named>[^`\n]{0,80})")
 _NEXT = re.compile(r",?[ \t]*\n\s*\{")
 _JSON = json.JSONDecoder()
 _CODE = re.compile(r"^```(?:xml|html)\b.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
@@ -276,9 +277,15 @@ def _decoded(raw: str, at: int) -> tuple[int, object]:
 
 def _framed(text: Text, frame: Frame) -> Iterator[Block]:
     lines, last = text.lines, frame.lines[-1]
-    if len(frame.lines) == 1 and frame.counted and (frame.key.startswith("~") or (lines[last].number or 0) > 1):
+    if (
+        len(frame.lines) == 1
+        and frame.counted
+        and (frame.key.startswith("~") or "#a" in frame.key or (lines[last].number or 0) > 1)
+    ):
         return
     inner = {key for line in lines[frame.lines[0] : last] for key in line.keys}
+    if frame.counted:
+        inner -= GENERIC
     for end, closer in _closers(text, last, inner):
         yield framed(text, lines, frame, end, closer)
     for part in _sections(lines, frame):
@@ -316,24 +323,38 @@ def _cited(text: Text) -> Iterator[Frame]:
 
 def _fenced(text: Text) -> Iterator[Block]:
     """Yield the block of two or more fences with little between them; what stands behind a fence's opening names it."""
-    fences = [line for line in text.lines if line.kind == "rule" and text.raw.startswith("```", line.start)]
-    pairs = list(zip(fences[::2], fences[1::2], strict=False))
-    if len(pairs) < _PAIR or len(fences) % _PAIR:
+    pairs: list[tuple[Line, Line]] = []
+    opening: Line | None = None
+    for line in text.lines:
+        if (fence := _FENCE.match(text.raw, line.start, line.end)) is None:
+            continue
+        if opening is None:
+            opening = line
+        elif text.raw.startswith(fence_of(text, opening), line.start) and not fence["named"]:
+            pairs.append((opening, line))
+            opening = None
+    if len(pairs) < _PAIR or opening is not None:
         return
     if any(b.start - a.end > _BETWEEN + _BETWEEN for (_, a), (b, _) in pairwise(pairs)):
         return
     spans = tuple((opening.end, closing.start) for opening, closing in pairs)
-    said = tuple(f'name="{text.raw[opening.start + 3 : opening.end].strip()}"' for opening, _ in pairs)
+    said = tuple(f'name="{text.raw[one.start : one.end].strip("`~ ")}"' for one, _ in pairs)
     start, end = pairs[0][0].start, pairs[-1][1].end
     opener, closer = _line_before(text, start), _line_behind(text, end)
     yield Block(start, end, opener, closer, "fence", spans, (0,) * len(spans), attributes=said)
+
+
+def fence_of(text: Text, line: Line) -> str:
+    """Return the backticks or tildes that a fence begins with: as many end it."""
+    match = _FENCE.match(text.raw, line.start)
+    return match["fence"] if match is not None else ""
 
 
 def framed(text: Text, lines: Sequence[Line], frame: Frame, end: int, closer: Line | None) -> Block:
     """Return the block of a frame among lines, up to an offset."""
     starts = [lines[index].start for index in frame.lines]
     opener = lines[frame.lines[0] - 1] if frame.lines[0] else None
-    kind = "counted" if frame.counted else lines[frame.lines[0]].kind
+    kind = "counted" if frame.counted else frame.kind
     spans = tuple(zip(starts, [*starts[1:], end], strict=True))
     marks = tuple(mark_length(frame.key, text.raw[start : start + _MARK]) for start in starts)
     return Block(starts[0], end, opener, closer, kind, spans, marks, frame)

@@ -23,6 +23,7 @@ SAID: tuple[Kind, ...] = (
     "below",
     "task",
     "address",
+    "equipment",
 )
 _SENTENCE_END = re.compile(r"[.!?。！？…][\"'”’»)\]*_`]*\s*\Z")
 _WORD = re.compile(r"\w{4,}|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")

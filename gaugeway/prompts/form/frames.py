@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gaugeway.prompts.form.lines import Line
 
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[^\W\d][\w.:-]{0,40})(?P<attributes>(?:\s[^<>]{0,600})?)(?P<empty>/?)>")
-_GENERIC = frozenset(
+GENERIC = frozenset(
     (
         "[]",
         "【】",
@@ -68,7 +68,7 @@ def frames_of(lines: Sequence[Line]) -> list[Frame]:
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
     for index, line in enumerate(lines):
         for key in line.keys:
-            plain = key in _GENERIC or key.strip("#") == ""
+            plain = key in GENERIC or key.strip("#") == "" or key.startswith(("sign ", "#a", "(#a", "[#a"))
             groups[key, line.indent if plain else -1].append(index)
     found = [frame for (key, _), places in groups.items() for frame in _runs(key, places, lines)]
     found.sort(key=lambda one: (one.lines[0], -len(one.lines)))
@@ -76,7 +76,7 @@ def frames_of(lines: Sequence[Line]) -> list[Frame]:
 
 
 def _runs(key: str, places: list[int], lines: Sequence[Line]) -> Iterator[Frame]:
-    kind = lines[places[0]].kind
+    kind = "signed" if key.startswith("sign ") else lines[places[0]].kind
     if "#" in key and key.strip("#") and lines[places[0]].number is not None:
         left = places
         for _ in range(_CHAINS):
@@ -135,5 +135,6 @@ def elements_of(text: str) -> list[Element]:
             open_tags[name].append(tag)
         elif open_tags[name]:
             opening = open_tags[name].pop()
-            found.append(Element(name, opening.start(), tag.end(), opening.end(), tag.start()))
+            shape = name.rstrip("0123456789")  # <p1>, <p2>: elements of one name
+            found.append(Element(shape or name, opening.start(), tag.end(), opening.end(), tag.start()))
     return sorted(found, key=lambda one: (one.start, -one.end))

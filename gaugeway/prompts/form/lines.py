@@ -17,13 +17,15 @@ _LONG = 140
 """Characters from which on a line is text, whatever marks it has."""
 
 _RULE = re.compile(
-    r"([-=_*~#+·•─═—.%])(?: ?\1){2,}\Z|<\|?sep(?:arator)?\|?>\Z|\[SEP\]\Z|§{1,3}\Z|`{3,}[^`\n]{0,80}\Z|\"{3}\Z|'{3}\Z",
+    r"([-=_*~#+·•─═—.%])(?: ?\1){2,}\Z|[#=~+]{2}\Z|<\|?sep(?:arator)?\|?>\Z|\[SEP\]\Z|§{1,3}\Z"
+    r"|`{3,}[^`\n]{0,80}\Z|\"{3}\Z|'{3}\Z",
     re.IGNORECASE,
 )
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[^\W\d][\w.:-]{0,40})(?P<attributes>(?:\s[^<>\n]{0,600})?)>")
 _HEADING = re.compile(r"(?P<level>#{1,6})(?=[ \w])")
 _WRAPPED = re.compile(
     r"(?:={2,}|-{2,}|\*{3,}|<{2,}|[\[【「«])[^\n]{1,100}(?:={2,}|-{2,}|\*{3,}|>{2,}|[\]】」»])[:：]?\Z"
+    r"|(?:<!--|[^\w\s\"'.,:;!?-]{2,6}) [^\n]{1,100} (?:-->|[^\w\s\"'.,:;!?-]{2,6})\Z"
 )
 _BOLD = re.compile(r"(\*{1,2}|__)[^*_\n]{1,80}\1[:：]?\Z")
 _NUMBER = re.compile(
@@ -32,7 +34,7 @@ _NUMBER = re.compile(
 )
 _LABEL = re.compile(
     r"(?P<open>[^\w\s]{0,4})\s?(?P<words>[^\W\d_](?:[^\n:：=.!?。！？]{0,58}[^\n:：=.!?。！？\s])?)\s?"
-    r"(?P<end>[^\w\s:：=.!?。]{0,3}(?:[:：]|(?<=\w) =)[^\w\s]{0,2})(?=\s|\Z|[^\x00-\x7f/]|[\"\[(])"
+    r"(?P<end>[^\w\s:：=.!?。]{0,3}(?:[:：]|(?<=\w) =|(?<=[^\W\d_])>(?=\s))[^\w\s]{0,2})(?=\s|\Z|[^\x00-\x7f/]|[\"\[(])"
 )
 _NAMED = re.compile(r"[\[(【][^\W\d_][^\n\[\]()【】.]{0,40}[\])】](?=\s+\S)")
 _PLACE = re.compile(r"\S*(?:\w\.[a-zA-Z]{2,5}|\w://\S+)[^\s.]*[:：]?")
@@ -49,6 +51,16 @@ _ID_MARK = re.compile(r"[\[(【{*`]{0,3}[\w-]*\d[\w-]*[\])】}*`]{0,3}[:：]?")
 _LETTER = re.compile(r"[^\W\d_]")
 _ITEM = re.compile(r"(?:[-*•‣–►◦>])[ \t]+(?=\S)")
 _DIGITS = re.compile(r"\d+")
+_SIGN = re.compile(r"[^\w\s\"'“”‘’«»()\[\]【】「」《》.,:;!?…$€£`-]{1,6}(?=[\w\s\[({<\"])")
+"""Signs that nobody writes before a sentence: `>>>`, `@@`, a pictogram."""
+_STUCK = re.compile(r"[^\w\s]{0,3}[^\W\d_]{1,20}[#\[{<|@=~^]{1,2}(?=[\w\"])")
+"""A word with a sign stuck to it: `chunk#`, `\\item[`."""
+_DECIMAL = re.compile(r"[\[(]?\d{1,3}[.,]\d{1,6} ?%?[\])]?[:|]?(?=\s+\S)")
+_ORDINAL = re.compile(r"(?P<open>[\[(]?)(?P<n>[A-Z]|[a-z]|[ivxIVX]{2,5})(?P<end>[\])][.:]?|[.:])(?=\s+\S)")
+_FIRST_WORD = re.compile(r"[^\w\s]{1,8} ?(?P<word>[A-Z]{2,20}) +\S")
+"""`--- BEGIN a.md ---` and `--- END a.md ---` are two shapes."""
+_ROMAN = {"i": 1, "v": 5, "x": 10}
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
 _BRACKETS = "[(【「《"
@@ -109,6 +121,11 @@ def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
         sure = kind != "text" or _marks(said, numbered)
         number = int(numbered["n"])
         keys.append(("" if sure else "~") + _DIGITS.sub("#", head[: numbered.end()]).lower().rstrip())
+    elif (ordinal := _ordinal(said)) is not None:
+        number = ordinal[1]
+        keys.append(ordinal[0])
+    elif _DECIMAL.match(head):
+        keys.append("sign #.#")
     label = _LABEL.match(head) or _ID_LABEL.match(head) or (_NAMED.match(head) if said[0] in _BRACKETS else None)
     if label is not None:
         keys.append(_ID.sub("#", label[0]).lower().strip())
@@ -158,14 +175,32 @@ def _form(said: str, kind: Kind) -> list[str]:
     elif kind == "bold":
         keys.append(said[0])
     elif kind == "bracket":
+        if (named := _FIRST_WORD.match(said)) is not None:
+            keys.append(f"{said[0]}{named['word'].lower()}{said[-1]}")
         keys.append(f"{said[0]}{said[-1]}")
     elif _ITEM.match(said):
         keys.append(f"item {said[0]}")
+    elif (sign := _SIGN.match(said) or _STUCK.match(said)) is not None:
+        keys.append(f"sign {sign[0].lower()}")
     group = _GROUP.match(said[:_HEAD]) if said[0] in _BRACKETS else None
     if group is not None and group.end() < len(said):
         masked = _ID.sub("#", group[0])
         keys.append(masked if not _LETTER.search(masked) else f"{group[0][0]}…{group[0][-1]}")
     return keys
+
+
+def _ordinal(said: str) -> tuple[str, int] | None:
+    """Return the shape and the value of a letter or a Roman number that counts records: `A.`, `(ii)`."""
+    match = _ORDINAL.match(said)
+    if match is None:
+        return None
+    letters = match["n"].lower()
+    if set(letters) <= _ROMAN.keys():
+        values = [_ROMAN[letter] for letter in letters]
+        value = sum(-one if one < then else one for one, then in zip(values, [*values[1:], 0], strict=True))
+    else:
+        value = _ALPHABET.index(letters) + 1
+    return f"{match['open']}#a{match['end']}", value
 
 
 def _marks(said: str, numbered: re.Match[str]) -> bool:
@@ -190,6 +225,12 @@ def mark_length(key: str, said: str) -> int:
     match = None
     if key.startswith("item "):
         match = _ITEM.match(said)
+    elif key == "sign #.#":
+        match = _DECIMAL.match(said)
+    elif key.startswith("sign "):
+        match = _SIGN.match(said) or _STUCK.match(said)
+    elif "#a" in key:
+        match = _ORDINAL.match(said)
     elif key.strip("#") == "":
         match = _HEADING.match(said)
     elif "#" in key:

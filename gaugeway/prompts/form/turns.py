@@ -18,6 +18,7 @@ MOST_TURNS = 200
 _FIRST = 8
 _FEWEST, _MESSAGES = 3, 50
 _MEMBERS, _JSON = 40, 250_000
+_BREAKS = str.maketrans("\x0b\x0c\x85\u2028\u2029", "\n" * 5)
 _TURN = re.compile(
     r"<\|(?:im_start|start_header_id|start_of_role)\|>(?P<marked>\w{1,20})(?:<\|(?:end_header_id|end_of_role)\|>)?\n*"
     r"|(?:<\||<start_of_turn>)(?P<plain>system|user|assistant|documents?|context|model)(?:\|>)?\n*",
@@ -57,13 +58,18 @@ class Reading:
 
 def turns_of(request: Request) -> list[Turn]:
     """Return the messages of a request with their texts, part by part."""
-    turns = [Turn(_role(message), text_parts(message.get("content"))) for message in messages_of(request)]
+    turns = [Turn(_role(message), _parts_of(message)) for message in messages_of(request)]
     if len(turns) == 1 and len(turns[0].parts) == 1 and "<" in turns[0].text:
         turns = _by_tokens(turns[0]) or turns
     turns = _joined([_without_tokens(turn) for turn in turns])
     if turns and turns[-1].text.lstrip()[:1] == "{":
         turns[-1] = _by_members(turns[-1])
     return turns if len(turns) <= MOST_TURNS else turns[:_FIRST] + turns[_FIRST - MOST_TURNS :]
+
+
+def _parts_of(message: dict[str, Any]) -> tuple[str, ...]:
+    """Return the texts of a message; every character that breaks a line is a line break."""
+    return tuple(part if part.isascii() else part.translate(_BREAKS) for part in text_parts(message.get("content")))
 
 
 def _without_tokens(turn: Turn) -> Turn:

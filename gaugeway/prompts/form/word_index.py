@@ -29,6 +29,7 @@ Kind = Literal[
     "unknowing",
     "address",
     "request",
+    "equipment",
 ]
 
 HEAD = 98_304
