@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway.contexts import BUILT_IN as EXTRACTORS
-from gateway.contexts import DEFAULT_ORDER
-from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts import DEFAULT_ORDER, UserTemplate
 from gateway.http.sessions import SESSION_HEADERS
 from gateway.http.url import Target
 from monitors.config import LOOPBACK, AuditsPerDay, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table

@@ -23,11 +23,11 @@ from gateway.contexts import (  # noqa: E402 - the tree is not installed everywh
     BUILT_IN,
     DEFAULT_ORDER,
     Extraction,
+    UserTemplate,
     last_user_text,
     trace,
 )
 from gateway.contexts.prompt_parts import capture_info  # noqa: E402
-from gateway.contexts.prompt_template import UserTemplate  # noqa: E402
 from gateway.contexts.user_patterns import PatternExtractor  # noqa: E402
 from gateway.exchange import Request, Response  # noqa: E402
 from monitors.runtime.plugins import load  # noqa: E402

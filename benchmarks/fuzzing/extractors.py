@@ -19,14 +19,13 @@ from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gateway.capture.factory import extractors_of
 from gateway.capture.prompt_version import prompt_version
 from gateway.config import Capture as Settings
-from gateway.contexts import DEFAULT_ORDER, Extraction
+from gateway.contexts import DEFAULT_ORDER, Extraction, UserTemplate
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers
-from gateway.contexts.limits import MAX_BYTES, MAX_PASSAGES
 from gateway.contexts.prompt_parts import locate
-from gateway.contexts.prompt_template import UserTemplate
 from gateway.exchange import GENERATION_ROUTES, Request
 from gateway.http.errors import Rejection
 from gateway.http.json_member import cut_key
+from monitors.runtime.bounds import MAX_BYTES, MAX_PASSAGES
 
 ROUTES = sorted(GENERATION_ROUTES)
 ROLES = ("user", "system", "tool", "assistant", "user", "developer")

@@ -19,7 +19,6 @@ from gateway.capture.instructions import Role, is_a_programs
 from gateway.capture.output_fields import (
     MOST_FIELDS,
     Field,
-    Output,
     Row,
     Verdict,
     exact_row,
@@ -79,7 +78,7 @@ class Demand(NamedTuple):
     names: frozenset[str] = frozenset()
 
 
-def by_demand(systems: list[str], user: list[str], response: str) -> Output | None:
+def by_demand(systems: list[str], user: list[str], response: str) -> str | None:
     """Return what the last user's text, else the system messages, demand if the response has that form.
 
     The response is looked at first: prose meets none of the demands.
@@ -129,7 +128,7 @@ def _remembered(text: str) -> tuple[Demand, ...]:
     return demands_of(text)
 
 
-def _by_choice(text: str, said: str, role: Role) -> Output | None:
+def _by_choice(text: str, said: str, role: Role) -> str | None:
     """Return the kind of a choice between words that are explained, too, if one of them was chosen.
 
     A label of a known kind at the end, for the model to complete, suffices whatever the response is.

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from importlib import resources
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from gateway.capture.instructions.directives import Kind
-
-Output = Kind | Literal["answer"]
+from gateway.contexts import data_files
 
 MOST_FIELDS = 64
 """Fields of a schema or an example that are looked at."""
@@ -27,7 +23,7 @@ _BETWEEN = re.compile(r"[\s\-_.]+")
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names of fields of one kind, and what may stand `beside`. With `by_response` only the response shows the kind."""
 
-    kind: Output
+    kind: str
     names: list[str]
     beside: frozenset[str] = frozenset()
     by_response: bool = False
@@ -56,15 +52,14 @@ class Field(NamedTuple):
 class Verdict(NamedTuple):
     """What kind of call fields belong to, "answer" among them, and whether the response has to confirm it."""
 
-    kind: Output
+    kind: str
     by_response: bool = False
 
 
 @cache
 def table() -> Table:
     """Return the data file."""
-    said = resources.files("gateway.capture").joinpath("output_fields.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(said), Table)
+    return msgspec.convert(data_files.table("gateway.capture", "output_fields.toml"), Table)
 
 
 @cache

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from gateway.capture.output_fields import MOST_FIELDS, Field, Output, Verdict, verdict_of
+from gateway.capture.output_fields import MOST_FIELDS, Field, Verdict, verdict_of
 
 
-def by_schema(body: dict[str, Any], route: str) -> Output | None:
+def by_schema(body: dict[str, Any], route: str) -> str | None:
     """Return what the schema of the output says: of `response_format` or the like."""
     wanted = body.get("response_format")
     if route == "responses":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -11,6 +11,8 @@ import msgspec
 from gateway.contexts.written_steps import apart
 from gateway.exchange import Request, Response
 from monitors.records import Context
+from monitors.runtime import bounds
+from monitors.runtime.bounds import MAX_PASSAGES
 
 BUILT_IN = {
     "explicit": "gateway.contexts.explicit:ExplicitExtractor",
@@ -55,11 +57,58 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A prompt of the user's app. `pattern` has a group `contexts` and maybe one `question`; a dot matches line breaks.
+
+    A group `contexts` that matches repeatedly gives one piece each time; every piece is split at `separator`, or where
+    `separator_pattern` matches. Its groups `id`, `source`, `title` and `score` say it of the passage that follows. With
+    `read_as` the reader of structure separates them, by its splitting of that name. With `clean` that reader takes
+    titles, sources and the like off each passage.
+    """
+
+    name: str
+    pattern: str
+    separator: str = "\n\n"
+    separator_pattern: str | None = None
+    read_as: str | None = None
+    clean: bool = False
+
+
 class Extractor(Protocol):
     """Reads one kind of request."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:
         """Return the extraction; None when the request is not of this kind. Pure; never raises on malformed content."""
+
+
+def extraction(
+    question: str | None,
+    contexts: Iterable[Context],
+    *,
+    source: str,
+    marker: str | None = None,
+    confidence: float = 1.0,
+    reason: str | None = None,
+) -> Extraction:
+    """Return an extraction with as many passages as the limits allow; the last one may be shortened.
+
+    `contexts` is not read beyond that, unless it is a tuple.
+    """
+    if isinstance(contexts, list) and len(contexts) <= MAX_PASSAGES:
+        contexts = tuple(contexts)
+    bounded = (
+        bounds.bounded_passages(contexts) if isinstance(contexts, tuple) else map(bounds.bounded_passage, contexts)
+    )
+    kept, cut = bounds.passages(bounded)
+    return Extraction(
+        question=(question or "").strip() or None,
+        contexts=kept,
+        source=source,
+        marker=marker,
+        cut=cut,
+        confidence=confidence,
+        reason=reason,
+    )
 
 
 def trace(request: Request, response: Response, extractors: Sequence[Extractor]) -> list[tuple[str, Extraction | None]]:

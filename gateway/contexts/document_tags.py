@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from gateway.contexts import Extraction, last_user_text, messages_of
-from gateway.contexts.limits import MAX_PASSAGES, extraction
+from gateway.contexts import Extraction, extraction, last_user_text, messages_of
 from gateway.contexts.parse import read
 from gateway.exchange import Request, Response
 from monitors.records import Context
+from monitors.runtime.bounds import MAX_PASSAGES
 
 
 class DocumentExtractor:

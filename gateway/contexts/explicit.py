@@ -8,11 +8,10 @@ from urllib.parse import unquote
 
 import msgspec
 
-from gateway.contexts import Extraction
-from gateway.contexts.limits import MAX_PASSAGES, extraction
+from gateway.contexts import Extraction, extraction
 from gateway.exchange import Explicit, Headers, Request, Response
 from monitors.records import Context
-from monitors.runtime.bounds import MAX_TAGS, bounded_tags, optional_name
+from monitors.runtime.bounds import MAX_PASSAGES, MAX_TAGS, bounded_tags, optional_name
 from monitors.runtime.field_errors import located
 
 PREFIX = b"x-gaugeway-"

@@ -8,13 +8,14 @@ Patterns begin with a literal and run over a text once, whatever stands in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
 from gateway.contexts.form.divisions import divisions
-from gateway.contexts.prompt_template import Splitter
 from monitors.records import Context
+
+Splitter = Callable[[str], Iterator[Context]]
 
 _PLAIN_TO_SEE = ("data", "tag", "numbered")
 _MOST = 1_000

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.contexts import Extraction, last_user_text, messages_of
-from gateway.contexts.limits import extraction
+from gateway.contexts import Extraction, extraction, last_user_text, messages_of
 from gateway.contexts.parse import decoded, read
 from gateway.contexts.retrieval_rule import descriptions_of, retrieved
 from gateway.contexts.tool_messages import MOST_HOPS, Call, marker_of, query_of

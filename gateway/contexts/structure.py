@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.contexts import Extraction
+from gateway.contexts import Extraction, extraction
 from gateway.contexts.form import reader
 from gateway.contexts.form.empty_place import is_prompt, question_of_empty
 from gateway.contexts.form.turns import turns_of
-from gateway.contexts.limits import extraction
 from gateway.exchange import Request, Response
 
 _DIGITS = 3

@@ -14,11 +14,11 @@ from difflib import SequenceMatcher
 
 import msgspec
 
+from gateway.contexts import UserTemplate
 from gateway.contexts.form.divisions import divisions
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, Split
 from gateway.contexts.learning.separators import MOST_VARYING
-from gateway.contexts.prompt_template import UserTemplate
 from gateway.contexts.user_patterns import check, check_separator
 
 MESSAGES = {SYSTEM: "system", USER: "user"}

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.contexts import BESIDE_RESULTS, Extraction, last_user_text, messages_of, text_of
+from gateway.contexts import BESIDE_RESULTS, Extraction, extraction, last_user_text, messages_of, text_of
 from gateway.contexts.form.reader import question_in
 from gateway.contexts.form.word_index import IndexedText
-from gateway.contexts.limits import extraction
 from gateway.contexts.retrieval_rule import descriptions_of, retrieved
 from gateway.contexts.structure import StructureExtractor
 from gateway.contexts.templates import TemplateExtractor

@@ -8,11 +8,9 @@ from itertools import islice
 
 import regex
 
-from gateway.contexts import Extraction, last_user_text, system_texts, user_texts
+from gateway.contexts import Extraction, UserTemplate, extraction, last_user_text, system_texts, user_texts
 from gateway.contexts.form.divisions import NAMES, without_metadata
 from gateway.contexts.learning.model import Split, split
-from gateway.contexts.limits import extraction
-from gateway.contexts.prompt_template import UserTemplate
 from gateway.exchange import Request, Response
 from monitors.records import Context
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from importlib import resources
 from itertools import islice
 from typing import Any
 
+from gateway.contexts.data_files import table
 from gateway.contexts.python_repr import printed
 
 MOST_STEPS = 400
@@ -43,9 +43,7 @@ def _pattern(labels: dict[str, list[str]]) -> re.Pattern[str]:
     )
 
 
-_LABELS: dict[str, list[str]] = json.loads(
-    resources.files("gateway.contexts").joinpath("step_labels.json").read_text("utf-8")
-)
+_LABELS: dict[str, list[str]] = table("gateway.contexts", "step_labels.json")
 _KINDS = {word: kind for kind, words in _LABELS.items() for word in words}
 _LABEL = _pattern(_LABELS)
 _OF_TOOLS = frozenset(word for word in _LABELS["result"] if " " in word or "_" in word or not word.isascii())

@@ -42,8 +42,6 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "gateway.http.sse_repeats:_MOST_ATTEMPTS": "attempts at a short cut",
     "gateway.http.sse_repeats:_MOST_RUNS": "attempts at a short cut",
     "gateway.http.sse_repeats:_MOST_LAST": "attempts at a short cut",
-    "gateway.contexts.limits:MAX_BYTES": "the one of monitors.runtime.bounds",
-    "gateway.contexts.limits:MAX_PASSAGES": "the one of monitors.runtime.bounds",
     "gateway.demo.model_reply:_MAX_CHOICES": "the demo's scripted model",
     "gateway.demo.model:_MAX_DIMENSIONS": "the demo's scripted model",
     "gateway.upstreams.outlier_ejection:MAX_EJECT_S": _RETRY,

@@ -14,7 +14,7 @@ import pytest
 from gateway import config as tables
 from gateway.app import Gateway
 from gateway.config import Config
-from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts import UserTemplate
 from gateway.handoff.sampler_client import SamplerProcesses
 from gateway.reload import EFFECTS, RestartNeeded, changed, check_live, keys_of
 from gateway.telemetry.metrics import Instruments

@@ -9,8 +9,7 @@ from itertools import groupby
 import msgspec
 
 from gateway.capture.stored_templates import learned_of
-from gateway.contexts import Extraction
-from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts import Extraction, UserTemplate
 from gateway.contexts.template_export import Described, describe, guess
 from gateway.contexts.user_patterns import PatternExtractor
 from gateway.exchange import Request, Response

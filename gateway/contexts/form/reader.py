@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from itertools import accumulate
 from typing import NamedTuple
 
+from gateway.contexts.data_files import table
 from gateway.contexts.form.asked import Asked, asked_of
 from gateway.contexts.form.candidates import blocks_of, contexts
 from gateway.contexts.form.features import nested, of_block, of_line, of_place, of_question
@@ -179,8 +178,7 @@ def use(weights: dict[str, dict[str, float]]) -> None:
 def weights_of(name: str) -> dict[str, float]:
     """Return the weights of one of the models, by feature."""
     if not _used:
-        said = resources.files("gateway.contexts.form").joinpath("weights.json").read_text("utf-8")
-        _used.update(json.loads(said))
+        _used.update(table("gateway.contexts.form", "weights.json"))
     return _used.get(name, {})
 
 

@@ -6,14 +6,14 @@ scripts without spaces are matched anywhere.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections import defaultdict
 from functools import cache
-from importlib import resources
 from typing import Literal
 
 import ahocorasick_rs
+
+from gateway.contexts.data_files import table
 
 Kind = Literal[
     "context",
@@ -35,9 +35,7 @@ HEAD = 98_304
 TAIL = 32_768
 """Characters indexed at the beginning and the end of a long text: the middle is passages."""
 
-_LISTS: dict[Kind, list[str]] = json.loads(
-    resources.files("gateway.contexts.form").joinpath("words.json").read_text("utf-8")
-)
+_LISTS: dict[Kind, list[str]] = table("gateway.contexts.form", "words.json")
 UNSPACED = 0x0590
 """Code points from here on (Hebrew, Arabic, Thai, CJK): words take particles, or have no spaces between them."""
 _ADDRESS_WITHIN = 40

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from gateway.contexts import Extraction
+from gateway.contexts import Extraction, extraction
 from gateway.contexts.learning.constant_passages import ConstantPassages
 from gateway.contexts.learning.frames import Frame, frame_of
 from gateway.contexts.learning.learner import Learner, OtherFinding, TemplateEvent
 from gateway.contexts.learning.model import Found
-from gateway.contexts.limits import extraction
 from gateway.exchange import Request
 
 SOURCE = "learned"

@@ -11,7 +11,7 @@ from gateway.capture.factory import capture_of
 from gateway.capture.result import capture as make_sample
 from gateway.capture.result import summarise
 from gateway.config import Capture as Settings
-from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts import UserTemplate
 from gateway.exchange import Explicit, Recording, Trace
 from monitors.records import Usage
 from monitors.redaction import Redactor

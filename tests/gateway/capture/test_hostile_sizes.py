@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from gateway.config import Capture, Config, Upstream
-from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts import UserTemplate
 from gateway.contexts.user_patterns import PatternExtractor
 from gateway.exchange import Request, Response
 from gateway.http import encoding

@@ -9,7 +9,7 @@ from gateway.capture.factory import capture_of
 from gateway.capture.steps.intermediate_steps import IntermediateSteps
 from gateway.capture.steps.remembered_answers import AGE_S, RememberedAnswers
 from gateway.config import Capture as Settings
-from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts import UserTemplate
 from gateway.exchange import Explicit, Recording
 from monitors.records import Context
 

@@ -14,12 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.capture.exchange_reader import extract
-from gateway.contexts import BUILT_IN, DEFAULT_ORDER, last_user_text, trace
-from gateway.contexts.limits import MAX_BYTES, MAX_PASSAGES, extraction
-from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts import BUILT_IN, DEFAULT_ORDER, UserTemplate, extraction, last_user_text, trace
 from gateway.contexts.user_patterns import PatternExtractor
 from gateway.exchange import Exchange, Explicit, Request, Response
 from monitors.records import Context
+from monitors.runtime.bounds import MAX_BYTES, MAX_PASSAGES
 from monitors.runtime.plugins import load
 from tests.gateway.contexts.prompts import PROMPTS, text_qa, user
 from tests.support.work import calls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.contexts.prompt_template import UserTemplate
+from gateway.contexts import UserTemplate
 from gateway.contexts.user_patterns import PatternExtractor, check, check_separator
 from gateway.exchange import Request, Response
 from monitors.records import Context

@@ -5,10 +5,10 @@ import tomllib
 import msgspec
 import pytest
 
+from gateway.contexts import UserTemplate
 from gateway.contexts.form.divisions import divisions
 from gateway.contexts.learning import LearnedTemplate, Learner, frame_of, match
 from gateway.contexts.learning.model import Split
-from gateway.contexts.prompt_template import UserTemplate
 from gateway.contexts.template_export import describe, toml
 from gateway.contexts.user_patterns import READINGS, PatternExtractor, check_separator
 from gateway.exchange import Request, Response

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway.contexts.known_prompts import TEMPLATES
 from gateway.contexts.known_splitters import nodes
-from gateway.contexts.templates import TemplateExtractor
+from gateway.contexts.templates import TEMPLATES, TemplateExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context
 from tests.gateway.contexts.prompts import (
