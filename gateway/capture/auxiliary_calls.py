@@ -6,7 +6,7 @@ instruction, where retrieved passages cannot put them: phrases of the products' 
 structured answer without prose. When in doubt, a call is an answer.
 
 LlamaIndex and LangChain refine an answer passage by passage. A refine call contains only one of the passages that its
-text is based on, so it counts as auxiliary unless the answer before is known (`gateway.capture.steps`).
+text is based on, so it counts as auxiliary unless the answer before is known (`gateway.capture.intermediate_steps`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import msgspec
 
 from gateway.capture.demanded_output import by_demand, is_structured
 from gateway.capture.instructions import DIRECTIVES, LENGTH_OF_START, PRODUCTS, Role, WordStarts, asked_for
-from gateway.capture.output_fields import holds_prose
-from gateway.capture.output_schemas import by_schema
+from gateway.capture.output_fields import by_schema, holds_prose
 from gateway.contexts import messages_as_sent, messages_of, text_of
 from gateway.contexts.written_steps import label_of_call
 from gateway.exchange import Request, Response

@@ -1,4 +1,7 @@
-"""Reads the result of a tool or search service into passages: common JSON shapes, MCP results, text."""
+"""Reads the result of a tool or search service into passages: common JSON shapes, MCP results, text.
+
+What Python prints (`str()` of a list or of metadata) is JSON except for a few tokens.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,71 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway.contexts.python_repr import printed
 from monitors.records import Context
+
+LONGEST = 200_000
+MOST_TOKENS = 20_000
+"""Longest repr that is parsed, and most strings and constants in it; a longer one remains text."""
+
+# A quote that is never closed ends with the text: looked for again from every later quote, it would cost the square.
+_TOKEN = re.compile(
+    r"'(?P<single>[^'\\]*+(?:\\.[^'\\]*+)*+)(?:'|\Z)"
+    r'|"(?P<double>[^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\Z)'
+    r"|\b(?P<constant>None|True|False)\b",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
+_CONSTANTS = {"None": "null", "True": "true", "False": "false"}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
+_WIDE = 0x2E80
+_TIMES = 2
+"""A record's text is so many times as long as its next longest field."""
+_PART_TYPES = ("text", "input_text", "output_text")
+_MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
+_DEPTH = 10
+_VALUES = 1_500
+"""Most values of one result that are read: more than the limits keep."""
+_SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
+_METADATA = 4_000
+"""Characters of a block's `Source:` line up to which it may be printed metadata."""
+_SECTION = re.compile(r"(?:\A|\n\n)# [^\n]*\nDocumentation URL:(?P<url>[^\n]*)\n\n")
+_decode = msgspec.json.Decoder().decode
+_T = TypeVar("_T")
+
+
+def printed(text: str) -> Any:
+    r"""Return the list or dict that `text` shows in Python's notation; None when it shows none. Never raises.
+
+    Nothing is evaluated: strings and constants are written as JSON, and the rest has to be JSON already.
+
+    >>> printed("[{'id': 'd1', 'text': \"It's open\", 'page': None}]")
+    [{'id': 'd1', 'text': "It's open", 'page': None}]
+    """
+    if not ("'" in text and len(text) <= LONGEST and (text[0], text[-1]) in (("[", "]"), ("{", "}"))):
+        return None
+    try:
+        return _decode(_TOKEN.sub(_as_json, text, count=MOST_TOKENS))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
+def _as_json(token: re.Match[str]) -> str:
+    if (constant := token["constant"]) is not None:
+        return _CONSTANTS[constant]
+    said = token["single"] if token["single"] is not None else token["double"]
+    if "\\" in said:
+        said = _ESCAPE.sub(_character, said)
+    return msgspec.json.encode(said).decode()
+
+
+def _character(escape: re.Match[str]) -> str:
+    """Raises ValueError for an escape Python never prints."""
+    if code := escape[1] or escape[2] or escape[3]:
+        return chr(int(code, 16))
+    if (character := _ESCAPES.get(escape[4])) is None:
+        raise ValueError(escape[0])
+    return character
 
 
 class _Keys:
@@ -70,26 +136,9 @@ _CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_LIST_KEYS)
 _WRAPPERS = _Keys("result", "hit", "match", "item")
 _WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
 _MEASURED_KEYS = _Keys(*_SCORE_KEYS, "distance", "relevance", "rank")
-_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
-_WIDE = 0x2E80
-_TIMES = 2
-"""A record's text is so many times as long as its next longest field."""
 
-_PART_TYPES = ("text", "input_text", "output_text")
-_MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
 _MORE_THAN_A_HIT = _CONTAINER_KEYS.known | _MCP_KEYS | {"type"}
 """An object with none of these is a hit or nothing: it holds no others, and is no part of a message."""
-
-_DEPTH = 10
-_VALUES = 1_500
-"""Most values of one result that are read: more than the limits keep."""
-_SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
-_METADATA = 4_000
-"""Characters of a block's `Source:` line up to which it may be printed metadata."""
-
-_SECTION = re.compile(r"(?:\A|\n\n)# [^\n]*\nDocumentation URL:(?P<url>[^\n]*)\n\n")
-_decode = msgspec.json.Decoder().decode
-_T = TypeVar("_T")
 
 
 class Found(NamedTuple):
@@ -193,7 +242,7 @@ class _Reader:
 
 
 def _elements(text: str) -> list[Context]:
-    from gateway.contexts.form.elements import elements_in  # noqa: PLC0415 - which reads data with this module
+    from gateway.contexts.form.divisions import elements_in  # noqa: PLC0415 - which reads data with this module
 
     return elements_in(text)
 

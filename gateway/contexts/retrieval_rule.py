@@ -25,8 +25,7 @@ from typing import Any
 import msgspec
 
 from gateway.contexts import text_of
-from gateway.contexts.form import joined_passages
-from gateway.contexts.form.splitting import records_in
+from gateway.contexts.form.divisions import paragraphs, records_in
 from gateway.contexts.parse import Found, decoded, read, runs_on
 from gateway.contexts.passage_list import is_passage_list
 from gateway.contexts.prose import reads_like_a_passage
@@ -128,7 +127,7 @@ def _taken_apart(found: list[Found], words: list[str], description: str | None, 
     if (framed := records_in(only.text, plain=searches)) is not None:
         return [Found(one, certain=True) for one in framed]
     if _returns_several(words, description):
-        return [Found(one, certain=True) for one in joined_passages.paragraphs(only.text)] or found
+        return [Found(one, certain=True) for one in paragraphs(only.text)] or found
     return found
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from gateway.contexts.data_files import table
-from gateway.contexts.python_repr import printed
+from gateway.contexts.parse import printed
 
 MOST_STEPS = 400
 """Labels of steps read in one text."""

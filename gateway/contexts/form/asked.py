@@ -9,8 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gateway.contexts.form.lines import Line
-from gateway.contexts.form.seen import Seen
-from gateway.contexts.form.text import Block
+from gateway.contexts.form.text import Block, Seen
 from gateway.contexts.form.word_index import Kind
 
 _ASKS = re.compile(r"[?？؟;][\s\"'”’»)*_`\]]*\Z")

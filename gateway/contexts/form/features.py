@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from gateway.contexts.form.asked import Asked
 from gateway.contexts.form.lines import Line, key_of
-from gateway.contexts.form.seen import Seen
-from gateway.contexts.form.text import Block
+from gateway.contexts.form.text import Block, Seen
 from gateway.contexts.form.word_index import Kind
 from monitors.records import Context
 

@@ -1,4 +1,4 @@
-"""A text with its lines and elements, and the blocks in it that may hold passages."""
+"""A text with its lines and elements, and the blocks in it that may hold passages; a message as the reader sees it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gateway.contexts.form.frames import Element, Frame, elements_of
 from gateway.contexts.form.lines import Line, lines_of
 from gateway.contexts.form.records import Span
+from gateway.contexts.form.word_index import IndexedText
 from monitors.records import Context
 
 _TITLE, _TITLE_LENGTH = 2, 60
@@ -101,3 +102,22 @@ def _is_title(raw: str, before: Line, line: Line) -> bool:
     length = before.end - before.start
     alone = before.kind == "text" and before.after_blank and _TITLE * length < line.end - line.start
     return alone and length < _TITLE_LENGTH and raw[before.start : before.end].rstrip()[-1:].isalnum()
+
+
+@dataclass(slots=True)
+class Seen:
+    """A message's text with its words, and where it stands; `beside` are the system's texts."""
+
+    text: Text
+    words: IndexedText
+    own: bool
+    role: str
+    beside: IndexedText
+    _meta: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    def is_meta(self, start: int, end: int) -> bool:
+        """Whether a stretch instructs the model about its task."""
+        found = self._meta.get((start, end))
+        if found is None:
+            found = self._meta[start, end] = self.words.is_meta(start, end)
+        return found

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from gateway.contexts.learning.alignment import salted
 from gateway.contexts.learning.model import Split, chunks_of, slots_in, split
 from gateway.contexts.learning.outline import Outline
-from gateway.contexts.learning.passage_fields import PassageSkeleton
-from gateway.contexts.learning.plan_evidence import PlanEvidence, question_of
+from gateway.contexts.learning.plan_evidence import PassageSkeleton, PlanEvidence, SlotEvidence, question_of
 from gateway.contexts.learning.plans import Hint, Plan, proposals
-from gateway.contexts.learning.slot_contents import SlotEvidence
-from gateway.contexts.learning.tokens import salted
 from monitors.records import Context
 
 MOST_PLANS = 40

@@ -9,18 +9,16 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from gateway.contexts.learning.alignment import Signs
+from gateway.contexts.learning.alignment import Signs, salted
 from gateway.contexts.learning.evidence import Evidence
 from gateway.contexts.learning.frames import Frame
 from gateway.contexts.learning.judge_marks import JudgingState, Marked, MarkedRequests
 from gateway.contexts.learning.model import Found, LearnedTemplate, match
 from gateway.contexts.learning.openings import Openings
 from gateway.contexts.learning.outline import Outline
-from gateway.contexts.learning.plan_evidence import question_of
+from gateway.contexts.learning.plan_evidence import is_history, labels_of, question_of
 from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt, template_of
 from gateway.contexts.learning.skeletons import Reading, Skeleton, UnmatchedRequests, fits, read, signs_of
-from gateway.contexts.learning.slot_contents import is_history, labels_of
-from gateway.contexts.learning.tokens import salted
 from monitors.records import Context
 
 MAX_KINDS = 200

@@ -12,9 +12,8 @@ import msgspec
 
 from gateway.contexts.form.divisions import divided_as
 from gateway.contexts.form.lines import shape
-from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import MASK, PART
-from gateway.contexts.learning.separators import MOST_ITEMS, Separator, divide, pattern
+from gateway.contexts.learning.separators import MOST_ITEMS, Separator, are_cut_open, divide, pattern
 from monitors.records import Context
 
 SlotName: TypeAlias = Literal["passages", "question", "other"]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from gateway.contexts.form.word_index import IndexedText
+from gateway.contexts.learning.alignment import salted
 from gateway.contexts.learning.frames import SYSTEM, USER
-from gateway.contexts.learning.tokens import salted
 
 MOST_OPENINGS = 32
 """Most openings known of one kind of request; the least recently used is forgotten."""

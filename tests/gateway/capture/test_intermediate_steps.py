@@ -6,8 +6,8 @@ import pytest
 
 from gateway.capture import result
 from gateway.capture.factory import capture_of
-from gateway.capture.steps.intermediate_steps import IntermediateSteps
-from gateway.capture.steps.remembered_answers import AGE_S, RememberedAnswers
+from gateway.capture.intermediate_steps import IntermediateSteps
+from gateway.capture.remembered_answers import AGE_S, RememberedAnswers
 from gateway.config import Capture as Settings
 from gateway.contexts import UserTemplate
 from gateway.exchange import Explicit, Recording

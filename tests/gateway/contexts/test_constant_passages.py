@@ -3,7 +3,7 @@
 from functools import partial
 
 from gateway.contexts.learning import LearnedCapture, Learner
-from gateway.contexts.learning.constant_passages import ConstantPassages
+from gateway.contexts.learning.capture import ConstantPassages
 from gateway.contexts.structure import StructureExtractor
 from gateway.exchange import Response
 from monitors.records import Context

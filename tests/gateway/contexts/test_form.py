@@ -7,8 +7,8 @@ import pytest
 
 from gateway.contexts.form import reader
 from gateway.contexts.form.candidates import blocks_of, contexts
+from gateway.contexts.form.divisions import records_in
 from gateway.contexts.form.lines import shape
-from gateway.contexts.form.splitting import records_in
 from gateway.contexts.form.text import Text
 from gateway.contexts.form.turns import Turn
 from gateway.contexts.retrieval_rule import retrieved

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from gateway.contexts.form.elements import elements_in
+from gateway.contexts.form.divisions import elements_in
 from gateway.contexts.tool_messages import ToolExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context

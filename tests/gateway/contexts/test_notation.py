@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contexts.parse import read
-from gateway.contexts.python_repr import LONGEST, printed
+from gateway.contexts.parse import LONGEST, printed, read
 from gateway.contexts.retrieval_rule import retrieved
 from monitors.records import Context
 from tests.support.work import calls

@@ -8,10 +8,9 @@ from gateway.capture.prompt_version import prompt_version
 from gateway.config import Capture
 from gateway.contexts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, system_texts, user_texts
 from gateway.contexts.explicit import ExplicitExtractor, from_body_key
-from gateway.contexts.parse import read
+from gateway.contexts.parse import MOST_TOKENS, printed, read
 from gateway.contexts.prompt_parts import locate
 from gateway.contexts.provider_results import ResultExtractor
-from gateway.contexts.python_repr import MOST_TOKENS, printed
 from gateway.contexts.tool_messages import MOST_HOPS
 from gateway.exchange import Request, Response
 from monitors.runtime.bounds import MAX_PASSAGES

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contexts.form.empty_place import is_prompt
 from gateway.contexts.form.reader import read
 from gateway.contexts.form.turns import Turn, turns_of
-from gateway.contexts.structure import StructureExtractor
+from gateway.contexts.structure import StructureExtractor, is_prompt
 from gateway.exchange import Request, Response
 from tests.gateway.contexts.layouts import ASKED, LAYOUTS, A, B, C
 
