@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from gateway.contexts.data_files import table
 from monitors.records import Context
 
 LONGEST = 200_000
@@ -29,8 +30,9 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
 _CONSTANTS = {"None": "null", "True": "true", "False": "false"}
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
-_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
-_WIDE = 0x2E80
+WIDE = 0x2E80
+"""From here on a character is a syllable or a word (Chinese, Japanese, Korean)."""
+_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS, _LOOKED_AT = 8, 4, 12, 200
 _TIMES = 2
 """A record's text is so many times as long as its next longest field."""
 _PART_TYPES = ("text", "input_text", "output_text")
@@ -93,50 +95,14 @@ class _Keys:
         return iter(self._order)
 
 
-# Words that only a retriever uses. A text under one of them is a passage, however short.
-_PASSAGE_KEYS = _Keys("page_content", "snippet", "chunk", "passage", "chunk_text", "excerpt")
-_TEXT_KEYS = _Keys("text", "content", "body", "document", "raw_content", "description", "summary")
-_RETRIEVED_KEYS = _Keys(
-    "documents",
-    "docs",
-    "passages",
-    "contexts",
-    "chunks",
-    "hits",
-    "matches",
-    "citations",
-    "source_nodes",
-    "search_results",
-    "retrievalResults",
-    "retrieved_documents",
-    "context",
+_NAMED: dict[str, list[str]] = table("gateway.contexts", "retrieval_words.toml")["keys"]
+_PASSAGE_KEYS, _TEXT_KEYS, _INNER_KEYS, _SOURCE_KEYS, _ID_KEYS, _SCORE_KEYS, _RETRIEVED_KEYS, _WRAPPERS = (
+    _Keys(*_NAMED[name]) for name in ("passage", "text", "inner", "source", "id", "score", "retrieved", "wrapper")
 )
-_LIST_KEYS = _Keys(
-    "results",
-    "result",
-    "items",
-    "data",
-    "value",
-    "records",
-    "response",
-    "output",
-    "points",
-    "nodes",
-    "sources",
-)
-_INNER_KEYS = _Keys("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
-_SOURCE_KEYS = _Keys(
-    "source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name"
-)
-_ID_KEYS = _Keys("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
-_SCORE_KEYS = _Keys("score", "_score", "@search.score", "relevance_score", "similarity")
-
 _SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
-_CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_LIST_KEYS)
-_WRAPPERS = _Keys("result", "hit", "match", "item")
+_CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_NAMED["list"])
 _WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
-_MEASURED_KEYS = _Keys(*_SCORE_KEYS, "distance", "relevance", "rank")
-
+_MEASURED_KEYS = _Keys(*_SCORE_KEYS, *_NAMED["measure"])
 _MORE_THAN_A_HIT = _CONTAINER_KEYS.known | _MCP_KEYS | {"type"}
 """An object with none of these is a hit or nothing: it holds no others, and is no part of a message."""
 
@@ -356,8 +322,12 @@ def runs_on(text: str) -> bool:
     """Whether a text is at least a sentence rather than a name."""
     words = len(text.split(None, _WORDS))
     ends = text.rstrip()[-1:] in (".", "!", "?", "\u3002", "\u2026")
-    wide = sum(ord(character) >= _WIDE for character in text[:200])
-    return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or wide >= _CHARACTERS
+    return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or is_wide(text)
+
+
+def is_wide(text: str) -> bool:
+    """Whether a text has a sentence in a script without spaces between words."""
+    return sum(ord(character) >= WIDE for character in text[:_LOOKED_AT]) >= _CHARACTERS
 
 
 def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: _Keys) -> _T | None:

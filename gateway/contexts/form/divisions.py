@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from gateway.contexts.form.candidates import contexts, divisions_of, framed, siblings
 from gateway.contexts.form.frames import MOST_RECORDS, Frame, frames_of
+from gateway.contexts.parse import WIDE
 from gateway.contexts.form.records import passages
 from gateway.contexts.form.text import Block, Text
-from gateway.contexts.prose import ends_a_sentence, weight
+from gateway.contexts.form.text import ends_a_sentence, weight
 from monitors.records import Context
 
 NAMES = ("data", "tag", "fence", "numbered", "records", "rule", "blank-line", "lines", "inline", "whole")
@@ -36,7 +37,7 @@ _HTML = re.compile(
     r"feed|urlset|project|configuration|plist",
     re.IGNORECASE,
 )
-_LEAST_WORDS, _WIDE = 2, 0x2E80
+_LEAST_WORDS = 2
 _INTRODUCTION = 300
 _SHORTEST = 15
 _TWO = 2
@@ -136,7 +137,7 @@ def _of_data(one: Context) -> Context:
 def _is_passage(one: Context, *, alone: bool) -> bool:
     """Whether an element holds a text: more than a word; a lone one says what it is about, too."""
     said = one.text
-    if said.startswith(_MARKUP_STARTS) or not (len(said.split(None, 2)) >= _LEAST_WORDS or ord(said[:1]) >= _WIDE):
+    if said.startswith(_MARKUP_STARTS) or not (len(said.split(None, 2)) >= _LEAST_WORDS or ord(said[:1]) >= WIDE):
         return False
     return not alone or one.id is not None or one.source is not None
 

@@ -15,7 +15,7 @@ from gateway.contexts.form.lines import Line, lines_of
 from gateway.contexts.form.text import Block, Seen, Text
 from gateway.contexts.form.turns import Reading, Turn
 from gateway.contexts.form.word_index import IndexedText
-from gateway.contexts.prose import weight
+from gateway.contexts.form.text import weight
 from monitors.records import Context
 
 FINALISTS = 6

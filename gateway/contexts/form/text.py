@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,8 +13,11 @@ from gateway.contexts.form.frames import Element, Frame, elements_of
 from gateway.contexts.form.lines import Line, lines_of
 from gateway.contexts.form.records import Span
 from gateway.contexts.form.word_index import IndexedText
+from gateway.contexts.parse import WIDE
 from monitors.records import Context
 
+_LAST, _WEIGHED = 12, 200
+_ENDS = re.compile(r"[.!?:;\u3002\uff01\uff1f\u2026][\"'\u201d\u00bb)\]*_]{0,3}\s*\Z")
 _TITLE, _TITLE_LENGTH = 2, 60
 """A paragraph is so many times as long as its title, which has so many characters at most."""
 
@@ -121,3 +125,13 @@ class Seen:
         if found is None:
             found = self._meta[start, end] = self.words.is_meta(start, end)
         return found
+
+
+def ends_a_sentence(text: str) -> bool:
+    """Whether a text ends like a sentence."""
+    return _ENDS.search(text[-_LAST:]) is not None
+
+
+def weight(text: str) -> int:
+    """Length in letters, where a syllable or a word (Chinese, Japanese, Korean) counts for three."""
+    return sum(3 if ord(character) >= WIDE else 1 for character in text[:_WEIGHED])
