@@ -30,7 +30,7 @@ TARGETS = {
     "extractors": [
         "gateway.contexts",
         "gateway.capture.auxiliary_calls",
-        "gateway.capture.prompt_version",
+        "gateway.capture.fingerprints",
         "gateway.http.json_member",
         "gateway.capture.response_text",
     ],

@@ -17,7 +17,7 @@ from benchmarks.fuzzing.finding import expect
 from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gateway.capture.factory import extractors_of
-from gateway.capture.prompt_version import prompt_version
+from gateway.capture.fingerprints import prompt_version
 from gateway.config import Capture as Settings
 from gateway.contexts import DEFAULT_ORDER, Extraction, UserTemplate
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers

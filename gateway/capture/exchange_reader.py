@@ -10,12 +10,10 @@ import msgspec
 from gateway.capture import Draft
 from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary, only_calls_tools
-from gateway.capture.clusters import cluster_of
 from gateway.capture.conversation import ConversationReader, EarlierQuestions
-from gateway.capture.duplicates import Resubmissions, digest
+from gateway.capture.fingerprints import Resubmissions, cluster_of, digest, prompt_version
 from gateway.capture.intermediate_steps import IntermediateSteps
 from gateway.capture.output_fields import with_answer_by_tool
-from gateway.capture.prompt_version import prompt_version
 from gateway.capture.remembered_answers import RememberedAnswers
 from gateway.capture.tool_checks import tool_checks
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of

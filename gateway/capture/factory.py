@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from gateway import contexts
 from gateway.capture.conversation import ConversationReader, EarlierQuestions
-from gateway.capture.duplicates import Resubmissions
 from gateway.capture.exchange_reader import Capture
+from gateway.capture.fingerprints import Resubmissions
 from gateway.capture.stored_templates import Form, asked_of, stored_of
 from gateway.config import Capture as Settings
 from gateway.contexts import Extractor

@@ -25,11 +25,10 @@ from typing import Any
 import msgspec
 
 from gateway.contexts import text_of
-from gateway.contexts.form.divisions import paragraphs, records_in
 from gateway.contexts.data_files import table
+from gateway.contexts.form.divisions import paragraphs, records_in
 from gateway.contexts.parse import WIDE, Found, decoded, is_wide, read, runs_on
 from monitors.records import Context
-
 
 _NAMES: dict[str, dict[str, list[str]]] = table("gateway.contexts", "retrieval_words.toml")
 _ENTRIES = _NAMES["entries"]
@@ -209,7 +208,9 @@ def _says_where(entry: dict[str, Any]) -> bool:
 
 def _is_document(entry: dict[str, Any]) -> bool:
     """Whether the id is one of documents or passages ("doc-7", "faq.md#2"), not a row's or a message's."""
-    return any(isinstance(said := entry.get(key), str) and _DOCUMENT_ID.match(said) is not None for key in _ENTRIES["ids"])
+    return any(
+        isinstance(said := entry.get(key), str) and _DOCUMENT_ID.match(said) is not None for key in _ENTRIES["ids"]
+    )
 
 
 def _is_sentence(text: str) -> bool:

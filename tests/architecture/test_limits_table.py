@@ -112,7 +112,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "gateway.http.json_member:_LONGEST": _FORMAT,
     "monitors.runtime.replies:_LONGEST": _FORMAT,
     "monitors.alerting.delivery:_MAX_REASON": _MESSAGE,
-    "gateway.capture.clusters:_MOST_READ": "characters of a question that are hashed",
+    "gateway.capture.fingerprints:_MOST_READ": "characters of a question that are hashed",
     "monitors.statistics.clusters:MOST_CORRELATED": _FORMAT,
     "monitors.statistics.clusters:MOST_SHARE": _FORMAT,
     "monitors.statistics.clusters:MOST_SHARE_OF_A_QUESTION": _FORMAT,

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from gateway.contexts.form.candidates import contexts, divisions_of, framed, siblings
 from gateway.contexts.form.frames import MOST_RECORDS, Frame, frames_of
-from gateway.contexts.parse import WIDE
 from gateway.contexts.form.records import passages
-from gateway.contexts.form.text import Block, Text
-from gateway.contexts.form.text import ends_a_sentence, weight
+from gateway.contexts.form.text import Block, Text, ends_a_sentence, weight
+from gateway.contexts.parse import WIDE
 from monitors.records import Context
 
 NAMES = ("data", "tag", "fence", "numbered", "records", "rule", "blank-line", "lines", "inline", "whole")

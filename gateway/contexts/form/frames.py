@@ -11,31 +11,8 @@ from typing import NamedTuple
 from gateway.contexts.form.lines import Line
 
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[^\W\d][\w.:-]{0,40})(?P<attributes>(?:\s[^<>]{0,600})?)(?P<empty>/?)>")
-_GENERIC = frozenset(
-    (
-        "[]",
-        "【】",
-        "==",
-        "--",
-        "**",
-        "<>",
-        "««",
-        "«»",
-        "「」",
-        "*",
-        "_",
-        "[…]",
-        "(…)",
-        "【…】",
-        "item -",
-        "item *",
-        "item •",
-        "item >",
-        "#.",
-        "#)",
-        "(#)",
-    )
-)
+_MARKS = "[] 【】 == -- ** <> «« «» 「」 * _ […] (…) 【…】 #. #) (#)"
+_GENERIC = {*_MARKS.split(), *(f"item {sign}" for sign in "-*•>")}
 """Marks that passages have, too: they make a frame only where they stand equally far in."""
 _PAGE = re.compile(r"<(?:!doctype|html|head|body|\?xml)\b", re.IGNORECASE)
 _BEGINNING = 2_000

@@ -12,10 +12,9 @@ from gateway.contexts.form.asked import Asked, asked_of
 from gateway.contexts.form.candidates import blocks_of, contexts
 from gateway.contexts.form.features import nested, of_block, of_line, of_place, of_question
 from gateway.contexts.form.lines import Line, lines_of
-from gateway.contexts.form.text import Block, Seen, Text
+from gateway.contexts.form.text import Block, Seen, Text, weight
 from gateway.contexts.form.turns import Reading, Turn
 from gateway.contexts.form.word_index import IndexedText
-from gateway.contexts.form.text import weight
 from monitors.records import Context
 
 FINALISTS = 6

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.capture.auxiliary_calls import auxiliary
 from gateway.capture.factory import extractors_of
-from gateway.capture.prompt_version import prompt_version
+from gateway.capture.fingerprints import prompt_version
 from gateway.config import Capture
 from gateway.contexts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, system_texts, user_texts
 from gateway.contexts.explicit import ExplicitExtractor, from_body_key
