@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.contexts.learning import LearnedTemplate, Marked
+from gateway.contexts.learning.judge_marks import Marked
+from gateway.contexts.learning.model import LearnedTemplate
 from monitors.storage.templates import ASKED, StoredTemplate
 
 Form: TypeAlias = Callable[[LearnedTemplate], StoredTemplate | None]

@@ -17,10 +17,10 @@ from monitors.runtime.bounds import MAX_PASSAGES
 BUILT_IN = {
     "explicit": "gateway.contexts.explicit:ExplicitExtractor",
     "tools": "gateway.contexts.tool_messages:ToolExtractor",
-    "results": "gateway.contexts.provider_results:ResultExtractor",
+    "results": "gateway.contexts.tool_messages:ResultExtractor",
     "templates": "gateway.contexts.templates:TemplateExtractor",
     "patterns": "gateway.contexts.user_patterns:PatternExtractor",
-    "documents": "gateway.contexts.document_tags:DocumentExtractor",
+    "documents": "gateway.contexts.tool_messages:DocumentExtractor",
     "structure": "gateway.contexts.structure:StructureExtractor",
 }
 DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents", "structure")

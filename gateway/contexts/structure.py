@@ -10,8 +10,7 @@ from itertools import islice, pairwise
 from gateway.contexts import Extraction, extraction
 from gateway.contexts.form import reader
 from gateway.contexts.form.lines import Line, lines_of
-from gateway.contexts.form.reader import MOST_TEXT
-from gateway.contexts.form.turns import turns_of
+from gateway.contexts.form.reader import MOST_TEXT, turns_of
 from gateway.contexts.form.word_index import IndexedText, Kind
 from gateway.exchange import Request, Response
 

@@ -11,7 +11,7 @@ import ahocorasick_rs
 
 from gateway.contexts import Extraction, extraction, known_splitters, system_texts, user_texts
 from gateway.contexts.data_files import table
-from gateway.contexts.form.turns import turns_of
+from gateway.contexts.form.reader import turns_of
 from gateway.contexts.known_splitters import Splitter
 from gateway.exchange import Request, Response
 

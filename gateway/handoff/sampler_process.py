@@ -22,7 +22,7 @@ from gateway.capture.factory import capture_of
 from gateway.capture.result import CaptureResult
 from gateway.capture.stored_templates import learned_of, marked_of
 from gateway.config import Capture as Settings
-from gateway.contexts.learning import TemplateEvent
+from gateway.contexts.learning.learner import TemplateEvent
 from gateway.exchange import Recording
 from monitors.processes.priority import lower_priority
 from monitors.records import Sample

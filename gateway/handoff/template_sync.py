@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
 from gateway.capture.stored_templates import Form, plain
-from gateway.contexts.learning import LearnedTemplate, TemplateEvent
+from gateway.contexts.learning.learner import TemplateEvent
+from gateway.contexts.learning.model import LearnedTemplate
 from monitors.runtime.tasks import happens_within, spawn
 from monitors.storage.engines.failures import FAILURES, refused
 from monitors.storage.templates import StoredTemplate, Templates

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Any, NamedTuple
 
+from gateway.contexts import messages_of, text_parts
 from gateway.contexts.data_files import table
-from gateway.contexts.form.asked import Asked, asked_of
 from gateway.contexts.form.candidates import blocks_of, contexts
-from gateway.contexts.form.features import nested, of_block, of_line, of_place, of_question
+from gateway.contexts.form.features import Asked, asked_of, nested, of_block, of_line, of_place, of_question
 from gateway.contexts.form.lines import Line, lines_of
 from gateway.contexts.form.text import Block, Seen, Text, weight
-from gateway.contexts.form.turns import Reading, Turn
 from gateway.contexts.form.word_index import IndexedText
+from gateway.contexts.parse import decoded
+from gateway.exchange import Request
 from monitors.records import Context
 
+MOST_TURNS = 200
+"""Messages read of a longer conversation: the first `_FIRST_TURNS`, which describe the app, and the last ones."""
+_FIRST_TURNS = 8
+_FEWEST_OF_A_USER, _MESSAGES = 3, 50
+_MEMBERS, _JSON = 40, 250_000
+_OPENING_OF_TURN = re.compile(
+    r"<\|(?:im_start|start_header_id|start_of_role)\|>(?P<marked>\w{1,20})(?:<\|(?:end_header_id|end_of_role)\|>)?\n*"
+    r"|(?:<\||<start_of_turn>)(?P<plain>system|user|assistant|documents?|context|model)(?:\|>)?\n*",
+    re.IGNORECASE,
+)
+_TOKENS = re.compile(
+    r"<\|(?:im_start|start_header_id)\|>(?:system|user|assistant)\b|<start_of_turn>(?:user|model)\b|"
+    r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]"
+)
+"""Tokens that chat templates put between turns, including the role."""
+_TOKEN_ENDS = ("|>", "s>", "INST]", "SYS>>", "_of_turn>")
+_TURN_ENDS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|<end_of_turn>")
 FINALISTS = 6
 _BESIDE = 4_000
 _SYSTEM = ("system", "developer")
@@ -32,6 +53,90 @@ THRESHOLD = 0.5
 _LONE = 40
 """Letters of a passage that is the only one."""
 _FAR, _LEAD, _SHOWN = 30.0, 6.0, 60
+_used: dict[str, dict[str, float]] = {}
+
+
+class Turn(NamedTuple):
+    """One message: its role and the texts of its content parts."""
+
+    role: str
+    parts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole text; parts are separated by a blank line."""
+        return "\n\n".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Question and passages of a prompt. `confidence` is in (0, 1); `how` and `reason` are shown to users."""
+
+    question: str | None
+    contexts: tuple[Context, ...]
+    confidence: float
+    how: str
+    reason: str
+
+
+def turns_of(request: Request) -> list[Turn]:
+    """Return the messages of a request with their texts, part by part."""
+    turns = [Turn(_role_in(message), text_parts(message.get("content"))) for message in messages_of(request)]
+    if len(turns) == 1 and len(turns[0].parts) == 1 and "<" in turns[0].text:
+        turns = _by_tokens(turns[0]) or turns
+    turns = _joined([_without_tokens(turn) for turn in turns])
+    if turns and turns[-1].text.lstrip()[:1] == "{":
+        turns[-1] = _by_members(turns[-1])
+    return turns if len(turns) <= MOST_TURNS else turns[:_FIRST_TURNS] + turns[_FIRST_TURNS - MOST_TURNS :]
+
+
+def _without_tokens(turn: Turn) -> Turn:
+    """Return a message without the tokens of a chat template."""
+    if not any(end in part for part in turn.parts for end in _TOKEN_ENDS):
+        return turn
+    return Turn(turn.role, tuple(_TOKENS.sub("", part) for part in turn.parts))
+
+
+def _joined(turns: list[Turn]) -> list[Turn]:
+    """Join the messages of a user at the end into one, a part each: some apps send a message for each passage."""
+    first = len(turns)
+    while first and turns[first - 1].role == "user" and len(turns) - first <= _MESSAGES:
+        first -= 1
+    if not _FEWEST_OF_A_USER <= len(turns) - first <= _MESSAGES:
+        return turns
+    return [*turns[:first], Turn("user", tuple(part for turn in turns[first:] for part in turn.parts))]
+
+
+def _by_members(turn: Turn) -> Turn:
+    """Return a message that is one JSON object as text, with a label for each member."""
+    value = decoded(turn.text) if len(turn.text) <= _JSON else None
+    if not isinstance(value, dict) or not 1 < len(value) <= _MEMBERS:
+        return turn
+    said = [(key, one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)) for key, one in value.items()]
+    return Turn(turn.role, ("\n\n".join(f"{str(key).replace('_', ' ')}:\n{one}" for key, one in said),))
+
+
+def _by_tokens(turn: Turn) -> list[Turn]:
+    """Return the turns of a conversation rendered with a chat template's tokens; [] when there are no such tokens."""
+    text = turn.text
+    openings = list(islice(_OPENING_OF_TURN.finditer(text), MOST_TURNS))
+    if not any(_role_of(one) == "user" for one in openings):
+        return []
+    ends = [one.start() for one in openings[1:]] + [len(text)]
+    return [
+        Turn(_role_of(one), (_TURN_ENDS.sub("", text[one.end() : end]).strip(),))
+        for one, end in zip(openings, ends, strict=True)
+    ]
+
+
+def _role_of(opening: re.Match[str]) -> str:
+    role = (opening["marked"] or opening["plain"]).lower()
+    return role if role in ("user", "assistant") else "assistant" if role == "model" else "system"
+
+
+def _role_in(message: dict[str, Any]) -> str:
+    role = message.get("role")
+    return role if isinstance(role, str) else ""
 
 
 class Candidate(NamedTuple):
@@ -162,9 +267,6 @@ def _likeliest(seen: Seen, most: int) -> list[tuple[Block, dict[str, float]]]:
         scored.append((score(first, place) + opener[0] + closer[0], -number, block, place, opener[1], closer[1]))
     scored.sort(key=lambda one: one[:2], reverse=True)
     return [(block, place | before | behind) for _, _, block, place, before, behind in scored[:most]]
-
-
-_used: dict[str, dict[str, float]] = {}
 
 
 def use(weights: dict[str, dict[str, float]]) -> None:

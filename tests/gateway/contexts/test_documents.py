@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.contexts.document_tags import DocumentExtractor
+from gateway.contexts.tool_messages import DocumentExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context
 

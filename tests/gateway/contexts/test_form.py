@@ -9,8 +9,8 @@ from gateway.contexts.form import reader
 from gateway.contexts.form.candidates import blocks_of, contexts
 from gateway.contexts.form.divisions import records_in
 from gateway.contexts.form.lines import shape
+from gateway.contexts.form.reader import Turn
 from gateway.contexts.form.text import Text
-from gateway.contexts.form.turns import Turn
 from gateway.contexts.retrieval_rule import retrieved
 from gateway.contexts.tool_messages import ToolExtractor
 from gateway.exchange import Request, Response

@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
-from gateway.contexts.learning import Learner, Marked, frame_of
-from gateway.contexts.learning.judge_marks import LEAST_SEEN, MAX_MARKED_OF_KIND
+from gateway.contexts.learning.frames import frame_of
+from gateway.contexts.learning.judge_marks import LEAST_SEEN, MAX_MARKED_OF_KIND, Marked
+from gateway.contexts.learning.learner import Learner
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
 
 

@@ -15,9 +15,10 @@ from gateway.capture.exchange_reader import read
 from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
 from gateway.contexts import Extraction
-from gateway.contexts.learning import LearnedTemplate, Learner, OtherFinding, frame_of, match
 from gateway.contexts.learning import learner as learning
-from gateway.contexts.learning.model import Split, split
+from gateway.contexts.learning.frames import frame_of
+from gateway.contexts.learning.learner import Learner, OtherFinding
+from gateway.contexts.learning.model import LearnedTemplate, Split, match, split
 from gateway.exchange import Exchange, Explicit, Recording
 from monitors.records import Context
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gateway.contexts.form.reader import read
-from gateway.contexts.form.turns import Turn
+from gateway.contexts.form.reader import Turn, read
 from gateway.contexts.learning.model import Split, split
 
 ORDER = "Answer only from the sources."

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.contexts.learning import frame_of
+from gateway.contexts.learning.frames import frame_of
 from gateway.contexts.learning.openings import MOST_OPENINGS, Openings
 from gateway.exchange import Request
 

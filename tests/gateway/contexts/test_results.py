@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.contexts.provider_results import ResultExtractor
+from gateway.contexts.tool_messages import ResultExtractor
 from gateway.exchange import Request, Response
 from gateway.http import sse
 from monitors.records import Context

@@ -10,8 +10,7 @@ from gateway.contexts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, syst
 from gateway.contexts.explicit import ExplicitExtractor, from_body_key
 from gateway.contexts.parse import MOST_TOKENS, printed, read
 from gateway.contexts.prompt_parts import locate
-from gateway.contexts.provider_results import ResultExtractor
-from gateway.contexts.tool_messages import MOST_HOPS
+from gateway.contexts.tool_messages import MOST_HOPS, ResultExtractor
 from gateway.exchange import Request, Response
 from monitors.runtime.bounds import MAX_PASSAGES
 from tests.support.work import calls

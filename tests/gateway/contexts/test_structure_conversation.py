@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contexts.form.reader import read
-from gateway.contexts.form.turns import Turn, turns_of
+from gateway.contexts.form.reader import Turn, read, turns_of
 from gateway.contexts.structure import StructureExtractor, is_prompt
 from gateway.exchange import Request, Response
 from tests.gateway.contexts.layouts import ASKED, LAYOUTS, A, B, C

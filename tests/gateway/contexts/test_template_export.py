@@ -7,8 +7,9 @@ import pytest
 
 from gateway.contexts import UserTemplate
 from gateway.contexts.form.divisions import divisions
-from gateway.contexts.learning import LearnedTemplate, Learner, frame_of, match
-from gateway.contexts.learning.model import Split
+from gateway.contexts.learning.frames import frame_of
+from gateway.contexts.learning.learner import Learner
+from gateway.contexts.learning.model import LearnedTemplate, Split, match
 from gateway.contexts.template_export import describe, toml
 from gateway.contexts.user_patterns import READINGS, PatternExtractor, check_separator
 from gateway.exchange import Request, Response

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from gateway.capture.factory import template_form
 from gateway.capture.stored_templates import learned_of
 from gateway.config import Capture
-from gateway.contexts.learning import LearnedTemplate, TemplateEvent
-from gateway.contexts.learning.model import Split
+from gateway.contexts.learning.learner import TemplateEvent
+from gateway.contexts.learning.model import LearnedTemplate, Split
 from gateway.exchange import Explicit, Recording
 from gateway.handoff.sampler_client import SamplerClient
 from gateway.handoff.sampler_process import Answer, Setup, frame, main
