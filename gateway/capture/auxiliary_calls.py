@@ -11,7 +11,7 @@ text is based on, so it counts as auxiliary unless the answer before is known (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -22,6 +22,7 @@ from gateway.capture.demanded_output import by_demand, is_structured
 from gateway.capture.instructions import DIRECTIVES, LENGTH_OF_START, PRODUCTS, Role, WordStarts, asked_for
 from gateway.capture.output_fields import by_schema, holds_prose
 from gateway.contexts import messages_as_sent, messages_of, text_of
+from gateway.contexts.parse import json_value, leaves
 from gateway.contexts.written_steps import label_of_call
 from gateway.exchange import Request, Response
 from monitors.text_cache import TextCache
@@ -30,8 +31,6 @@ _HEAD, _TAIL = 1500, 320
 _LEAD = 40
 MOST_REMEMBERED = 1_000
 """System messages whose verdict is kept: `_HEAD` and `_TAIL` characters of each. An app has a few."""
-
-_decode = msgspec.json.Decoder().decode
 
 
 class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +61,7 @@ _MARKUP = "*_`#> \n\t"
 
 _PROSE_WORDS, _SENTENCE_WORDS = 12, 4
 _FULL_STOPS = (".", "!", "\u3002")
-_DEEPEST, _MOST_LEAVES = 6, 2000
+_MOST_LEAVES = 2000
 
 
 _COMMON = frozenset(["following", "question", "questions", "context", "document", "documents", "answer"])
@@ -239,13 +238,8 @@ def _asks_for_json(request: Request) -> bool:
 def _is_data(text: str) -> bool:
     """Whether a JSON answer is pure data: no field named like an answer, and no prose."""
     stripped = text.strip()
-    if stripped[:1] not in ("{", "["):
-        return False
-    try:
-        value = _decode(stripped.encode())
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return False
-    for name, leaf in islice(_leaves(value, "", 0), _MOST_LEAVES):
+    value = json_value(stripped) if stripped[:1] in ("{", "[") else None
+    for name, leaf in islice(leaves(value), _MOST_LEAVES):
         words = len(leaf.split(None, _PROSE_WORDS))
         if (
             words >= _PROSE_WORDS
@@ -253,17 +247,4 @@ def _is_data(text: str) -> bool:
             or (words > 1 and holds_prose(name))
         ):
             return False
-    return True
-
-
-def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield every string with the name of its field."""
-    if isinstance(value, str):
-        yield name, value
-    elif depth < _DEEPEST:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                yield from _leaves(inner, key, depth + 1)
-        elif isinstance(value, list):
-            for inner in value:
-                yield from _leaves(inner, name, depth + 1)
+    return value is not None

@@ -13,8 +13,6 @@ from functools import cache, lru_cache
 from itertools import islice, pairwise
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from gateway.capture.instructions import Role, is_a_programs
 from gateway.capture.output_fields import (
     MOST_FIELDS,
@@ -28,6 +26,7 @@ from gateway.capture.output_fields import (
     table,
     verdict_of,
 )
+from gateway.contexts.parse import json_value
 
 Form = Literal["json", "list", "markers", "tags"]
 MAX_RESPONSE = 20_000
@@ -67,7 +66,6 @@ _COLONS = frozenset(":\uff1a")
 _FIRST_WIDE = "\u0e00"
 """From Thai on: words are written without blanks, or with endings."""
 _EDGES = " \t\r\n.。!\"'`*[]()<>"
-_decode = msgspec.json.Decoder().decode
 
 
 class Demand(NamedTuple):
@@ -183,12 +181,7 @@ def json_in(text: str) -> Any:
     text = text.strip()
     if text[:3] == "```" and (fenced := _FENCE.match(text)) is not None:
         text = fenced[1].strip()
-    if text[:1] not in ("{", "["):
-        return None
-    try:
-        return _decode(text.encode())
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None
+    return json_value(text) if text[:1] in ("{", "[") else None
 
 
 def _demand(fields: list[Field], form: Form) -> Demand | None:

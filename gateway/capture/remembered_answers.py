@@ -9,11 +9,10 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from gateway.capture import Draft
+from gateway.contexts.parse import json_value, leaves
 from gateway.exchange import Exchange
 from monitors.records import Context
 from monitors.text_cache import TextCache
@@ -25,10 +24,8 @@ MOST_LEAVES = 100
 _ENDS = (*(f"{mark} " for mark in ".!?;:"), *'()[]{}|"')
 _WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\uff1b", "\uff1a", "\u201c", "\u201d", "\u300c", "\u300d")
 _MARKS = " \t\r,.!?;:*_`#>-\u2022\uff0c"
-_DEEPEST = 6
 _known: TextCache[tuple[int, ...]] = TextCache()
 """Of passages, which recur."""
-_decode = msgspec.json.Decoder().decode
 AGE_S = 600.0
 """How long an answer is remembered: a step is used within minutes, what an app stores comes back later."""
 MOST_ANSWERS = 2_000
@@ -76,13 +73,8 @@ def said_in(text: str) -> str:
     if "</think>" in text:
         text = text.rpartition("</think>")[2]
     bare = text.strip().removeprefix("```json").strip("`\n ")
-    if bare[:1] not in ("{", "["):
-        return text
-    try:
-        value = _decode(bare.encode("utf-8", "surrogatepass"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return text
-    return "\n".join(islice(_leaves(value, 0), MOST_LEAVES))
+    value = json_value(bare) if bare[:1] in ("{", "[") else None
+    return text if value is None else "\n".join(leaf for _, leaf in islice(leaves(value), MOST_LEAVES))
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -96,14 +88,6 @@ def _pieces(text: str) -> Iterator[str]:
                 piece = " ".join(piece.split())
             if len(piece) >= LEAST_PIECE:
                 yield piece
-
-
-def _leaves(value: Any, depth: int) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list) and depth < _DEEPEST:
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(inner, depth + 1)
 
 
 class Chain:

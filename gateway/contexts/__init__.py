@@ -192,9 +192,12 @@ def text_parts(content: Any) -> tuple[str, ...]:
     """Return the texts of a message's content: a string, or the text parts of a list, without images and files."""
     if isinstance(content, str):
         return (content,)
-    if not isinstance(content, list):
-        return ()
-    return tuple(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+    return tuple(part["text"] for part in dicts(content) if isinstance(part.get("text"), str))
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list; [] for anything else."""
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
 def user_texts(request: Request) -> list[str]:

@@ -37,7 +37,7 @@ _TIMES = 2
 """A record's text is so many times as long as its next longest field."""
 _PART_TYPES = ("text", "input_text", "output_text")
 _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
-_DEPTH = 10
+_DEPTH, _DEEPEST = 10, 6
 _VALUES = 1_500
 """Most values of one result that are read: more than the limits keep."""
 _SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
@@ -124,18 +124,28 @@ def decoded(text: str) -> Any:
     stripped = text.strip()
     if stripped[:1] not in ("[", "{"):
         return None
-    value = _json(stripped)
+    value = json_value(stripped)
     if value is None and stripped[0] == "{" and "\n" in stripped:
-        lines = [_json(line) for line in stripped.split("\n", _VALUES) if line and not line.isspace()]
+        lines = [json_value(line) for line in stripped.split("\n", _VALUES) if line and not line.isspace()]
         value = lines if all(isinstance(line, dict) for line in lines) else None
     return printed(stripped) if value is None else value
 
 
-def _json(text: str) -> Any:
+def json_value(text: str) -> Any:
+    """Return the value of a text that is JSON; None for anything else."""
     try:
         return _decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
+
+
+def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield every string in decoded JSON with the name of its field; of values nested too deep, none."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, dict | list) and depth < _DEEPEST:
+        for key, inner in value.items() if isinstance(value, dict) else ((name, entry) for entry in value):
+            yield from leaves(inner, key, depth + 1)
 
 
 class _Reader:
