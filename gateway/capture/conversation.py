@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
-from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_of_response, decoded, json_of
+from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_in, decoded, json_of
 from gateway.contexts import Extraction, Extractor, name_of
 from gateway.contexts.prompt_parts import LONGEST_SECRET, find
 from gateway.contexts.structure import may_be_prompt
@@ -130,7 +130,7 @@ class ConversationReader:
         `extraction` is what was found in the request: the next one of the conversation has this question as history.
         """
         found = Dialogue(exchange)
-        calls = calls_of_response(exchange)
+        calls = calls_in(exchange.response, exchange.request.route)
         if extraction is not None and self._turns:
             self._questions.learn(found.user.strip(), extraction)
         passages = () if extraction is None else [one.text for one in extraction.contexts]

@@ -152,13 +152,8 @@ class Dialogue:
         return found, None
 
 
-def calls_of_response(exchange: Exchange) -> list[Call]:
-    """Return the tools that a response calls; of several choices those of the first."""
-    return calls_in(exchange.response, exchange.request.route)
-
-
 def calls_in(response: Response, route: str) -> list[Call]:
-    """Return the same for the response of a route."""
+    """Return the tools that the response of a route calls; of several choices those of the first."""
     if not response.tool_calls:
         return []
     body = response.body
@@ -174,7 +169,11 @@ def calls_in(response: Response, route: str) -> list[Call]:
 def calls_of(message: dict[str, Any]) -> Iterator[Call]:
     """Yield the calls of an assistant message of any API, and of an item of the Responses API."""
     if message.get("type") in CALL_TYPES:
-        yield Call(_string(message.get("call_id")), _string(message.get("name")), _arguments_of(message))
+        yield Call(
+            _string(message.get("call_id")),
+            _string(message.get("name")),
+            message.get("arguments", message.get("input")),
+        )
         return
     for call in dicts(message.get("tool_calls")):
         if isinstance(function := call.get("function"), dict):
@@ -257,10 +256,6 @@ def _has_calls(message: dict[str, Any]) -> bool:
     if message.get("tool_calls") or message.get("function_call") or message.get("type") in CALL_TYPES:
         return True
     return _has(message.get("content"), "tool_use")
-
-
-def _arguments_of(item: dict[str, Any]) -> Any:
-    return item.get("arguments", item.get("input"))
 
 
 def _string(value: Any) -> str:

@@ -17,7 +17,7 @@ from gateway.capture.output_fields import with_answer_by_tool
 from gateway.capture.remembered_answers import RememberedAnswers
 from gateway.capture.tool_checks import tool_checks
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
-from gateway.contexts.learning.capture import LearnedCapture
+from gateway.contexts.learning.learner import LearnedCapture
 from gateway.contexts.passage_records import RecordForms
 from gateway.contexts.prompt_parts import capture_info, locate
 from gateway.exchange import (

@@ -13,8 +13,7 @@ from gateway.capture.fingerprints import Resubmissions
 from gateway.capture.stored_templates import Form, asked_of, stored_of
 from gateway.config import Capture as Settings
 from gateway.contexts import Extractor
-from gateway.contexts.learning.capture import LearnedCapture
-from gateway.contexts.learning.learner import Learner, TemplateEvent
+from gateway.contexts.learning.learner import LearnedCapture, Learner, TemplateEvent
 from gateway.contexts.learning.model import LearnedTemplate
 from monitors.redaction import Redactor
 from monitors.runtime.plugins import load

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.capture.dialogue import Call, Dialogue, calls_of_response, decoded, json_of
+from gateway.capture.dialogue import Call, Dialogue, calls_in, decoded, json_of
 from gateway.exchange import Exchange
 from monitors.records import ToolChecks
 from monitors.runtime.bounds import MAX_CALLS
@@ -151,7 +151,7 @@ def tool_checks(exchange: Exchange) -> ToolChecks | None:
         return None
     dialogue = Dialogue(exchange)
     results = [_is_empty(text) for text in dialogue.results(_MOST_RESULTS)]
-    calls = calls_of_response(exchange)[:MAX_CALLS]
+    calls = calls_in(exchange.response, exchange.request.route)[:MAX_CALLS]
     verdicts = [_verdict(call, offered) for call in calls]
     return ToolChecks(
         calls=len(calls),

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 
 from gateway.contexts.form.divisions import divisions
+from gateway.contexts.parse import with_ends
 from monitors.records import Context
 
 Splitter = Callable[[str], Iterator[Context]]
@@ -147,8 +148,7 @@ def haystack(text: str) -> Iterator[Context]:
         last = opened[-1]
         if int(other["number"]) == int(last["number"]) + 1 and (other["name"] is None) == (last["name"] is None):
             opened.append(other)
-    ends = [header.start() for header in opened[1:]] + [len(body)]
-    for header, end in zip(opened, ends, strict=True):
+    for header, end in with_ends(opened, len(body)):
         if passage := body[header.end() : end].strip():
             yield Context(text=passage, source=header["name"])
 
@@ -162,10 +162,9 @@ def ragflow(text: str) -> Iterator[Context]:
     """RAGFlow's metadata trees; older versions only put a rule between chunks."""
     body = text.rstrip(" ").removesuffix("\n")
     headers = list(islice(_RAGFLOW_HEADER.finditer(body), _MOST))
-    for index, header in enumerate(headers):
-        end = headers[index + 1].start() if index + 1 < len(headers) else len(body)
+    for header, end in with_ends(headers, len(body)):
         passage = body[header.end() : end]
-        if index + 1 < len(headers):
+        if end < len(body):
             passage = passage.removesuffix(_RAGFLOW_RULE)
         titles = _RAGFLOW_FIELD.findall(header["fields"])
         if passage.strip():
@@ -209,17 +208,22 @@ def docs(text: str) -> Iterator[Context]:
     if opening is None:
         yield from by("\n\n")(text)
         return
-    identity, start = opening["id"], opening.end()
-    body = text[: max(text.rfind("</doc>"), start)]
-    for boundary in _DOC.finditer(body, start):
-        yield from _element(body[start : boundary.start()], identity)
-        identity, start = boundary["id"], boundary.end()
-    yield from _element(body[start:], identity)
+    for tag, body in _elements(text, opening, _DOC, "</doc>"):
+        yield Context(text=body, id=tag["id"] or None)
 
 
-def _element(text: str, identity: str | None) -> Iterator[Context]:
-    if text.strip():
-        yield Context(text=text, id=identity or None)
+def _elements(
+    text: str, opening: re.Match[str], boundary: re.Pattern[str], closing: str
+) -> Iterator[tuple[re.Match[str], str]]:
+    """Yield the opening and the body of each element that is not blank; the last one ends with the last closing tag."""
+    start = opening.end()
+    body = text[: max(text.rfind(closing), start)]
+    for following in [*boundary.finditer(body, start), None]:
+        inside = body[start : None if following is None else following.start()]
+        if inside.strip():
+            yield opening, inside
+        if following is not None:
+            opening, start = following, following.end()
 
 
 _SOURCE_OPENING = re.compile(r"\s*<source(?P<attributes>(?: [^<>\n]*)?)>")
@@ -233,18 +237,9 @@ def sources(text: str) -> Iterator[Context]:
     if opening is None:
         yield from by("\n\n", strip=True)(text)
         return
-    attributes, start = opening["attributes"], opening.end()
-    body = text[: max(text.rfind("</source>"), start)]
-    for boundary in _SOURCE.finditer(body, start):
-        yield from _source(body[start : boundary.start()], attributes)
-        attributes, start = boundary["attributes"], boundary.end()
-    yield from _source(body[start:], attributes)
-
-
-def _source(text: str, attributes: str) -> Iterator[Context]:
-    said = dict(_ATTRIBUTE.findall(attributes))
-    if text.strip():
-        yield Context(text=text, id=said.get("resource-id") or said.get("id"), source=said.get("name"))
+    for tag, body in _elements(text, opening, _SOURCE, "</source>"):
+        said = dict(_ATTRIBUTE.findall(tag["attributes"]))
+        yield Context(text=body, id=said.get("resource-id") or said.get("id"), source=said.get("name"))
 
 
 _ITEM = re.compile(r"<contextItem>\s*<!\[CDATA\[")
@@ -256,8 +251,7 @@ def librechat(text: str) -> Iterator[Context]:
     items = list(islice(_ITEM.finditer(text), _MOST))
     files = list(islice(_FILE.finditer(text), _MOST))
     if not items:
-        for index, opening in enumerate(files):
-            end = files[index + 1].start() if index + 1 < len(files) else len(text)
+        for opening, end in with_ends(files, len(text)):
             body = text[opening.end() : max(text.rfind("</context>", opening.end(), end), opening.end())]
             if body.strip():
                 yield Context(text=body.strip(), source=opening["name"].strip() or None)
@@ -265,13 +259,12 @@ def librechat(text: str) -> Iterator[Context]:
     names = iter(files)
     following = next(names, None)
     name: str | None = None
-    for index, opening in enumerate(items):
+    for opening, end in with_ends(items, len(text)):
         # A file named inside a passage stands between two items as well: only one right before an item counts.
         while following is not None and following.start() < opening.start():
             if not text[following.end() : opening.start()].strip():
                 name = following["name"].strip() or None
             following = next(names, None)
-        end = items[index + 1].start() if index + 1 < len(items) else len(text)
         closing = text.rfind("]]>", opening.end(), end)
         passage = text[opening.end() : closing if closing >= 0 else end]
         if passage.strip():

@@ -228,14 +228,18 @@ def _in(value: dict[str, Any], keys: _Keys) -> list[str]:
     return [] if keys.known.isdisjoint(value) else [key for key in keys if key in value]
 
 
+def with_ends(found: Sequence[re.Match[str]], end: int) -> Iterator[tuple[re.Match[str], int]]:
+    """Pair each match with where the next one begins, and the last one with `end`."""
+    return zip(found, [*(match.start() for match in found[1:]), end][: len(found)], strict=True)
+
+
 def _source_blocks(text: str) -> Iterator[Found]:
     """Read LangChain's blocks: `Source: ...`, `Content: ...`, a blank line (Python) or none (JavaScript) between two.
 
     The source is mostly a document's whole metadata as Python prints it.
     """
     blocks = list(islice(_SOURCE_BLOCK.finditer(text), _VALUES))
-    ends = [block.start() for block in blocks[1:]] + [len(text)]
-    for block, end in zip(blocks, ends, strict=True):
+    for block, end in with_ends(blocks, len(text)):
         source = block["source"].strip()
         said = decoded(source) if len(source) <= _METADATA else None
         known = (said,) if isinstance(said, dict) else ()
@@ -246,8 +250,7 @@ def _source_blocks(text: str) -> Iterator[Found]:
 def _sections(text: str) -> Iterator[Found]:
     """Read the sections of Pydantic AI's documentation: a heading, `Documentation URL:`, the text."""
     headings = list(islice(_SECTION.finditer(text), _VALUES))
-    ends = [heading.start() for heading in headings[1:]] + [len(text)]
-    for heading, end in zip(headings, ends, strict=True):
+    for heading, end in with_ends(headings, len(text)):
         if body := text[heading.end() : end].removesuffix("\n"):
             yield Found(Context(text=body, source=heading["url"].strip() or None), certain=True)
 

@@ -17,8 +17,7 @@ import msgspec
 from gateway.contexts import UserTemplate
 from gateway.contexts.form.divisions import divisions
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
-from gateway.contexts.learning.model import LearnedTemplate, Split
-from gateway.contexts.learning.separators import MOST_VARYING
+from gateway.contexts.learning.model import MOST_VARYING, LearnedTemplate, Split
 from gateway.contexts.user_patterns import check, check_separator
 
 MESSAGES = {SYSTEM: "system", USER: "user"}

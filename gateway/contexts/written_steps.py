@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from gateway.contexts.data_files import table
-from gateway.contexts.parse import printed
+from gateway.contexts.parse import printed, with_ends
 
 MOST_STEPS = 400
 """Labels of steps read in one text."""
@@ -138,9 +138,8 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
     kinds = {_kind(one) for one in steps}
     if "result" not in kinds or len(kinds) < _KINDS_OF_STEPS:
         return None
-    ends = [*(one.start() for one in steps[1:]), len(text)]
     since = steps[0].start()
-    for index, (one, end) in enumerate(zip(steps, ends, strict=True)):
+    for index, (one, end) in enumerate(with_ends(steps, len(text))):
         if _kind(one) == "result":
             name, arguments = _call(text[since : one.start()])
             if name is not None:

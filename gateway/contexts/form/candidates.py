@@ -9,10 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from gateway.contexts.form.frames import MOST_RECORDS, Element, Frame, frames_of
 from gateway.contexts.form.lines import Line, key_of, mark_length
 from gateway.contexts.form.records import Record, Span, passages
-from gateway.contexts.form.text import Block, Text
+from gateway.contexts.form.text import MOST_RECORDS, Block, Element, Frame, Text, frames_of
 from gateway.contexts.parse import decoded, read
 from monitors.records import Context
 

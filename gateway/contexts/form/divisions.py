@@ -10,9 +10,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gateway.contexts.form.candidates import contexts, divisions_of, framed, siblings
-from gateway.contexts.form.frames import MOST_RECORDS, Frame, frames_of
 from gateway.contexts.form.records import passages
-from gateway.contexts.form.text import Block, Text, ends_a_sentence, weight
+from gateway.contexts.form.text import MOST_RECORDS, Block, Frame, Text, ends_a_sentence, frames_of, weight
 from gateway.contexts.parse import WIDE
 from monitors.records import Context
 

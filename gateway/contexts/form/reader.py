@@ -17,7 +17,7 @@ from gateway.contexts.form.features import Asked, asked_of, nested, of_block, of
 from gateway.contexts.form.lines import Line, lines_of
 from gateway.contexts.form.text import Block, Seen, Text, weight
 from gateway.contexts.form.word_index import IndexedText
-from gateway.contexts.parse import decoded
+from gateway.contexts.parse import decoded, with_ends
 from gateway.exchange import Request
 from monitors.records import Context
 
@@ -122,10 +122,9 @@ def _by_tokens(turn: Turn) -> list[Turn]:
     openings = list(islice(_OPENING_OF_TURN.finditer(text), MOST_TURNS))
     if not any(_role_of(one) == "user" for one in openings):
         return []
-    ends = [one.start() for one in openings[1:]] + [len(text)]
     return [
-        Turn(_role_of(one), (_TURN_ENDS.sub("", text[one.end() : end]).strip(),))
-        for one, end in zip(openings, ends, strict=True)
+        Turn(_role_of(opening), (_TURN_ENDS.sub("", text[opening.end() : end]).strip(),))
+        for opening, end in with_ends(openings, len(text))
     ]
 
 

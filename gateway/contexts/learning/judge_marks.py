@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from gateway.contexts.learning.alignment import Signs, salted
 from gateway.contexts.learning.frames import PART
-from gateway.contexts.learning.model import WHOLE, LearnedTemplate, Split, match
+from gateway.contexts.learning.model import WHOLE, LearnedTemplate, Split, match, separators_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter
 from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt, template_of
-from gateway.contexts.learning.separators import separators_of
 from gateway.contexts.learning.skeletons import Skeleton, fits, read
 from monitors.records import Context
 

@@ -12,10 +12,9 @@ from msgspec import structs
 
 from gateway.contexts.learning.alignment import salted
 from gateway.contexts.learning.frames import END, USER
-from gateway.contexts.learning.model import Split
+from gateway.contexts.learning.model import Split, belongs_behind
 from gateway.contexts.learning.outline import Outline, Strength, has_letter, masked
 from gateway.contexts.learning.plans import Plan
-from gateway.contexts.learning.separators import belongs_behind
 from gateway.contexts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
 
 MOST_EDGES = 40

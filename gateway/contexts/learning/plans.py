@@ -14,9 +14,8 @@ from typing import NamedTuple
 from gateway.contexts.form.divisions import divisions
 from gateway.contexts.form.text import ends_a_sentence
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
-from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, split, version_of
+from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, are_cut_open, pattern, split, version_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
-from gateway.contexts.learning.separators import are_cut_open, pattern
 from monitors.records import Context
 
 _CORES = 3

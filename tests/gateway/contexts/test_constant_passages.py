@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from gateway.contexts.learning.capture import ConstantPassages, LearnedCapture
-from gateway.contexts.learning.learner import Learner
+from gateway.contexts.learning.learner import ConstantPassages, LearnedCapture, Learner
 from gateway.contexts.structure import StructureExtractor
 from gateway.exchange import Response
 from monitors.records import Context

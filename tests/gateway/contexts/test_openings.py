@@ -2,8 +2,7 @@
 
 import pytest
 
-from gateway.contexts.learning.frames import frame_of
-from gateway.contexts.learning.openings import MOST_OPENINGS, Openings
+from gateway.contexts.learning.frames import MOST_OPENINGS, Openings, frame_of
 from gateway.exchange import Request
 
 ORDERS = "You are the assistant of a museum.\nAnswer from the notes below."
