@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from gateway.capture.demanded_output import by_demand, is_structured
-from gateway.capture.instructions import DIRECTIVES, LENGTH_OF_START, PRODUCTS, Role, WordStarts, asked_for
+from gateway.capture.instructions import DIRECTIVES, ENDINGS, LENGTH_OF_START, PRODUCTS, Role, WordStarts, asked_for
 from gateway.capture.output_fields import by_schema, holds_prose
 from gateway.contexts import messages_as_sent, messages_of, text_of
 from gateway.contexts.parse import json_value, leaves
@@ -50,13 +50,7 @@ KINDS = {one.kind for one in _RULES} | {one.kind for one in DIRECTIVES}
 """All values that `auxiliary` may return."""
 
 _REFINES = "given the new context, refine the original answer"
-_ENDS = (
-    "standalone question:",
-    "standalone query:",
-    "<standalone question>",
-    "rephrased question:",
-    "rewritten query:",
-)
+_ENDS = tuple(ENDINGS)
 _MARKUP = "*_`#> \n\t"
 
 _PROSE_WORDS, _SENTENCE_WORDS = 12, 4

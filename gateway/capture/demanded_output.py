@@ -121,9 +121,7 @@ def _ends_of(text: str) -> str:
     return text if len(text) <= _BEGINNING + _END else text[:_BEGINNING] + text[-_END:]
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def _remembered(text: str) -> tuple[Demand, ...]:
-    return demands_of(text)
+_remembered = lru_cache(maxsize=MOST_REMEMBERED)(demands_of)
 
 
 def _by_choice(text: str, said: str, role: Role) -> str | None:

@@ -85,10 +85,7 @@ def cluster_of(exchange: Exchange, question: str | None, *, salt: str) -> str | 
     apps share none.
     """
     body = exchange.request.body
-    user = None
-    for name in _END_USER:
-        if user is None and isinstance(value := body.get(name), str) and value:
-            user = value
+    user = next((value for name in _END_USER if isinstance(value := body.get(name), str) and value), None)
     known = (
         ("s", _session(exchange, user)),
         ("u", user),

@@ -24,6 +24,7 @@ Role = Literal["system", "user"]
 LENGTH_OF_START = 4
 _PART = re.compile(r"\{([a-z_]+)\}")
 _TABLE = table("gateway.capture", "instructions.toml")
+ENDINGS: list[str] = _TABLE["standalone_question_labels"]
 PRODUCTS: list[dict[str, Any]] = _TABLE["products"]
 _BEFORE_A_COMMAND = frozenset(_TABLE["before_a_command"])
 

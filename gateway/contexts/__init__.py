@@ -37,6 +37,8 @@ MOST_MESSAGES = 2_000
 """Messages read of a request, and blocks of a message; of more the first `_FIRST` and the last ones."""
 _FIRST = 100
 MOST_SYSTEM_TEXTS = 100
+MOST_PIECES = 1_000
+"""Pieces that a text of passages is split into: far more than the limits keep."""
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+from gateway.contexts import MOST_PIECES
 from gateway.contexts.form.divisions import divisions
 from gateway.contexts.parse import with_ends
 from monitors.records import Context
@@ -19,8 +20,6 @@ from monitors.records import Context
 Splitter = Callable[[str], Iterator[Context]]
 
 _PLAIN_TO_SEE = ("data", "tag", "numbered")
-_MOST = 1_000
-"""Most pieces split: far more than the limits keep, and few enough for a prompt made of separators only."""
 
 _HEADING = re.compile(r"\s{0,4}#{1,6} \w[^\n]{0,200}\s{0,4}")
 _METADATA_LINE = re.compile(r"[A-Za-z][A-Za-z0-9_ -]{0,60}: .*")
@@ -32,7 +31,7 @@ def by(separator: str, *, strip: bool = False) -> Splitter:
     """Return a splitter at `separator`; `strip` is for prompts that indent or pad passages."""
 
     def split(text: str) -> Iterator[Context]:
-        for chunk in text.split(separator, _MOST):
+        for chunk in text.split(separator, MOST_PIECES):
             if chunk and not chunk.isspace():
                 yield Context(text=chunk.strip() if strip else chunk)
 
@@ -59,7 +58,7 @@ def paragraphs(text: str) -> Iterator[Context]:
     if found is not None and found.name.startswith(_PLAIN_TO_SEE) and (len(found.items) > 1 or found.name == "data"):
         yield from found.items
     else:
-        yield from _with_headings(text.split("\n\n", _MOST))
+        yield from _with_headings(text.split("\n\n", MOST_PIECES))
 
 
 def padded(text: str) -> Iterator[Context]:
@@ -71,7 +70,7 @@ def padded(text: str) -> Iterator[Context]:
 def labelled(text: str) -> Iterator[Context]:
     """LangChain: the document prompt of `RetrievalQA.from_llm` puts a label before each; else between blank lines."""
     label = "Context:\n"
-    chunks = text.removeprefix(label).split(f"\n\n{label}" if text.startswith(label) else "\n\n", _MOST)
+    chunks = text.removeprefix(label).split(f"\n\n{label}" if text.startswith(label) else "\n\n", MOST_PIECES)
     yield from _with_headings(chunks)
 
 
@@ -83,7 +82,7 @@ def nodes(text: str) -> Iterator[Context]:
     if (found := next(divisions(text), None)) is not None and found.name == "data":
         yield from found.items
         return
-    chunks = [chunk.strip() for chunk in text.strip().split("\n\n", _MOST)]
+    chunks = [chunk.strip() for chunk in text.strip().split("\n\n", MOST_PIECES)]
     chunks = [chunk for chunk in chunks if chunk]
     kinds = [_metadata(chunk) for chunk in chunks[:-1]] + [None] if chunks else []
     if not kinds or kinds[0] is None:
@@ -120,7 +119,7 @@ def numbered(text: str) -> Iterator[Context]:
 
 def with_sources(text: str) -> Iterator[Context]:
     """LangChain's question answering with sources: `Content: ...` and `Source: ...`, a blank line between two."""
-    for chunk in text.removeprefix("Content: ").split("\n\nContent: ", _MOST):
+    for chunk in text.removeprefix("Content: ").split("\n\nContent: ", MOST_PIECES):
         body, found, source = chunk.rpartition("\nSource: ")
         passage = body if found else chunk
         if passage.strip():
@@ -141,10 +140,10 @@ def haystack(text: str) -> Iterator[Context]:
     body = text.strip()
     header = _HAYSTACK_HEADER.match(body)
     if header is None:
-        yield from (Context(text=one) for chunk in _HAYSTACK_GAP.split(body, _MOST) if (one := chunk.strip()))
+        yield from (Context(text=one) for chunk in _HAYSTACK_GAP.split(body, MOST_PIECES) if (one := chunk.strip()))
         return
     opened = [header]
-    for other in islice(_HAYSTACK_HEADER.finditer(body, header.end()), _MOST):
+    for other in islice(_HAYSTACK_HEADER.finditer(body, header.end()), MOST_PIECES):
         last = opened[-1]
         if int(other["number"]) == int(last["number"]) + 1 and (other["name"] is None) == (last["name"] is None):
             opened.append(other)
@@ -161,7 +160,7 @@ _RAGFLOW_RULE = "\n\n------\n\n"
 def ragflow(text: str) -> Iterator[Context]:
     """RAGFlow's metadata trees; older versions only put a rule between chunks."""
     body = text.rstrip(" ").removesuffix("\n")
-    headers = list(islice(_RAGFLOW_HEADER.finditer(body), _MOST))
+    headers = list(islice(_RAGFLOW_HEADER.finditer(body), MOST_PIECES))
     for header, end in with_ends(headers, len(body)):
         passage = body[header.end() : end]
         if end < len(body):
@@ -248,8 +247,8 @@ _FILE = re.compile(r"<file>\s*<filename>(?P<name>[^<\n]{0,300})</filename>\s*<co
 
 def librechat(text: str) -> Iterator[Context]:
     """LibreChat's files: either items in CDATA, or (full context) the file as it is."""
-    items = list(islice(_ITEM.finditer(text), _MOST))
-    files = list(islice(_FILE.finditer(text), _MOST))
+    items = list(islice(_ITEM.finditer(text), MOST_PIECES))
+    files = list(islice(_FILE.finditer(text), MOST_PIECES))
     if not items:
         for opening, end in with_ends(files, len(text)):
             body = text[opening.end() : max(text.rfind("</context>", opening.end(), end), opening.end())]

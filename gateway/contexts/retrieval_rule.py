@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.contexts import text_of
+from gateway.contexts import MOST_PIECES, text_of
 from gateway.contexts.data_files import table
 from gateway.contexts.form.divisions import paragraphs, records_in
 from gateway.contexts.parse import WIDE, Found, decoded, is_wide, read, runs_on
@@ -62,7 +62,6 @@ _NOTHING = re.compile(
 _LETTERS, _SHARE, _SPACES, _READ = 80, 0.82, 10, 2_000
 _LEAST_WORDS = 4
 _EMPTY_KEYS = ("documents", "docs", "passages", "contexts", "chunks", "matches", "search_results")
-_ROWS = 1_000
 _NAME = 200
 _SHORT = 160
 """Longest text that may be a "no results" message."""
@@ -128,7 +127,7 @@ def descriptions_of(body: dict[str, Any]) -> dict[str, str]:
     said: dict[str, str] = {}
     for key in ("tools", "functions"):
         listed = body.get(key)
-        for tool in listed[:_ROWS] if isinstance(listed, list) else []:
+        for tool in listed[:MOST_PIECES] if isinstance(listed, list) else []:
             inner = tool.get("function") if isinstance(tool, dict) else None
             known = inner if isinstance(inner, dict) else tool
             if isinstance(known, dict) and isinstance(known.get("name"), str):
@@ -154,11 +153,9 @@ def _records(value: Any) -> tuple[Context, ...]:
     if isinstance(value, dict) and value.get("isError") is not True:
         value = next((one for one in value.values() if isinstance(one, list)), None)
     rows = [row for row in value if isinstance(row, dict) and row] if isinstance(value, list) else []
-    return tuple(Context(text=_encoded(row)) for row in rows[:_ROWS] if row.get("type") != "text")
-
-
-def _encoded(row: dict[str, Any]) -> str:
-    return msgspec.json.encode(row).decode()
+    return tuple(
+        Context(text=msgspec.json.encode(row).decode()) for row in rows[:MOST_PIECES] if row.get("type") != "text"
+    )
 
 
 def _is_empty_list(value: Any) -> bool:

@@ -10,8 +10,7 @@ import msgspec
 
 from gateway.capture.stored_templates import learned_of
 from gateway.contexts import Extraction, UserTemplate
-from gateway.contexts.template_export import Described, describe, guess
-from gateway.contexts.user_patterns import PatternExtractor
+from gateway.contexts.user_patterns import Described, PatternExtractor, describe, guess
 from gateway.exchange import Request, Response
 from monitors.analysis.prompt_text import HASHED, pieces
 from monitors.records import Sample

@@ -13,7 +13,7 @@ from dashboards.web.views.overview import low_captures
 from dashboards.web.views.prompt_form import MAX_ENTRY, Applied, applied, prefilled
 from gateway.capture.stored_templates import learned_of
 from gateway.contexts import UserTemplate
-from gateway.contexts.template_export import Described, Piece, messages, toml
+from gateway.contexts.user_patterns import Described, Piece, messages, toml
 from monitors.api.templates import stored
 from monitors.records import Sample
 from monitors.storage.stores import Query

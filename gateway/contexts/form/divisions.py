@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
+from gateway.contexts import MOST_PIECES
 from gateway.contexts.form.candidates import contexts, divisions_of, framed, siblings
 from gateway.contexts.form.records import passages
 from gateway.contexts.form.text import MOST_RECORDS, Block, Frame, Text, ends_a_sentence, frames_of, weight
@@ -42,7 +43,6 @@ _TWO = 2
 _SURE = ("counted", "tag")
 _NUMBER = re.compile(r"\d+")
 _BARE = ("#.", "#)", "item -", "item *", "item •", "~#")
-_PIECES = 1_000
 _RULE = re.compile(r"^[ \t]{0,8}(?:-{3,80}|={3,80}|\*{3,80}|_{3,80}|#{3,80}|~{3,80})[ \t]*$", re.MULTILINE)
 _BLANK = re.compile(r"\n[ \t]*\n\s*")
 _GOES_ON = re.compile(r"[-*+\u2022] |1[.)] |\|")
@@ -200,8 +200,8 @@ def paragraphs(text: str) -> list[Context]:
     """
     if "```" in text:
         return []
-    ruled = _RULE.split(text, _PIECES)
-    pieces = _BLANK.split(text, _PIECES) if len(ruled) == 1 else ruled
+    ruled = _RULE.split(text, MOST_PIECES)
+    pieces = _BLANK.split(text, MOST_PIECES) if len(ruled) == 1 else ruled
     found = [Context(text=piece) for piece in _with_their_headings(pieces)]
     running = sum(weight(one.text) >= _SHORT_PIECE or ends_a_sentence(one.text) for one in found)
     return [] if len(found) < 2 or 2 * running < len(found) else found  # noqa: PLR2004 - one piece is the text itself

@@ -157,7 +157,7 @@ def finalists(turns: Sequence[Turn], most: int) -> Iterator[tuple[Seen, Block, l
 
 def candidates(turns: Sequence[Turn], most: int = FINALISTS) -> Iterator[Candidate]:
     """Yield the likeliest candidates of each message with all of their features."""
-    whole = _last_user_text(turns)
+    whole = next((turn.text.strip() for turn in reversed(turns) if turn.role == "user" and turn.text.strip()), "")
     asking = Asked(_behind_its_label(whole), "last user turn", {"q asks": float(whole[-1:] in "?？")})
     rank = weights_of("rank")
     for seen in _messages(turns):
@@ -197,10 +197,6 @@ def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
 
 def _may_hold(turn: Turn, index: int, last: int) -> bool:
     return turn.role in _SYSTEM or (turn.role == "user" and last - _EARLIER <= index < last)
-
-
-def _last_user_text(turns: Sequence[Turn]) -> str:
-    return next((one.text.strip() for one in reversed(turns) if one.role == "user" and one.text.strip()), "")
 
 
 def _behind_its_label(text: str) -> str:
@@ -287,11 +283,6 @@ def score(weights: Mapping[str, float], values: Mapping[str, float]) -> float:
     return sum([get(name, 0.0) * value for name, value in values.items()])
 
 
-def best(turns: Sequence[Turn]) -> tuple[Candidate, dict[str, float]] | None:
-    """Return the likeliest candidate, with the features of the choice; None without candidates."""
-    return chosen(list(candidates(turns)), weights_of("rank"))
-
-
 def chosen(every: Sequence[Candidate], weights: Mapping[str, float]) -> tuple[Candidate, dict[str, float]] | None:
     """Return the candidate with the most points, and by how much it leads those with other passages."""
     scored = sorted(((score(weights, one.values), -number) for number, one in enumerate(every)), reverse=True)
@@ -307,7 +298,7 @@ def chosen(every: Sequence[Candidate], weights: Mapping[str, float]) -> tuple[Ca
 
 def read(turns: Sequence[Turn]) -> Reading | None:
     """Return the likeliest reading; None where it is likelier that nothing was retrieved, or that it is wrong."""
-    found = best(turns)
+    found = chosen(list(candidates(turns)), weights_of("rank"))
     if found is None:
         return None
     one, choice = found

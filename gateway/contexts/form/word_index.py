@@ -114,8 +114,9 @@ _ARTICLES = (
 _NONE: tuple[list[int], list[int]] = ([], [])
 
 
-def _no_spans() -> tuple[list[int], list[int]]:
-    return [], []
+def _is_between(starts: list[int], start: int, end: int) -> bool:
+    index = bisect_left(starts, start)
+    return index < len(starts) and starts[index] < end
 
 
 def _word_end(part: str, at: int) -> int:
@@ -139,7 +140,7 @@ class IndexedText:
     def __init__(self, text: str) -> None:
         self.text = text
         self.lower = _lowered(text)
-        self._spans: defaultdict[Kind, tuple[list[int], list[int]]] = defaultdict(_no_spans)
+        self._spans: defaultdict[Kind, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         self._merged: dict[tuple[Kind, ...], list[int]] = {}
         if not text:
             return
@@ -204,18 +205,11 @@ class IndexedText:
 
     def has(self, kind: Kind, start: int, end: int) -> bool:
         """Return whether a word of the kind begins between two offsets."""
-        spans = self._spans.get(kind)
-        if spans is None:
-            return False
-        starts = spans[0]
-        index = bisect_left(starts, start)
-        return index < len(starts) and starts[index] < end
+        return _is_between(self._spans.get(kind, _NONE)[0], start, end)
 
     def any(self, kinds: tuple[Kind, ...], start: int, end: int) -> bool:
         """Return whether a word of any of the kinds begins between two offsets."""
-        starts = self.starts(kinds)
-        index = bisect_left(starts, start)
-        return index < len(starts) and starts[index] < end
+        return _is_between(self.starts(kinds), start, end)
 
     def starts(self, kinds: tuple[Kind, ...]) -> list[int]:
         """Return the offsets of the words of the kinds, sorted."""
@@ -232,12 +226,7 @@ class IndexedText:
 
     def begins(self, kind: Kind, at: int) -> bool:
         """Return whether a word of the kind begins exactly at an offset."""
-        spans = self._spans.get(kind)
-        if spans is None:
-            return False
-        starts = spans[0]
-        index = bisect_left(starts, at)
-        return index < len(starts) and starts[index] == at
+        return _is_between(self._spans.get(kind, _NONE)[0], at, at + 1)
 
     def addresses(self, start: int, end: int) -> bool:
         """Return whether a line begins with an instruction to the model."""

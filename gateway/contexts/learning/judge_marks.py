@@ -191,7 +191,8 @@ def agreed_template(marks: Sequence[tuple[Marked, Outline]], least: int, request
 
 def _reads(template: LearnedTemplate, marked: Marked) -> bool:
     found = match(template, marked.text)
-    return found is not None and found.question == marked.question and _same(found.contexts, marked.passages)
+    texts = [context.text for context in found.contexts] if found is not None else []
+    return found is not None and found.question == marked.question and _same_texts(texts, marked.passages)
 
 
 def template_from(
@@ -293,10 +294,6 @@ def _read(template: LearnedTemplate, text: str) -> tuple[Context, ...] | None:
 def _lines(texts: Iterable[str]) -> set[int]:
     """Return the hashes of the lines with words."""
     return {salted(line.strip()) for text in texts for line in text.splitlines() if has_letter(line)}
-
-
-def _same(contexts: Sequence[Context], texts: Sequence[str]) -> bool:
-    return _same_texts([context.text for context in contexts], texts)
 
 
 def _same_texts(left: Sequence[str], right: Sequence[str]) -> bool:

@@ -12,14 +12,13 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from gateway.contexts import MOST_PIECES
 from gateway.contexts.form.divisions import divided_as
 from gateway.contexts.form.lines import shape
 from gateway.contexts.learning.frames import MASK, PART
 from gateway.contexts.learning.outline import Span, masked
 from monitors.records import Context
 
-MOST_ITEMS = 1_000
-"""Most passages split: far more than the limits of an extraction keep."""
 _LONGEST_GAP = 600
 _MOST_GAPS = 12
 MOST_VARYING = 300
@@ -98,7 +97,7 @@ def divide(separator: Separator, region: str) -> list[Span] | None:
     between = separator.between
     anchor = max(range(len(between)), key=lambda index: ("\n" in between[index], len(between[index])))
     spans: list[Span] = []
-    for found in islice(pattern(between[anchor]).finditer(region, max(start - 1, 0)), MOST_ITEMS):
+    for found in islice(pattern(between[anchor]).finditer(region, max(start - 1, 0)), MOST_PIECES):
         if found.start() < start:
             continue
         begin = _backward(region, found.start(), between[:anchor], start)
@@ -372,11 +371,11 @@ def chunks_of(how: Split, region: str, number: int | None = None) -> list[str] |
     `number` is that of the first passage, where it is known.
     """
     if how.kind == "part":
-        return region.split(PART, MOST_ITEMS)
+        return region.split(PART, MOST_PIECES)
     if how.kind == "lines":
-        return region.split("\n", MOST_ITEMS)
+        return region.split("\n", MOST_PIECES)
     if how.kind == "paragraphs":
-        return _PARAGRAPH.split(region, MOST_ITEMS)
+        return _PARAGRAPH.split(region, MOST_PIECES)
     chunks = _at_markers(how, region, number)
     if chunks is None:
         return None
@@ -422,7 +421,7 @@ def _item(how: Split, chunk: str) -> Context | None:
 def _at_markers(how: Split, region: str, number: int | None) -> list[str] | None:
     chunks: list[str] = []
     start = 0
-    for marker in islice(pattern(how.words).finditer(region), MOST_ITEMS):
+    for marker in islice(pattern(how.words).finditer(region), MOST_PIECES):
         if how.counted:
             named = int(marker[1][:9])
             if number is not None and named != number + 1:

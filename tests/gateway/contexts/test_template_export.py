@@ -10,8 +10,7 @@ from gateway.contexts.form.divisions import divisions
 from gateway.contexts.learning.frames import frame_of
 from gateway.contexts.learning.learner import Learner
 from gateway.contexts.learning.model import LearnedTemplate, Split, match
-from gateway.contexts.template_export import describe, toml
-from gateway.contexts.user_patterns import READINGS, PatternExtractor, check_separator
+from gateway.contexts.user_patterns import READINGS, PatternExtractor, check_separator, describe, toml
 from gateway.exchange import Request, Response
 from tests.support.prompt_traffic import LAYOUTS, traffic
 
