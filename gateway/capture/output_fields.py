@@ -207,14 +207,9 @@ def _answer_in(call: Call, *, forced: bool) -> str | None:
         return None
     texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value.strip()}
     found = next(filter(is_answer, texts), None)
-    if found is None and output and _is_open(arguments):
+    if found is None and output and verdict_of(map(Field, arguments)) is None:  # fields of no auxiliary call
         found = next(filter(holds_prose, texts), None)
     return None if found is None else texts[found]
-
-
-def _is_open(arguments: dict[str, Any]) -> bool:
-    """Whether the fields belong to no auxiliary call."""
-    return verdict_of(map(Field, arguments)) is None
 
 
 def _is_forced(body: dict[str, Any], name: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.capture.dialogue import Call, Dialogue, calls_in, decoded, json_of
+from gateway.contexts import dicts
 from gateway.exchange import Exchange
 from monitors.records import ToolChecks
 from monitors.runtime.bounds import MAX_CALLS
@@ -168,9 +169,7 @@ def tool_checks(exchange: Exchange) -> ToolChecks | None:
 def _tools(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the name and the schema of each tool in a request of any API; None for tools without a schema."""
     listed = body.get("tools") or body.get("functions")
-    for tool in listed if isinstance(listed, list) and len(listed) <= MAX_TOOLS else ():
-        if not isinstance(tool, dict):
-            continue
+    for tool in dicts(listed) if isinstance(listed, list) and len(listed) <= MAX_TOOLS else ():
         kind = tool.get("type")
         inner = tool.get(kind) if isinstance(kind, str) else None
         about = inner if isinstance(inner, dict) else tool

@@ -16,7 +16,7 @@ from gateway.contexts.form.text import ends_a_sentence
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, are_cut_open, pattern, split, version_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
-from gateway.contexts.passage_records import shared_beginning
+from gateway.contexts.passage_records import shared_length
 from monitors.records import Context
 
 _CORES = 3
@@ -208,7 +208,7 @@ def _over_rules(seen: Outline, core: int) -> tuple[int, int]:
 
 def _opens_like(literal: str, opening: str) -> bool:
     """Whether a literal ends as the one in front of the first item does: it opens the next item."""
-    common = len(shared_beginning(literal[::-1], opening[::-1]))
+    common = shared_length(literal[::-1], opening[::-1])
     rest = len(literal) - common
     return _WORDS.search(literal[rest:]) is not None and not has_letter(literal[:rest])
 
@@ -253,7 +253,7 @@ def _read(literals: tuple[str, ...], low: int, region: str, least: float) -> Ite
 
 
 def _hint(opening: Opening, low: int, behind: str) -> Hint:
-    closed = len(shared_beginning(masked(behind), opening.closing))
+    closed = shared_length(masked(behind), opening.closing)
     closed = closed if masked(behind[:closed]) == opening.closing[:closed] else 0
     return Hint(low, len(opening.first.lstrip()), closed)
 
@@ -351,7 +351,7 @@ def _opener(before: str, region: str) -> Opening | None:
     between = [region[previous:start] for previous, start in places]
     glue = masked(between[0])[-_GLUE:]
     for one in between[1:]:
-        glue = glue[len(glue) - len(shared_beginning(glue[::-1], masked(one)[::-1])) :]
+        glue = glue[len(glue) - shared_length(glue[::-1], masked(one)[::-1]) :]
     if len(between) == 1:
         last = masked(between[0][-_GLUE:])
         closed = _CLOSED.search(last)

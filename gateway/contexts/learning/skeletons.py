@@ -26,6 +26,7 @@ from gateway.contexts.learning.alignment import (
 )
 from gateway.contexts.learning.frames import END, PART, SYSTEM, USER
 from gateway.contexts.learning.outline import Outline, Strength, outline
+from gateway.contexts.passage_records import shared_length
 
 _REACH = 64
 """Most tokens compared on either side of a run."""
@@ -56,8 +57,8 @@ class Gap:
         """Keep only the tokens that another content shares."""
         self.shortest = min(self.shortest, len(tokens))
         self.longest = max(self.longest, len(tokens))
-        del self.before[_common(self.before, tokens) :]
-        keep = _common(self.behind[::-1], tokens[::-1])
+        del self.before[shared_length(self.before, tokens) :]
+        keep = shared_length(self.behind[::-1], tokens[::-1])
         del self.behind[: len(self.behind) - keep]
 
 
@@ -95,15 +96,6 @@ class Growth:
             behind = gap.kinds_behind[len(gap.kinds_behind) - rest :]
             said.append((gap.before, gap.kinds_before[:keep], gap.behind[start:], behind))
         return said
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
 
 
 @dataclass(slots=True)
