@@ -46,7 +46,7 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _RULES = msgspec.convert(PRODUCTS, tuple[_Rule, ...])
-KINDS = {one.kind for one in _RULES} | {one.kind for one in DIRECTIVES}
+KINDS = {rule.kind for rule in _RULES} | {directive.kind for directive in DIRECTIVES}
 """All values that `auxiliary` may return."""
 
 _REFINES = "given the new context, refine the original answer"

@@ -1,4 +1,7 @@
-"""Frames: the texts of a request that may follow a prompt template, joined into one string."""
+"""Frames: the texts of a request that may follow a prompt template, joined into one string; and what they begin with.
+
+Requests whose prompts begin with the same instructions are compared with each other first.
+"""
 
 from __future__ import annotations
 
