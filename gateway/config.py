@@ -15,8 +15,7 @@ from gateway.http.url import Target
 from gaugeway import settings
 from gaugeway.extensions import load as load_object
 from gaugeway.prompts import BUILT_IN as EXTRACTORS
-from gaugeway.prompts import DEFAULT_ORDER
-from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts import DEFAULT_ORDER, UserTemplate
 from gaugeway.runtime.tokens import short_warning
 from gaugeway.settings.bounds import MAX_HISTORY
 from gaugeway.settings.endpoints import (

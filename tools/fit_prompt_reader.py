@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gaugeway.prompts.form import reader  # noqa: E402 - the checkout's own
-from gaugeway.prompts.form.turns import Turn  # noqa: E402
+from gaugeway.prompts.form.reader import Turn  # noqa: E402
 from tools.prompt_layouts import Rendered, layout, ordinary, request  # noqa: E402
 
 WEIGHTS = ROOT / "gaugeway/prompts/form/weights.json"

@@ -21,9 +21,8 @@ sys.path.insert(0, str(ROOT))
 
 from gaugeway.exchange import Request, Response  # noqa: E402
 from gaugeway.extensions import load  # noqa: E402
-from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, Extraction, last_user_text, trace  # noqa: E402 - the tree is not installed everywhere
+from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, Extraction, UserTemplate, last_user_text, trace  # noqa: E402 - the tree is not installed everywhere
 from gaugeway.prompts.prompt_parts import capture_info  # noqa: E402
-from gaugeway.prompts.prompt_template import UserTemplate  # noqa: E402
 from gaugeway.prompts.user_patterns import PatternExtractor  # noqa: E402
 
 SIZE = 2_000_000

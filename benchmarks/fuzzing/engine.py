@@ -30,7 +30,7 @@ TARGETS = {
     "extractors": [
         "gaugeway.prompts",
         "gateway.capture.auxiliary_calls",
-        "gateway.capture.prompt_version",
+        "gateway.capture.fingerprints",
         "gateway.http.json_member",
         "gateway.capture.response_text",
     ],

@@ -17,16 +17,15 @@ from benchmarks.fuzzing.finding import expect
 from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gateway.capture.factory import extractors_of
-from gateway.capture.prompt_version import prompt_version
+from gateway.capture.fingerprints import prompt_version
 from gateway.config import Capture as Settings
 from gateway.http.errors import Rejection
 from gateway.http.json_member import cut_key
 from gaugeway.exchange import GENERATION_ROUTES, Request
-from gaugeway.prompts import DEFAULT_ORDER, Extraction
+from gaugeway.prompts import DEFAULT_ORDER, Extraction, UserTemplate
 from gaugeway.prompts.explicit import ExplicitError, from_body_key, from_headers
-from gaugeway.prompts.limits import MAX_BYTES, MAX_PASSAGES
 from gaugeway.prompts.prompt_parts import locate
-from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.settings.bounds import MAX_BYTES, MAX_PASSAGES
 
 ROUTES = sorted(GENERATION_ROUTES)
 ROLES = ("user", "system", "tool", "assistant", "user", "developer")

@@ -6,107 +6,56 @@ instruction, where retrieved passages cannot put them: phrases of the products' 
 structured answer without prose. When in doubt, a call is an answer.
 
 LlamaIndex and LangChain refine an answer passage by passage. A refine call contains only one of the passages that its
-text is based on, so it counts as auxiliary unless the answer before is known (`gateway.capture.steps`).
+text is based on, so it counts as auxiliary unless the answer before is known (`gateway.capture.intermediate_steps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from gateway.capture.demanded_output import by_demand, is_structured
-from gateway.capture.instructions import Role, WordStarts, asked_for
-from gateway.capture.instructions.directives import LENGTH_OF_START, Kind
-from gateway.capture.output_fields import holds_prose
-from gateway.capture.output_schemas import by_schema
+from gateway.capture.instructions import DIRECTIVES, ENDINGS, LENGTH_OF_START, PRODUCTS, Role, WordStarts, asked_for
+from gateway.capture.output_fields import by_schema, holds_prose
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import messages_as_sent, messages_of, text_of
+from gaugeway.prompts.parse import json_value, leaves
 from gaugeway.prompts.written_steps import label_of_call
 from gaugeway.text.cache import TextCache
-
-KINDS: frozenset[str] = frozenset(get_args(Kind))
-"""All values that `auxiliary` may return."""
 
 _HEAD, _TAIL = 1500, 320
 _LEAD = 40
 MOST_REMEMBERED = 1_000
 """System messages whose verdict is kept: `_HEAD` and `_TAIL` characters of each. An app has a few."""
 
-_decode = msgspec.json.Decoder().decode
 
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of `words`, in lower case, occur at the beginning of an instruction (or at its end, if `tail`).
 
-    `role` is the role of the message. A user writes "user" messages, so their phrases must be ones no user would type.
+    `role` is the role of the message.
     """
 
-    kind: Kind
+    kind: str
     words: tuple[str, ...]
     role: Literal["system", "user", "any"] = "any"
     tail: bool = False
 
 
-_RULES = (
-    # LangChain, Flowise, LlamaIndex: condense a follow-up with the conversation.
-    _Rule("standalone_question", ("do not answer the question", "reformulate it", "chat history"), "system"),
-    _Rule("standalone_question", ("generate a full user question that would follow the conversation",)),  # RAGFlow
-    # Several questions out of one.
-    _Rule("multi_query", ("generates multiple sub-questions related to an input question",)),
-    # What to look for.
-    _Rule("query_generation", ("given a user question, and a list of tools", "sub-questions")),
-    _Rule("query_generation", ("paraphrase a question to a more generic step-back question",)),
-    _Rule("query_generation", ("structure the user's query to match the request schema",)),
-    _Rule("query_generation", ("## task", "questions about a given piece of text content")),
-    _Rule("hypothetical_document", ("please write a passage to answer the question",)),
-    _Rule("keywords", ("keywords/phrases of a given piece of text content",)),
-    _Rule("keywords", ("extract up to", "keywords from the text", "avoid stopwords")),
-    _Rule("translation", ("## role", "a streamlined multilingual translator")),
-    # About the conversation.
-    _Rule("title", ("analyze this conversation and provide", "title in the detected language")),
-    _Rule("title", ("you need to decompose the user's input into", '"intention"')),
-    _Rule("title", ("chat title by decomposing the user's input",)),
-    _Rule("title", ("summarize the intent of what the human said and provide a title",), tail=True),
-    _Rule("title", ("you are a title generator",), "system"),
-    _Rule("tags", ("## task", "add tags (labels) to a given piece of text content")),
-    _Rule("follow_ups", ("please help me predict", "questions that human would ask")),
-    _Rule("follow_ups", ("related questions", "based on a user's original query")),
-    _Rule("emoji", ("reflect the speaker's likely facial expression through a fitting emoji",)),
-    _Rule("summary", ("progressively summarize the lines of conversation",)),
-    _Rule("summary", ("generate a short summary of the following conversation",)),
-    _Rule("autocomplete", ("### task: you are an autocompletion system", "<chat_history>")),
-    _Rule("image_prompt", ("### task:", "image generation task", "<chat_history>")),
-    # About passages.
-    _Rule("refine", ("we have provided an existing answer", "refine the existing answer")),
-    _Rule("refine", ("strictly operates in two modes when refining existing answers",)),
-    _Rule("refine", ("we have provided an existing answer", "refine the original answer")),
-    _Rule("rerank", ("a list of documents is shown below", "respond with the numbers of the documents")),
-    _Rule("grading", ("you are a grader assessing",)),
-    _Rule("extraction", ("extract any part of the context *as is* that is relevant to answer the question",)),
-    _Rule("extraction", ("use the following portion of a long document to see if any of the text is relevant",)),
-    _Rule("routing", ("some choices are given below", "numbered list", "corresponds to a summary")),
-    _Rule("tool_call", ("choose and return the correct tool(s) from the list of available tools",)),
-)
+_RULES = msgspec.convert(PRODUCTS, tuple[_Rule, ...])
+KINDS = {rule.kind for rule in _RULES} | {directive.kind for directive in DIRECTIVES}
+"""All values that `auxiliary` may return."""
 
 _REFINES = "given the new context, refine the original answer"
-_ENDS = (
-    "standalone question:",
-    "standalone query:",
-    "<standalone question>",
-    "rephrased question:",
-    "rewritten query:",
-)
+_ENDS = tuple(ENDINGS)
 _MARKUP = "*_`#> \n\t"
 
 _PROSE_WORDS, _SENTENCE_WORDS = 12, 4
 _FULL_STOPS = (".", "!", "\u3002")
-_DEEPEST, _MOST_LEAVES = 6, 2000
+_MOST_LEAVES = 2000
 
 
 _COMMON = frozenset(["following", "question", "questions", "context", "document", "documents", "answer"])
@@ -207,18 +156,18 @@ def _brings_results(messages: list[dict[str, Any]]) -> bool:
     return False
 
 
-def _by_instruction(text: str, role: Role, *, any_words: bool) -> Kind | None:
+def _by_instruction(text: str, role: Role, *, any_words: bool) -> str | None:
     """Return the kind of call a message asks for. Verdicts on system messages are cached: they recur."""
     seen = text if len(text) <= _HEAD + _TAIL else text[:_HEAD] + text[-_TAIL:]
     return _remembered(seen, any_words) if role == "system" else _verdict(seen, role, any_words=any_words)
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
-def _remembered(text: str, any_words: bool) -> Kind | None:  # noqa: FBT001 - a key of the cache
+def _remembered(text: str, any_words: bool) -> str | None:  # noqa: FBT001 - a key of the cache
     return _verdict(text, "system", any_words=any_words)
 
 
-def _verdict(text: str, role: Role, *, any_words: bool) -> Kind | None:
+def _verdict(text: str, role: Role, *, any_words: bool) -> str | None:
     """Classify an instruction; `text` holds only the first and last characters of a long one."""
     head, low_tail = _head_of(text[:_HEAD]), text[-_TAIL:].lower()
     low_head = head.low
@@ -283,13 +232,8 @@ def _asks_for_json(request: Request) -> bool:
 def _is_data(text: str) -> bool:
     """Whether a JSON answer is pure data: no field named like an answer, and no prose."""
     stripped = text.strip()
-    if stripped[:1] not in ("{", "["):
-        return False
-    try:
-        value = _decode(stripped.encode())
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return False
-    for name, leaf in islice(_leaves(value, "", 0), _MOST_LEAVES):
+    value = json_value(stripped) if stripped[:1] in ("{", "[") else None
+    for name, leaf in islice(leaves(value), _MOST_LEAVES):
         words = len(leaf.split(None, _PROSE_WORDS))
         if (
             words >= _PROSE_WORDS
@@ -297,17 +241,4 @@ def _is_data(text: str) -> bool:
             or (words > 1 and holds_prose(name))
         ):
             return False
-    return True
-
-
-def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield every string with the name of its field."""
-    if isinstance(value, str):
-        yield name, value
-    elif depth < _DEEPEST:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                yield from _leaves(inner, key, depth + 1)
-        elif isinstance(value, list):
-            for inner in value:
-                yield from _leaves(inner, name, depth + 1)
+    return value is not None

@@ -11,16 +11,23 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
-from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_of_response, decoded, json_of
-from gateway.capture.earlier_questions import EarlierQuestions
+from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_in, decoded, json_of
 from gateway.http.sessions import SESSION_HEADERS, conversation_id
-from gaugeway.exchange import Exchange
-from gaugeway.prompts import Extraction
+from gaugeway.exchange import Exchange, Request, Response
+from gaugeway.prompts import Extraction, Extractor, name_of
 from gaugeway.prompts.prompt_parts import LONGEST_SECRET, find
+from gaugeway.prompts.structure import may_be_prompt
 from gaugeway.records import Links, Message, ToolCall
 from gaugeway.settings.bounds import MAX_ARGUMENTS, MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_name
 from gaugeway.text.cache import TextCache
 
+_READ_PROMPTS = ("templates", "patterns", "structure")
+_NOT_FROM_PROMPTS = frozenset({"explicit", "tools", "results"})
+_REMEMBERED = 4_096
+"""Turns in each of two generations, together about 1 MB."""
+_NOTHING = Response(status=200, body={})
+
+_Place = tuple[int, int] | None
 _ENDS = 256
 """Bytes that are hashed at either end of a text, together with its length."""
 _WITH_SPACES = 384
@@ -33,9 +40,59 @@ _DIGEST_BYTES = 9
 _SURE = 10_000
 _RANDOM_ID = 12
 _LEAST_ARGUMENT = 8
-
 _lengths: TextCache[int] = TextCache()
 """Bytes of passages, which recur, without white space."""
+
+
+class EarlierQuestions:
+    """Reduces earlier turns to their questions; turns without passages stay as they are."""
+
+    def __init__(self, extractors: Sequence[Extractor] = ()) -> None:
+        self._extractors = [one for one in extractors if name_of(one) in _READ_PROMPTS]
+        self._places: dict[int, _Place] = {}
+        self._places_before: dict[int, _Place] = {}
+
+    def __len__(self) -> int:
+        """The number of turns that are remembered."""
+        return len(self._places) + len(self._places_before)
+
+    def learn(self, turn: str, found: Extraction) -> None:
+        """Remember what the extractors found in the last turn of an exchange."""
+        if turn and found.source not in _NOT_FROM_PROMPTS:
+            self._remember(hash(turn), None if found.source == "none" else _place(turn, found.question))
+
+    def of(self, turn: str) -> str:
+        """Return the question in an earlier turn, or the turn itself if it has no passages."""
+        key = hash(turn)
+        if key in self._places:
+            place = self._places[key]
+        elif key in self._places_before:
+            place = self._places_before[key]
+        elif len(turn) <= MAX_HISTORY_TEXT:
+            place = self._read(turn) if may_be_prompt(turn) else None
+            self._remember(key, place)
+        else:
+            return turn
+        return turn if place is None else turn[place[0] : place[1]]
+
+    def _read(self, turn: str) -> _Place:
+        body = {"messages": [{"role": "user", "content": turn}]}
+        request = Request(route="chat_completions", headers={}, body=body)
+        for one in self._extractors:
+            if (found := one.extract(request, _NOTHING)) is not None:
+                return _place(turn, found.question)
+        return None
+
+    def _remember(self, key: int, place: _Place) -> None:
+        if len(self._places) >= _REMEMBERED:
+            self._places, self._places_before = {}, self._places
+        self._places[key] = place
+
+
+def _place(turn: str, question: str | None) -> _Place:
+    """Where the question is in a turn; None where it is all of it, or not in it word for word."""
+    start = turn.rfind(question) if question and len(question) < len(turn) else -1
+    return None if start < 0 or question is None else (start, start + len(question))
 
 
 class ConversationReader:
@@ -73,7 +130,7 @@ class ConversationReader:
         `extraction` is what was found in the request: the next one of the conversation has this question as history.
         """
         found = Dialogue(exchange)
-        calls = calls_of_response(exchange)
+        calls = calls_in(exchange.response, exchange.request.route)
         if extraction is not None and self._turns:
             self._questions.learn(found.user.strip(), extraction)
         passages = () if extraction is None else [one.text for one in extraction.contexts]

@@ -13,13 +13,10 @@ from functools import cache, lru_cache
 from itertools import islice, pairwise
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from gateway.capture.instructions import Role, is_a_programs
 from gateway.capture.output_fields import (
     MOST_FIELDS,
     Field,
-    Output,
     Row,
     Verdict,
     exact_row,
@@ -29,6 +26,7 @@ from gateway.capture.output_fields import (
     table,
     verdict_of,
 )
+from gaugeway.prompts.parse import json_value
 
 Form = Literal["json", "list", "markers", "tags"]
 MAX_RESPONSE = 20_000
@@ -68,7 +66,6 @@ _COLONS = frozenset(":\uff1a")
 _FIRST_WIDE = "\u0e00"
 """From Thai on: words are written without blanks, or with endings."""
 _EDGES = " \t\r\n.。!\"'`*[]()<>"
-_decode = msgspec.json.Decoder().decode
 
 
 class Demand(NamedTuple):
@@ -79,7 +76,7 @@ class Demand(NamedTuple):
     names: frozenset[str] = frozenset()
 
 
-def by_demand(systems: list[str], user: list[str], response: str) -> Output | None:
+def by_demand(systems: list[str], user: list[str], response: str) -> str | None:
     """Return what the last user's text, else the system messages, demand if the response has that form.
 
     The response is looked at first: prose meets none of the demands.
@@ -124,12 +121,10 @@ def _ends_of(text: str) -> str:
     return text if len(text) <= _BEGINNING + _END else text[:_BEGINNING] + text[-_END:]
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def _remembered(text: str) -> tuple[Demand, ...]:
-    return demands_of(text)
+_remembered = lru_cache(maxsize=MOST_REMEMBERED)(demands_of)
 
 
-def _by_choice(text: str, said: str, role: Role) -> Output | None:
+def _by_choice(text: str, said: str, role: Role) -> str | None:
     """Return the kind of a choice between words that are explained, too, if one of them was chosen.
 
     A label of a known kind at the end, for the model to complete, suffices whatever the response is.
@@ -184,12 +179,7 @@ def json_in(text: str) -> Any:
     text = text.strip()
     if text[:3] == "```" and (fenced := _FENCE.match(text)) is not None:
         text = fenced[1].strip()
-    if text[:1] not in ("{", "["):
-        return None
-    try:
-        return _decode(text.encode())
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None
+    return json_value(text) if text[:1] in ("{", "[") else None
 
 
 def _demand(fields: list[Field], form: Form) -> Demand | None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gaugeway.exchange import Exchange, Response
-from gaugeway.prompts import MOST_MESSAGES, text_of
+from gaugeway.prompts import MOST_MESSAGES, dicts, text_of
 
 CALL_TYPES = ("function_call", "custom_tool_call")
 _PREFILL = 40
@@ -152,45 +152,44 @@ class Dialogue:
         return found, None
 
 
-def calls_of_response(exchange: Exchange) -> list[Call]:
-    """Return the tools that a response calls; of several choices those of the first."""
-    return calls_in(exchange.response, exchange.request.route)
-
-
 def calls_in(response: Response, route: str) -> list[Call]:
-    """Return the same for the response of a route."""
+    """Return the tools that the response of a route calls; of several choices those of the first."""
     if not response.tool_calls:
         return []
     body = response.body
     if route == "messages":
         messages = [body]
     elif route == "responses":
-        messages = [item for item in _dicts(body.get("output")) if item.get("type") in CALL_TYPES]
+        messages = [item for item in dicts(body.get("output")) if item.get("type") in CALL_TYPES]
     else:
-        messages = [one["message"] for one in _dicts(body.get("choices"))[:1] if isinstance(one.get("message"), dict)]
+        messages = [one["message"] for one in dicts(body.get("choices"))[:1] if isinstance(one.get("message"), dict)]
     return [call for message in messages for call in calls_of(message)]
 
 
 def calls_of(message: dict[str, Any]) -> Iterator[Call]:
     """Yield the calls of an assistant message of any API, and of an item of the Responses API."""
     if message.get("type") in CALL_TYPES:
-        yield Call(_string(message.get("call_id")), _string(message.get("name")), _arguments_of(message))
+        yield Call(
+            _string(message.get("call_id")),
+            _string(message.get("name")),
+            message.get("arguments", message.get("input")),
+        )
         return
-    for call in _dicts(message.get("tool_calls")):
+    for call in dicts(message.get("tool_calls")):
         if isinstance(function := call.get("function"), dict):
             yield Call(_string(call.get("id")), _string(function.get("name")), function.get("arguments"))
     if isinstance(legacy := message.get("function_call"), dict):
         yield Call("", _string(legacy.get("name")), legacy.get("arguments"))
-    for block in _dicts(message.get("content")):
+    for block in dicts(message.get("content")):
         if block.get("type") == "tool_use":
             yield Call(_string(block.get("id")), _string(block.get("name")), block.get("input"))
 
 
 def _results_of(message: dict[str, Any]) -> Iterator[str]:
     """Yield the results in a message of any API, and in an item of the Responses API, but those that are no text."""
-    blocks = [one.get("content") for one in _dicts(message.get("content")) if one.get("type") == "tool_result"]
+    blocks = [one.get("content") for one in dicts(message.get("content")) if one.get("type") == "tool_result"]
     for content in blocks or [message.get("output", message.get("content"))]:
-        if content is None or isinstance(content, str) or all("text" in part for part in _dicts(content)):
+        if content is None or isinstance(content, str) or all("text" in part for part in dicts(content)):
             yield text_of(content)
 
 
@@ -250,25 +249,13 @@ def _speaker_of(message: dict[str, Any]) -> str:
 
 def _has(content: Any, kind: str) -> bool:
     """Whether a message has a block of a kind."""
-    if isinstance(content, list):
-        for one in content:
-            if isinstance(one, dict) and one.get("type") == kind:
-                return True
-    return False
+    return any(block.get("type") == kind for block in dicts(content))
 
 
 def _has_calls(message: dict[str, Any]) -> bool:
     if message.get("tool_calls") or message.get("function_call") or message.get("type") in CALL_TYPES:
         return True
     return _has(message.get("content"), "tool_use")
-
-
-def _arguments_of(item: dict[str, Any]) -> Any:
-    return item.get("arguments", item.get("input"))
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _string(value: Any) -> str:

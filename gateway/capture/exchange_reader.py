@@ -7,17 +7,14 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from gateway.capture import Draft
 from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary, only_calls_tools
-from gateway.capture.clusters import cluster_of
-from gateway.capture.conversation import ConversationReader
-from gateway.capture.draft import Draft
-from gateway.capture.duplicates import Resubmissions, digest
-from gateway.capture.earlier_questions import EarlierQuestions
-from gateway.capture.output_tools import with_answer_by_tool
-from gateway.capture.prompt_version import prompt_version
-from gateway.capture.steps.intermediate_steps import IntermediateSteps
-from gateway.capture.steps.remembered_answers import RememberedAnswers
+from gateway.capture.conversation import ConversationReader, EarlierQuestions
+from gateway.capture.fingerprints import Resubmissions, cluster_of, digest, prompt_version
+from gateway.capture.intermediate_steps import IntermediateSteps
+from gateway.capture.output_fields import with_answer_by_tool
+from gateway.capture.remembered_answers import RememberedAnswers
 from gateway.capture.tool_checks import tool_checks
 from gateway.http import encoding, lenient_json, sse
 from gateway.http.json_strings import change_strings
@@ -34,7 +31,7 @@ from gaugeway.exchange import (
     Response,
 )
 from gaugeway.prompts import INFERRING, Extraction, Extractor, last_user_text, name_of
-from gaugeway.prompts.learning import LearnedCapture
+from gaugeway.prompts.learning.learner import LearnedCapture
 from gaugeway.prompts.passage_records import RecordForms
 from gaugeway.prompts.prompt_parts import capture_info, locate
 from gaugeway.records import Sample, changed

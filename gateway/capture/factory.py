@@ -6,16 +6,16 @@ import secrets
 import time
 from collections.abc import Callable
 
-from gateway.capture.conversation import ConversationReader
-from gateway.capture.duplicates import Resubmissions
-from gateway.capture.earlier_questions import EarlierQuestions
+from gateway.capture.conversation import ConversationReader, EarlierQuestions
 from gateway.capture.exchange_reader import Capture
+from gateway.capture.fingerprints import Resubmissions
 from gateway.capture.stored_templates import Form, asked_of, stored_of
 from gateway.config import Capture as Settings
 from gaugeway import prompts as contexts
 from gaugeway.extensions import load
 from gaugeway.prompts import Extractor
-from gaugeway.prompts.learning import LearnedCapture, LearnedTemplate, Learner, TemplateEvent
+from gaugeway.prompts.learning.learner import LearnedCapture, Learner, TemplateEvent
+from gaugeway.prompts.learning.model import LearnedTemplate
 from gaugeway.redaction import Redactor
 from gaugeway.storage.templates import StoredTemplate
 

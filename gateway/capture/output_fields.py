@@ -1,19 +1,22 @@
-"""What the names of the fields that a request demands as output say about the call; the rows are in a data file."""
+"""What the names of the fields that a request demands as output say about the call; the rows are in a data file.
+
+The fields are those of a schema, of an example, or the arguments of a tool by which an agent hands over its answer.
+"""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from importlib import resources
-from typing import Literal, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.capture.instructions.directives import Kind
-
-Output = Kind | Literal["answer"]
+from gateway.capture.dialogue import Call, calls_in, decoded
+from gaugeway.exchange import Request, Response
+from gaugeway.prompts import data_files
+from gaugeway.records import changed
 
 MOST_FIELDS = 64
 """Fields of a schema or an example that are looked at."""
@@ -22,12 +25,14 @@ MOST_NAMES = 4_096
 _LONGEST_NAME = 60
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _BETWEEN = re.compile(r"[\s\-_.]+")
+MAX_ARGUMENTS = 262_144
+"""Characters of the arguments in which an answer is looked for."""
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names of fields of one kind, and what may stand `beside`. With `by_response` only the response shows the kind."""
 
-    kind: Output
+    kind: str
     names: list[str]
     beside: frozenset[str] = frozenset()
     by_response: bool = False
@@ -56,15 +61,14 @@ class Field(NamedTuple):
 class Verdict(NamedTuple):
     """What kind of call fields belong to, "answer" among them, and whether the response has to confirm it."""
 
-    kind: Output
+    kind: str
     by_response: bool = False
 
 
 @cache
 def table() -> Table:
     """Return the data file."""
-    said = resources.files("gateway.capture").joinpath("output_fields.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(said), Table)
+    return msgspec.convert(data_files.table("gateway.capture", "output_fields.toml"), Table)
 
 
 @cache
@@ -132,3 +136,88 @@ def normal(name: str) -> str:
     'follow_up_questions'
     """
     return _BETWEEN.sub("_", _CAMEL.sub("_", name[:_LONGEST_NAME].strip()).lower()).strip("_")
+
+
+def by_schema(body: dict[str, Any], route: str) -> str | None:
+    """Return what the schema of the output says: of `response_format` or the like."""
+    wanted = body.get("response_format")
+    if route == "responses":
+        wanted = text.get("format") if isinstance(text := body.get("text"), dict) else None
+    schema = wanted if isinstance(wanted, dict) else body.get("guided_json") or body.get("format")
+    if not isinstance(schema, dict):
+        return None
+    for key in ("json_schema", "schema"):
+        schema = inner if isinstance(inner := schema.get(key), dict) else schema
+    found = verdict_of_schema(schema)
+    return None if found is None or found.by_response else found.kind
+
+
+def verdict_of_schema(schema: dict[str, Any]) -> Verdict | None:
+    """Return what the fields of a JSON schema say, those within where there is only one around them."""
+    fields = [_field(name, about) for name, about in _properties(schema).items()]
+    found = verdict_of(fields)
+    if found is not None or len(fields) != 1:
+        return found
+    inner = next(iter(_properties(schema).values()))
+    inner = _referred(inner, schema)
+    items = _referred(inner.get("items", inner), schema)
+    return verdict_of(_field(name, about) for name, about in _properties(items).items())
+
+
+def _properties(schema: dict[str, Any]) -> dict[str, Any]:
+    found = schema.get("properties")
+    if not isinstance(found, dict):
+        return {}
+    return {name: about if isinstance(about, dict) else {} for name, about in islice(found.items(), MOST_FIELDS)}
+
+
+def _field(name: str, about: dict[str, Any]) -> Field:
+    holds_data = about.get("type") in ("boolean", "integer", "number") or "enum" in about or "const" in about
+    return Field(name, prose=not holds_data)
+
+
+def _referred(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema, or the definition of the same document that it refers to."""
+    if not isinstance(schema, dict):
+        return {}
+    definitions = root.get("$defs", root.get("definitions"))
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    found = definitions.get(name) if name and isinstance(definitions, dict) else schema
+    return found if isinstance(found, dict) else {}
+
+
+def with_answer_by_tool(request: Request, response: Response) -> Response:
+    """Return a response with the text that its only tool call hands over; any other response as it is."""
+    if response.tool_calls != 1 or response.text.strip():
+        return response
+    for call in calls_in(response, request.route):
+        if (text := _answer_in(call, forced=_is_forced(request.body, call.name))) is not None:
+            return changed(response, text=text, by_tool=True)
+    return response
+
+
+def _answer_in(call: Call, *, forced: bool) -> str | None:
+    """Return the prose in the arguments of an output tool; a forced tool has to have a field for an answer."""
+    name, tools = normal(call.name), table().output_tools
+    output = any(name == tool or name.startswith(f"{tool}_") for tool in tools)
+    if not (output or forced) or (isinstance(call.arguments, str) and len(call.arguments) > MAX_ARGUMENTS):
+        return None
+    arguments = decoded(call.arguments)
+    if not isinstance(arguments, dict):
+        return None
+    texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value.strip()}
+    found = next(filter(is_answer, texts), None)
+    if found is None and output and verdict_of(map(Field, arguments)) is None:  # fields of no auxiliary call
+        found = next(filter(holds_prose, texts), None)
+    return None if found is None else texts[found]
+
+
+def _is_forced(body: dict[str, Any], name: str) -> bool:
+    """Whether the request leaves the model no choice but this tool."""
+    choice, tools = body.get("tool_choice", body.get("function_call")), body.get("tools")
+    if choice == "required" or (isinstance(choice, dict) and choice.get("type") == "any"):
+        return isinstance(tools, list) and len(tools) == 1
+    if not isinstance(choice, dict):
+        return False
+    inner = choice.get("function")
+    return name == (inner if isinstance(inner, dict) else choice).get("name")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from gaugeway.exchange import Response
-from gaugeway.prompts import text_of
+from gaugeway.prompts import dicts, text_of, text_parts
 from gaugeway.records import Usage
 from gaugeway.settings.bounds import bounded_name
 from gaugeway.settings.bounds import token_count as _count
@@ -18,16 +18,26 @@ _STOP_REASONS = {
 }
 
 
+class _Answer(NamedTuple):
+    """What each API writes in a way of its own."""
+
+    text: str
+    finish_reason: str | None
+    tool_calls: int
+    refusal: bool
+    usage: Usage | None
+
+
 def read(route: str, body: dict[str, Any], status: int) -> Response:
     """Read the response body of a generation route; unexpected types are ignored, never an error."""
-    if route == "responses":
-        return _responses_answer(body, status)
-    if route == "messages":
-        return _messages_answer(body, status)
-    return _choices_answer(body, status)
+    readers = {"responses": _responses_answer, "messages": _messages_answer}
+    answer = readers.get(route, _choices_answer)(body)
+    return Response(
+        status=status, body=body, id=_name(body.get("id")), model=_name(body.get("model")), **answer._asdict()
+    )
 
 
-def _choices_answer(body: dict[str, Any], status: int) -> Response:
+def _choices_answer(body: dict[str, Any]) -> _Answer:
     """Read a chat completion or a completion; of several choices the first is the answer."""
     choices = body.get("choices")
     choice = _dict(choices[0]) if isinstance(choices, list) and choices else {}
@@ -35,68 +45,46 @@ def _choices_answer(body: dict[str, Any], status: int) -> Response:
     content = text_of(message.get("content")) if message else choice.get("text")
     refusal = message.get("refusal")
     calls = message.get("tool_calls")
-    return Response(
-        status=status,
-        body=body,
-        text=content if isinstance(content, str) and content else refusal if isinstance(refusal, str) else "",
-        finish_reason=_name(choice.get("finish_reason")),
-        tool_calls=len(calls) if isinstance(calls, list) else int(bool(message.get("function_call"))),
-        refusal=bool(refusal),
-        id=_name(body.get("id")),
-        model=_name(body.get("model")),
-        usage=_usage(body.get("usage")),
+    return _Answer(
+        content if isinstance(content, str) and content else refusal if isinstance(refusal, str) else "",
+        _name(choice.get("finish_reason")),
+        len(calls) if isinstance(calls, list) else int(bool(message.get("function_call"))),
+        bool(refusal),
+        _usage(body.get("usage")),
     )
 
 
-def _responses_answer(body: dict[str, Any], status: int) -> Response:
+def _responses_answer(body: dict[str, Any]) -> _Answer:
     """Read an object of the Responses API."""
-    raw = body.get("output")
-    output = [item for item in raw if isinstance(item, dict)] if isinstance(raw, list) else []
-    parts = [
-        part
-        for item in output
-        if item.get("type") == "message" and isinstance(item.get("content"), list)
-        for part in item["content"]
-        if isinstance(part, dict)
-    ]
-    details = body.get("incomplete_details")
-    cut = details.get("reason") if isinstance(details, dict) else None
-    return Response(
-        status=status,
-        body=body,
-        text="".join(part["text"] for part in parts if isinstance(part.get("text"), str)),
-        finish_reason="length" if cut == "max_output_tokens" else _name(cut),
-        tool_calls=sum(item.get("type") in ("function_call", "custom_tool_call") for item in output),
-        refusal=any(part.get("type") == "refusal" for part in parts),
-        id=_name(body.get("id")),
-        model=_name(body.get("model")),
-        usage=_usage(body.get("usage")),
+    output = dicts(body.get("output"))
+    parts = [part for item in output if item.get("type") == "message" for part in dicts(item.get("content"))]
+    cut = _dict(body.get("incomplete_details")).get("reason")
+    return _Answer(
+        "".join(text_parts(parts)),
+        "length" if cut == "max_output_tokens" else _name(cut),
+        sum(item.get("type") in ("function_call", "custom_tool_call") for item in output),
+        any(part.get("type") == "refusal" for part in parts),
+        _usage(body.get("usage")),
     )
 
 
-def _messages_answer(body: dict[str, Any], status: int) -> Response:
+def _messages_answer(body: dict[str, Any]) -> _Answer:
     """Read a message of Anthropic's API."""
-    content = body.get("content")
-    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    blocks = dicts(body.get("content"))
     stop = _name(body.get("stop_reason"))
-    usage = _dict(body.get("usage"))
-    return Response(
-        status=status,
-        body=body,
-        text="".join(block["text"] for block in blocks if isinstance(block.get("text"), str)),
-        finish_reason=_STOP_REASONS.get(stop or "", stop),
-        tool_calls=sum(block.get("type") == "tool_use" for block in blocks),
-        refusal=stop == "refusal",
-        id=_name(body.get("id")),
-        model=_name(body.get("model")),
-        usage=Usage(
-            input_tokens=_count(usage.get("input_tokens")),
-            output_tokens=_count(usage.get("output_tokens")),
-            cached_tokens=_count(usage.get("cache_read_input_tokens")),
-            cache_write_tokens=_count(usage.get("cache_creation_input_tokens")),
-        )
-        if usage
-        else None,
+    said = _dict(body.get("usage"))
+    usage = Usage(
+        input_tokens=_count(said.get("input_tokens")),
+        output_tokens=_count(said.get("output_tokens")),
+        cached_tokens=_count(said.get("cache_read_input_tokens")),
+        cache_write_tokens=_count(said.get("cache_creation_input_tokens")),
+    )
+    return _Answer(
+        "".join(text_parts(blocks)),
+        _STOP_REASONS.get(stop or "", stop),
+        sum(block.get("type") == "tool_use" for block in blocks),
+        stop == "refusal",
+        usage if said else None,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from gateway.capture.draft import Draft
+from gateway.capture import Draft
 from gateway.capture.exchange_reader import summary_of
 from gateway.http.encoding import EncodingError
 from gaugeway.exchange import Exchange, ExchangeSummary, Recording

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from gaugeway.prompts.learning import LearnedTemplate, Marked
+from gaugeway.prompts.learning.judge_marks import Marked
+from gaugeway.prompts.learning.model import LearnedTemplate
 from gaugeway.storage.templates import ASKED, StoredTemplate
 
 Form: TypeAlias = Callable[[LearnedTemplate], StoredTemplate | None]
@@ -23,9 +24,9 @@ def stored_of(template: LearnedTemplate, private: Private) -> StoredTemplate | N
     same requests, and the span is not stored. That is impossible next to another slot and in the text between passages:
     such a template is not stored.
     """
-    slots, literals = list(template.slots), list(template.literals)
+    how, slots, literals = template.split, list(template.slots), list(template.literals)
     try:
-        if any(any(private(text)) for text in _of_split(template)):
+        if any(any(private(text)) for text in (how.words, *how.header, *how.trailer)):
             return None
         for place in range(len(literals) - 1, -1, -1):
             spans = list(private(literals[place]))
@@ -70,11 +71,6 @@ def learned_of(template: StoredTemplate) -> LearnedTemplate | None:
         return None
     fits = len(found.literals) == len(found.slots) + 1 and "passages" in found.slots and all(found.literals)
     return found if fits else None
-
-
-def _of_split(template: LearnedTemplate) -> list[str]:
-    how = template.split
-    return [how.words, *how.header, *how.trailer]
 
 
 def _around(text: str, spans: Iterable[tuple[int, int]]) -> list[str]:

@@ -1,18 +1,34 @@
-"""Checks an exchange's tool calls against the tools of its request, and looks for empty tool results."""
+"""Checks an exchange's tool calls against the tools of its request, and looks for empty tool results.
+
+Whether arguments fit a tool's JSON schema is found out within bounded work.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
 
-from gateway.capture.dialogue import Call, Dialogue, calls_of_response, decoded, json_of
-from gateway.capture.tool_schemas import fits
+from gateway.capture.dialogue import Call, Dialogue, calls_in, decoded, json_of
 from gaugeway.exchange import Exchange
+from gaugeway.prompts import dicts
 from gaugeway.records import ToolChecks
 from gaugeway.settings.bounds import MAX_CALLS
 
+MAX_SCHEMA_BYTES = 32_768
+"""Of a tool's schema as JSON; calls of a tool with a larger one are not validated."""
+MAX_VALUES = 2_000
+"""Values in the arguments of one call; larger ones are not validated."""
+MAX_STEPS = 2_000
+"""Keywords applied for one call; a validation that needs more is given up."""
+_KNOWN_SCHEMAS = 256
+_UNBOUNDED = ("pattern", "uniqueItems", "format")
+"""Keywords whose work a step does not bound (a regular expression, comparing all pairs): not applied."""
+_REFUSED = (b'"patternProperties"', b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
 MAX_TOOLS = 512
 """Tools of a request; with more, calls are not compared with them."""
 MAX_ARGUMENT_BYTES = 65_536
@@ -24,6 +40,111 @@ _EMPTY_WORDS = frozenset(
 )
 
 
+class _TooMuchWorkError(Exception):
+    """The validation takes too many steps."""
+
+
+def fits(schema: Any, arguments: Any) -> bool | None:
+    """Return whether decoded `arguments` fit a schema; None for no valid schema, and beyond the bounds.
+
+    No reference to another document is followed. `pattern`, `uniqueItems` and `format` are not applied.
+
+    >>> schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    >>> fits(schema, {"n": 1}), fits(schema, {"n": "1"}), fits(schema, {}), fits("no schema", {})
+    (True, False, False, None)
+    """
+    if not isinstance(schema, dict) or _count(arguments, MAX_VALUES) < 0:
+        return None
+    try:
+        written = msgspec.json.encode(schema)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    if len(written) > MAX_SCHEMA_BYTES or any(word in written for word in _REFUSED):
+        return None
+    try:
+        return _checker(written)(arguments) if _is_valid(written) else None
+    except Exception:  # noqa: BLE001 - a client's schema raises anything (a wrong type, a lost reference): not validated
+        return None
+
+
+@lru_cache(maxsize=_KNOWN_SCHEMAS)
+def _is_valid(schema: bytes) -> bool:
+    """Return whether a schema fits JSON Schema's own: `"required": "n"` does not, and no call could fit it."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - with the first call of a tool
+
+    decoded = msgspec.json.decode(schema)
+    if _count(decoded, MAX_VALUES) < 0:
+        return False
+    try:
+        Draft202012Validator.check_schema(decoded)
+    except Exception:  # noqa: BLE001 - a client's schema raises anything, also RecursionError; remembered as not valid
+        return False
+    return True
+
+
+@lru_cache(maxsize=_KNOWN_SCHEMAS)
+def _checker(schema: bytes) -> Callable[[Any], bool]:
+    """Return the validation by a schema, with a count of steps of its own for each call."""
+    from referencing import Registry  # noqa: PLC0415 - with the first call of a tool
+
+    kind, steps = _validator()
+    validator = kind(msgspec.json.decode(schema), registry=Registry())
+
+    def check(arguments: Any) -> bool:
+        steps[0] = MAX_STEPS
+        return bool(validator.is_valid(arguments))
+
+    return check
+
+
+@cache
+def _validator() -> tuple[Any, list[int]]:
+    """Return the validator class, and the steps that are left to it."""
+    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - as above
+
+    steps = [0]
+
+    def counted(keyword: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+        def apply(*given: Any) -> Iterator[Any]:
+            steps[0] -= 1
+            if steps[0] < 0:
+                raise _TooMuchWorkError
+            yield from keyword(*given) or ()
+
+        return apply
+
+    keywords = {name: counted(one) for name, one in Draft202012Validator.VALIDATORS.items()}
+    keywords["multipleOf"] = counted(_not_a_multiple)
+    keywords |= dict.fromkeys(_UNBOUNDED, lambda *_: iter(()))
+    return validators.extend(Draft202012Validator, keywords), steps
+
+
+def _not_a_multiple(validator: Any, factor: Any, value: Any, _: Any) -> Iterator[Any]:
+    """Yield an error unless `value` is a multiple, as the numbers are written: 19.99 is one of 0.01."""
+    from jsonschema import ValidationError  # noqa: PLC0415 - as above
+
+    if validator.is_type(value, "number") and (_as_written(value) / _as_written(factor)).denominator != 1:
+        yield ValidationError(f"not a multiple of {factor}")
+
+
+def _as_written(number: float) -> Fraction:
+    """Return the decimal fraction that a JSON number was written as; a float's shortest form is that."""
+    return Fraction(number) if isinstance(number, int) else Fraction(Decimal(repr(number)))
+
+
+def _count(value: Any, room: int) -> int:
+    """Return what is left of `room` after the values in `value`; negative if there are more."""
+    waiting = [value]
+    while waiting and room >= 0:
+        one = waiting.pop()
+        room -= 1
+        if isinstance(one, dict):
+            waiting.extend(one.values() if len(one) <= room else [None] * (room + 1))
+        elif isinstance(one, list):
+            waiting.extend(one if len(one) <= room else [None] * (room + 1))
+    return room
+
+
 def tool_checks(exchange: Exchange) -> ToolChecks | None:
     """Return what the tools of an exchange show; None for one without tools."""
     offered = dict(_tools(exchange.request.body))
@@ -31,7 +152,7 @@ def tool_checks(exchange: Exchange) -> ToolChecks | None:
         return None
     dialogue = Dialogue(exchange)
     results = [_is_empty(text) for text in dialogue.results(_MOST_RESULTS)]
-    calls = calls_of_response(exchange)[:MAX_CALLS]
+    calls = calls_in(exchange.response, exchange.request.route)[:MAX_CALLS]
     verdicts = [_verdict(call, offered) for call in calls]
     return ToolChecks(
         calls=len(calls),
@@ -48,9 +169,7 @@ def tool_checks(exchange: Exchange) -> ToolChecks | None:
 def _tools(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the name and the schema of each tool in a request of any API; None for tools without a schema."""
     listed = body.get("tools") or body.get("functions")
-    for tool in listed if isinstance(listed, list) and len(listed) <= MAX_TOOLS else ():
-        if not isinstance(tool, dict):
-            continue
+    for tool in dicts(listed) if isinstance(listed, list) and len(listed) <= MAX_TOOLS else ():
         kind = tool.get("type")
         inner = tool.get(kind) if isinstance(kind, str) else None
         about = inner if isinstance(inner, dict) else tool

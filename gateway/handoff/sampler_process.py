@@ -24,7 +24,7 @@ from gateway.capture.stored_templates import learned_of, marked_of
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Recording
 from gaugeway.processes.priority import lower_priority
-from gaugeway.prompts.learning import TemplateEvent
+from gaugeway.prompts.learning.learner import TemplateEvent
 from gaugeway.records import Sample
 from gaugeway.storage.templates import StoredTemplate
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
 from gateway.capture.stored_templates import Form, plain
-from gaugeway.prompts.learning import LearnedTemplate, TemplateEvent
+from gaugeway.prompts.learning.learner import TemplateEvent
+from gaugeway.prompts.learning.model import LearnedTemplate
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.engines.failures import FAILURES, refused
 from gaugeway.storage.templates import StoredTemplate, Templates

@@ -17,7 +17,7 @@ from gaugeway.cli import store_options as store_cli
 from gaugeway.runtime import audit
 
 if TYPE_CHECKING:
-    from gaugeway.prompts.template_export import Piece
+    from gaugeway.prompts.user_patterns import Piece
     from gaugeway.storage.templates import State, StoredTemplate, Templates
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json
 def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: bool) -> None:  # noqa: FBT001 - a click flag
     """Show the constant text of a template and its slots."""
     from gateway.capture.stored_templates import learned_of  # noqa: PLC0415
-    from gaugeway.prompts.template_export import messages  # noqa: PLC0415 - `--help` need not load them
+    from gaugeway.prompts.user_patterns import messages  # noqa: PLC0415 - `--help` need not load them
 
     one = _one(_ask(config, data_dir, lambda kept: _templates(kept, app)), app, version)
     learned = learned_of(one)
@@ -93,7 +93,7 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
     Exit codes: 0 all exported, 1 a template cannot be written as a pattern, 2 bad input.
     """
     from gateway.capture.stored_templates import learned_of  # noqa: PLC0415
-    from gaugeway.prompts.template_export import describe, toml  # noqa: PLC0415 - `--help` need not load them
+    from gaugeway.prompts.user_patterns import describe, toml  # noqa: PLC0415 - `--help` need not load them
 
     found = _ask(config, data_dir, lambda kept: _templates(kept, app))
     chosen = [_one(found, app, version)] if app and version else [one for one in found if one.state != "rejected"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -11,14 +11,16 @@ import msgspec
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts.written_steps import apart
 from gaugeway.records import Context
+from gaugeway.settings import bounds
+from gaugeway.settings.bounds import MAX_PASSAGES
 
 BUILT_IN = {
     "explicit": "gaugeway.prompts.explicit:ExplicitExtractor",
     "tools": "gaugeway.prompts.tool_messages:ToolExtractor",
-    "results": "gaugeway.prompts.provider_results:ResultExtractor",
+    "results": "gaugeway.prompts.tool_messages:ResultExtractor",
     "templates": "gaugeway.prompts.templates:TemplateExtractor",
     "patterns": "gaugeway.prompts.user_patterns:PatternExtractor",
-    "documents": "gaugeway.prompts.document_tags:DocumentExtractor",
+    "documents": "gaugeway.prompts.tool_messages:DocumentExtractor",
     "structure": "gaugeway.prompts.structure:StructureExtractor",
 }
 DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents", "structure")
@@ -35,6 +37,8 @@ MOST_MESSAGES = 2_000
 """Messages read of a request, and blocks of a message; of more the first `_FIRST` and the last ones."""
 _FIRST = 100
 MOST_SYSTEM_TEXTS = 100
+MOST_PIECES = 1_000
+"""Pieces that a text of passages is split into: far more than the limits keep."""
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +59,58 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A prompt of the user's app. `pattern` has a group `contexts` and maybe one `question`; a dot matches line breaks.
+
+    A group `contexts` that matches repeatedly gives one piece each time; every piece is split at `separator`, or where
+    `separator_pattern` matches. Its groups `id`, `source`, `title` and `score` say it of the passage that follows. With
+    `read_as` the reader of structure separates them, by its splitting of that name. With `clean` that reader takes
+    titles, sources and the like off each passage.
+    """
+
+    name: str
+    pattern: str
+    separator: str = "\n\n"
+    separator_pattern: str | None = None
+    read_as: str | None = None
+    clean: bool = False
+
+
 class Extractor(Protocol):
     """Reads one kind of request."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:
         """Return the extraction; None when the request is not of this kind. Pure; never raises on malformed content."""
+
+
+def extraction(
+    question: str | None,
+    contexts: Iterable[Context],
+    *,
+    source: str,
+    marker: str | None = None,
+    confidence: float = 1.0,
+    reason: str | None = None,
+) -> Extraction:
+    """Return an extraction with as many passages as the limits allow; the last one may be shortened.
+
+    `contexts` is not read beyond that, unless it is a tuple.
+    """
+    if isinstance(contexts, list) and len(contexts) <= MAX_PASSAGES:
+        contexts = tuple(contexts)
+    bounded = (
+        bounds.bounded_passages(contexts) if isinstance(contexts, tuple) else map(bounds.bounded_passage, contexts)
+    )
+    kept, cut = bounds.passages(bounded)
+    return Extraction(
+        question=(question or "").strip() or None,
+        contexts=kept,
+        source=source,
+        marker=marker,
+        cut=cut,
+        confidence=confidence,
+        reason=reason,
+    )
 
 
 def trace(request: Request, response: Response, extractors: Sequence[Extractor]) -> list[tuple[str, Extraction | None]]:
@@ -143,9 +194,12 @@ def text_parts(content: Any) -> tuple[str, ...]:
     """Return the texts of a message's content: a string, or the text parts of a list, without images and files."""
     if isinstance(content, str):
         return (content,)
-    if not isinstance(content, list):
-        return ()
-    return tuple(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+    return tuple(part["text"] for part in dicts(content) if isinstance(part.get("text"), str))
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list; [] for anything else."""
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
 def user_texts(request: Request) -> list[str]:

@@ -9,10 +9,9 @@ from urllib.parse import unquote
 import msgspec
 
 from gaugeway.exchange import Explicit, Headers, Request, Response
-from gaugeway.prompts import Extraction
-from gaugeway.prompts.limits import MAX_PASSAGES, extraction
+from gaugeway.prompts import Extraction, extraction
 from gaugeway.records import Context
-from gaugeway.settings.bounds import MAX_TAGS, bounded_tags, optional_name
+from gaugeway.settings.bounds import MAX_PASSAGES, MAX_TAGS, bounded_tags, optional_name
 from gaugeway.settings.field_errors import located
 
 PREFIX = b"x-gaugeway-"

@@ -8,17 +8,18 @@ Patterns begin with a literal and run over a text once, whatever stands in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+from gaugeway.prompts import MOST_PIECES
 from gaugeway.prompts.form.divisions import divisions
-from gaugeway.prompts.prompt_template import Splitter
+from gaugeway.prompts.parse import with_ends
 from gaugeway.records import Context
 
+Splitter = Callable[[str], Iterator[Context]]
+
 _PLAIN_TO_SEE = ("data", "tag", "numbered")
-_MOST = 1_000
-"""Most pieces split: far more than the limits keep, and few enough for a prompt made of separators only."""
 
 _HEADING = re.compile(r"\s{0,4}#{1,6} \w[^\n]{0,200}\s{0,4}")
 _METADATA_LINE = re.compile(r"[A-Za-z][A-Za-z0-9_ -]{0,60}: .*")
@@ -30,7 +31,7 @@ def by(separator: str, *, strip: bool = False) -> Splitter:
     """Return a splitter at `separator`; `strip` is for prompts that indent or pad passages."""
 
     def split(text: str) -> Iterator[Context]:
-        for chunk in text.split(separator, _MOST):
+        for chunk in text.split(separator, MOST_PIECES):
             if chunk and not chunk.isspace():
                 yield Context(text=chunk.strip() if strip else chunk)
 
@@ -57,7 +58,7 @@ def paragraphs(text: str) -> Iterator[Context]:
     if found is not None and found.name.startswith(_PLAIN_TO_SEE) and (len(found.items) > 1 or found.name == "data"):
         yield from found.items
     else:
-        yield from _with_headings(text.split("\n\n", _MOST))
+        yield from _with_headings(text.split("\n\n", MOST_PIECES))
 
 
 def padded(text: str) -> Iterator[Context]:
@@ -69,7 +70,7 @@ def padded(text: str) -> Iterator[Context]:
 def labelled(text: str) -> Iterator[Context]:
     """LangChain: the document prompt of `RetrievalQA.from_llm` puts a label before each; else between blank lines."""
     label = "Context:\n"
-    chunks = text.removeprefix(label).split(f"\n\n{label}" if text.startswith(label) else "\n\n", _MOST)
+    chunks = text.removeprefix(label).split(f"\n\n{label}" if text.startswith(label) else "\n\n", MOST_PIECES)
     yield from _with_headings(chunks)
 
 
@@ -81,7 +82,7 @@ def nodes(text: str) -> Iterator[Context]:
     if (found := next(divisions(text), None)) is not None and found.name == "data":
         yield from found.items
         return
-    chunks = [chunk.strip() for chunk in text.strip().split("\n\n", _MOST)]
+    chunks = [chunk.strip() for chunk in text.strip().split("\n\n", MOST_PIECES)]
     chunks = [chunk for chunk in chunks if chunk]
     kinds = [_metadata(chunk) for chunk in chunks[:-1]] + [None] if chunks else []
     if not kinds or kinds[0] is None:
@@ -118,7 +119,7 @@ def numbered(text: str) -> Iterator[Context]:
 
 def with_sources(text: str) -> Iterator[Context]:
     """LangChain's question answering with sources: `Content: ...` and `Source: ...`, a blank line between two."""
-    for chunk in text.removeprefix("Content: ").split("\n\nContent: ", _MOST):
+    for chunk in text.removeprefix("Content: ").split("\n\nContent: ", MOST_PIECES):
         body, found, source = chunk.rpartition("\nSource: ")
         passage = body if found else chunk
         if passage.strip():
@@ -139,15 +140,14 @@ def haystack(text: str) -> Iterator[Context]:
     body = text.strip()
     header = _HAYSTACK_HEADER.match(body)
     if header is None:
-        yield from (Context(text=one) for chunk in _HAYSTACK_GAP.split(body, _MOST) if (one := chunk.strip()))
+        yield from (Context(text=one) for chunk in _HAYSTACK_GAP.split(body, MOST_PIECES) if (one := chunk.strip()))
         return
     opened = [header]
-    for other in islice(_HAYSTACK_HEADER.finditer(body, header.end()), _MOST):
+    for other in islice(_HAYSTACK_HEADER.finditer(body, header.end()), MOST_PIECES):
         last = opened[-1]
         if int(other["number"]) == int(last["number"]) + 1 and (other["name"] is None) == (last["name"] is None):
             opened.append(other)
-    ends = [header.start() for header in opened[1:]] + [len(body)]
-    for header, end in zip(opened, ends, strict=True):
+    for header, end in with_ends(opened, len(body)):
         if passage := body[header.end() : end].strip():
             yield Context(text=passage, source=header["name"])
 
@@ -160,11 +160,10 @@ _RAGFLOW_RULE = "\n\n------\n\n"
 def ragflow(text: str) -> Iterator[Context]:
     """RAGFlow's metadata trees; older versions only put a rule between chunks."""
     body = text.rstrip(" ").removesuffix("\n")
-    headers = list(islice(_RAGFLOW_HEADER.finditer(body), _MOST))
-    for index, header in enumerate(headers):
-        end = headers[index + 1].start() if index + 1 < len(headers) else len(body)
+    headers = list(islice(_RAGFLOW_HEADER.finditer(body), MOST_PIECES))
+    for header, end in with_ends(headers, len(body)):
         passage = body[header.end() : end]
-        if index + 1 < len(headers):
+        if end < len(body):
             passage = passage.removesuffix(_RAGFLOW_RULE)
         titles = _RAGFLOW_FIELD.findall(header["fields"])
         if passage.strip():
@@ -208,17 +207,22 @@ def docs(text: str) -> Iterator[Context]:
     if opening is None:
         yield from by("\n\n")(text)
         return
-    identity, start = opening["id"], opening.end()
-    body = text[: max(text.rfind("</doc>"), start)]
-    for boundary in _DOC.finditer(body, start):
-        yield from _element(body[start : boundary.start()], identity)
-        identity, start = boundary["id"], boundary.end()
-    yield from _element(body[start:], identity)
+    for tag, body in _elements(text, opening, _DOC, "</doc>"):
+        yield Context(text=body, id=tag["id"] or None)
 
 
-def _element(text: str, identity: str | None) -> Iterator[Context]:
-    if text.strip():
-        yield Context(text=text, id=identity or None)
+def _elements(
+    text: str, opening: re.Match[str], boundary: re.Pattern[str], closing: str
+) -> Iterator[tuple[re.Match[str], str]]:
+    """Yield the opening and the body of each element that is not blank; the last one ends with the last closing tag."""
+    start = opening.end()
+    body = text[: max(text.rfind(closing), start)]
+    for following in [*boundary.finditer(body, start), None]:
+        inside = body[start : None if following is None else following.start()]
+        if inside.strip():
+            yield opening, inside
+        if following is not None:
+            opening, start = following, following.end()
 
 
 _SOURCE_OPENING = re.compile(r"\s*<source(?P<attributes>(?: [^<>\n]*)?)>")
@@ -232,18 +236,9 @@ def sources(text: str) -> Iterator[Context]:
     if opening is None:
         yield from by("\n\n", strip=True)(text)
         return
-    attributes, start = opening["attributes"], opening.end()
-    body = text[: max(text.rfind("</source>"), start)]
-    for boundary in _SOURCE.finditer(body, start):
-        yield from _source(body[start : boundary.start()], attributes)
-        attributes, start = boundary["attributes"], boundary.end()
-    yield from _source(body[start:], attributes)
-
-
-def _source(text: str, attributes: str) -> Iterator[Context]:
-    said = dict(_ATTRIBUTE.findall(attributes))
-    if text.strip():
-        yield Context(text=text, id=said.get("resource-id") or said.get("id"), source=said.get("name"))
+    for tag, body in _elements(text, opening, _SOURCE, "</source>"):
+        said = dict(_ATTRIBUTE.findall(tag["attributes"]))
+        yield Context(text=body, id=said.get("resource-id") or said.get("id"), source=said.get("name"))
 
 
 _ITEM = re.compile(r"<contextItem>\s*<!\[CDATA\[")
@@ -252,11 +247,10 @@ _FILE = re.compile(r"<file>\s*<filename>(?P<name>[^<\n]{0,300})</filename>\s*<co
 
 def librechat(text: str) -> Iterator[Context]:
     """LibreChat's files: either items in CDATA, or (full context) the file as it is."""
-    items = list(islice(_ITEM.finditer(text), _MOST))
-    files = list(islice(_FILE.finditer(text), _MOST))
+    items = list(islice(_ITEM.finditer(text), MOST_PIECES))
+    files = list(islice(_FILE.finditer(text), MOST_PIECES))
     if not items:
-        for index, opening in enumerate(files):
-            end = files[index + 1].start() if index + 1 < len(files) else len(text)
+        for opening, end in with_ends(files, len(text)):
             body = text[opening.end() : max(text.rfind("</context>", opening.end(), end), opening.end())]
             if body.strip():
                 yield Context(text=body.strip(), source=opening["name"].strip() or None)
@@ -264,13 +258,12 @@ def librechat(text: str) -> Iterator[Context]:
     names = iter(files)
     following = next(names, None)
     name: str | None = None
-    for index, opening in enumerate(items):
+    for opening, end in with_ends(items, len(text)):
         # A file named inside a passage stands between two items as well: only one right before an item counts.
         while following is not None and following.start() < opening.start():
             if not text[following.end() : opening.start()].strip():
                 name = following["name"].strip() or None
             following = next(names, None)
-        end = items[index + 1].start() if index + 1 < len(items) else len(text)
         closing = text.rfind("]]>", opening.end(), end)
         passage = text[opening.end() : closing if closing >= 0 else end]
         if passage.strip():

@@ -1,4 +1,7 @@
-"""Reads the result of a tool or search service into passages: common JSON shapes, MCP results, text."""
+"""Reads the result of a tool or search service into passages: common JSON shapes, MCP results, text.
+
+What Python prints (`str()` of a list or of metadata) is JSON except for a few tokens.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,73 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gaugeway.prompts.python_repr import printed
+from gaugeway.prompts.data_files import table
 from gaugeway.records import Context
+
+LONGEST = 200_000
+MOST_TOKENS = 20_000
+"""Longest repr that is parsed, and most strings and constants in it; a longer one remains text."""
+
+# A quote that is never closed ends with the text: looked for again from every later quote, it would cost the square.
+_TOKEN = re.compile(
+    r"'(?P<single>[^'\\]*+(?:\\.[^'\\]*+)*+)(?:'|\Z)"
+    r'|"(?P<double>[^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\Z)'
+    r"|\b(?P<constant>None|True|False)\b",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
+_CONSTANTS = {"None": "null", "True": "true", "False": "false"}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+WIDE = 0x2E80
+"""From here on a character is a syllable or a word (Chinese, Japanese, Korean)."""
+_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS, _LOOKED_AT = 8, 4, 12, 200
+_TIMES = 2
+"""A record's text is so many times as long as its next longest field."""
+_PART_TYPES = ("text", "input_text", "output_text")
+_MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
+_DEPTH, _DEEPEST = 10, 6
+_VALUES = 1_500
+"""Most values of one result that are read: more than the limits keep."""
+_SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
+_METADATA = 4_000
+"""Characters of a block's `Source:` line up to which it may be printed metadata."""
+_SECTION = re.compile(r"(?:\A|\n\n)# [^\n]*\nDocumentation URL:(?P<url>[^\n]*)\n\n")
+_decode = msgspec.json.Decoder().decode
+_T = TypeVar("_T")
+
+
+def printed(text: str) -> Any:
+    r"""Return the list or dict that `text` shows in Python's notation; None when it shows none. Never raises.
+
+    Nothing is evaluated: strings and constants are written as JSON, and the rest has to be JSON already.
+
+    >>> printed("[{'id': 'd1', 'text': \"It's open\", 'page': None}]")
+    [{'id': 'd1', 'text': "It's open", 'page': None}]
+    """
+    if not ("'" in text and len(text) <= LONGEST and (text[0], text[-1]) in (("[", "]"), ("{", "}"))):
+        return None
+    try:
+        return _decode(_TOKEN.sub(_as_json, text, count=MOST_TOKENS))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
+def _as_json(token: re.Match[str]) -> str:
+    if (constant := token["constant"]) is not None:
+        return _CONSTANTS[constant]
+    said = token["single"] if token["single"] is not None else token["double"]
+    if "\\" in said:
+        said = _ESCAPE.sub(_character, said)
+    return msgspec.json.encode(said).decode()
+
+
+def _character(escape: re.Match[str]) -> str:
+    """Raises ValueError for an escape Python never prints."""
+    if code := escape[1] or escape[2] or escape[3]:
+        return chr(int(code, 16))
+    if (character := _ESCAPES.get(escape[4])) is None:
+        raise ValueError(escape[0])
+    return character
 
 
 class _Keys:
@@ -27,69 +95,16 @@ class _Keys:
         return iter(self._order)
 
 
-# Words that only a retriever uses. A text under one of them is a passage, however short.
-_PASSAGE_KEYS = _Keys("page_content", "snippet", "chunk", "passage", "chunk_text", "excerpt")
-_TEXT_KEYS = _Keys("text", "content", "body", "document", "raw_content", "description", "summary")
-_RETRIEVED_KEYS = _Keys(
-    "documents",
-    "docs",
-    "passages",
-    "contexts",
-    "chunks",
-    "hits",
-    "matches",
-    "citations",
-    "source_nodes",
-    "search_results",
-    "retrievalResults",
-    "retrieved_documents",
-    "context",
+_NAMED: dict[str, list[str]] = table("gaugeway.prompts", "retrieval_words.toml")["keys"]
+_PASSAGE_KEYS, _TEXT_KEYS, _INNER_KEYS, _SOURCE_KEYS, _ID_KEYS, _SCORE_KEYS, _RETRIEVED_KEYS, _WRAPPERS = (
+    _Keys(*_NAMED[name]) for name in ("passage", "text", "inner", "source", "id", "score", "retrieved", "wrapper")
 )
-_LIST_KEYS = _Keys(
-    "results",
-    "result",
-    "items",
-    "data",
-    "value",
-    "records",
-    "response",
-    "output",
-    "points",
-    "nodes",
-    "sources",
-)
-_INNER_KEYS = _Keys("metadata", "payload", "_source", "document", "node", "properties", "fields", "resource")
-_SOURCE_KEYS = _Keys(
-    "source", "url", "uri", "link", "filename", "file_name", "file_path", "file", "path", "title", "name"
-)
-_ID_KEYS = _Keys("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
-_SCORE_KEYS = _Keys("score", "_score", "@search.score", "relevance_score", "similarity")
-
 _SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
-_CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_LIST_KEYS)
-_WRAPPERS = _Keys("result", "hit", "match", "item")
+_CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_NAMED["list"])
 _WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
-_MEASURED_KEYS = _Keys(*_SCORE_KEYS, "distance", "relevance", "rank")
-_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
-_WIDE = 0x2E80
-_TIMES = 2
-"""A record's text is so many times as long as its next longest field."""
-
-_PART_TYPES = ("text", "input_text", "output_text")
-_MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
+_MEASURED_KEYS = _Keys(*_SCORE_KEYS, *_NAMED["measure"])
 _MORE_THAN_A_HIT = _CONTAINER_KEYS.known | _MCP_KEYS | {"type"}
 """An object with none of these is a hit or nothing: it holds no others, and is no part of a message."""
-
-_DEPTH = 10
-_VALUES = 1_500
-"""Most values of one result that are read: more than the limits keep."""
-_SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
-_METADATA = 4_000
-"""Characters of a block's `Source:` line up to which it may be printed metadata."""
-
-_SECTION = re.compile(r"(?:\A|\n\n)# [^\n]*\nDocumentation URL:(?P<url>[^\n]*)\n\n")
-_decode = msgspec.json.Decoder().decode
-_T = TypeVar("_T")
 
 
 class Found(NamedTuple):
@@ -109,18 +124,28 @@ def decoded(text: str) -> Any:
     stripped = text.strip()
     if stripped[:1] not in ("[", "{"):
         return None
-    value = _json(stripped)
+    value = json_value(stripped)
     if value is None and stripped[0] == "{" and "\n" in stripped:
-        lines = [_json(line) for line in stripped.split("\n", _VALUES) if line and not line.isspace()]
+        lines = [json_value(line) for line in stripped.split("\n", _VALUES) if line and not line.isspace()]
         value = lines if all(isinstance(line, dict) for line in lines) else None
     return printed(stripped) if value is None else value
 
 
-def _json(text: str) -> Any:
+def json_value(text: str) -> Any:
+    """Return the value of a text that is JSON; None for anything else."""
     try:
         return _decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
+
+
+def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield every string in decoded JSON with the name of its field; of values nested too deep, none."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, dict | list) and depth < _DEEPEST:
+        for key, inner in value.items() if isinstance(value, dict) else ((name, entry) for entry in value):
+            yield from leaves(inner, key, depth + 1)
 
 
 class _Reader:
@@ -193,7 +218,7 @@ class _Reader:
 
 
 def _elements(text: str) -> list[Context]:
-    from gaugeway.prompts.form.elements import elements_in  # noqa: PLC0415 - which reads data with this module
+    from gaugeway.prompts.form.divisions import elements_in  # noqa: PLC0415 - which reads data with this module
 
     return elements_in(text)
 
@@ -203,14 +228,18 @@ def _in(value: dict[str, Any], keys: _Keys) -> list[str]:
     return [] if keys.known.isdisjoint(value) else [key for key in keys if key in value]
 
 
+def with_ends(found: Sequence[re.Match[str]], end: int) -> Iterator[tuple[re.Match[str], int]]:
+    """Pair each match with where the next one begins, and the last one with `end`."""
+    return zip(found, [*(match.start() for match in found[1:]), end][: len(found)], strict=True)
+
+
 def _source_blocks(text: str) -> Iterator[Found]:
     """Read LangChain's blocks: `Source: ...`, `Content: ...`, a blank line (Python) or none (JavaScript) between two.
 
     The source is mostly a document's whole metadata as Python prints it.
     """
     blocks = list(islice(_SOURCE_BLOCK.finditer(text), _VALUES))
-    ends = [block.start() for block in blocks[1:]] + [len(text)]
-    for block, end in zip(blocks, ends, strict=True):
+    for block, end in with_ends(blocks, len(text)):
         source = block["source"].strip()
         said = decoded(source) if len(source) <= _METADATA else None
         known = (said,) if isinstance(said, dict) else ()
@@ -221,8 +250,7 @@ def _source_blocks(text: str) -> Iterator[Found]:
 def _sections(text: str) -> Iterator[Found]:
     """Read the sections of Pydantic AI's documentation: a heading, `Documentation URL:`, the text."""
     headings = list(islice(_SECTION.finditer(text), _VALUES))
-    ends = [heading.start() for heading in headings[1:]] + [len(text)]
-    for heading, end in zip(headings, ends, strict=True):
+    for heading, end in with_ends(headings, len(text)):
         if body := text[heading.end() : end].removesuffix("\n"):
             yield Found(Context(text=body, source=heading["url"].strip() or None), certain=True)
 
@@ -307,8 +335,12 @@ def runs_on(text: str) -> bool:
     """Whether a text is at least a sentence rather than a name."""
     words = len(text.split(None, _WORDS))
     ends = text.rstrip()[-1:] in (".", "!", "?", "\u3002", "\u2026")
-    wide = sum(ord(character) >= _WIDE for character in text[:200])
-    return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or wide >= _CHARACTERS
+    return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or is_wide(text)
+
+
+def is_wide(text: str) -> bool:
+    """Whether a text has a sentence in a script without spaces between words."""
+    return sum(ord(character) >= WIDE for character in text[:_LOOKED_AT]) >= _CHARACTERS
 
 
 def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: _Keys) -> _T | None:

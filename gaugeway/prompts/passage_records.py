@@ -215,14 +215,14 @@ def _framed(line: str, form: str) -> bool:
     """Whether two lines begin with the same mark or label, or end with the same word and mark."""
     if (line[1:2] == "/") != (form[1:2] == "/"):  # of a tag, one opens and one closes
         return False
-    begins, ends = _same(line, form), _same(line[::-1], form[::-1])
+    begins, ends = line[: shared_length(line, form)], line[::-1][: shared_length(line[::-1], form[::-1])]
     return any(map(_is_mark, begins)) or (any(map(_is_mark, ends)) and any(map(str.isalnum, ends)))
 
 
-def _same(line: str, form: str) -> str:
-    """Return the beginning that two texts share."""
-    differ = (place for place, (one, other) in enumerate(zip(line, form, strict=False)) if one != other)
-    return line[: next(differ, min(len(line), len(form)))]
+def shared_length(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Return the length of the beginning that two texts share."""
+    differ = (place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    return next(differ, min(len(one), len(other)))
 
 
 def _ends(line: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@
    rather than figures or symbols. So `{"ok": true}`, a number, a status line, a log or a table of rows is no retrieval.
    For a tool that is just called `lookup`, its sentences count, however short. Where the tool's name is not known (a
    request that names the response before by its id), so does a list whose every entry has a text and says where it is
-   from (`gaugeway.prompts.passage_list`).
+   from.
 """
 
 from __future__ import annotations
@@ -24,53 +24,32 @@ from typing import Any
 
 import msgspec
 
-from gaugeway.prompts import text_of
-from gaugeway.prompts.form import joined_passages
-from gaugeway.prompts.form.splitting import records_in
-from gaugeway.prompts.parse import Found, decoded, read, runs_on
-from gaugeway.prompts.passage_list import is_passage_list
-from gaugeway.prompts.prose import reads_like_a_passage
+from gaugeway.prompts import MOST_PIECES, text_of
+from gaugeway.prompts.data_files import table
+from gaugeway.prompts.form.divisions import paragraphs, records_in
+from gaugeway.prompts.parse import WIDE, Found, decoded, is_wide, read, runs_on
 from gaugeway.records import Context
 
-
-def _vocabulary(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
+_NAMES: dict[str, dict[str, list[str]]] = table("gaugeway.prompts", "retrieval_words.toml")
+_ENTRIES = _NAMES["entries"]
+_ORIGINS = frozenset(_ENTRIES["origins"])
+_SEARCHES, _LOOKS_UP, _ACTS, _MEASURES, _SEVERAL, _OPENS, _OPENS_FILES, _FILES = (
+    frozenset(_NAMES["tools"][name])
+    for name in ("searches", "looks_up", "acts", "measures", "several", "opens", "opens_files", "files")
+)
+_ONE = _OPENS.union(_NAMES["tools"]["one"])
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_SEARCHES = _vocabulary(
-    """search searches retrieve retriever retrieval rag knowledge knowledgebase kb doc docs document documents faq faqs
-    documentation handbook manual wiki wikipedia article articles passage passages corpus semantic vector browse crawl
-    scrape context contexts recall citations grounding suche suchen handbuch wissen buscar busqueda rechercher recherche
-    cerca ricerca zoek szukaj"""
+_DOCUMENT_ID = re.compile(
+    r"(?:doc|document|chunk|passage|p|par|faq|kb|article|section|sec|page|ctx|snippet)[-_:. #]?\d[\w.:#-]*\Z"
+    r"|[^\s]+\.(?:md|txt|pdf|html?|docx?|rst|adoc|csv)(?:[#:/?][^\s]*)?\Z",
+    re.IGNORECASE,
 )
-_LOOKS_UP = _vocabulary("lookup look up tool info information")
-"""A name of these words only says that something is looked up; with others (`lookup_order`) it says what."""
-_ACTS = _vocabulary(
-    """add append apply approve assign book calculate calc cancel charge close compute convert create delete deploy
-    draft edit escalate exec execute generate insert install invoke mark merge move pay play post publish push put
-    refund register reject remove rename render reply reserve reset restart run save schedule send set start stop submit
-    subscribe switch transfer translate trigger turn update upload write bash python shell terminal sql"""
-)
-_MEASURES = _vocabulary(
-    """weather forecast temperature time date clock calendar currency exchange rate price stock quote balance status
-    calculator timezone location inventory"""
-)
-_SEVERAL = _vocabulary(
-    """search searches retrieve retriever retrieval rag knowledge knowledgebase kb semantic vector corpus recall docs
-    documents faqs articles passages contexts results context chunks excerpts snippets similar similarity query find
-    lookup citations grounding"""
-)
-_OPENS = _vocabulary("fetch browse read open load view visit crawl scrape download navigate extract summarize cat")
-_ONE = _OPENS | _vocabulary("page url webpage website file summary")
 _DESCRIBED_AS_ONE = re.compile(
     r"\b(?:fetch(?:es)?|reads?|opens?|loads?|visits?|scrapes?|crawls?|downloads?)\b"
     r"|\b(?:full|whole|complete|entire) (?:page|document|article|text|file|content)"
     r"|\bcontents? of (?:an?|the|one) (?:\w+ )?(?:page|document|article|file|url)\b",
     re.IGNORECASE,
 )
-_OPENS_FILES = _vocabulary("read view open cat show list ls")
-_FILES = _vocabulary("file files directory dir folder path")
 _DESCRIBED = re.compile(
     r"\b(?:search(?:es)?|retrieves?|retriever|look(?:s|ing)? up|knowledge base|excerpts?|passages)\b", re.IGNORECASE
 )
@@ -80,8 +59,9 @@ _NOTHING = re.compile(
     r"|nothing (?:was )?found\b|(?:none|null|n/a|empty)\W*\Z|error\b\W*(?::|\Z)|not found\b)",
     re.IGNORECASE,
 )
+_LETTERS, _SHARE, _SPACES, _READ = 80, 0.82, 10, 2_000
+_LEAST_WORDS = 4
 _EMPTY_KEYS = ("documents", "docs", "passages", "contexts", "chunks", "matches", "search_results")
-_ROWS = 1_000
 _NAME = 200
 _SHORT = 160
 """Longest text that may be a "no results" message."""
@@ -106,9 +86,9 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
         return tuple(one.context for one in found) or _records(value)
     if not _MEASURES.isdisjoint(words):
         found = [one for one in found if one.certain]
-    if any(one.certain or reads_like_a_passage(one.context.text) for one in found):
+    if any(one.certain or _reads_like_a_passage(one.context.text) for one in found):
         return tuple(one.context for one in found)
-    if not words and is_passage_list(value):
+    if not words and _is_passage_list(value):
         return tuple(one.context for one in found)
     return () if _is_empty_list(value) else None
 
@@ -123,12 +103,12 @@ def _taken_apart(found: list[Found], words: list[str], description: str | None, 
     if len(found) != 1 or found[0].certain or not _OPENS.isdisjoint(words[:1]):
         return found
     only = found[0].context
-    if only != Context(text=only.text) or not (searches or reads_like_a_passage(only.text)):
+    if only != Context(text=only.text) or not (searches or _reads_like_a_passage(only.text)):
         return found
     if (framed := records_in(only.text, plain=searches)) is not None:
         return [Found(one, certain=True) for one in framed]
     if _returns_several(words, description):
-        return [Found(one, certain=True) for one in joined_passages.paragraphs(only.text)] or found
+        return [Found(one, certain=True) for one in paragraphs(only.text)] or found
     return found
 
 
@@ -147,7 +127,7 @@ def descriptions_of(body: dict[str, Any]) -> dict[str, str]:
     said: dict[str, str] = {}
     for key in ("tools", "functions"):
         listed = body.get(key)
-        for tool in listed[:_ROWS] if isinstance(listed, list) else []:
+        for tool in listed[:MOST_PIECES] if isinstance(listed, list) else []:
             inner = tool.get("function") if isinstance(tool, dict) else None
             known = inner if isinstance(inner, dict) else tool
             if isinstance(known, dict) and isinstance(known.get("name"), str):
@@ -173,13 +153,80 @@ def _records(value: Any) -> tuple[Context, ...]:
     if isinstance(value, dict) and value.get("isError") is not True:
         value = next((one for one in value.values() if isinstance(one, list)), None)
     rows = [row for row in value if isinstance(row, dict) and row] if isinstance(value, list) else []
-    return tuple(Context(text=_encoded(row)) for row in rows[:_ROWS] if row.get("type") != "text")
-
-
-def _encoded(row: dict[str, Any]) -> str:
-    return msgspec.json.encode(row).decode()
+    return tuple(
+        Context(text=msgspec.json.encode(row).decode()) for row in rows[:MOST_PIECES] if row.get("type") != "text"
+    )
 
 
 def _is_empty_list(value: Any) -> bool:
     """Return whether a result is a retriever's shape without entries, such as `{"documents": []}`."""
     return isinstance(value, dict) and any(value.get(key) == [] for key in _EMPTY_KEYS)
+
+
+def _is_passage_list(value: Any) -> bool:
+    """Return whether decoded JSON is a list of passages, or an object with one and what a search says about itself.
+
+    Lists of notes, messages and tasks have texts and ids as well. So every entry must have a text that runs on and say
+    where it is from (a source, a score, the id of a document), and may have nothing that is no property of a passage.
+
+    >>> _is_passage_list([{"text": "A refund takes five days.", "source": "refunds.md"}])
+    True
+    >>> _is_passage_list([{"id": 7, "text": "Call the plumber about the sink."}])
+    False
+    """
+    if isinstance(value, dict):
+        inner = [key for key in value if key in _ENTRIES["lists"]]
+        if len(inner) != 1 or not value.keys() <= {inner[0], *_ENTRIES["around"]}:
+            return False
+        value = value[inner[0]]
+    return isinstance(value, list) and bool(value) and all(map(_is_passage, value))
+
+
+def _is_passage(entry: Any) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    texts = [key for key in _ENTRIES["texts"] if isinstance(entry.get(key), str)]
+    if len(texts) != 1 or not _is_sentence(entry[texts[0]]):
+        return False
+    beside = {key.lower() for key in entry if isinstance(key, str)} - {texts[0]}
+    return beside <= _ORIGINS.union(_ENTRIES["beside"]) and (_says_where(entry) or _is_document(entry))
+
+
+def _says_where(entry: dict[str, Any]) -> bool:
+    """Whether the entry or its metadata has a source or a score."""
+    places = [entry, *(entry[key] for key in ("metadata", "meta") if isinstance(entry.get(key), dict))]
+    return any(
+        value not in (None, "") and isinstance(value, (str, int, float)) and not isinstance(value, bool)
+        for place in places
+        for key, value in place.items()
+        if isinstance(key, str) and key.lower() in _ORIGINS
+    )
+
+
+def _is_document(entry: dict[str, Any]) -> bool:
+    """Whether the id is one of documents or passages ("doc-7", "faq.md#2"), not a row's or a message's."""
+    return any(
+        isinstance(said := entry.get(key), str) and _DOCUMENT_ID.match(said) is not None for key in _ENTRIES["ids"]
+    )
+
+
+def _is_sentence(text: str) -> bool:
+    return len(text.split(None, _LEAST_WORDS)) >= _LEAST_WORDS or is_wide(text)
+
+
+def _reads_like_a_passage(text: str) -> bool:
+    """Tell running text from a status, a log, code or a table; looks at the beginning only.
+
+    >>> _reads_like_a_passage("Ticket 4711 was created.")
+    False
+    """
+    sample = text[:_READ]
+    visible = letters = wide = 0
+    for character in sample:
+        if character.isspace():
+            continue
+        visible += 1
+        if character.isalpha():
+            letters += 1
+            wide += ord(character) >= WIDE
+    return letters + 2 * wide >= _LETTERS and letters >= _SHARE * visible and (wide > 0 or sample.count(" ") >= _SPACES)

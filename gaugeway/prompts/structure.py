@@ -1,17 +1,26 @@
-"""Finds passages by the form of a prompt, whatever its wording: records that repeat, labels, tags, rules, data."""
+"""Finds passages by the form of a prompt, whatever its wording: records that repeat, labels, tags, rules, data.
+
+Without any their place may be empty, or what stands there was not recognised.
+"""
 
 from __future__ import annotations
 
+from itertools import islice, pairwise
+
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts import Extraction
+from gaugeway.prompts import Extraction, extraction
 from gaugeway.prompts.form import reader
-from gaugeway.prompts.form.empty_place import is_prompt, question_of_empty
-from gaugeway.prompts.form.turns import turns_of
-from gaugeway.prompts.limits import extraction
+from gaugeway.prompts.form.lines import Line, lines_of
+from gaugeway.prompts.form.reader import MOST_TEXT, turns_of
+from gaugeway.prompts.form.word_index import IndexedText, Kind
 
 _DIGITS = 3
 EMPTY = 0.8
 """Confidence that nothing was retrieved when the label of the passages is followed directly by the question's."""
+_LABELS = ("label", "field", "heading", "bracket", "bold", "open")
+_LINES = 60
+_LABEL_LENGTH = 100
+_BEGINNING = 4_000
 
 
 class StructureExtractor:
@@ -36,3 +45,55 @@ class StructureExtractor:
             reason = "the user's message is a prompt whose passages were not recognised"
             return Extraction(question=None, contexts=(), source="none", confidence=0.0, reason=reason)
         return None
+
+
+def question_of_empty(text: str) -> str | None:
+    """Return the question of a prompt in which the label of the passages is followed directly by the question's."""
+    if len(text) > MOST_TEXT:
+        return None
+    lines, words = lines_of(text), IndexedText(text)
+    asked = [line for line in lines if _is_named(words, line, "question")]
+    if len(asked) > 1:
+        return None  # one of them may be a passage's
+    for line, following in pairwise(line for line in lines if line.kind != "close"):
+        if following in asked and _is_named(words, line, "context") and not _says_something(text, line):
+            return _asked_at(text, lines, following)
+    return None
+
+
+def _asked_at(text: str, lines: list[Line], label: Line) -> str | None:
+    """Return what stands behind a label, or under it up to the next one."""
+    if label.kind == "field":
+        return text[label.start + len(label.keys[0]) : label.end].strip() or None
+    below = lines[lines.index(label) + 1 :]
+    end = next((line.start for line in below if line.kind in _LABELS or line.kind in ("close", "rule")), len(text))
+    return text[label.end : end].strip() or None
+
+
+def may_be_prompt(text: str) -> bool:
+    """Return whether the lines of a text have the form of a prompt's parts: labels, headings, tags."""
+    return sum(line.kind in _LABELS for line in lines_of(text, 0, min(len(text), _BEGINNING))) > 1
+
+
+def is_prompt(text: str) -> bool:
+    """Return whether a user's message is a whole prompt: it introduces passages and gives instructions."""
+    words = IndexedText(text[:MOST_TEXT])
+    lines = list(islice(lines_of(words.text), _LINES))
+    if not any(_is_named(words, line, "context") for line in lines):
+        return False
+    return any(words.is_meta(line.start, line.end) for line in lines)
+
+
+def _is_named(words: IndexedText, line: Line, kind: Kind) -> bool:
+    """Whether a line is, or begins with, a label that says so."""
+    if line.kind not in _LABELS or (line.kind != "field" and line.end - line.start > _LABEL_LENGTH):
+        return False
+    end = line.start + len(line.keys[0]) if line.kind == "field" else line.end
+    return words.has(kind, line.start, end)
+
+
+def _says_something(text: str, line: Line) -> bool:
+    """Whether something stands behind a label on its line, such as the passage."""
+    if line.kind != "field":
+        return False
+    return bool(text[line.start + len(line.keys[0]) : line.end].strip())

@@ -1,18 +1,92 @@
-"""Passages inside the prompts that known frameworks and apps build by default (`catalogue`)."""
+"""Passages inside the prompts that known frameworks and apps build by default (`known_prompts.toml`)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import ahocorasick_rs
 
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts import Extraction, system_texts, user_texts
-from gaugeway.prompts.form.turns import turns_of
-from gaugeway.prompts.known_prompts import TEMPLATES
-from gaugeway.prompts.limits import extraction
-from gaugeway.prompts.prompt_template import HEAD, Template
+from gaugeway.prompts import Extraction, extraction, known_splitters, system_texts, user_texts
+from gaugeway.prompts.data_files import table
+from gaugeway.prompts.form.reader import turns_of
+from gaugeway.prompts.known_splitters import Splitter
 
+_FIELD = re.compile(r"\{(contexts|question|any|end)\}")
+_ENDS = ("", "assistant:", "ai:")
+
+HEAD = 262_144
+"""Characters of a message in which a template must begin: bounds the cost of long prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A known prompt. `shape` is its fixed words with the fields {contexts}, {question}, {any} and {end} between them.
+
+    Literals only, no pattern language: the time to read a prompt grows with its length only. Those in front of
+    {contexts} are looked for forwards, one behind the other; those after it backwards from the end. So a template takes
+    its first opening words and its last closing ones: passages are data and may contain either. The first literal may
+    stand anywhere, unless a field is in front of it; {end} means that nothing but blanks follows. Without {question}
+    the question is a user's turn: the last one, or with `asked="earlier"` the one before it.
+    """
+
+    product: str
+    name: str
+    role: Literal["user", "system"]
+    shape: str
+    split: Splitter
+    asked: Literal["last", "earlier"] = "last"
+    _before: tuple[tuple[str, str], ...] = field(init=False)
+    _after: tuple[tuple[str, str], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Cut the shape into (field, literal) pairs before the contexts and (literal, field) pairs after them."""
+        opening, closing = self.shape.split("{contexts}")
+        before = ["", *_FIELD.split(opening)] if not opening.startswith("{") else _FIELD.split(opening)[1:]
+        after = _FIELD.split(closing)[0:]
+        object.__setattr__(self, "_before", tuple(zip(before[::2], before[1::2], strict=True)))
+        after = [*after, ""] if len(after) % 2 else after
+        object.__setattr__(self, "_after", tuple(pair for pair in zip(after[::2], after[1::2], strict=True) if pair[0]))
+
+    @property
+    def opening(self) -> str:
+        """The first literal. A text without it in its first `HEAD` characters does not match."""
+        return self._before[0][1]
+
+    def match(self, text: str) -> tuple[str | None, str] | None:
+        """Return (question, passages) of `text`, or None when it does not match."""
+        question: str | None = None
+        position, limit = 0, HEAD
+        for name, literal in self._before:
+            start = text.find(literal, position, limit)
+            if start < 0:
+                return None
+            if name == "question":
+                question = text[position:start]
+            position, limit = start + len(literal), len(text)
+        end = len(text)
+        for literal, name in reversed(self._after):
+            start = text.rfind(literal, position, end)
+            if start < 0:
+                return None
+            behind = text[start + len(literal) : end]
+            if name == "end" and behind.strip().lower() not in _ENDS:
+                return None
+            if name == "question":
+                question = behind
+            end = start
+        return question, text[position:end]
+
+
+def _template(row: dict[str, Any]) -> Template:
+    separator, name = row.pop("separator", None), row.pop("split", "")
+    return Template(**row, split=getattr(known_splitters, name) if separator is None else known_splitters.by(separator))
+
+
+TEMPLATES = [_template(row) for row in table("gaugeway.prompts", "known_prompts.toml")["templates"]]
 _TEMPLATES = [(one, one.opening, one.role == "user") for one in TEMPLATES]
 _OPENINGS = sorted({opening for _, opening, _ in _TEMPLATES})
 _SEARCH = ahocorasick_rs.AhoCorasick(_OPENINGS)

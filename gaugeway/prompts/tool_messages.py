@@ -1,25 +1,27 @@
-"""Finds passages in results of the app's tools: chat tool and function messages, Anthropic tool results.
+"""Finds passages in results: of the app's tools, of the provider's hosted tools, and in document fields and blocks.
 
-What counts as retrieval is said in `retrieval`. Every hop since the last user turn counts, in order.
+What counts as retrieval is said in `retrieval_rule`. Every hop since the last user turn counts, in order. Citations
+name a source and a stretch of the answer, mostly without the source's text. Only those with a text of the source are
+passages: a title is nothing an answer could be judged by, and the answer's own words prove nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
-import msgspec
-
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts import BESIDE_RESULTS, Extraction, last_user_text, messages_of, text_of
+from gaugeway.prompts import BESIDE_RESULTS, Extraction, dicts, extraction, last_user_text, messages_of, text_of
 from gaugeway.prompts.form.reader import question_in
 from gaugeway.prompts.form.word_index import IndexedText
-from gaugeway.prompts.limits import extraction
+from gaugeway.prompts.parse import decoded, json_value, read
 from gaugeway.prompts.retrieval_rule import descriptions_of, retrieved
 from gaugeway.prompts.structure import StructureExtractor
 from gaugeway.prompts.templates import TemplateExtractor
 from gaugeway.prompts.written_steps import ASKED, WRITTEN, asked_in
 from gaugeway.records import Context
+from gaugeway.settings.bounds import MAX_PASSAGES
 
 _QUERY_KEYS = ("query", "question", "q", "input", "search_query", "queries", "keywords")
 _MARKERS = 3
@@ -27,7 +29,9 @@ _PARAGRAPHS = 20
 MOST_HOPS = 400
 """Most results read, the last ones: more than an agent needs for one answer."""
 
-_decode = msgspec.json.Decoder().decode
+_PROMPT = 200
+"""Characters from which a user turn may be a whole prompt."""
+_READERS = (TemplateExtractor(), StructureExtractor())
 
 
 class Call(NamedTuple):
@@ -50,11 +54,7 @@ class Call(NamedTuple):
         ]
 
 
-_PROMPT = 200
-"""Characters from which a user turn may be a whole prompt."""
-
-
-_READERS = (TemplateExtractor(), StructureExtractor())
+_Step = tuple[Call, tuple[Context, ...]]
 
 
 class ToolExtractor:
@@ -63,21 +63,28 @@ class ToolExtractor:
     def extract(self, request: Request, response: Response) -> Extraction | None:
         if request.route == "responses":
             return None
-        contexts: list[Context] = []
-        hops: list[Call] = []
         descriptions = descriptions_of(request.body)
-        for call, content in _results_of_this_turn(request):
-            if (found := retrieved(call.name, content, descriptions.get(call.name or ""))) is not None:
-                contexts += call.placed(found)
-                hops.append(call)
+        results = ((call, content, descriptions.get(call.name or "")) for call, content in _results_of_turn(request))
+        steps = ((call, retrieved(call.name, content, said)) for call, content, said in results)
+        contexts, hops, query = _gathered((call, found) for call, found in steps if found is not None)
         if not hops:
             return None
-        question = _asked(request) or next((said for hop in hops if (said := query_of(hop.arguments))), None)
+        question = _asked(request) or query
         if (prompt := _prompt(question, response)) is not None:
             known = {one.text for one in prompt.contexts}
             question = prompt.question
             contexts = [*prompt.contexts, *(one for one in contexts if one.text not in known)]
-        return extraction(question, contexts, source="tools", marker=marker_of(hops))
+        return extraction(question, contexts, source="tools", marker=_marker_of(hops))
+
+
+def _gathered(steps: Iterable[_Step]) -> tuple[list[Context], list[Call], str | None]:
+    """Return the passages of some steps, their calls, and the first search query in these."""
+    contexts: list[Context] = []
+    hops: list[Call] = []
+    for call, found in steps:
+        contexts += call.placed(found)
+        hops.append(call)
+    return contexts, hops, next((said for hop in hops if (said := _query_of(hop.arguments))), None)
 
 
 def _asked(request: Request) -> str | None:
@@ -103,13 +110,9 @@ def _prompt(said: str | None, response: Response) -> Extraction | None:
     return None if asked is None else Extraction(question=asked, contexts=(), source="structure")
 
 
-def query_of(arguments: Any) -> str | None:
+def _query_of(arguments: Any) -> str | None:
     """Return the search query in a tool's arguments."""
-    if isinstance(arguments, str):
-        try:
-            arguments = _decode(arguments.encode())
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return None
+    arguments = json_value(arguments) if isinstance(arguments, str) else arguments
     if not isinstance(arguments, dict):
         return None
     for key in _QUERY_KEYS:
@@ -120,13 +123,13 @@ def query_of(arguments: Any) -> str | None:
     return None
 
 
-def marker_of(hops: list[Call]) -> str:
+def _marker_of(hops: list[Call]) -> str:
     """Return the distinct tool names."""
     names = list(dict.fromkeys(hop.name for hop in hops if hop.name))
     return ", ".join(names[:_MARKERS]) or "tool"
 
 
-def _results_of_this_turn(request: Request) -> list[tuple[Call, Any]]:
+def _results_of_turn(request: Request) -> list[tuple[Call, Any]]:
     calls: dict[str, Call] = {}
     turn: list[tuple[Call, Any]] = []
     hop = 0
@@ -164,18 +167,183 @@ def _without_instructions(said: str) -> str:
 
 def _calls_of(message: dict[str, Any]) -> Iterator[tuple[str, Call]]:
     """Yield the calls of an assistant message by ID; the legacy single call, which has none, by name."""
-    listed = message.get("tool_calls")
-    for call in listed if isinstance(listed, list) else []:
-        function = call.get("function") if isinstance(call, dict) else None
+    for call in dicts(message.get("tool_calls")):
+        function = call.get("function")
         if isinstance(function, dict) and isinstance(call.get("id"), str):
             yield call["id"], Call(_string(function.get("name")), function.get("arguments"))
     if isinstance(legacy := message.get("function_call"), dict) and isinstance(legacy.get("name"), str):
         yield legacy["name"], Call(legacy["name"], legacy.get("arguments"))
-    blocks = message.get("content")
-    for block in blocks if isinstance(blocks, list) else []:
-        if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("id"), str):
+    for block in dicts(message.get("content")):
+        if block.get("type") == "tool_use" and isinstance(block.get("id"), str):
             yield block["id"], Call(_string(block.get("name")), block.get("input"))
 
 
 def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+class ResultExtractor:
+    """Reads the retrieval in the response, and the Responses API items since the last user turn, in order."""
+
+    def extract(self, request: Request, response: Response) -> Extraction | None:
+        steps = _items(request, response) if request.route == "responses" else _beside_the_answer(response.body)
+        contexts, hops, query = _gathered(steps)
+        if not hops:
+            return None
+        return extraction(last_user_text(request) or query, contexts, source="results", marker=_marker_of(hops))
+
+
+def _items(request: Request, response: Response) -> Iterator[_Step]:
+    """Yield the retrievals of this turn: first those in the request, then those made for this answer."""
+    turn: list[dict[str, Any]] = []
+    calls: dict[str, Call] = {}
+    descriptions = descriptions_of(request.body)
+    hop, calling = 0, False
+    for item in messages_of(request):
+        if item.get("role") == "user":
+            turn.clear()
+            hop, calling = 0, False
+        elif isinstance(item.get("type"), str):
+            turn.append(item)
+            if item["type"] in ("function_call", "custom_tool_call") and isinstance(item.get("call_id"), str):
+                hop += not calling  # several calls in a row are one response's
+                arguments = item.get("arguments", item.get("input"))
+                calls[item["call_id"]] = Call(_filled(item.get("name")), arguments, hop)
+            calling = item["type"] in ("function_call", "custom_tool_call")
+    for item in [*turn[-MOST_HOPS:], *dicts(response.body.get("output"))[:MOST_HOPS]]:
+        yield from _item(item, calls, descriptions)
+
+
+def _item(item: dict[str, Any], calls: dict[str, Call], descriptions: dict[str, str]) -> Iterator[_Step]:
+    kind = item.get("type")
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        identity = item.get("call_id")
+        call = calls.get(identity) if isinstance(identity, str) else None
+        call = call or Call(_filled(item.get("name")), None)
+        if (found := retrieved(call.name, item.get("output"), descriptions.get(call.name or ""))) is not None:
+            yield call, found
+    elif kind == "mcp_call":
+        call = Call(_filled(item.get("name")), item.get("arguments"))
+        if not item.get("error") and (found := retrieved(call.name, item.get("output"))) is not None:
+            yield call, found
+    elif kind == "file_search_call" and isinstance(item.get("results"), list):
+        yield Call("file_search", {"queries": item.get("queries")}), tuple(_hits(item["results"]))
+    elif kind == "web_search_call":
+        said = item.get("action")
+        action = said if isinstance(said, dict) else item
+        hits = tuple(_hits(action.get("sources"))) + tuple(_hits(item.get("results")))
+        if hits:
+            yield Call("web_search", action), hits
+    elif kind == "message" and (hits := _citations(item)):
+        yield Call("citations", None), hits
+
+
+def _beside_the_answer(body: dict[str, Any]) -> Iterator[_Step]:
+    """Yield the retrievals that chat completions and Anthropic messages return beside the answer."""
+    for choice in dicts(body.get("choices"))[:1]:
+        message = choice.get("message")
+        message = message if isinstance(message, dict) else {}
+        context = message.get("context", choice.get("context"))
+        if isinstance(context, dict):
+            yield from _azure(context)
+        if hits := _citations({"content": [message]}):
+            yield Call("citations", None), hits
+    if hits := tuple(_hits(body.get("search_results"))):
+        yield Call("search_results", None), hits
+    yield from _anthropic(dicts(body.get("content")))
+
+
+def _azure(context: dict[str, Any]) -> Iterator[_Step]:
+    """Azure On Your Data: `context.citations`; before 2024-02-15 JSON in a tool message under `context.messages`."""
+    for message in dicts(context.get("messages")):
+        inner = decoded(message["content"]) if isinstance(message.get("content"), str) else None
+        if message.get("role") == "tool" and isinstance(inner, dict) and isinstance(inner.get("citations"), list):
+            context = inner
+    if not isinstance(context.get("citations"), list):
+        return
+    intent = context.get("intent")
+    queries = decoded(intent) or [intent] if isinstance(intent, str) else intent
+    yield (
+        Call("context.citations", {"queries": queries}),
+        tuple(
+            Context(
+                text=one["content"],
+                id=_filled(one.get("chunk_id")) or _filled(one.get("id")),
+                source=_filled(one.get("filepath")) or _filled(one.get("url")) or _filled(one.get("title")),
+            )
+            for one in dicts(context["citations"])
+            if isinstance(one.get("content"), str) and one["content"].strip()
+        ),
+    )
+
+
+def _anthropic(blocks: list[dict[str, Any]]) -> Iterator[_Step]:
+    """Yield results of hosted MCP tools, and texts quoted by web search citations."""
+    names = {block["id"]: block for block in blocks if isinstance(block.get("id"), str)}
+    quoted: dict[str, Context] = {}
+    for block in blocks:
+        if block.get("type") == "mcp_tool_result" and block.get("is_error") is not True:
+            identity = block.get("tool_use_id")
+            use = names.get(identity, {}) if isinstance(identity, str) else {}
+            call = Call(_filled(use.get("name")), use.get("input"))
+            if (found := retrieved(call.name, block.get("content"))) is not None:
+                yield call, found
+        for one in dicts(block.get("citations")):
+            text = one.get("cited_text")
+            if one.get("type") == "web_search_result_location" and isinstance(text, str) and text.strip():
+                source = _filled(one.get("url")) or _filled(one.get("title"))
+                quoted.setdefault(text, Context(text=text, source=source))
+    if quoted:
+        yield Call("web_search", None), tuple(quoted.values())
+
+
+def _citations(message: dict[str, Any]) -> tuple[Context, ...]:
+    """Return the distinct texts quoted by URL and file citations."""
+    quoted: dict[str, Context] = {}
+    for part in dicts(message.get("content")):
+        for one in dicts(part.get("annotations")):
+            inner = one.get(one["type"]) if isinstance(one.get("type"), str) else None
+            said = inner if isinstance(inner, dict) else one
+            text = next((said[key] for key in ("content", "quote", "text") if isinstance(said.get(key), str)), "")
+            if text.strip():
+                source = _filled(said.get("url")) or _filled(said.get("filename")) or _filled(said.get("title"))
+                quoted.setdefault(text, Context(text=text, id=_filled(said.get("file_id")), source=source))
+    return tuple(quoted.values())
+
+
+def _hits(value: Any) -> Iterator[Context]:
+    if isinstance(value, list):
+        yield from (one.context for one in read(value))
+
+
+def _filled(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+class DocumentExtractor:
+    """Reads document blocks and fields."""
+
+    def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
+        blocks = list(islice(_blocks(request), MAX_PASSAGES + 1))
+        if not blocks:
+            return None
+        return extraction(last_user_text(request), blocks, source="documents", marker="document blocks")
+
+
+def _blocks(request: Request) -> Iterator[Context]:
+    yield from _hits(request.body.get("documents"))
+    for message in messages_of(request):
+        for block in dicts(message.get("content")) if message.get("role") == "user" else []:
+            if block.get("type") == "search_result":
+                yield from (one.context for one in read(block))
+            elif block.get("type") == "document":
+                yield from _document_block(block)
+
+
+def _document_block(block: dict[str, Any]) -> Iterator[Context]:
+    source, title = block.get("source"), block.get("title")
+    said = source.get("data", source.get("content")) if isinstance(source, dict) else None
+    if not isinstance(source, dict) or source.get("type") not in ("text", "content"):
+        return
+    for one in read({"content": said} if isinstance(said, list) else said):
+        yield Context(text=one.context.text, source=title if isinstance(title, str) else None)

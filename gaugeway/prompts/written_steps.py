@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from importlib import resources
 from itertools import islice
 from typing import Any
 
-from gaugeway.prompts.python_repr import printed
+from gaugeway.prompts.data_files import table
+from gaugeway.prompts.parse import printed, with_ends
 
 MOST_STEPS = 400
 """Labels of steps read in one text."""
@@ -43,9 +43,7 @@ def _pattern(labels: dict[str, list[str]]) -> re.Pattern[str]:
     )
 
 
-_LABELS: dict[str, list[str]] = json.loads(
-    resources.files("gaugeway.prompts").joinpath("step_labels.json").read_text("utf-8")
-)
+_LABELS: dict[str, list[str]] = table("gaugeway.prompts", "step_labels.json")
 _KINDS = {word: kind for kind, words in _LABELS.items() for word in words}
 _LABEL = _pattern(_LABELS)
 _OF_TOOLS = frozenset(word for word in _LABELS["result"] if " " in word or "_" in word or not word.isascii())
@@ -140,9 +138,8 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
     kinds = {_kind(one) for one in steps}
     if "result" not in kinds or len(kinds) < _KINDS_OF_STEPS:
         return None
-    ends = [*(one.start() for one in steps[1:]), len(text)]
     since = steps[0].start()
-    for index, (one, end) in enumerate(zip(steps, ends, strict=True)):
+    for index, (one, end) in enumerate(with_ends(steps, len(text))):
         if _kind(one) == "result":
             name, arguments = _call(text[since : one.start()])
             if name is not None:

@@ -17,7 +17,7 @@ from gateway.config import Config
 from gateway.handoff.sampler_client import SamplerProcesses
 from gateway.reload import EFFECTS, RestartNeeded, changed, check_live, keys_of
 from gateway.telemetry.metrics import Instruments
-from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts import UserTemplate
 from gaugeway.settings import item_of, plain, shared
 from gaugeway.settings.verifiers import GroundingVerifier
 from gaugeway.storage.queues.memory import MemoryQueue

@@ -10,10 +10,8 @@ import msgspec
 
 from gateway.capture.stored_templates import learned_of
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts import Extraction
-from gaugeway.prompts.prompt_template import UserTemplate
-from gaugeway.prompts.template_export import Described, describe, guess
-from gaugeway.prompts.user_patterns import PatternExtractor
+from gaugeway.prompts import Extraction, UserTemplate
+from gaugeway.prompts.user_patterns import Described, PatternExtractor, describe, guess
 from gaugeway.records import Sample
 from gaugeway.storage.templates import StoredTemplate
 from monitors.analysis.prompt_text import HASHED, pieces

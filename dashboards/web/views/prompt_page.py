@@ -12,8 +12,8 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.overview import low_captures
 from dashboards.web.views.prompt_form import MAX_ENTRY, Applied, applied, prefilled
 from gateway.capture.stored_templates import learned_of
-from gaugeway.prompts.prompt_template import UserTemplate
-from gaugeway.prompts.template_export import Described, Piece, messages, toml
+from gaugeway.prompts import UserTemplate
+from gaugeway.prompts.user_patterns import Described, Piece, messages, toml
 from gaugeway.records import Sample
 from gaugeway.storage.stores import Query
 from gaugeway.storage.templates import StoredTemplate

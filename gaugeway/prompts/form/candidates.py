@@ -9,10 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from gaugeway.prompts.form.frames import GENERIC, MOST_RECORDS, Element, Frame, frames_of
 from gaugeway.prompts.form.lines import Line, key_of, mark_length
 from gaugeway.prompts.form.records import Record, Span, passages
-from gaugeway.prompts.form.text import Block, Text
+from gaugeway.prompts.form.text import GENERIC, MOST_RECORDS, Block, Element, Frame, Text, frames_of
 from gaugeway.prompts.parse import decoded, read
 from gaugeway.records import Context
 

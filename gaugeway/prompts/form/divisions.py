@@ -1,17 +1,19 @@
-"""Every way in which the form of a text divides it into passages, for callers with more evidence than one text."""
+"""How a text that holds passages and nothing else divides into them: a region of a prompt, a tool's result."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from gaugeway.prompts.form.candidates import contexts, divisions_of
-from gaugeway.prompts.form.frames import MOST_RECORDS
+from gaugeway.prompts import MOST_PIECES
+from gaugeway.prompts.form.candidates import contexts, divisions_of, framed, siblings
 from gaugeway.prompts.form.records import passages
-from gaugeway.prompts.form.text import Block, Text
+from gaugeway.prompts.form.text import MOST_RECORDS, Block, Frame, Text, ends_a_sentence, frames_of, weight
+from gaugeway.prompts.parse import WIDE
 from gaugeway.records import Context
 
 NAMES = ("data", "tag", "fence", "numbered", "records", "rule", "blank-line", "lines", "inline", "whole")
@@ -25,6 +27,26 @@ _RECORDS = ("headed", "pairs", "named", "records", "numbered")
 _INLINE = re.compile(r"(?<=\S) (?:[|/*#•~+-]{1,3}|<sep>) (?=\S)")
 _NAME = re.compile(r"\s*<([\w:.-]{1,40})")
 _GAP = "\n\n"
+_TAGS = re.compile(r"(?:\s*</?[^\W\d][^<>\n]{0,200}>)*\s*")
+_CDATA = re.compile(r"<!\[CDATA\[(?P<text>.*)\]\]>", re.DOTALL)
+_MARKUP_STARTS = ("<", "{", "[{", "import ", "#include")
+_HTML = re.compile(
+    r"html|head|body|div|span|p|a|ul|ol|li|table|tr|td|th|thead|tbody|section|main|nav|header|footer|h[1-6]|img|script|"
+    r"style|meta|link|br|form|input|button|label|svg|video|audio|iframe|pre|code|blockquote|em|strong|b|i|rss|channel|"
+    r"feed|urlset|project|configuration|plist",
+    re.IGNORECASE,
+)
+_LEAST_WORDS = 2
+_INTRODUCTION = 300
+_SHORTEST = 15
+_TWO = 2
+_SURE = ("counted", "tag")
+_NUMBER = re.compile(r"\d+")
+_BARE = ("#.", "#)", "item -", "item *", "item •", "~#")
+_RULE = re.compile(r"^[ \t]{0,8}(?:-{3,80}|={3,80}|\*{3,80}|_{3,80}|#{3,80}|~{3,80})[ \t]*$", re.MULTILINE)
+_BLANK = re.compile(r"\n[ \t]*\n\s*")
+_GOES_ON = re.compile(r"[-*+\u2022] |1[.)] |\|")
+_TITLE, _SHORT_PIECE = 80, 40
 
 
 class Division(NamedTuple):
@@ -81,3 +103,122 @@ def _name_of(text: Text, block: Block) -> str:
         return f"tag:{found[1]}" if found is not None else "tag"
     key = "" if block.frame is None else block.frame.key
     return f"{'numbered' if block.split == 'counted' else 'records'}:{key}"
+
+
+def elements_in(text: str) -> list[Context]:
+    """Return the passages of a text that consists of elements only; [] for markup such as a page."""
+    read = Text.of(text)
+    if not read.elements or _HTML.fullmatch(read.elements[0].name):
+        return []
+    for block in (*siblings(read), *siblings(read, least=1)):
+        if _is_all(read, block):
+            found = [_of_data(one) for one in contexts(read, block)]
+            if len(found) == len(block.spans) and all(_is_passage(one, alone=len(found) == 1) for one in found):
+                return found
+    return []
+
+
+def _is_all(text: Text, block: Block) -> bool:
+    """Whether nothing but tags stands before, between and behind the elements."""
+    raw = text.raw
+    name = next(one.name for one in text.elements if one.start == block.start)
+    if _HTML.fullmatch(name):
+        return False
+    return _TAGS.fullmatch(raw, 0, block.start) is not None and _TAGS.fullmatch(raw, block.end) is not None
+
+
+def _of_data(one: Context) -> Context:
+    data = _CDATA.fullmatch(one.text)
+    return replace(one, text=data["text"]) if data else one
+
+
+def _is_passage(one: Context, *, alone: bool) -> bool:
+    """Whether an element holds a text: more than a word; a lone one says what it is about, too."""
+    said = one.text
+    if said.startswith(_MARKUP_STARTS) or not (len(said.split(None, 2)) >= _LEAST_WORDS or ord(said[:1]) >= WIDE):
+        return False
+    return not alone or one.id is not None or one.source is not None
+
+
+def records_in(text: str, *, plain: bool = True) -> list[Context] | None:
+    """Return the passages of two or more records that the whole text consists of, after a line at most; else None.
+
+    Of several frames the counted one that begins first is taken. `plain`: also of a list with mere numbers (`1.`),
+    which the steps of a manual have as well; behind a line only if that names how many there are.
+    """
+    read = Text.of(text.strip())
+    raw = read.raw
+    best: tuple[tuple[bool, int], list[Context]] | None = None
+    for block in _blocks(read):
+        said = raw[: block.start].strip()
+        if len(said) > _INTRODUCTION or "\n" in said:
+            continue
+        if block.frame is not None and block.frame.key in _BARE and not (plain and _is_told(block, said)):
+            continue
+        if block.split not in _SURE and not _is_even(raw, block, said):
+            continue
+        rank = (block.split in _SURE, -block.start)
+        if best is not None and rank <= best[0]:
+            continue
+        found = contexts(read, block)
+        if len(found) == len(block.spans) and min(len(one.text) for one in found) >= _SHORTEST:
+            best = rank, found
+    return None if best is None else best[1]
+
+
+def _is_told(block: Block, said: str) -> bool:
+    """Whether nothing stands before a plain list but how many entries it has."""
+    return not said or str(len(block.spans)) in _NUMBER.findall(said)
+
+
+def _is_even(raw: str, block: Block, said: str) -> bool:
+    """Whether uncounted records are all there is: nothing stands before them, the last one has no more paragraphs."""
+    gaps = [raw.count("\n\n", start, end) for start, end in block.spans]
+    return (not said or said.endswith((":", "："))) and gaps[-1] <= max(gaps[:-1])
+
+
+def _is_only(frame: Frame, text: Text) -> bool:
+    """Whether a plain list has no list inside: a manual's steps have the same numbers."""
+    return sum(frame.key in line.keys for line in text.lines) == len(frame.lines)
+
+
+def _blocks(text: Text) -> list[Block]:
+    found = [block for block in siblings(text) if not text.raw[block.end :].strip()]
+    for frame in frames_of(text.lines):
+        bare = frame.key in _BARE
+        if len(frame.lines) < _TWO or frame.key.strip("#") == "":
+            continue  # a heading stays with its text
+        if not bare or (frame.counted and frame.lines[0] <= 1 and _is_only(frame, text)):
+            found.append(framed(text, text.lines, frame, len(text.raw), None))
+    return found
+
+
+def paragraphs(text: str) -> list[Context]:
+    """Split at rules, else at blank lines; a heading stays with the text after it.
+
+    Returns [] for one passage, and where most pieces are no running text: a table, code, a list of links.
+    """
+    if "```" in text:
+        return []
+    ruled = _RULE.split(text, MOST_PIECES)
+    pieces = _BLANK.split(text, MOST_PIECES) if len(ruled) == 1 else ruled
+    found = [Context(text=piece) for piece in _with_their_headings(pieces)]
+    running = sum(weight(one.text) >= _SHORT_PIECE or ends_a_sentence(one.text) for one in found)
+    return [] if len(found) < 2 or 2 * running < len(found) else found  # noqa: PLR2004 - one piece is the text itself
+
+
+def _with_their_headings(pieces: list[str]) -> Iterator[str]:
+    """Join what a passage with blank lines was cut into: a heading and its text, a sentence and its list or table."""
+    held = ""
+    goes_on = False
+    for piece in pieces:
+        if not (said := piece.strip()):
+            continue
+        if held and not (goes_on or (_GOES_ON.match(said) and not _GOES_ON.match(held.rpartition("\n")[2]))):
+            yield held
+            held = ""
+        held = f"{held}\n\n{said}" if held else said
+        heading = said.startswith("#") or (len(said) <= _TITLE and not ends_a_sentence(said))
+        goes_on = said.endswith((":", "\uff1a")) or ("\n" not in said and heading)
+    if held:
+        yield held

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
-from itertools import accumulate
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Any, NamedTuple
 
-from gaugeway.prompts.form.asked import Asked, asked_of
+from gaugeway.exchange import Request
+from gaugeway.prompts import messages_of, text_parts
+from gaugeway.prompts.data_files import table
 from gaugeway.prompts.form.candidates import blocks_of, contexts
-from gaugeway.prompts.form.features import nested, of_block, of_line, of_place, of_question
+from gaugeway.prompts.form.features import Asked, asked_of, nested, of_block, of_line, of_place, of_question
 from gaugeway.prompts.form.lines import Line, lines_of
-from gaugeway.prompts.form.seen import Seen
-from gaugeway.prompts.form.text import Block, Text
-from gaugeway.prompts.form.turns import Reading, Turn
+from gaugeway.prompts.form.text import Block, Seen, Text, weight
 from gaugeway.prompts.form.word_index import IndexedText
-from gaugeway.prompts.prose import weight
+from gaugeway.prompts.parse import decoded, with_ends
 from gaugeway.records import Context
 
+MOST_TURNS = 200
+"""Messages read of a longer conversation: the first `_FIRST_TURNS`, which describe the app, and the last ones."""
+_FIRST_TURNS = 8
+_FEWEST_OF_A_USER, _MESSAGES = 3, 50
+_MEMBERS, _JSON = 40, 250_000
+_BREAKS = str.maketrans("\x0b\x0c\x85\u2028\u2029", "\n" * 5)
+_OPENING_OF_TURN = re.compile(
+    r"<\|(?:im_start|start_header_id|start_of_role)\|>(?P<marked>\w{1,20})(?:<\|(?:end_header_id|end_of_role)\|>)?\n*"
+    r"|(?:<\||<start_of_turn>)(?P<plain>system|user|assistant|documents?|context|model)(?:\|>)?\n*",
+    re.IGNORECASE,
+)
+_TOKENS = re.compile(
+    r"<\|(?:im_start|start_header_id)\|>(?:system|user|assistant)\b|<start_of_turn>(?:user|model)\b|"
+    r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]"
+)
+"""Tokens that chat templates put between turns, including the role."""
+_TOKEN_ENDS = ("|>", "s>", "INST]", "SYS>>", "_of_turn>")
+_TURN_ENDS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|<end_of_turn>")
 FINALISTS = 6
 _BESIDE = 4_000
 _SYSTEM = ("system", "developer")
@@ -35,6 +54,94 @@ THRESHOLD = 0.5
 _LONE = 40
 """Letters of a passage that is the only one."""
 _FAR, _LEAD, _SHOWN = 30.0, 6.0, 60
+_used: dict[str, dict[str, float]] = {}
+
+
+class Turn(NamedTuple):
+    """One message: its role and the texts of its content parts."""
+
+    role: str
+    parts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole text; parts are separated by a blank line."""
+        return "\n\n".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Question and passages of a prompt. `confidence` is in (0, 1); `how` and `reason` are shown to users."""
+
+    question: str | None
+    contexts: tuple[Context, ...]
+    confidence: float
+    how: str
+    reason: str
+
+
+def turns_of(request: Request) -> list[Turn]:
+    """Return the messages of a request with their texts, part by part."""
+    turns = [Turn(_role_in(message), _parts_of(message)) for message in messages_of(request)]
+    if len(turns) == 1 and len(turns[0].parts) == 1 and "<" in turns[0].text:
+        turns = _by_tokens(turns[0]) or turns
+    turns = _joined([_without_tokens(turn) for turn in turns])
+    if turns and turns[-1].text.lstrip()[:1] == "{":
+        turns[-1] = _by_members(turns[-1])
+    return turns if len(turns) <= MOST_TURNS else turns[:_FIRST_TURNS] + turns[_FIRST_TURNS - MOST_TURNS :]
+
+
+def _parts_of(message: dict[str, Any]) -> tuple[str, ...]:
+    """Return the texts of a message; every character that breaks a line is a line break."""
+    return tuple(part if part.isascii() else part.translate(_BREAKS) for part in text_parts(message.get("content")))
+
+
+def _without_tokens(turn: Turn) -> Turn:
+    """Return a message without the tokens of a chat template."""
+    if not any(end in part for part in turn.parts for end in _TOKEN_ENDS):
+        return turn
+    return Turn(turn.role, tuple(_TOKENS.sub("", part) for part in turn.parts))
+
+
+def _joined(turns: list[Turn]) -> list[Turn]:
+    """Join the messages of a user at the end into one, a part each: some apps send a message for each passage."""
+    first = len(turns)
+    while first and turns[first - 1].role == "user" and len(turns) - first <= _MESSAGES:
+        first -= 1
+    if not _FEWEST_OF_A_USER <= len(turns) - first <= _MESSAGES:
+        return turns
+    return [*turns[:first], Turn("user", tuple(part for turn in turns[first:] for part in turn.parts))]
+
+
+def _by_members(turn: Turn) -> Turn:
+    """Return a message that is one JSON object as text, with a label for each member."""
+    value = decoded(turn.text) if len(turn.text) <= _JSON else None
+    if not isinstance(value, dict) or not 1 < len(value) <= _MEMBERS:
+        return turn
+    said = [(key, one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)) for key, one in value.items()]
+    return Turn(turn.role, ("\n\n".join(f"{str(key).replace('_', ' ')}:\n{one}" for key, one in said),))
+
+
+def _by_tokens(turn: Turn) -> list[Turn]:
+    """Return the turns of a conversation rendered with a chat template's tokens; [] when there are no such tokens."""
+    text = turn.text
+    openings = list(islice(_OPENING_OF_TURN.finditer(text), MOST_TURNS))
+    if not any(_role_of(one) == "user" for one in openings):
+        return []
+    return [
+        Turn(_role_of(opening), (_TURN_ENDS.sub("", text[opening.end() : end]).strip(),))
+        for opening, end in with_ends(openings, len(text))
+    ]
+
+
+def _role_of(opening: re.Match[str]) -> str:
+    role = (opening["marked"] or opening["plain"]).lower()
+    return role if role in ("user", "assistant") else "assistant" if role == "model" else "system"
+
+
+def _role_in(message: dict[str, Any]) -> str:
+    role = message.get("role")
+    return role if isinstance(role, str) else ""
 
 
 class Candidate(NamedTuple):
@@ -56,7 +163,7 @@ def finalists(turns: Sequence[Turn], most: int) -> Iterator[tuple[Seen, Block, l
 
 def candidates(turns: Sequence[Turn], most: int = FINALISTS) -> Iterator[Candidate]:
     """Yield the likeliest candidates of each message with all of their features."""
-    whole = _last_user_text(turns)
+    whole = next((turn.text.strip() for turn in reversed(turns) if turn.role == "user" and turn.text.strip()), "")
     asking = Asked(_behind_its_label(whole), "last user turn", {"q asks": float(whole[-1:] in "?？")})
     rank = weights_of("rank")
     for seen in _messages(turns):
@@ -96,10 +203,6 @@ def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
 
 def _may_hold(turn: Turn, index: int, last: int) -> bool:
     return turn.role in _SYSTEM or (turn.role == "user" and last - _EARLIER <= index < last)
-
-
-def _last_user_text(turns: Sequence[Turn]) -> str:
-    return next((one.text.strip() for one in reversed(turns) if one.role == "user" and one.text.strip()), "")
 
 
 def _behind_its_label(text: str) -> str:
@@ -167,9 +270,6 @@ def _likeliest(seen: Seen, most: int) -> list[tuple[Block, dict[str, float]]]:
     return [(block, place | before | behind) for _, _, block, place, before, behind in scored[:most]]
 
 
-_used: dict[str, dict[str, float]] = {}
-
-
 def use(weights: dict[str, dict[str, float]]) -> None:
     """Read with these weights from now on; for the script that fits them."""
     _used.clear()
@@ -179,8 +279,7 @@ def use(weights: dict[str, dict[str, float]]) -> None:
 def weights_of(name: str) -> dict[str, float]:
     """Return the weights of one of the models, by feature."""
     if not _used:
-        said = resources.files("gaugeway.prompts.form").joinpath("weights.json").read_text("utf-8")
-        _used.update(json.loads(said))
+        _used.update(table("gaugeway.prompts.form", "weights.json"))
     return _used.get(name, {})
 
 
@@ -188,11 +287,6 @@ def score(weights: Mapping[str, float], values: Mapping[str, float]) -> float:
     """Return the points of a candidate."""
     get = weights.get
     return sum([get(name, 0.0) * value for name, value in values.items()])
-
-
-def best(turns: Sequence[Turn]) -> tuple[Candidate, dict[str, float]] | None:
-    """Return the likeliest candidate, with the features of the choice; None without candidates."""
-    return chosen(list(candidates(turns)), weights_of("rank"))
 
 
 def chosen(every: Sequence[Candidate], weights: Mapping[str, float]) -> tuple[Candidate, dict[str, float]] | None:
@@ -210,7 +304,7 @@ def chosen(every: Sequence[Candidate], weights: Mapping[str, float]) -> tuple[Ca
 
 def read(turns: Sequence[Turn]) -> Reading | None:
     """Return the likeliest reading; None where it is likelier that nothing was retrieved, or that it is wrong."""
-    found = best(turns)
+    found = chosen(list(candidates(turns)), weights_of("rank"))
     if found is None:
         return None
     one, choice = found

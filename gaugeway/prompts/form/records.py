@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from textwrap import dedent
 
 from gaugeway.prompts.form.lines import key_of, shape
+from gaugeway.prompts.parse import WIDE
 from gaugeway.records import Context
 
 Span = tuple[int, int]
@@ -124,7 +125,7 @@ def _short(said: str, literal: str) -> bool:
     words = len(said.split())
     if words > (_LABEL_WORDS if literal[:1] in ":：" else _FIELD_WORDS):
         return False
-    if said and ord(said[0]) >= 0x2E80 and len(said) > 24:  # noqa: PLR2004 - scripts without spaces have no words
+    if said and ord(said[0]) >= WIDE and len(said) > 24:  # noqa: PLR2004 - scripts without spaces have no words
         return False
     return not (
         "\n" in literal and _SENTENCE_END.search(said) is not None and not said.endswith((")", "]", "*", '",', "',"))

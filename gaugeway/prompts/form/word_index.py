@@ -6,14 +6,14 @@ scripts without spaces are matched anywhere.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections import defaultdict
 from functools import cache
-from importlib import resources
 from typing import Literal
 
 import ahocorasick_rs
+
+from gaugeway.prompts.data_files import table
 
 Kind = Literal[
     "context",
@@ -36,9 +36,7 @@ HEAD = 98_304
 TAIL = 32_768
 """Characters indexed at the beginning and the end of a long text: the middle is passages."""
 
-_LISTS: dict[Kind, list[str]] = json.loads(
-    resources.files("gaugeway.prompts.form").joinpath("words.json").read_text("utf-8")
-)
+_LISTS: dict[Kind, list[str]] = table("gaugeway.prompts.form", "words.json")
 UNSPACED = 0x0590
 """Code points from here on (Hebrew, Arabic, Thai, CJK): words take particles, or have no spaces between them."""
 _ADDRESS_WITHIN = 40
@@ -117,8 +115,9 @@ _ARTICLES = (
 _NONE: tuple[list[int], list[int]] = ([], [])
 
 
-def _no_spans() -> tuple[list[int], list[int]]:
-    return [], []
+def _is_between(starts: list[int], start: int, end: int) -> bool:
+    index = bisect_left(starts, start)
+    return index < len(starts) and starts[index] < end
 
 
 def _word_end(part: str, at: int) -> int:
@@ -142,7 +141,7 @@ class IndexedText:
     def __init__(self, text: str) -> None:
         self.text = text
         self.lower = _lowered(text)
-        self._spans: defaultdict[Kind, tuple[list[int], list[int]]] = defaultdict(_no_spans)
+        self._spans: defaultdict[Kind, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         self._merged: dict[tuple[Kind, ...], list[int]] = {}
         if not text:
             return
@@ -207,18 +206,11 @@ class IndexedText:
 
     def has(self, kind: Kind, start: int, end: int) -> bool:
         """Return whether a word of the kind begins between two offsets."""
-        spans = self._spans.get(kind)
-        if spans is None:
-            return False
-        starts = spans[0]
-        index = bisect_left(starts, start)
-        return index < len(starts) and starts[index] < end
+        return _is_between(self._spans.get(kind, _NONE)[0], start, end)
 
     def any(self, kinds: tuple[Kind, ...], start: int, end: int) -> bool:
         """Return whether a word of any of the kinds begins between two offsets."""
-        starts = self.starts(kinds)
-        index = bisect_left(starts, start)
-        return index < len(starts) and starts[index] < end
+        return _is_between(self.starts(kinds), start, end)
 
     def starts(self, kinds: tuple[Kind, ...]) -> list[int]:
         """Return the offsets of the words of the kinds, sorted."""
@@ -235,12 +227,7 @@ class IndexedText:
 
     def begins(self, kind: Kind, at: int) -> bool:
         """Return whether a word of the kind begins exactly at an offset."""
-        spans = self._spans.get(kind)
-        if spans is None:
-            return False
-        starts = spans[0]
-        index = bisect_left(starts, at)
-        return index < len(starts) and starts[index] == at
+        return _is_between(self._spans.get(kind, _NONE)[0], at, at + 1)
 
     def addresses(self, start: int, end: int) -> bool:
         """Return whether a line begins with an instruction to the model."""

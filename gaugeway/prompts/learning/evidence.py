@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from gaugeway.prompts.learning.alignment import salted
 from gaugeway.prompts.learning.model import Split, chunks_of, slots_in, split
 from gaugeway.prompts.learning.outline import Outline
-from gaugeway.prompts.learning.passage_fields import PassageSkeleton
-from gaugeway.prompts.learning.plan_evidence import PlanEvidence, question_of
+from gaugeway.prompts.learning.plan_evidence import PassageSkeleton, PlanEvidence, SlotEvidence, question_of
 from gaugeway.prompts.learning.plans import Hint, Plan, proposals
-from gaugeway.prompts.learning.slot_contents import SlotEvidence
-from gaugeway.prompts.learning.tokens import salted
 from gaugeway.records import Context
 
 MOST_PLANS = 40

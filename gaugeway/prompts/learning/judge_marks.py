@@ -8,14 +8,12 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
-from gaugeway.prompts.learning.alignment import Signs
+from gaugeway.prompts.learning.alignment import Signs, salted
 from gaugeway.prompts.learning.frames import PART
-from gaugeway.prompts.learning.model import WHOLE, LearnedTemplate, Split, match
+from gaugeway.prompts.learning.model import WHOLE, LearnedTemplate, Split, match, separators_of
 from gaugeway.prompts.learning.outline import Outline, Span, has_letter
 from gaugeway.prompts.learning.plans import Plan, has_remains_of_the_prompt, template_of
-from gaugeway.prompts.learning.separators import separators_of
 from gaugeway.prompts.learning.skeletons import Skeleton, fits, read
-from gaugeway.prompts.learning.tokens import salted
 from gaugeway.records import Context
 
 MAX_MARKED_OF_KIND = 5
@@ -193,7 +191,8 @@ def agreed_template(marks: Sequence[tuple[Marked, Outline]], least: int, request
 
 def _reads(template: LearnedTemplate, marked: Marked) -> bool:
     found = match(template, marked.text)
-    return found is not None and found.question == marked.question and _same(found.contexts, marked.passages)
+    texts = [context.text for context in found.contexts] if found is not None else []
+    return found is not None and found.question == marked.question and _same_texts(texts, marked.passages)
 
 
 def template_from(
@@ -295,10 +294,6 @@ def _read(template: LearnedTemplate, text: str) -> tuple[Context, ...] | None:
 def _lines(texts: Iterable[str]) -> set[int]:
     """Return the hashes of the lines with words."""
     return {salted(line.strip()) for text in texts for line in text.splitlines() if has_letter(line)}
-
-
-def _same(contexts: Sequence[Context], texts: Sequence[str]) -> bool:
-    return _same_texts([context.text for context in contexts], texts)
 
 
 def _same_texts(left: Sequence[str], right: Sequence[str]) -> bool:

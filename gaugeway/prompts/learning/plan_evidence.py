@@ -1,24 +1,132 @@
-"""Evidence for one plan over several requests: passages recur next to different ones, questions do not."""
+"""Evidence for one plan over several requests: passages recur next to different ones, questions do not.
+
+Contents of slots are kept as salted hashes: variety, questions, constant fields of passages, text of the prompt itself.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-from gaugeway.prompts.learning.passage_fields import PassageSkeleton
-from gaugeway.prompts.learning.plans import Plan
-from gaugeway.prompts.learning.slot_contents import CONSTANT_SHARE, MOST_VALUES, Edges, SlotEvidence, mask_of
-from gaugeway.prompts.learning.tokens import salted
+from msgspec import structs
 
+from gaugeway.prompts.learning.alignment import salted
+from gaugeway.prompts.learning.frames import END, USER
+from gaugeway.prompts.learning.model import Split, belongs_behind
+from gaugeway.prompts.learning.outline import Outline, Strength, has_letter, masked
+from gaugeway.prompts.learning.plans import Plan
+from gaugeway.prompts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
+
+MOST_EDGES = 40
+"""Most first and last lines whose hashes are counted."""
+MOST_VALUES = 64
+CONSTANT_SHARE = 0.8
+"""Share of requests from which a repeated text belongs to the prompt."""
+
+_SHORT = 40
+_SURE = 0.8
+_QUESTION_LENGTH = 600
+_LEAST_QUESTION = 4
+_ASKS = re.compile(r"[?？؟;]\s*[\"'”’»)\]]*\s*\Z")
+_LABELLED = re.compile(r"[^\n:：]{1,40}[:：]")
+_HISTORY = re.compile(
+    r"\b(?:history|conversation|transcript|dialogue?|chat|messages|memor(?:y|ies)|tools|functions|examples?|schema|diff|"
+    r"verlauf|gespräch\w*|historique|conversación|historial)\b|历史|对话|履歴|会話",
+    re.IGNORECASE,
+)
 MOST_CHUNKS = 160
 """Most passages of a plan whose hashes are remembered to detect recurrence."""
-
 _LEAST_RECURRED = 3
 _LEAST_RATE = 0.1
 _HALF = 0.5
 _SOME = 0.2
 _FEW = 2
 _NUMBERED = re.compile(r"[\[(#<{]{0,2}\d{1,3}[\])}>.:]{1,3}\s")
+MOST_COMPARED = 8
+"""Most passages compared per request."""
+MOST_TOKENS = 96
+"""Most tokens compared per passage: its first and its last."""
+_ENOUGH = 6
+_KEY = re.compile(r"[ \t]*[-*•]?[ \t]*\**[^\W\d_][^\n:：]{0,30}\**[:：]\**[ \t]*")
+_FACTS = 2
+_STRENGTHS: tuple[Strength, ...] = ("loose", "any")
+
+
+@dataclass(slots=True)
+class Edges:
+    """Counts first and last lines and labels of contents; a constant one is text of the prompt."""
+
+    seen: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def add(self, said: str, *, head: bool = True, tail: bool = True, labels: bool = True) -> None:
+        """Add a content. `head`, `tail`: whether its first and last lines count."""
+        self.seen += 1
+        first, _, rest = said.partition("\n")
+        last = rest.rpartition("\n")[2]
+        lines = {(0, first)} if head and rest else set()
+        if head and (label := _LABELLED.match(first)) is not None:
+            lines.add((1, label[0]))
+        if tail and rest:
+            lines.add((2, last))
+            if labels and (label := _LABELLED.match(last)) is not None:
+                lines.add((3, label[0]))
+        for at, line in lines:
+            key = salted((at, masked(line)))
+            if key in self.counts or len(self.counts) < MOST_EDGES:
+                self.counts[key] = self.counts.get(key, 0) + 1
+
+    @property
+    def constant(self) -> bool:
+        """Whether nearly all contents share a line or label."""
+        return max(self.counts.values(), default=0) > CONSTANT_SHARE * self.seen
+
+
+@dataclass(slots=True)
+class SlotEvidence:
+    """Statistics on a slot other than the passages'."""
+
+    seen: int = 0
+    asked: int = 0
+    short: int = 0
+    worded: int = 0
+    values: set[int] = field(default_factory=set)
+    edges: Edges = field(default_factory=Edges)
+
+    def add(self, text: str) -> None:
+        """Add a content."""
+        said = text.strip()
+        self.seen += 1
+        self.edges.add(said)
+        self.asked += _ASKS.search(said[-20:]) is not None
+        self.short += 0 < len(said) <= _QUESTION_LENGTH
+        self.worded += len(said) >= _LEAST_QUESTION and any(map(str.isalpha, said))
+        if len(self.values) < MOST_VALUES:
+            self.values.add(salted(said))
+
+    def points(self) -> float:
+        """Return how much the slot looks like the question's; above 1 it does."""
+        if not self.seen or self.edges.constant or self.worded < _SURE * self.seen or self.short < _SURE * self.seen:
+            return 0.0
+        variety = len(self.values) / min(self.seen, MOST_VALUES)
+        return variety + self.asked / self.seen
+
+
+def mask_of(text: str) -> tuple[int, bool]:
+    """Return a hash of the text without its numbers, and whether it is short: a label rather than a passage."""
+    return salted(masked(text)), len(text) <= _SHORT
+
+
+def labels_of(text: str) -> list[str]:
+    """Return the short first and last lines of a passage, or the passage itself if it is one short line."""
+    first, _, rest = text.partition("\n")
+    lines = (first, rest.rpartition("\n")[2]) if rest else (first,)
+    return [masked(line) for line in lines if 0 < len(line) <= _SHORT and has_letter(line)]
+
+
+def is_history(literal: str) -> bool:
+    """Whether the label before a slot names something other than passages, such as a chat history."""
+    return _HISTORY.search("\n".join(literal.rstrip().rsplit("\n", 2)[-2:])[-160:]) is not None
 
 
 @dataclass(slots=True)
@@ -164,3 +272,69 @@ def question_of(plan: PlanEvidence) -> int | None:
     """Return the index of the slot that looks like the question's, if any."""
     best = max(range(len(plan.slots)), key=lambda index: plan.slots[index].points(), default=None)
     return best if best is not None and plan.slots[best].points() > 1.0 else None
+
+
+class PassageSkeleton:
+    """The skeleton of the passages of a plan, over all requests."""
+
+    def __init__(self, salt: int) -> None:
+        self._salt = salt
+        self._signs = signs_of(salt)._replace(width=1)
+        self._skeleton: Skeleton | None = None
+        self.literals = False
+
+    @property
+    def size(self) -> int:
+        """Approximate bytes held."""
+        return 100 + (self._skeleton.size if self._skeleton else 0)
+
+    def add(self, how: Split, chunks: list[str]) -> list[Split]:
+        """Add the passages of a request. Return the splits that would strip the text they share."""
+        some = [chunk for chunk in chunks if chunk.strip()][:MOST_COMPARED]
+        readings = [read(f"{USER}{chunk.strip()}{END}", self._salt, MOST_TOKENS) for chunk in some]
+        for reading in readings:
+            if self._skeleton is None:
+                self._skeleton = skeleton_of(reading)
+            elif self._skeleton.tokens and (pairs := self._skeleton.match(reading, self._signs)):
+                self._skeleton.refine(reading, pairs)
+        if self._skeleton is None or self._skeleton.seen < _ENOUGH:
+            return []
+        places = [self._places(reading) for reading in readings]
+        if any(one is None for one in places):
+            self.literals = True
+            return []
+        found = []
+        for strength in _STRENGTHS:
+            outlines = [
+                self._skeleton.outline(one, at or [], strength) for one, at in zip(readings, places, strict=True)
+            ]
+            said = _around_longest([one for one in outlines if one is not None], how.words)
+            # A line break alone behind the text would cut off whatever a passage's last line says.
+            if said is not None and not _is_of_fields(said[0]) and all(one.strip() for one in said[1]):
+                found.append(structs.replace(how, header=said[0], trailer=said[1]))
+            if strength == "loose":
+                self.literals = any(one is not None and one.words() != (USER, END) for one in outlines)
+        return list(dict.fromkeys(found))
+
+    def _places(self, reading: Reading) -> list[int] | None:
+        assert self._skeleton is not None  # noqa: S101 - for the type checker: the caller looked
+        pairs = self._skeleton.match(reading, self._signs)
+        return [j for _, j in pairs] if len(pairs) == len(self._skeleton.tokens) else None
+
+
+def _is_of_fields(literals: tuple[str, ...]) -> bool:
+    """Whether the text before a passage's longest field names factual fields, such as a price and a weight."""
+    keys = [line for literal in literals for line in literal.split("\n") if _KEY.fullmatch(line)]
+    return len(keys) >= _FACTS
+
+
+def _around_longest(seen: list[Outline], marker: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return the literals before and after the longest slot; None if there are none."""
+    if not seen or len({len(one.literals) for one in seen}) > 1 or seen[0].words() == (USER, END):
+        return None
+    lengths = [sum(end - start for start, end in slot) for slot in zip(*(one.slots for one in seen), strict=True)]
+    text = lengths.index(max(lengths))
+    words = seen[0].words()
+    words = (words[0][1:], *words[1:-1], words[-1][:-1])
+    header = [belongs_behind((marker, *words[:at]), one) for at, one in enumerate(words[: text + 1])]
+    return tuple(filter(None, header)), tuple(filter(None, words[text + 1 :]))

@@ -12,12 +12,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from gaugeway.prompts.form.divisions import divisions
-from gaugeway.prompts.learning.brackets import are_cut_open
+from gaugeway.prompts.form.text import ends_a_sentence
 from gaugeway.prompts.learning.frames import END, MASK, PART, SYSTEM, USER
-from gaugeway.prompts.learning.model import LearnedTemplate, SlotName, Split, split, version_of
+from gaugeway.prompts.learning.model import LearnedTemplate, SlotName, Split, are_cut_open, pattern, split, version_of
 from gaugeway.prompts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
-from gaugeway.prompts.learning.separators import pattern
-from gaugeway.prompts.prose import ends_a_sentence
+from gaugeway.prompts.passage_records import shared_length
 from gaugeway.records import Context
 
 _CORES = 3
@@ -209,7 +208,7 @@ def _over_rules(seen: Outline, core: int) -> tuple[int, int]:
 
 def _opens_like(literal: str, opening: str) -> bool:
     """Whether a literal ends as the one in front of the first item does: it opens the next item."""
-    common = _common(literal[::-1], opening[::-1])
+    common = shared_length(literal[::-1], opening[::-1])
     rest = len(literal) - common
     return _WORDS.search(literal[rest:]) is not None and not has_letter(literal[:rest])
 
@@ -253,13 +252,8 @@ def _read(literals: tuple[str, ...], low: int, region: str, least: float) -> Ite
             yield Plan(literals, low, how, reading.items, reading.certain - 0.05)
 
 
-def _common(one: str, other: str) -> int:
-    """Return the length of the common prefix of two texts."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
 def _hint(opening: Opening, low: int, behind: str) -> Hint:
-    closed = _common(masked(behind), opening.closing)
+    closed = shared_length(masked(behind), opening.closing)
     closed = closed if masked(behind[:closed]) == opening.closing[:closed] else 0
     return Hint(low, len(opening.first.lstrip()), closed)
 
@@ -357,7 +351,7 @@ def _opener(before: str, region: str) -> Opening | None:
     between = [region[previous:start] for previous, start in places]
     glue = masked(between[0])[-_GLUE:]
     for one in between[1:]:
-        glue = glue[len(glue) - _common(glue[::-1], masked(one)[::-1]) :]
+        glue = glue[len(glue) - shared_length(glue[::-1], masked(one)[::-1]) :]
     if len(between) == 1:
         last = masked(between[0][-_GLUE:])
         closed = _CLOSED.search(last)

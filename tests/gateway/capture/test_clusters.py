@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.capture.clusters import cluster_of
 from gateway.capture.exchange_reader import read
+from gateway.capture.fingerprints import cluster_of
 from gaugeway.exchange import Explicit, Recording
 
 

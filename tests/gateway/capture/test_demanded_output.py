@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gateway.capture.demanded_output import by_demand
-from gateway.capture.output_fields import normal, table
-from gateway.capture.output_schemas import by_schema
+from gateway.capture.output_fields import by_schema, normal, table
 from gaugeway.exchange import Explicit, Request, Response
 from gaugeway.records import Context
 from tests.support.work import calls

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.capture.duplicates import Resubmissions, digest
+from gateway.capture.fingerprints import Resubmissions, digest
 
 
 def test_a_key_is_seen_again_within_the_window_and_not_after_it():

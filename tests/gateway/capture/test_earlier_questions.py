@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from gateway.capture.earlier_questions import EarlierQuestions
+from gateway.capture.conversation import EarlierQuestions
 from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Explicit
@@ -79,7 +79,7 @@ def test_without_history_nothing_is_read():
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr("gateway.capture.earlier_questions._REMEMBERED", 10)
+    monkeypatch.setattr("gateway.capture.conversation._REMEMBERED", 10)
     questions = EarlierQuestions()
     for number in range(100):
         turn = f"Context: a. Question: {number}?"

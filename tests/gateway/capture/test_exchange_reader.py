@@ -5,14 +5,14 @@ import re
 import msgspec
 import pytest
 
-from gateway.capture.duplicates import Resubmissions
 from gateway.capture.exchange_reader import Capture, read, skip_reason
 from gateway.capture.factory import capture_of
+from gateway.capture.fingerprints import Resubmissions
 from gateway.capture.result import capture as make_sample
 from gateway.capture.result import summarise
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Explicit, Recording, Trace
-from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts import UserTemplate
 from gaugeway.records import Usage
 from gaugeway.redaction import Redactor
 from gaugeway.settings.bounds import MAX_INSTRUCTION_BYTES

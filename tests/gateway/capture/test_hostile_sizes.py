@@ -15,7 +15,7 @@ import zstandard
 from gateway.config import Capture, Config, Upstream
 from gateway.http import encoding
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts import UserTemplate
 from gaugeway.prompts.user_patterns import PatternExtractor
 from gaugeway.redaction import Redactor
 from gaugeway.settings import ConfigError, convert, read

@@ -6,11 +6,11 @@ import pytest
 
 from gateway.capture import result
 from gateway.capture.factory import capture_of
-from gateway.capture.steps.intermediate_steps import IntermediateSteps
-from gateway.capture.steps.remembered_answers import AGE_S, RememberedAnswers
+from gateway.capture.intermediate_steps import IntermediateSteps
+from gateway.capture.remembered_answers import AGE_S, RememberedAnswers
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Explicit, Recording
-from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts import UserTemplate
 from gaugeway.records import Context
 
 PASSAGES = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.capture import result
 from gateway.capture.factory import capture_of, extractors_of
-from gateway.capture.prompt_version import prompt_version
+from gateway.capture.fingerprints import prompt_version
 from gateway.config import Capture as Settings
 from gaugeway.cli.extraction_report import inspect_request
 from gaugeway.exchange import Recording, Request

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from gateway.capture.tool_checks import MAX_TOOLS, tool_checks
-from gateway.capture.tool_schemas import fits
+from gateway.capture.tool_checks import MAX_TOOLS, fits, tool_checks
 from gaugeway.exchange import Exchange, Request, Response
 from gaugeway.records import ToolChecks
 

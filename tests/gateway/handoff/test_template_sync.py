@@ -18,8 +18,8 @@ from gateway.handoff.sampler_process import Answer, Setup, frame, main
 from gateway.handoff.template_sync import MAX_PENDING_TEMPLATES, TemplateSync
 from gateway.telemetry.metrics import Instruments
 from gaugeway.exchange import Explicit, Recording
-from gaugeway.prompts.learning import LearnedTemplate, TemplateEvent
-from gaugeway.prompts.learning.model import Split
+from gaugeway.prompts.learning.learner import TemplateEvent
+from gaugeway.prompts.learning.model import LearnedTemplate, Split
 from gaugeway.records import Sample
 from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
 from monitors.evaluation.prompt_marking import PromptMarking

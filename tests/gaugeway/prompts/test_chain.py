@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from gateway.capture.exchange_reader import extract
 from gaugeway.exchange import Exchange, Explicit, Request, Response
 from gaugeway.extensions import load
-from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, last_user_text, trace
-from gaugeway.prompts.limits import MAX_BYTES, MAX_PASSAGES, extraction
-from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, UserTemplate, extraction, last_user_text, trace
 from gaugeway.prompts.user_patterns import PatternExtractor
 from gaugeway.records import Context
+from gaugeway.settings.bounds import MAX_BYTES, MAX_PASSAGES
 from tests.gaugeway.prompts.prompts import PROMPTS, text_qa, user
 from tests.support.work import calls
 

@@ -3,8 +3,7 @@
 from functools import partial
 
 from gaugeway.exchange import Response
-from gaugeway.prompts.learning import LearnedCapture, Learner
-from gaugeway.prompts.learning.constant_passages import ConstantPassages
+from gaugeway.prompts.learning.learner import ConstantPassages, LearnedCapture, Learner
 from gaugeway.prompts.structure import StructureExtractor
 from gaugeway.records import Context
 from tests.support.prompt_traffic import chat

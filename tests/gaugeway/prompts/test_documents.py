@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts.document_tags import DocumentExtractor
+from gaugeway.prompts.tool_messages import DocumentExtractor
 from gaugeway.records import Context
 
 NOTHING = Response(status=200, body={})

@@ -8,10 +8,10 @@ import pytest
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts.form import reader
 from gaugeway.prompts.form.candidates import blocks_of, contexts
+from gaugeway.prompts.form.divisions import records_in
 from gaugeway.prompts.form.lines import shape
-from gaugeway.prompts.form.splitting import records_in
+from gaugeway.prompts.form.reader import Turn
 from gaugeway.prompts.form.text import Text
-from gaugeway.prompts.form.turns import Turn
 from gaugeway.prompts.retrieval_rule import retrieved
 from gaugeway.prompts.tool_messages import ToolExtractor
 from tools.prompt_frames import WORDS, frame, passage

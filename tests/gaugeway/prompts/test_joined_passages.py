@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts.form.elements import elements_in
+from gaugeway.prompts.form.divisions import elements_in
 from gaugeway.prompts.tool_messages import ToolExtractor
 from gaugeway.records import Context
 from tests.support.work import calls

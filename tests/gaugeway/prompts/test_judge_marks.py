@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
-from gaugeway.prompts.learning import Learner, Marked, frame_of
-from gaugeway.prompts.learning.judge_marks import LEAST_SEEN, MAX_MARKED_OF_KIND
+from gaugeway.prompts.learning.frames import frame_of
+from gaugeway.prompts.learning.judge_marks import LEAST_SEEN, MAX_MARKED_OF_KIND, Marked
+from gaugeway.prompts.learning.learner import Learner
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
 
 

@@ -16,9 +16,10 @@ from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Exchange, Explicit, Recording
 from gaugeway.prompts import Extraction
-from gaugeway.prompts.learning import LearnedTemplate, Learner, OtherFinding, frame_of, match
 from gaugeway.prompts.learning import learner as learning
-from gaugeway.prompts.learning.model import Split, split
+from gaugeway.prompts.learning.frames import frame_of
+from gaugeway.prompts.learning.learner import Learner, OtherFinding
+from gaugeway.prompts.learning.model import LearnedTemplate, Split, match, split
 from gaugeway.records import Context
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
 

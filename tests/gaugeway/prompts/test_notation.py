@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaugeway.prompts.parse import read
-from gaugeway.prompts.python_repr import LONGEST, printed
+from gaugeway.prompts.parse import LONGEST, printed, read
 from gaugeway.prompts.retrieval_rule import retrieved
 from gaugeway.records import Context
 from tests.support.work import calls

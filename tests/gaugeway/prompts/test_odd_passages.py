@@ -2,8 +2,7 @@
 
 import pytest
 
-from gaugeway.prompts.form.reader import read
-from gaugeway.prompts.form.turns import Turn
+from gaugeway.prompts.form.reader import Turn, read
 from gaugeway.prompts.learning.model import Split, split
 
 ORDER = "Answer only from the sources."

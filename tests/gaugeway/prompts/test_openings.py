@@ -3,8 +3,7 @@
 import pytest
 
 from gaugeway.exchange import Request
-from gaugeway.prompts.learning import frame_of
-from gaugeway.prompts.learning.openings import MOST_OPENINGS, Openings
+from gaugeway.prompts.learning.frames import MOST_OPENINGS, Openings, frame_of
 
 ORDERS = "You are the assistant of a museum.\nAnswer from the notes below."
 

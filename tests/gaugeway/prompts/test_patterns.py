@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts import UserTemplate
 from gaugeway.prompts.user_patterns import PatternExtractor, check, check_separator
 from gaugeway.records import Context
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.http import sse
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts.provider_results import ResultExtractor
+from gaugeway.prompts.tool_messages import ResultExtractor
 from gaugeway.records import Context
 
 

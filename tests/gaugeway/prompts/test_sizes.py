@@ -4,17 +4,15 @@ import pytest
 
 from gateway.capture.auxiliary_calls import auxiliary
 from gateway.capture.factory import extractors_of
-from gateway.capture.prompt_version import prompt_version
+from gateway.capture.fingerprints import prompt_version
 from gateway.config import Capture
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, system_texts, user_texts
 from gaugeway.prompts.explicit import ExplicitExtractor, from_body_key
-from gaugeway.prompts.limits import MAX_PASSAGES
-from gaugeway.prompts.parse import read
+from gaugeway.prompts.parse import MOST_TOKENS, printed, read
 from gaugeway.prompts.prompt_parts import locate
-from gaugeway.prompts.provider_results import ResultExtractor
-from gaugeway.prompts.python_repr import MOST_TOKENS, printed
-from gaugeway.prompts.tool_messages import MOST_HOPS
+from gaugeway.prompts.tool_messages import MOST_HOPS, ResultExtractor
+from gaugeway.settings.bounds import MAX_PASSAGES
 from tests.support.work import calls
 
 MANY = 300_000

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts.form.empty_place import is_prompt
-from gaugeway.prompts.form.reader import read
-from gaugeway.prompts.form.turns import Turn, turns_of
-from gaugeway.prompts.structure import StructureExtractor
+from gaugeway.prompts.form.reader import Turn, read, turns_of
+from gaugeway.prompts.structure import StructureExtractor, is_prompt
 from tests.gaugeway.prompts.layouts import ASKED, LAYOUTS, A, B, C
 
 PROMPT = f"Answer from the context.\n\nContext:\n{A}\n\n{B}\n\nQuestion: {ASKED}"

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from gaugeway.exchange import Request, Response
+from gaugeway.prompts import UserTemplate
 from gaugeway.prompts.form.divisions import divisions
-from gaugeway.prompts.learning import LearnedTemplate, Learner, frame_of, match
-from gaugeway.prompts.learning.model import Split
-from gaugeway.prompts.prompt_template import UserTemplate
-from gaugeway.prompts.template_export import describe, toml
-from gaugeway.prompts.user_patterns import READINGS, PatternExtractor, check_separator
+from gaugeway.prompts.learning.frames import frame_of
+from gaugeway.prompts.learning.learner import Learner
+from gaugeway.prompts.learning.model import LearnedTemplate, Split, match
+from gaugeway.prompts.user_patterns import READINGS, PatternExtractor, check_separator, describe, toml
 from tests.support.prompt_traffic import LAYOUTS, traffic
 
 ANSWER = Response(status=200, body={})

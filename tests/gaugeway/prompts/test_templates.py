@@ -7,9 +7,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts.known_prompts import TEMPLATES
 from gaugeway.prompts.known_splitters import nodes
-from gaugeway.prompts.templates import TemplateExtractor
+from gaugeway.prompts.templates import TEMPLATES, TemplateExtractor
 from gaugeway.records import Context
 from tests.gaugeway.prompts.prompts import (
     PROMPTS,

@@ -15,7 +15,7 @@ import pytest
 from dashboards.web.views.prompt_form import applied, entry_of, prefilled, prompt_texts
 from gateway.capture.factory import capture_of, template_form
 from gateway.config import Capture
-from gaugeway.prompts.prompt_template import UserTemplate
+from gaugeway.prompts import UserTemplate
 from gaugeway.records import Evaluation, Skipped
 from gaugeway.storage.templates import StoredTemplate
 from tests.gateway.handoff.test_template_sync import LEARNS, recording

@@ -8,13 +8,24 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from gateway.capture.draft import Draft
-from gateway.capture.steps.sentences import pieces, plain, said_in
+from gateway.capture import Draft
 from gaugeway.exchange import Exchange
+from gaugeway.prompts.parse import json_value, leaves
 from gaugeway.records import Context
+from gaugeway.text.cache import TextCache
 
+LEAST_PIECE = 10
+"""Characters of a piece: a shorter one may be anybody's."""
+MOST_LEAVES = 100
+"""Texts read of an answer that is JSON."""
+_ENDS = (*(f"{mark} " for mark in ".!?;:"), *'()[]{}|"')
+_WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\uff1b", "\uff1a", "\u201c", "\u201d", "\u300c", "\u300d")
+_MARKS = " \t\r,.!?;:*_`#>-\u2022\uff0c"
+_known: TextCache[tuple[int, ...]] = TextCache()
+"""Of passages, which recur."""
 AGE_S = 600.0
 """How long an answer is remembered: a step is used within minutes, what an app stores comes back later."""
 MOST_ANSWERS = 2_000
@@ -28,6 +39,55 @@ LONGEST_ANSWER = 20_000
 MOST_ALIKE = 16
 """Answers to one question that are compared."""
 _SKEW_S = 0.05
+
+
+def pieces(text: str, most: int) -> list[str]:
+    r"""Return the first `most` pieces of a text.
+
+    >>> pieces("[1] Summary: The warranty ends  soon.\\n- It was for two years (p. 3).", 9)
+    ['The warranty ends soon', 'It was for two years']
+    """
+    return list(islice(_pieces(text), most))
+
+
+def hashes(texts: Iterable[str], most: int) -> set[int]:
+    """Return the hashes of the pieces of several texts, of the first ones until there are `most` together."""
+    found: set[int] = set()
+    for text in texts:
+        if (known := _known.get(text)) is None:
+            known = tuple(map(hash, islice(_pieces(text), most)))
+            _known.put(text, known)
+        found.update(known)
+        if len(found) >= most:
+            break
+    return found
+
+
+def plain(text: str) -> str:
+    """Return a text with single spaces, without the marks around it."""
+    return " ".join(text.split()).strip(" \t,*_`#>-\"'")
+
+
+def said_in(text: str) -> str:
+    """Return what an answer says: its texts if it is JSON, else itself; without reasoning before it."""
+    if "</think>" in text:
+        text = text.rpartition("</think>")[2]
+    bare = text.strip().removeprefix("```json").strip("`\n ")
+    value = json_value(bare) if bare[:1] in ("{", "[") else None
+    return text if value is None else "\n".join(leaf for _, leaf in islice(leaves(value), MOST_LEAVES))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for mark in _ENDS if text.isascii() else (*_ENDS, *_WIDE_ENDS):
+        if mark in text:
+            text = text.replace(mark, "\n")
+    for part in text.split("\n"):
+        if len(part) >= LEAST_PIECE:
+            piece = part.strip(_MARKS)
+            if "  " in piece:
+                piece = " ".join(piece.split())
+            if len(piece) >= LEAST_PIECE:
+                yield piece
 
 
 class Chain:

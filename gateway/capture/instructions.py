@@ -15,18 +15,69 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from gateway.capture.instructions import signs
-from gateway.capture.instructions.directives import BEFORE_A_COMMAND, LENGTH_OF_START, Directive, Kind
-from gateway.capture.instructions.english import ENGLISH
-from gateway.capture.instructions.latin import GERMAN, ROMANCE
-from gateway.capture.instructions.wide import WIDE
+from gaugeway.prompts.data_files import table
 from gaugeway.text.cache import TextCache
 
 Role = Literal["system", "user"]
+LENGTH_OF_START = 4
+_PART = re.compile(r"\{([a-z_]+)\}")
+_TABLE = table("gateway.capture", "instructions.toml")
+ENDINGS: list[str] = _TABLE["standalone_question_labels"]
+PRODUCTS: list[dict[str, Any]] = _TABLE["products"]
+_BEFORE_A_COMMAND = frozenset(_TABLE["before_a_command"])
 
-DIRECTIVES: tuple[Directive, ...] = (*ENGLISH, *GERMAN, *ROMANCE, *WIDE)
+
+class Directive(NamedTuple):
+    """A pattern that is tried at words that begin with one of `starts`, in texts with words of all groups of `stems`.
+
+    The data file says the rest. Without `starts` the language has no blanks between words, and the pattern is looked
+    for everywhere.
+    """
+
+    kind: str
+    stems: tuple[frozenset[str], ...]
+    starts: frozenset[str]
+    pattern: re.Pattern[str]
+    needs: re.Pattern[str] | None
+    imperative: bool
+    roots: tuple[str, ...]
+
+
+def _filled(said: str | list[str]) -> str:
+    """Join the alternatives of a pattern and fill in its parts."""
+    joined = said if isinstance(said, str) else "|".join(said)
+    return _PART.sub(lambda part: _filled(_TABLE["parts"][part[1]]), joined)
+
+
+def _sentence(said: str | list[str]) -> str:
+    """Let a blank stand for a blank or a line break."""
+    return _filled(said).replace(" ", r"\s")
+
+
+def _directive(row: dict[str, Any]) -> Directive:
+    starts = frozenset(word[:LENGTH_OF_START] for word in _filled(row.get("starts", "")).split())
+    groups = [group.split("|") for group in row["stems"].split(" & ")]
+    return Directive(
+        row["kind"],
+        tuple(frozenset(stem[:LENGTH_OF_START] if starts else stem for stem in group) for group in groups),
+        starts,
+        re.compile(_sentence(row["pattern"]), re.MULTILINE),
+        re.compile(_sentence(row["needs"])) if "needs" in row else None,
+        row.get("imperative", True),
+        tuple(row["roots"].split("|")) if "roots" in row else (),
+    )
+
+
+def _sign(row: dict[str, Any]) -> re.Pattern[str]:
+    alternatives = [_sentence(row["pattern"])] if "pattern" in row else []
+    alternatives += [_filled(row["as_written"])] if "as_written" in row else []
+    return re.compile("|".join(alternatives), re.MULTILINE if row.get("by_lines") else 0)
+
+
+_SIGNS = {name: _sign(row) for name, row in _TABLE["signs"].items()}
+DIRECTIVES = tuple(map(_directive, _TABLE["directives"]))
 """In the order in which they are tried; the first that fits names the kind."""
 
 _START: dict[Role, int] = {"system": 900, "user": 520}
@@ -102,7 +153,7 @@ class WordStarts:
 _starts = WordStarts(_FIRST | _VERBS | _STEMS)
 
 
-def asked_for(text: str, role: Role) -> Kind | None:
+def asked_for(text: str, role: Role) -> str | None:
     """Say what a message asks the model to produce beside answers; None for anything else. Linear, never raises."""
     first = _START[role]
     start, end = text[:first].lower(), text[-_END:].lower() if len(text) > first else ""
@@ -146,7 +197,7 @@ def _may_fit(directive: Directive, verbs: frozenset[str], stems: frozenset[str],
     return not directive.roots
 
 
-def _kinds(zones: _Zones, role: Role, candidates: list[Directive], *, short: bool) -> Iterator[Kind]:
+def _kinds(zones: _Zones, role: Role, candidates: list[Directive], *, short: bool) -> Iterator[str]:
     counted: int | None = None
     starts = frozenset[str]().union(*(one.starts for one in candidates))
     words = [list(_words(part, starts)) for part in zones.parts]
@@ -177,7 +228,7 @@ def _words(part: str, starts: frozenset[str]) -> Iterator[_Word]:
     position, before = 0, "to"
     for word in part.split():
         if (start := word[:LENGTH_OF_START]) in starts:
-            free = before in BEFORE_A_COMMAND or not before[-1].isalnum() or part[position - 1 : position] == "\n"
+            free = before in _BEFORE_A_COMMAND or not before[-1].isalnum() or part[position - 1 : position] == "\n"
             yield _Word(position, start, free)
         position += len(word) + 1
         before = word
@@ -201,14 +252,14 @@ def _is_personal(part: str, found: re.Match[str]) -> bool:
     """Whether the sentence speaks of its author: "Suggest a title for my blog"."""
     begin = max(part.rfind(mark, 0, found.start() + 1) for mark in ".!?\n。") + 1
     end = min((place for mark in ".!?\n。" if (place := part.find(mark, found.end())) >= 0), default=len(part))
-    return signs.SPEAKS_AS_A_PERSON.search(part, begin, end) is not None
+    return _SIGNS["speaks_as_a_person"].search(part, begin, end) is not None
 
 
-def _wants_an_answer(zones: _Zones, kind: Kind) -> bool:
+def _wants_an_answer(zones: _Zones, kind: str) -> bool:
     if (
         kind not in _CLOSED
         and kind != "hypothetical_document"
-        and signs.ANSWER_LABEL.search((zones.end or zones.start)[-40:])
+        and _SIGNS["answer_label"].search((zones.end or zones.start)[-40:])
     ):
         return True
     return any(map(wants_an_answer, zones.parts))
@@ -216,27 +267,29 @@ def _wants_an_answer(zones: _Zones, kind: Kind) -> bool:
 
 def wants_an_answer(text: str) -> bool:
     """Whether an instruction, in small letters, asks to answer somebody."""
-    return signs.ANSWERS.search(text) is not None
+    return _SIGNS["answers"].search(text) is not None
 
 
 def _signs(zones: _Zones, role: Role) -> int:
     """Count what only programs write. A label to be completed counts twice: people do not end a message with one."""
     parts = zones.parts
     count = 0
-    for pattern in (signs.THIRD_PERSON, signs.RESTRICTED, signs.PURPOSE, signs.PART):
+    for pattern in (_SIGNS["third_person"], _SIGNS["restricted"], _SIGNS["purpose"], _SIGNS["part"]):
         count += any(pattern.search(part) for part in parts)
-    slots = {found["name"] or found["tag"] or found["wide"] for part in parts for found in signs.SLOT.finditer(part)}
+    slots = {
+        found["name"] or found["tag"] or found["wide"] for part in parts for found in _SIGNS["slot"].finditer(part)
+    }
     count += min(len(slots), _SLOTS_THAT_COUNT)
     if role == "user":
-        count += any(signs.TRANSCRIPT.search(part) for part in parts)
+        count += any(_SIGNS["transcript"].search(part) for part in parts)
         last = (zones.end or zones.start).rstrip()
-        count += 2 * (signs.LABEL_TO_COMPLETE.search(last.rpartition("\n")[2]) is not None)
+        count += 2 * (_SIGNS["label_to_complete"].search(last.rpartition("\n")[2]) is not None)
     return count
 
 
 def _is_a_command(start: str) -> bool:
     """Whether a user's message is `Generate search query for: ...`: people do not say that to an assistant."""
-    return signs.COMMAND.search(start) is not None and signs.ANSWERS.search(start) is None
+    return _SIGNS["command"].search(start) is not None and _SIGNS["answers"].search(start) is None
 
 
 def _tidy(low: str) -> str:
