@@ -374,5 +374,5 @@ _FRAMES: dict[str, tuple[float, Callable[[random.Random], Callable[[list[Passage
     "blank": (7, _blank),
     "json": (1.5, _json),
     "fenced": (0.8, _fenced),
-    "signed": (9, _signed),
+    "signed": (7, _signed),
 }

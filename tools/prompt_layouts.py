@@ -195,7 +195,7 @@ def _parts(
         opener = "label"
     asked = draw.choices(("label", "tag", "plain", "sentence"), [9, 2, 1, 1])[0]
     same_line = draw.random() < 0.6 and form.endswith((":", "：", ":**", ">"))
-    block_line = opener == "label" and form.endswith((":", "：")) and draw.random() < 0.2
+    block_line = opener == "label" and form.endswith((":", "：")) and draw.random() < 0.3
     order = draw.choice(orders)
     if order[0] == "q" and draw.random() < 0.4:
         asked = "plain"
@@ -244,7 +244,7 @@ def _parts(
 
 def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 6) -> Rendered:
     """Render a layout with a new question and new passages."""
-    count = draw.choice([n for n in (1, 2, 3, 3, 4, 4, 5, 6) if fewest <= n <= most])
+    count = draw.choice([n for n in (1, 1, 2, 3, 3, 4, 4, 5, 6) if fewest <= n <= most])
     found = [
         passage(draw, one.language, odd=one.odd, gaps=one.family != "blank", most=0 if one.terse else 4)
         for _ in range(count)
@@ -329,7 +329,7 @@ def ordinary(draw: random.Random) -> Rendered:
     kind = draw.choice(
         (
             *("task", "task", "orders", "chat", "behind", "labelled", "decoy", "decoy", "own", "own", "markup"),
-            *("equipment", "equipment", "equipment"),
+            *("equipment", "equipment"),
         )
     )
     said = {

@@ -217,20 +217,20 @@ def _behind_its_label(text: str) -> str:
 def question_in(text: str) -> str | None:
     """Return the question in a prompt whose passages are elsewhere; None where the text is no prompt.
 
-    A prompt has lines of several forms (labels, headings, tags), and what may be the question is a small part of it.
+    A prompt labels the question; or it has lines of several forms (labels, headings, tags), and what may be the
+    question is a small part of it.
     """
     if len(text) > MOST_TEXT:
         return None
-    read = Text.of(text)
-    if sum(line.kind in _MARKED for line in read.lines) < _FEWEST:
-        return None
-    seen = Seen(read, IndexedText(text), own=True, role="user", beside=IndexedText(""))
-    empty = Block(0, 0, None, None, "whole", (), ())
+    seen = Seen(Text.of(text), IndexedText(text), own=True, role="user", beside=IndexedText(""))
     weights = weights_of("question")
-    every = [(score(weights, one.values), one.text) for one in asked_of(seen, empty, "")]
-    points, asked = max(every, default=(0.0, ""))
-    others = sum(math.exp(other - points) for other, said in every if said != asked)
-    return asked if asked and others <= _OTHERS and len(asked) < _PART * len(text) else None
+    every = [(score(weights, one.values), one) for one in asked_of(seen, Block(0, 0, None, None, "whole", (), ()), "")]
+    points, asked = max(every, key=lambda one: one[0], default=(0.0, None))
+    if asked is None or sum(math.exp(other - points) for other, said in every if said.text != asked.text) > _OTHERS:
+        return None
+    labelled = bool(asked.values.get("q labelled question")) and seen.words.has("context", 0, len(text))
+    marked = sum(line.kind in _MARKED for line in seen.text.lines) >= _FEWEST and len(asked.text) < _PART * len(text)
+    return asked.text if (labelled or marked) and asked.text else None
 
 
 def may_be_asked(seen: Seen, block: Block, found: Sequence[Context]) -> list[Asked]:

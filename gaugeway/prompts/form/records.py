@@ -217,7 +217,7 @@ def _ends_a_head(text: str, records: list[Record], at: list[int], literal: str) 
         return False
     if "\n" in literal:
         return _run_on(text, records, at)
-    if literal[-1] not in ":：])】>》」»|–—-=*":  # nothing closes here
+    if literal[-1] not in ":：])】>》」»|–—-=*@~^+#§&%$":  # nothing closes here
         return False
     begins = [text[place : place + 4].lstrip()[:1] for place in at]
     if literal[:1] in ":：":
