@@ -165,6 +165,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         state_store=store,
         leader=leader if leads else Follower(),
     )
+    names = [enabled.metric.name for enabled in catalogue.enabled]
     opened = (judge, other.judge if other else None, verifier, embeddings, *exporters, queue, store)
     return Parts(
         instruments=instruments,
@@ -174,12 +175,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         judging=judging,
         engine=engine,
         redactor=redactor,
-        sources=SourceReports(
-            store,
-            salt=salt,
-            passing=passings(catalogue),
-            enabled=[enabled.metric.name for enabled in catalogue.enabled],
-        ),
+        sources=SourceReports(store, salt=salt, passing=passings(catalogue), enabled=names),
         scheduler=scheduler,
         closing=[part for part in opened if part is not None],
     )
