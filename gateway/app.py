@@ -368,7 +368,7 @@ async def run(
     await gateway.start()
     if reload is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload, reload)
-    targets = ", ".join(one.base_url for one in config.upstreams)
+    targets = ", ".join(configured.base_url for configured in config.upstreams)
     shared = settings.workers > 1
     listeners = [
         Listener(gateway, settings.host, settings.port, shared, gateway.protocol, gateway.connection_closed),
@@ -430,7 +430,7 @@ def _authorise(config: Config, gate: Gate | None) -> Authorise | None:
 def _origins(config: Config) -> tuple[OriginPolicy | None, OriginPolicy | None]:
     """Return the policies for proxied routes and for the gateway's own; None where every web page may send requests."""
     settings = config.gateway
-    pays = not config.keys.enabled and any(one.api_key for one in config.upstreams)
+    pays = not config.keys.enabled and any(configured.api_key for configured in config.upstreams)
     hosts = settings.allowed_hosts or ((settings.host,) if settings.host in LOOPBACK else None)
     proxied = OriginPolicy(enforced=pays, origins=settings.allowed_origins, hosts=hosts)
     if config.keys.enabled:
@@ -442,7 +442,9 @@ def _origins(config: Config) -> tuple[OriginPolicy | None, OriginPolicy | None]:
 
 
 def _id(config: Config) -> bytes:
-    return loops.deployment_id(config.gateway.host, config.gateway.port, [one.base_url for one in config.upstreams])
+    return loops.deployment_id(
+        config.gateway.host, config.gateway.port, [configured.base_url for configured in config.upstreams]
+    )
 
 
 def _cache(config: Config) -> Cache | None:
@@ -470,9 +472,9 @@ def _span_processor(config: Config) -> SpanProcessor | None:
 
 def _spans(config: Config, processor: SpanProcessor) -> tracing.OTelSpans:
     servers = {}
-    for one in config.upstreams:
-        target = Target.parse(one.base_url)
-        servers[one.name] = tracing.Server(target.host, target.port, one.provider or provider_of(target))
+    for configured in config.upstreams:
+        target = Target.parse(configured.base_url)
+        servers[configured.name] = tracing.Server(target.host, target.port, configured.provider or provider_of(target))
     return tracing.OTelSpans(
         processor,
         servers=servers,

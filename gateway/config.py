@@ -255,7 +255,7 @@ def credential_warnings(config: Config) -> list[str]:
     """Return warnings about short tokens, and about upstreams that get no credentials."""
     tokens = {"gateway.admin_token": config.gateway.admin_token, "monitors.token": config.monitors.token}
     short = (short_warning(key, token) for key, token in tokens.items())
-    return [one for one in short if one is not None] + [
+    return [warning for warning in short if warning is not None] + [
         f"upstreams[{index}].api_key: missing: with keys.enabled the client's credentials are removed, so requests go "
         "out without any"
         for index, upstream in enumerate(config.upstreams)
@@ -404,7 +404,10 @@ def _redaction_problems(capture: Capture) -> list[str]:
 
     redacted: list[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...], str]] = [
         *((f"capture.redact[{index}]", (kind,), (), "any") for index, kind in enumerate(capture.redact)),
-        *((f"capture.redact_patterns.{one[0]}", (), (one,), "any") for one in capture.redact_patterns.items()),
+        *(
+            (f"capture.redact_patterns.{pattern[0]}", (), (pattern,), "any")
+            for pattern in capture.redact_patterns.items()
+        ),
         ("capture.salt", (), (), capture.salt),
     ]
     problems = []

@@ -155,15 +155,15 @@ def _walk(table: msgspec.Struct, key: str, place: str) -> Iterator[tuple[str, st
         below = list(_tables(value))
         if below:
             yield here, place, True
-            for index, one in below:
-                yield from _walk(one, f"{here}.", f"{place}/{index}")
+            for index, item in below:
+                yield from _walk(item, f"{here}.", f"{place}/{index}")
         else:
             yield here, place, value
 
 
 def _tables(value: Any) -> Iterable[tuple[object, msgspec.Struct]]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, tuple) else ()
-    return [(index, one) for index, one in items if isinstance(one, msgspec.Struct)]
+    return [(index, item) for index, item in items if isinstance(item, msgspec.Struct)]
 
 
 def _may_be_none(kind: Any, name: str) -> bool:

@@ -277,7 +277,7 @@ def signals_of(sample: Sample, free: Sequence[Evaluation]) -> frozenset[str]:
     """
     if sample.transcript:
         return frozenset()
-    poor = any(isinstance(one.outcome, Score) and one.outcome.value < LOW for one in free)
+    poor = any(isinstance(evaluation.outcome, Score) and evaluation.outcome.value < LOW for evaluation in free)
     refused = _REFUSALS.match(sample.response[:_EXAMINED].lstrip()) is not None
     signals: list[tuple[Signal, bool]] = [
         ("low_lexical", poor),

@@ -56,7 +56,7 @@ SIGNALS: Mapping[str, Signal] = {
 }
 """Every signal by name."""
 
-RISING = frozenset(name for name, one in SIGNALS.items() if one.watched == ("rise",))
+RISING = frozenset(name for name, signal in SIGNALS.items() if signal.watched == ("rise",))
 """Signals whose best value is 0."""
 UNDIRECTED = frozenset(SIGNALS) - RISING
 """Signals of which neither more nor less is better: they may differ, and no difference is an improvement."""

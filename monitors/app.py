@@ -111,8 +111,8 @@ class Parts:
     async def aclose(self) -> None:
         """Stop the scheduler, and close everything it used."""
         await self.scheduler.aclose()
-        for one in self.closing:
-            await one.aclose()
+        for part in self.closing:
+            await part.aclose()
 
 
 class Closable(Protocol):
@@ -143,7 +143,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     other = judging.successor if judging else None
     for model, metrics in other.compared() if other else ():
         made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier)
-        metrics.update({one.metric.name: one.metric for one in made.enabled})
+        metrics.update({enabled.metric.name: enabled.metric for enabled in made.enabled})
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     salt = redaction_key(config.capture.salt, data_dir)
@@ -165,6 +165,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         state_store=store,
         leader=leader if leads else Follower(),
     )
+    names = [enabled.metric.name for enabled in catalogue.enabled]
     opened = (judge, other.judge if other else None, verifier, embeddings, *exporters, queue, store)
     return Parts(
         instruments=instruments,
@@ -174,11 +175,9 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         judging=judging,
         engine=engine,
         redactor=redactor,
-        sources=SourceReports(
-            store, salt=salt, passing=passings(catalogue), enabled=[one.metric.name for one in catalogue.enabled]
-        ),
+        sources=SourceReports(store, salt=salt, passing=passings(catalogue), enabled=names),
         scheduler=scheduler,
-        closing=[one for one in opened if one is not None],
+        closing=[part for part in opened if part is not None],
     )
 
 
@@ -206,7 +205,7 @@ async def run(
             engine,
             registry,
             config=config,
-            supply=lambda some: queue.supply([parts.redactor.redact_supplement(one) for one in some]),
+            supply=lambda some: queue.supply([parts.redactor.redact_supplement(supplement) for supplement in some]),
             templates=templates,
             sources=parts.sources,
             series=series,
@@ -259,15 +258,15 @@ def _examined_verifier(config: Shared, instruments: Instruments) -> Verifier | N
 
 def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
     """Register the series about parsed passages, of which one metric at most has a cache."""
-    for one in catalogue.enabled:
-        if isinstance(cache := getattr(one.metric, "passages", None), PassageCache):
+    for enabled in catalogue.enabled:
+        if isinstance(cache := getattr(enabled.metric, "passages", None), PassageCache):
             instruments.registry.register(PassageCacheCollector(cache))
 
 
 def _handlers(config: Config, parts: Parts, series: SeriesReader) -> list[Any]:
     """Return the handlers of the API, without those of learned templates."""
     passing = passings(parts.catalogue)
-    enabled = [one.metric.name for one in parts.catalogue.enabled]
+    enabled = [enabled_metric.metric.name for enabled_metric in parts.catalogue.enabled]
     shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, enabled)
     return [
         *_receivers(config, parts.queue, parts.instruments, parts.redactor),
@@ -408,7 +407,7 @@ def _store(config: Shared, data_dir: Path) -> EngineStore:
 
 def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
     """Return the problems of the rules. A metric that could not be built counts as enabled here."""
-    made = {} if found is None else {one.metric.name: one.metric for one in found.catalogue.enabled}
+    made = {} if found is None else {enabled.metric.name: enabled.metric for enabled in found.catalogue.enabled}
     signals = enabled_signals(config.signals.off)
     rules = rules_of(config.alerts, made, signals, _flipped(made))
     metrics = {*made, *signals, *(() if found is None else found.unmade)}
@@ -418,7 +417,7 @@ def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
 
 
 def _removed_rules(config: Shared, catalogue: Catalogue) -> list[str]:
-    known = {one.metric.name: one.metric for one in catalogue.enabled}
+    known = {enabled.metric.name: enabled.metric for enabled in catalogue.enabled}
     return removal_warnings(config.alerts, known, enabled_signals(config.signals.off), _flipped(known))
 
 
@@ -452,7 +451,7 @@ def _engine(
     judging: JudgeSetup | None = None,
     ledger: StateStore | None = None,
 ) -> AlertEngine:
-    known = {one.metric.name: one.metric for one in catalogue.enabled}
+    known = {enabled.metric.name: enabled.metric for enabled in catalogue.enabled}
     watched = enabled_signals(config.signals.off)
     rules = rules_of(config.alerts, known, watched, _flipped(known))
     if problems := problems_of(rules, [*known, *watched], _flipped(known), partial(to_enable, shared=config)):
@@ -461,19 +460,19 @@ def _engine(
     async def oldest() -> float | None:
         return (await queue.depth()).oldest_started_at
 
-    judged = [one for one in known.values() if is_judged(one)]
-    of_conversations = {name for name, one in known.items() if scores_conversations(one)}
+    judged = [metric for metric in known.values() if is_judged(metric)]
+    of_conversations = {name for name, metric in known.items() if scores_conversations(metric)}
     extra, kept = None, isinstance(config, Config) and config.capture.content
     if judging is not None and kept and config.alerts.cause_samples:
         extra = CauseJudging(
             store,
-            [one for one in judged if one.name not in of_conversations],
+            [metric for metric in judged if metric.name not in of_conversations],
             samples=config.alerts.cause_samples,
             allowed=judging.is_available,
             on_judged=lambda metric: instruments.cause_evaluations.labels(metric).inc(),
         )
     signals = JudgeSignals(
-        metrics=[one.name for one in judged],
+        metrics=[metric.name for metric in judged],
         failing_since=judging.blind_since if judging else lambda: None,
         resume=judging.resume_outage if judging else lambda _: None,
         in_use=bool(judging and judged),

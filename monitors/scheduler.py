@@ -142,7 +142,7 @@ class Scheduler:
         replica, per_day = replica_of(config), audits_per_day(config, judging)
         self._capture = CaptureCoverage(state_store, replica, config.monitors.window_s, audits_per_day=per_day)
         self._audits = open_audits(judging, per_day, self._capture, (store, state_store), instruments)
-        covariates = [one.metric.name for one in catalogue.enabled] if judging is not None else []
+        covariates = [enabled.metric.name for enabled in catalogue.enabled] if judging is not None else []
         self._covariates = Covariates(store, covariates, config.monitors.window_s)
         self._estimate_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -279,15 +279,15 @@ class Scheduler:
             "notes": list(self._catalogue.notes),
             "metrics": [
                 {
-                    "name": one.metric.name,
-                    "version": one.metric.version,
-                    "rate": one.rate,
-                    "threshold": one.threshold,
-                    "objective": one.objective,
-                    "lower_is_better": lower_is_better(one.metric),
-                    "of_conversations": scores_conversations(one.metric),
+                    "name": enabled.metric.name,
+                    "version": enabled.metric.version,
+                    "rate": enabled.rate,
+                    "threshold": enabled.threshold,
+                    "objective": enabled.objective,
+                    "lower_is_better": lower_is_better(enabled.metric),
+                    "of_conversations": scores_conversations(enabled.metric),
                 }
-                for one in self._catalogue.enabled
+                for enabled in self._catalogue.enabled
             ],
             "signals": [
                 {"name": name, "meaning": SIGNALS[name].meaning, "lower_is_better": name in RISING}
@@ -299,7 +299,7 @@ class Scheduler:
                 "dead_letters": depth.dead,
                 "trimmed": depth.trimmed,
             },
-            "rules": [asdict(one) for one in self._engine.streams()],
+            "rules": [asdict(stream) for stream in self._engine.streams()],
         }
 
     def quality(self) -> Sequence[Quality]:
@@ -316,8 +316,8 @@ class Scheduler:
 
     def states(self) -> Mapping[tuple[str, str], str]:
         """Return the worst state of the rules that watch each stream, by app and metric."""
-        worst_last = sorted(self._engine.streams(), key=lambda one: _SEVERITY[one.state])
-        return {(one.app, one.metric): one.state for one in worst_last}
+        worst_last = sorted(self._engine.streams(), key=lambda stream: _SEVERITY[stream.state])
+        return {(stream.app, stream.metric): stream.state for stream in worst_last}
 
     def alerts(self) -> Sequence[Alert]:
         """Return the alerts, newest first."""
@@ -329,7 +329,7 @@ class Scheduler:
     def _watch_anchors(self, judging: JudgeSetup | None) -> AnchorWatch | None:
         if judging is None or not judging.anchors:
             return None
-        metrics = {one.metric.name: one.metric for one in self._catalogue.enabled}
+        metrics = {enabled.metric.name: enabled.metric for enabled in self._catalogue.enabled}
         other = judging.successor
         watch = AnchorWatch(
             judging.anchors,
@@ -352,7 +352,7 @@ class Scheduler:
 
     def _make_transcripts(self) -> TranscriptMaker | None:
         """Return what queues whole conversations, if a metric scores them and their texts are stored."""
-        rates = [one.rate for one in self._catalogue.enabled if scores_conversations(one.metric)]
+        rates = [enabled.rate for enabled in self._catalogue.enabled if scores_conversations(enabled.metric)]
         capture, silence_s = self._config.capture, self._config.monitors.conversation_silence_s
         if rates and not capture.content:
             _log.warning("conversations are not scored: [capture] content = false keeps no transcripts")
@@ -384,7 +384,7 @@ class Scheduler:
     async def _estimate_when_due(self) -> None:
         if time.monotonic() >= self._estimate_at:
             await self.estimate()
-            scores = sum(one.n for one in self.quality() if not one.slice)
+            scores = sum(quality.n for quality in self.quality() if not quality.slice)
             self._estimate_at = time.monotonic() + min(_PAUSE_PER_SCORE_S * scores, _ESTIMATE_PAUSE_S)
 
     async def estimate(self) -> None:
@@ -394,12 +394,14 @@ class Scheduler:
         waiting = await self._queue.depth()  # before the scores are read: what has left the queue is in the store
         summaries = largest(await self._recent.summary(now, waiting.oldest_started_at))
         given = {*COVARIATES, *SIGNALS}
-        wanted = {(one.app, one.metric) for one in summaries if not one.slice and one.metric not in given}
+        wanted = {
+            (summary.app, summary.metric) for summary in summaries if not summary.slice and summary.metric not in given
+        }
         helped = await self._covariates.helped(window, now, wanted)
         effects = self._engine.design_effects()
         found = estimate(summaries, helped, effects, window_s=window_s)
         self._quality = await self._growing.grown(found, now, effects, waiting.oldest_started_at)
-        targets = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
+        targets = {enabled.metric.name: (enabled.objective, enabled.threshold) for enabled in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, targets)
         self._instruments.show_capture(self._capture.captured())
 

@@ -73,7 +73,7 @@ class ScoringWorkers:
 
     def start(self) -> None:
         """Start the processes."""
-        self._running = [spawn(one.run(), name="scoring worker") for one in self._processes]
+        self._running = [spawn(child.run(), name="scoring worker") for child in self._processes]
 
     def stop(self) -> None:
         """Ask the processes to finish what they score."""

@@ -32,7 +32,7 @@ class Case:
     @property
     def reasons(self) -> dict[str, str]:
         """The reason of each metric's score, or of its absence."""
-        return {name: _said(one.outcome) for name, one in self.run.rows[0].evaluations.items()}
+        return {name: _said(evaluation.outcome) for name, evaluation in self.run.rows[0].evaluations.items()}
 
 
 def gaugeway_case(
@@ -67,7 +67,9 @@ def gaugeway_case(
     )
     limits = _limits(run.measures, fail_under)
     problems = [
-        problem for one in run.measures if (problem := _problem(one, run.rows[0], limits.get(one.name))) is not None
+        problem
+        for measure in run.measures
+        if (problem := _problem(measure, run.rows[0], limits.get(measure.name))) is not None
     ]
     if problems:
         raise AssertionError(_message(problems, run.rows[0]))
@@ -75,7 +77,7 @@ def gaugeway_case(
 
 
 def _limits(measures: Sequence[Measure], fail_under: float | Mapping[str, float] | None) -> dict[str, float]:
-    known = {one.name: one.threshold for one in measures}
+    known = {measure.name: measure.threshold for measure in measures}
     if fail_under is None:
         return known
     if not isinstance(fail_under, Mapping):
@@ -98,7 +100,7 @@ def _problem(measure: Measure, row: Row, limit: float | None) -> str | None:
 def _message(problems: Sequence[str], row: Row) -> str:
     sample = row.sample
     lines = [*problems, "", f"question: {_excerpt(sample.question or '-')}", f"response: {_excerpt(sample.response)}"]
-    lines += [f"context {index}: {_excerpt(one.text)}" for index, one in enumerate(sample.contexts)]
+    lines += [f"context {index}: {_excerpt(context.text)}" for index, context in enumerate(sample.contexts)]
     for name, evaluation in row.evaluations.items():
         evidence = evaluation.outcome.evidence if isinstance(evaluation.outcome, Score) else ()
         lines += [

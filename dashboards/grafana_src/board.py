@@ -65,8 +65,8 @@ class Board:
         built = board.build()
         self._finish(built)
         shown = [*(built.links or ()), *(built.annotations.list_val or ())]
-        for one in shown:
-            one.placement = None  # the library's default hides them in a menu
+        for item in shown:
+            item.placement = None  # the library's default hides them in a menu
         return built
 
     def _finish(self, built: dashboard.Dashboard) -> None:
@@ -78,7 +78,9 @@ class Board:
                 heading = placed.title or ""
             else:
                 named = (f"{heading}/{placed.title}", placed.title, heading)
-                placed.field_config.defaults.no_value = next(self.missing[one] for one in named if one in self.missing)
+                placed.field_config.defaults.no_value = next(
+                    self.missing[place] for place in named if place in self.missing
+                )
 
 
 def _all(built: dashboard.Dashboard) -> Iterator[Any]:

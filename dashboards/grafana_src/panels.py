@@ -42,7 +42,7 @@ def series(name: str, *variables: str, **values: str) -> str:
     >>> series("gaugeway_verdicts_total", "app", verdict="~pass|fail")
     'gaugeway_verdicts_total{job=~"$job", instance=~"$instance", app=~"$app", verdict=~"pass|fail"}'
     """
-    chosen = [f'{one}=~"${one}"' for one in variables]
+    chosen = [f'{variable}=~"${variable}"' for variable in variables]
     fixed = [f'{label}=~"{value[1:]}"' if value[:1] == "~" else f'{label}="{value}"' for label, value in values.items()]
     return f"{name}{{{', '.join([EVERY, *chosen, *fixed])}}}"
 

@@ -155,7 +155,7 @@ def _means() -> list[Built]:
         "Objective": series("gaugeway_slo_objective_ratio", *STREAM),
         "Threshold": series("gaugeway_score_threshold_ratio", *STREAM),
     }
-    columns = [(heading, f"max by (instance, app, metric) ({one})") for heading, one in shown.items()]
+    columns = [(heading, f"max by (instance, app, metric) ({selector})") for heading, selector in shown.items()]
     bands = lines(
         "Confidence bands: $app",
         "Means over the window (an hour by default) with their 95 % confidence sequences, which stay valid however"

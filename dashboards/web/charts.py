@@ -132,7 +132,7 @@ def timeline(
     marks: Sequence[Mark] = (),
 ) -> Markup:
     """Chart with axes: values up to 1, UTC times, dashed baseline, marks as vertical lines."""
-    low, high = scale([one.dots for one in lines], () if baseline is None else (baseline,))
+    low, high = scale([line.dots for line in lines], () if baseline is None else (baseline,))
     frame = Frame(since=since, until=until, low=low, high=high, left=44.0, top=22.0, width=950.0, height=190.0)
     parts = [_value_tick(frame, value, minor=index % 2 == 1) for index, value in enumerate(ticks(low, high))]
     parts += [_time_tick(frame, at) for at in time_ticks(since, until)]
@@ -189,7 +189,7 @@ def scale(series: Iterable[Sequence[Dot]], more: Iterable[float] = ()) -> tuple[
     >>> scale([[Dot(at=0.0, mean=0.9)]])
     (0.84, 0.96)
     """
-    values = [value for dots in series for one in dots for value in (one.mean, one.low, one.high) if value is not None]
+    values = [value for dots in series for dot in dots for value in (dot.mean, dot.low, dot.high) if value is not None]
     values += more
     if not values:
         return 0.0, 1.0
@@ -204,7 +204,7 @@ def ticks(low: float, high: float) -> list[float]:
     >>> ticks(0.82, 0.97)
     [0.85, 0.9, 0.95]
     """
-    step = next((one for one in (0.01, 0.02, 0.05, 0.1, 0.2, 0.25) if (high - low) / one <= INTERVALS), 0.5)
+    step = next((width for width in (0.01, 0.02, 0.05, 0.1, 0.2, 0.25) if (high - low) / width <= INTERVALS), 0.5)
     first = math.ceil(round(low / step, 6))
     return [round(index * step, 4) for index in range(first, math.floor(round(high / step, 6)) + 1)]
 
@@ -216,38 +216,38 @@ def time_ticks(since: float, until: float) -> list[float]:
     [0.0, 1800.0, 3600.0, 5400.0, 7200.0]
     """
     steps = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
-    step = next((one for one in steps if (until - since) / one <= INTERVALS), steps[-1])
+    step = next((seconds for seconds in steps if (until - since) / seconds <= INTERVALS), steps[-1])
     return [float(index * step) for index in range(math.ceil(since / step), math.floor(until / step) + 1)][:40]
 
 
 def _series(frame: Frame, line: Line) -> list[Markup]:
     parts = []
     for run in _runs(line.dots, line.gap_s):
-        banded = [one for one in run if one.low is not None and one.high is not None]
+        banded = [dot for dot in run if dot.low is not None and dot.high is not None]
         if len(banded) > 1:
-            upper = [f"{frame.x(one.at)},{frame.y(one.high or 0.0)}" for one in banded]
-            lower = [f"{frame.x(one.at)},{frame.y(one.low or 0.0)}" for one in reversed(banded)]
+            upper = [f"{frame.x(dot.at)},{frame.y(dot.high or 0.0)}" for dot in banded]
+            lower = [f"{frame.x(dot.at)},{frame.y(dot.low or 0.0)}" for dot in reversed(banded)]
             parts.append(Markup('<polygon class="band k{}" points="{}"/>').format(line.kind, " ".join(upper + lower)))
-        points = " ".join(f"{frame.x(one.at)},{frame.y(one.mean)}" for one in run)
+        points = " ".join(f"{frame.x(dot.at)},{frame.y(dot.mean)}" for dot in run)
         if len(run) > 1:
             parts.append(Markup('<polyline class="line k{}" points="{}"/>').format(line.kind, points))
-        parts += [_dot(frame, one, line.kind) for one in ((run[-1],) if len(run) > 1 else run)]
+        parts += [_dot(frame, dot, line.kind) for dot in ((run[-1],) if len(run) > 1 else run)]
     return parts
 
 
 def _runs(dots: Sequence[Dot], gap_s: float) -> list[list[Dot]]:
     """Split a series at gaps longer than `gap_s`, so that no line is drawn across missing data."""
     runs: list[list[Dot]] = []
-    for one in dots:
-        if runs and one.at - runs[-1][-1].at <= gap_s:
-            runs[-1].append(one)
+    for dot in dots:
+        if runs and dot.at - runs[-1][-1].at <= gap_s:
+            runs[-1].append(dot)
         else:
-            runs.append([one])
+            runs.append([dot])
     return runs
 
 
-def _dot(frame: Frame, one: Dot, kind: int) -> Markup:
-    return Markup('<circle class="dot k{}" cx="{}" cy="{}" r="2.5"/>').format(kind, frame.x(one.at), frame.y(one.mean))
+def _dot(frame: Frame, dot: Dot, kind: int) -> Markup:
+    return Markup('<circle class="dot k{}" cx="{}" cy="{}" r="2.5"/>').format(kind, frame.x(dot.at), frame.y(dot.mean))
 
 
 def _baseline(frame: Frame, value: float) -> Markup:

@@ -67,7 +67,7 @@ def shown(key: str, value: Any, source: str = "") -> str:
     if SECRET.search(key) or (_RECEIVERS.search(key) and name not in _SHOWN_OF_RECEIVERS):
         return SET
     if isinstance(value, list | tuple):
-        return _cut(", ".join(shown(key, one) for one in value))
+        return _cut(", ".join(shown(key, item) for item in value))
     text = str(value)
     return _cut(without_secrets(text) if "://" in text or "@" in text else text)
 

@@ -27,11 +27,12 @@ MAX_STREAMS = 64
 def digests(site: Site) -> dict[str, str]:
     """Event name -> digest of the data behind it."""
     alerts = [
-        (one.fingerprint, one.state, one.mean_since, one.likely_cause, one.ended_at) for one in site.engine.alerts()
+        (alert.fingerprint, alert.state, alert.mean_since, alert.likely_cause, alert.ended_at)
+        for alert in site.engine.alerts()
     ]
-    watched = [(one.app, one.metric, one.rule, one.slice, one.state) for one in site.engine.streams()]
-    means = [(one.app, one.metric, one.n, one.mean) for one in site.insight.quality()]
-    captured = [(one.app, one.answers, one.captured) for one in site.insight.captured()]
+    watched = [(stream.app, stream.metric, stream.rule, stream.slice, stream.state) for stream in site.engine.streams()]
+    means = [(quality.app, quality.metric, quality.n, quality.mean) for quality in site.insight.quality()]
+    captured = [(capture.app, capture.answers, capture.captured) for capture in site.insight.captured()]
     depth = [site.registry.get_sample_value(name) for name in ("gaugeway_queue_depth", "gaugeway_queue_dead_letters")]
     desk = site.engine.acknowledgements
     acts = (sorted(desk.acks()), desk.changes)

@@ -43,10 +43,12 @@ def reach(effects: Iterable[Effect], margin: float) -> float:
     (0.05, 0.01)
     """
     found = list(effects)
-    ends = sorted(max(abs(one.low), abs(one.high)) for one in found if one.low is not None and one.high is not None)
+    ends = sorted(
+        max(abs(effect.low), abs(effect.high)) for effect in found if effect.low is not None and effect.high is not None
+    )
     most = ends[math.ceil(0.75 * len(ends)) - 1] if ends else 0.0
-    wanted = max([most, 1.5 * margin, *(abs(one.gain) for one in found)])
-    return next((one for one in _ROUND if one >= wanted), _ROUND[-1])
+    wanted = max([most, 1.5 * margin, *(abs(effect.gain) for effect in found)])
+    return next((bound for bound in _ROUND if bound >= wanted), _ROUND[-1])
 
 
 def forest_row(effect: Effect, *, reach: float, margin: float, title: str) -> Markup:

@@ -192,7 +192,7 @@ def by_part(counts: Sequence[int], noun: str) -> str:
     said = f"{count(total)} {noun}{'' if total == 1 else 's'}"
     if most == total:
         return f"{said}, all in the {place} {part}" if total > 1 else f"{said}, in the {place} {part}"
-    filled = sum(one > 0 for one in counts)
+    filled = sum(n > 0 for n in counts)
     return f"{said} in {filled} of {len(counts)} {part}s, the most ({count(most)}) in the {place}"
 
 

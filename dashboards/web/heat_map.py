@@ -58,7 +58,7 @@ def column_seconds(seconds: float) -> float:
     [60.0, 300.0, 3600.0, 86400.0]
     """
     if seconds <= FINE_RANGE_S:
-        return next((one for one in FINE_S if seconds / one <= FINE_COLUMNS), FINE_S[-1])
+        return next((width for width in FINE_S if seconds / width <= FINE_COLUMNS), FINE_S[-1])
     return HOUR_S if seconds <= 2 * DAY_S else math.ceil(seconds / DAY_S / 60) * DAY_S
 
 
@@ -126,40 +126,40 @@ async def _latest(store: Store, query: Query) -> Sequence[Point]:
 
 def _of_histograms(at: float, seconds: float, parts: Sequence[ScoreHistogram]) -> Column:
     weights = [0.0] * TENTHS
-    for one in parts:
-        for k, n, _ in hundredths([one.bins]).tolist():
-            weights[min(TENTHS - 1, int(k) // TENTHS)] += n / one.rate
-    return _column(at, seconds, sum(one.n for one in parts), weights)
+    for histogram in parts:
+        for k, n, _ in hundredths([histogram.bins]).tolist():
+            weights[min(TENTHS - 1, int(k) // TENTHS)] += n / histogram.rate
+    return _column(at, seconds, sum(histogram.n for histogram in parts), weights)
 
 
 def _of_points(at: float, seconds: float, points: Sequence[Point]) -> Column:
     weights = [0.0] * TENTHS
-    for one in points:
-        if one.value is not None and 0.0 < one.rate <= 1.0:
-            weights[min(TENTHS - 1, int(one.value * TENTHS))] += 1.0 / one.rate
+    for point in points:
+        if point.value is not None and 0.0 < point.rate <= 1.0:
+            weights[min(TENTHS - 1, int(point.value * TENTHS))] += 1.0 / point.rate
     return _column(at, seconds, len(points), weights)
 
 
 def _column(at: float, seconds: float, n: int, weights: Sequence[float]) -> Column:
     total = sum(weights)
-    return Column(at=at, seconds=seconds, n=n, shares=[one / total if total else 0.0 for one in weights])
+    return Column(at=at, seconds=seconds, n=n, shares=[weight / total if total else 0.0 for weight in weights])
 
 
 def drawn(found: HeatMap, *, title: str, since: float, until: float) -> Markup:
     """Draw a heat map from `since` to `until`: the darker a cell, the larger the share of the column in that tenth."""
-    if not any(one.n for one in found.columns):
+    if not any(column.n for column in found.columns):
         return Markup("")
     start, end = since, until
     scale = _WIDTH / max(1e-9, end - start)
     parts = []
-    for one in found.columns:
-        left, right = max(start, one.at), min(end, one.at + one.seconds)  # a column may begin before the range
+    for column in found.columns:
+        left, right = max(start, column.at), min(end, column.at + column.seconds)  # a column may begin before the range
         if right <= left:
             continue
         x, width = _LEFT + (left - start) * scale, max(1.0, (right - left) * scale - 1.0)
-        for tenth, share in enumerate(one.shares):
+        for tenth, share in enumerate(column.shares):
             if share > 0.0:
-                parts.append(_cell(one, tenth, share, x, width))
+                parts.append(_cell(column, tenth, share, x, width))
     bottom = _TOP + TENTHS * _ROW
     parts += [
         Markup('<text x="{}" y="{}" class="end">{}</text>').format(_LEFT - 6, bottom - tenth * _ROW + 4, tenth / TENTHS)
@@ -178,14 +178,14 @@ def drawn(found: HeatMap, *, title: str, since: float, until: float) -> Markup:
     return svg.format(bottom + 24, bottom + 24, title, Markup("").join(parts))
 
 
-def _cell(one: Column, tenth: int, share: float, x: float, width: float) -> Markup:
+def _cell(column: Column, tenth: int, share: float, x: float, width: float) -> Markup:
     cell = Markup(
         '<rect class="heat-cell" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}: {}</title></rect>'
     )
     return cell.format(
         *(round(x, 1), _TOP + (TENTHS - 1 - tenth) * _ROW, round(width, 1), _ROW - 1, round(0.08 + 0.92 * share, 2)),
         *(
-            iso(one.at),
-            f"{100.0 * share:.0f} % from {tenth / TENTHS:.1f} to {(tenth + 1) / TENTHS:.1f}, {one.n} scores",
+            iso(column.at),
+            f"{100.0 * share:.0f} % from {tenth / TENTHS:.1f} to {(tenth + 1) / TENTHS:.1f}, {column.n} scores",
         ),
     )

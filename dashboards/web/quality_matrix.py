@@ -56,7 +56,7 @@ class AppRow:
     @property
     def n(self) -> int:
         """Scores of all metrics."""
-        return sum(one.n for one in self.qualities.values())
+        return sum(quality.n for quality in self.qualities.values())
 
 
 class Watches:
@@ -71,18 +71,18 @@ class Watches:
     ) -> None:
         self._is_watched = is_watched
         self._worst: dict[Key, Watch] = {}
-        for one in streams:
-            if one.slice:
+        for stream in streams:
+            if stream.slice:
                 continue
-            state = "learning" if one.state == "quiet" and one.m0 is None else one.state
-            watch = Watch(state=state, baseline=one.m0, learned=one.learned, needed=one.needed)
-            known = self._worst.get((one.app, one.metric))
+            state = "learning" if stream.state == "quiet" and stream.m0 is None else stream.state
+            watch = Watch(state=state, baseline=stream.m0, learned=stream.learned, needed=stream.needed)
+            known = self._worst.get((stream.app, stream.metric))
             if known is None or rank(watch) < rank(known):
-                self._worst[one.app, one.metric] = watch
+                self._worst[stream.app, stream.metric] = watch
 
     def of(self, app: str, metric: str) -> Watch:
         """The worst state among the rules that watch an app's metric."""
-        found = [one for key in ((app, metric), (ALL, metric)) if (one := self._worst.get(key)) is not None]
+        found = [watch for key in ((app, metric), (ALL, metric)) if (watch := self._worst.get(key)) is not None]
         if found:
             return min(found, key=rank)
         return Watch(state="waiting" if self._is_watched(metric, app) else "unwatched")
@@ -96,9 +96,9 @@ def rank(watch: Watch) -> int:
 def rows_of(quality: Iterable[Quality], watches: Watches, known: Iterable[Key] = ()) -> list[AppRow]:
     """One row per app, in no order; `known` streams without an estimate get an empty one."""
     apps: dict[str, dict[str, Quality]] = {}
-    for one in quality:
-        if not one.slice:
-            apps.setdefault(one.app, {})[one.metric] = one
+    for estimate in quality:
+        if not estimate.slice:
+            apps.setdefault(estimate.app, {})[estimate.metric] = estimate
     for app, metric in known:  # no score in the window, but some in the last 24 hours
         missing = Quality(app=app, metric=metric, n=0, n_eff=0.0, coverage_ratio=0.0)
         apps.setdefault(app, {}).setdefault(metric, missing)
@@ -116,7 +116,7 @@ def metrics_of(rows: Iterable[AppRow]) -> list[str]:
     for row in rows:
         for metric in row.qualities:
             counts[metric] = counts.get(metric, 0) + 1
-    return sorted(counts, key=lambda one: (-counts[one], one))
+    return sorted(counts, key=lambda metric: (-counts[metric], metric))
 
 
 def filtered(rows: Iterable[AppRow], text: str) -> list[AppRow]:

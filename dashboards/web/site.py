@@ -214,19 +214,19 @@ class Site:
 
     def apps(self) -> list[tuple[str, int]]:
         """The apps with recent scores or answers, each with their number; an app may occur more than once."""
-        scored = [(one.app, one.n) for one in self.insight.quality() if not one.slice]
-        return [*scored, *((one.app, one.answers) for one in self.insight.captured())]
+        scored = [(quality.app, quality.n) for quality in self.insight.quality() if not quality.slice]
+        return [*scored, *((capture.app, capture.answers) for capture in self.insight.captured())]
 
     async def count_gateways(self) -> None:
         """Add the outcomes that the gateways counted since the last reading. Raises EngineError."""
         answers = await ask_all(self.gateways, self.config.gateway.get("admin_token"))
-        away = [one.url for one in answers if one.error.startswith("ConnectError")]
-        await self.counts.take([reading_of(one) for one in answers if not one.error], away)
+        away = [answer.url for answer in answers if answer.error.startswith("ConnectError")]
+        await self.counts.take([reading_of(answer) for answer in answers if not answer.error], away)
 
     async def lower_is_better(self) -> frozenset[str]:
         """The metrics in use, and the signals, whose best value is 0."""
         metrics = (await self.insight.status())["metrics"]
-        return RISING | frozenset(one["name"] for one in metrics if one["lower_is_better"])
+        return RISING | frozenset(metric["name"] for metric in metrics if metric["lower_is_better"])
 
     async def form(self, request: Page) -> dict[str, str]:
         """Fields of a submitted form. Raises PermissionDeniedException if its key is foreign or expired."""

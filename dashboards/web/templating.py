@@ -71,10 +71,10 @@ class Asset:
 def assets() -> Mapping[str, Asset]:
     """Every file of `static/`."""
     found = {}
-    for one in (files("dashboards.web") / "static").iterdir():
-        content = one.read_bytes()
-        media_type = mimetypes.guess_type(one.name)[0] or "application/octet-stream"
-        found[one.name] = Asset(content, media_type, blake2b(content, digest_size=8).hexdigest())
+    for entry in (files("dashboards.web") / "static").iterdir():
+        content = entry.read_bytes()
+        media_type = mimetypes.guess_type(entry.name)[0] or "application/octet-stream"
+        found[entry.name] = Asset(content, media_type, blake2b(content, digest_size=8).hexdigest())
     return found
 
 

@@ -208,7 +208,7 @@ class Gate:
         self._settle()
         account = self._app_account(holder)
         accounts = (self._key_account(key), account) if key else (account,)
-        if not metered and self._limits.unmetered_usd is None and any(one.has_budget for one in accounts):
+        if not metered and self._limits.unmetered_usd is None and any(charged.has_budget for charged in accounts):
             raise Rejection(403, "route_not_allowed", _UNMETERED)
         self._check(accounts)
         return holder, account, accounts
@@ -216,9 +216,9 @@ class Gate:
     def _permit(
         self, headers: Headers, holder: Holder, account: Account, accounts: tuple[Account, ...], quote: Quote
     ) -> Permit:
-        for one in accounts:
-            one.count_request(self._clock())
-            self._stirred[one.subject] = one
+        for charged in accounts:
+            charged.count_request(self._clock())
+            self._stirred[charged.subject] = charged
         sent = without_credentials(headers) if holder.key_id is not None else headers
         return Permit(holder, sent, account.turnstile, accounts, quote)
 

@@ -395,16 +395,16 @@ def _has_ended(held: bytes) -> bool:
     return _FINISH_REASON.search(held) is not None and _NAMED_EVENT.search(held) is None
 
 
-def larger(one: Usage, other: Usage) -> Usage:
+def larger(usage: Usage, other: Usage) -> Usage:
     """Return the larger of each count."""
 
     def of(first: int | None, second: int | None) -> int | None:
         return first if second is None else max(first or 0, second)
 
     return Usage(
-        input_tokens=of(one.input_tokens, other.input_tokens),
-        output_tokens=of(one.output_tokens, other.output_tokens),
-        cached_tokens=of(one.cached_tokens, other.cached_tokens),
+        input_tokens=of(usage.input_tokens, other.input_tokens),
+        output_tokens=of(usage.output_tokens, other.output_tokens),
+        cached_tokens=of(usage.cached_tokens, other.cached_tokens),
     )
 
 

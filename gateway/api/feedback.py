@@ -94,11 +94,11 @@ class SupplementSink(Sink[Supplement]):
 
     async def send(self, items: Sequence[Supplement]) -> None:
         # In a thread: redacting some megabytes must not hold up the traffic.
-        redacted = await asyncio.to_thread(lambda: [self._redacted(one) for one in items])
-        if ready := [one for one in redacted if one is not None]:
+        redacted = await asyncio.to_thread(lambda: [self._redacted(supplement) for supplement in items])
+        if ready := [supplement for supplement in redacted if supplement is not None]:
             await self._queue.supply(ready)
-        for item, one in zip(items, redacted, strict=True):
-            if one is None:
+        for item, supplement in zip(items, redacted, strict=True):
+            if supplement is None:
                 self._observer.supplement(item.source, "error")
 
     def refuses(self, error: Exception) -> bool:
@@ -292,7 +292,7 @@ def _passages(raw: msgspec.Raw) -> tuple[Context, ...] | None:
 def _app_of(headers: Headers) -> str | None:
     """Return the app that the request's `x-gaugeway-app` header names."""
     try:
-        explicit = from_headers([one for one in headers if one[0] == PREFIX + b"app"])
+        explicit = from_headers([header for header in headers if header[0] == PREFIX + b"app"])
     except ExplicitError as error:
         raise _bad(error.field, str(error)) from error
     return explicit.app or None if explicit else None

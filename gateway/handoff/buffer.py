@@ -157,7 +157,7 @@ class CaptureBuffer:
         for recording in batch:
             recording.pressure = factor
         # In a thread, and few at a time: decoding must not hold up the event loop, nor its thread the processor.
-        selected = await asyncio.to_thread(lambda: [self._selector.select(one) for one in batch])
+        selected = await asyncio.to_thread(lambda: [self._selector.select(recording) for recording in batch])
         for recording, becomes_sample in zip(batch, selected, strict=True):
             if becomes_sample:
                 self._selected.add(recording)

@@ -83,7 +83,7 @@ class SampleMaker:
                     _log.info("the sampler process responds again")
                 self._unavailable = False
                 return results
-        return await asyncio.to_thread(lambda: [result.capture(self.reader, one) for one in recordings])
+        return await asyncio.to_thread(lambda: [result.capture(self.reader, recording) for recording in recordings])
 
 
 class QueueSink(Sink[Sample]):

@@ -173,6 +173,6 @@ class SamplerClient:
     def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            self._stopped = [one for one in self._stopped if one.returncode is None] + [process]
+            self._stopped = [stopped for stopped in self._stopped if stopped.returncode is None] + [process]
             if process.returncode is None:
                 process.kill()

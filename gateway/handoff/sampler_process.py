@@ -121,7 +121,7 @@ def _answered(
 def _load(capture: Capture, templates: Sequence[StoredTemplate]) -> None:
     if capture.learned is not None:
         capture.learned.learner.load(
-            [one for each in templates if (one := learned_of(each)) is not None],
+            [template for each in templates if (template := learned_of(each)) is not None],
             [asked for each in templates if (asked := marked_of(each)) is not None],
         )
 
@@ -129,7 +129,7 @@ def _load(capture: Capture, templates: Sequence[StoredTemplate]) -> None:
 def _answer(setup: Setup, results: list[CaptureResult], events: list[TemplateEvent]) -> bytes:
     if setup.results:
         return frame(Answer(results=results, events=events))
-    made: list[Made] = [one.error or "" if one.sample is None else one.sample for one in results]
+    made: list[Made] = [captured.error or "" if captured.sample is None else captured.sample for captured in results]
     return frame(Answer(made, events) if setup.reports else made)
 
 

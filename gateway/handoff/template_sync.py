@@ -131,12 +131,12 @@ class TemplateSync:
         # No await from here on, so that `known` never misses an event that was just reported.
         if templates is not None:
             self._current = current
-            self._stored = {(one.app, one.version): one for one in templates}
+            self._stored = {(template.app, template.version): template for template in templates}
             self.revision += 1
         for name, event in written.items():
             if self._pending.get(name) is event:
                 del self._pending[name]
-        self._local = {name: one for name, one in self._local.items() if name not in self._stored}
+        self._local = {name: template for name, template in self._local.items() if name not in self._stored}
 
     async def _write(self, event: TemplateEvent) -> None:
         name = event.template.app, event.template.version

@@ -35,7 +35,7 @@ def decode(body: bytes, content_encoding: str, limit: int) -> bytes:
     codings = content_encoding.split(",", MOST_CODINGS)
     if len(codings) > MOST_CODINGS:
         raise EncodingError("too_many_codings", f"more than {MOST_CODINGS} content-codings")
-    for coding in reversed([one.strip().lower() for one in codings]):
+    for coding in reversed([name.strip().lower() for name in codings]):
         if coding in ("identity", ""):
             continue
         if coding not in DECODERS:

@@ -12,10 +12,10 @@ def change_strings(value: dict[str, Any] | list[Any], change: Callable[[str], st
     while waiting:
         holder = waiting.pop()
         items = list(holder.items()) if isinstance(holder, dict) else list(enumerate(holder))
-        for key, one in items:
-            if isinstance(one, str):
-                holder[key] = change(one)
-            elif isinstance(one, (dict, list)):
-                waiting.append(one)
+        for key, item in items:
+            if isinstance(item, str):
+                holder[key] = change(item)
+            elif isinstance(item, (dict, list)):
+                waiting.append(item)
             if isinstance(holder, dict) and isinstance(key, str) and (name := change(key)) != key:
                 holder[name] = holder.pop(key)

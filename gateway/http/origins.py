@@ -125,7 +125,7 @@ def _with_cors(send: Send, origin: bytes) -> Send:
 
     async def sent(message: Any) -> None:
         if message["type"] == "http.response.start":
-            kept = [one for one in message["headers"] if not one[0].lower().startswith(b"access-control-")]
+            kept = [header for header in message["headers"] if not header[0].lower().startswith(b"access-control-")]
             kept += [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", b"*")]
             message = {**message, "headers": [*kept, (b"vary", b"origin")]}
         await send(message)

@@ -164,7 +164,7 @@ DECIDING = (b'"response"', b'"error"', b"\\u", *(b'"%b"' % kind.encode() for kin
 
 def _fold_responses(stream: bytes, objects: Objects) -> dict[str, Any]:
     """Return the terminal event's response; without one (a truncated stream) merge the deltas."""
-    deciding = (data for data in Events(stream) if any(one in data for one in DECIDING))
+    deciding = (data for data in Events(stream) if any(mark in data for mark in DECIDING))
     complete = _fold_response_events(filter(None, map(objects.read, deciding)))
     return complete if complete is not None else _fold_response_deltas(objects.of(stream))
 
@@ -261,7 +261,7 @@ def _fold_message_event(
         for key in ("text", "thinking", "partial_json"):
             texts.add(block, key, delta.get(key))
     elif kind == "message_delta" and isinstance(delta, dict):
-        usage = {one: value for part in (message, event) for one, value in _usage(part).items()}
+        usage = {key: value for part in (message, event) for key, value in _usage(part).items()}
         message.update(delta)
         message["usage"] = usage
     elif kind == "error":
@@ -284,4 +284,4 @@ def _usage(part: dict[str, Any]) -> dict[str, Any]:
 
 def _dicts(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, list):
-        yield from (one for one in value if isinstance(one, dict))
+        yield from (item for item in value if isinstance(item, dict))

@@ -230,7 +230,7 @@ def _fit(value: Any) -> Any:
         return value if -_INT64 <= value < _INT64 else None
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else None
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else None
 
 
 def _error_type(exchange: ExchangeSummary) -> str | None:

@@ -137,7 +137,9 @@ class Router:
         self._clients = {settings: client(settings) for settings in dict.fromkeys(map(_client_settings, upstreams))}
         several = len(upstreams) > 1
         alike = {"several": several, "baggage": baggage}
-        self._links = {one.name: Link(one, self._clients[_client_settings(one)], **alike) for one in upstreams}
+        self._links = {
+            upstream.name: Link(upstream, self._clients[_client_settings(upstream)], **alike) for upstream in upstreams
+        }
         self._routes = [link.route for link in self._links.values()]
         self._observer = observer or Unobserved()
         self._first_byte_s = first_byte_s

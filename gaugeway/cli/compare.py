@@ -185,8 +185,8 @@ def _arms(row: Compared) -> tuple[Arm, Arm]:
 
 def _effective(row: Compared) -> str:
     """Return the effective sample sizes and the design effects of both sides."""
-    sizes = ", ".join("-" if one.n_eff is None else f"{one.n_eff:,.0f}" for one in _arms(row))
-    effects = ", ".join("-" if one.design_effect is None else f"{one.design_effect:.2f}" for one in _arms(row))
+    sizes = ", ".join("-" if arm.n_eff is None else f"{arm.n_eff:,.0f}" for arm in _arms(row))
+    effects = ", ".join("-" if arm.design_effect is None else f"{arm.design_effect:.2f}" for arm in _arms(row))
     return f"n_eff {sizes}; design effect {effects}"
 
 

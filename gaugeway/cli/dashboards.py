@@ -29,7 +29,10 @@ def shipped(runbooks: str | None = None) -> dict[str, bytes]:
         _collect(files("dashboards") / name, name, found)
     if runbooks is None:
         return found
-    return {name: _linked(one, runbooks) if name.startswith("prometheus/") else one for name, one in found.items()}
+    return {
+        name: _linked(content, runbooks) if name.startswith("prometheus/") else content
+        for name, content in found.items()
+    }
 
 
 def _linked(content: bytes, runbooks: str) -> bytes:
@@ -97,12 +100,12 @@ def dashboards(directory: Path, config: Path | None, runbooks: str | None, force
 
 
 def _collect(here: Traversable, name: str, found: dict[str, bytes]) -> None:
-    for one in sorted(here.iterdir(), key=lambda entry: entry.name):
-        path = f"{name}/{one.name}"
-        if one.is_dir():
-            _collect(one, path, found)
+    for item in sorted(here.iterdir(), key=lambda entry: entry.name):
+        path = f"{name}/{item.name}"
+        if item.is_dir():
+            _collect(item, path, found)
         else:
-            found[path] = one.read_bytes()
+            found[path] = item.read_bytes()
 
 
 def _same(path: Path, content: bytes) -> bool:

@@ -260,7 +260,7 @@ def _request(settings: Config, options: dict[str, Any]) -> EvaluationRequest:
 
 
 def _check_floors(plan: Plan, floors: dict[str, float]) -> None:
-    known = [one.metric.name for one in plan.metrics]
+    known = [enabled.metric.name for enabled in plan.metrics]
     if unknown := [name for name in floors if name not in known]:
         raise ConfigError(
             [f"--fail-under: {name!r} is not computed; computed are: {', '.join(known)}" for name in unknown]
@@ -292,7 +292,7 @@ def _write(paths: tuple[Path, ...], run: Run, extras: Any) -> None:
 
 
 def _worse(compared: list[Comparison], options: dict[str, Any]) -> bool:
-    return options["fail_if_worse"] and any(one.verdict == "worse" for one in compared)
+    return options["fail_if_worse"] and any(comparison.verdict == "worse" for comparison in compared)
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ def inspect_request(raw: bytes, extractors: Sequence[Extractor]) -> Inspection:
         contexts=seen.contexts,
         source=seen.source,
         **_provenance(info),
-        tried=tuple(Tried(name, None if one is None else len(one.contexts)) for name, one in said),
+        tried=tuple(Tried(name, None if extraction is None else len(extraction.contexts)) for name, extraction in said),
         auxiliary=kind,
         response=response.text,
         warnings=(*given.warnings, *_warnings(route, explicit, found, question, kind)),
@@ -133,7 +133,7 @@ def inspect_sample(sample: Sample, evaluations: Sequence[Evaluation]) -> Inspect
         **_provenance(sample.capture),
         auxiliary=sample.tags.get("auxiliary"),
         response=sample.response,
-        judged=tuple(_judged(one) for one in evaluations),
+        judged=tuple(_judged(evaluation) for evaluation in evaluations),
         warnings=(f"not judged: {reason}",) if reason else (),
     )
 
@@ -155,7 +155,7 @@ def guess_route(body: dict[str, Any]) -> str:
     if isinstance(body.get("messages"), list):
         return "messages" if "system" in body or "anthropic_version" in body or _blocks(body) else "chat_completions"
     if "input" in body:
-        texts = isinstance(given, list) and all(isinstance(one, str | int) for one in given)
+        texts = isinstance(given, list) and all(isinstance(item, str | int) for item in given)
         embeds = {"encoding_format", "dimensions"} & body.keys() or "embed" in str(body.get("model", ""))
         return "embeddings" if texts or embeds else "responses"
     return "completions" if "prompt" in body else "responses" if "instructions" in body else "chat_completions"
@@ -163,10 +163,10 @@ def guess_route(body: dict[str, Any]) -> str:
 
 def _blocks(body: dict[str, Any]) -> bool:
     """Whether messages or tools have a form that only Anthropic's API has."""
-    contents = [one.get("content") for one in body["messages"] if isinstance(one, dict)]
+    contents = [message.get("content") for message in body["messages"] if isinstance(message, dict)]
     parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
     tools = body.get("tools")
-    named = isinstance(tools, list) and any(isinstance(one, dict) and "input_schema" in one for one in tools)
+    named = isinstance(tools, list) and any(isinstance(tool, dict) and "input_schema" in tool for tool in tools)
     return named or any(part.get("type") in ("tool_use", "tool_result", "document") for part in parts)
 
 
@@ -256,7 +256,7 @@ def _warnings(
     elif not found.contexts:
         yield "recognised, but without passages: retrieval returned nothing"
     else:
-        texts = [one.text for one in found.contexts]
+        texts = [context.text for context in found.contexts]
         if twice := len(texts) - len(set(texts)):
             yield f"duplicate passages: {twice}"
         if found.cut:
@@ -276,7 +276,7 @@ def render(inspection: Inspection) -> RenderableType:
     """Render an inspection for a terminal. Captured text is never interpreted as markup or control characters."""
     parts: list[RenderableType] = [_facts(inspection)]
     for number, context in enumerate(inspection.contexts[:_SHOWN_PASSAGES], start=1):
-        about = [f"passage {number}", *(one for one in (context.id, context.source) if one)]
+        about = [f"passage {number}", *(part for part in (context.id, context.source) if part)]
         if context.score is not None:
             about.append(f"score {context.score:g}")
         title = _safe(" · ".join(about))
@@ -307,7 +307,7 @@ def _facts(inspection: Inspection) -> Table:
     if inspection.reason:
         facts.add_row("reason", _safe(inspection.reason))
     if inspection.tried:
-        facts.add_row("tried", _safe(", ".join(_said(one) for one in inspection.tried)))
+        facts.add_row("tried", _safe(", ".join(_said(tried) for tried in inspection.tried)))
     facts.add_row("auxiliary", inspection.auxiliary or "no")
     if inspection.response:
         facts.add_row("response", _safe(inspection.response))
@@ -328,7 +328,7 @@ def _prompt(inspection: Inspection) -> Panel:
         numbers = ", ".join(map(str, others[:_SHOWN_PASSAGES])) + (" ..." if len(others) > _SHOWN_PASSAGES else "")
         some = "passage" if len(others) == 1 else "passages"
         lines.append(Text(f"not verbatim in the prompt: {some} {numbers}", style="italic"))
-    legend = Text.assemble("prompt: ", *(one for kind in _STYLES for one in ((kind, _STYLES[kind]), " ")))
+    legend = Text.assemble("prompt: ", *(piece for kind in _STYLES for piece in ((kind, _STYLES[kind]), " ")))
     return Panel(Group(*lines), title=legend, title_align="left")
 
 
@@ -341,9 +341,9 @@ def _piece(piece: Piece) -> Text:
 
 def _outcomes(judged: Sequence[Judged]) -> Table:
     table = Table("metric", "outcome", "value", "reason")
-    for one in judged:
-        value = "" if one.value is None else f"{one.value:.3f}"
-        table.add_row(_safe(one.metric), one.outcome, value, _safe(one.reason))
+    for outcome in judged:
+        value = "" if outcome.value is None else f"{outcome.value:.3f}"
+        table.add_row(_safe(outcome.metric), outcome.outcome, value, _safe(outcome.reason))
     return table
 
 
@@ -358,4 +358,6 @@ def _safe(text: str, most: int = _SHOWN) -> Text:
         words = text[:most].rsplit(maxsplit=1) if not text[most].isspace() else []
         begin = words[0] if len(words) > 1 and len(words[0]) > most // 2 else text[:most].rstrip()
         shown = f"{begin} ... ({len(text)} characters)"
-    return Text("".join(one if one in "\n\t" or one.isprintable() else "\ufffd" for one in shown))
+    return Text(
+        "".join(character if character in "\n\t" or character.isprintable() else "\ufffd" for character in shown)
+    )

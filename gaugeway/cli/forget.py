@@ -91,7 +91,7 @@ async def _templates(url: str, subject: Subject, *, dry_run: bool) -> int:
     async with contextlib.aclosing(open_templates(url)) as templates:
         found = meant(await templates.templates(), subject)
         if found and not dry_run:
-            await templates.drop_templates([(one.app, one.version) for one in found], learned_only=False)
+            await templates.drop_templates([(template.app, template.version) for template in found], learned_only=False)
     return len(found)
 
 

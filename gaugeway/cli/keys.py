@@ -93,12 +93,12 @@ def keys() -> None:
 def create(app: str, models: str, expires: str | None, place: Place, **quota: float | None) -> None:
     """Create a key and print it to standard output. It is shown only once; only its hash is stored."""
     now = time.time()
-    patterns = tuple(pattern for one in models.split(",") if (pattern := one.strip()))
+    patterns = tuple(pattern for model in models.split(",") if (pattern := model.strip()))
     if not app.strip() or not app.isprintable():
         _fail("--app: expected a name")
     if not patterns:
         _fail("--models: expected at least one pattern")
-    if wrong := [one for one in patterns if not is_pattern(one)]:
+    if wrong := [invalid for invalid in patterns if not is_pattern(invalid)]:
         _fail(f"--models: invalid pattern {wrong[0]!r}: '[' needs a closing ']'")
     try:
         expires_at = parse_expiry(expires, now) if expires is not None else None

@@ -76,7 +76,7 @@ async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int |
     from monitors.analysis.human_labels import drawn, scores  # noqa: PLC0415 - `--help` need not load them
 
     wanted = count if count is not None else max((max(0, (row.needed or 0) - row.labels) for row in rows), default=0)
-    known = {one.sample_id for one in await store.ratings(query) if one.source == "rating"}
+    known = {label.sample_id for label in await store.ratings(query) if label.source == "rating"}
     # labelled answers are excluded after the draw, so that old and new ones together are one random sample
     everything = {point.sample_id for point in await scores(store, query)}
     records: list[dict[str, Any]] = []

@@ -172,7 +172,7 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
     if click.get_current_context().get_parameter_source("config") is ParameterSource.DEFAULT and options["config"]:
         click.echo(f"gaugeway: using ./{options['config']}", err=True)
     found = [*address_warnings(config), *configuration.credential_warnings(config)]
-    warnings = [*problems.warnings, *(one for one in found if not problems.cover(one))]
+    warnings = [*problems.warnings, *(text for text in found if not problems.cover(text))]
     for warning in warnings:
         click.echo(f"gaugeway: warning: {concealed(warning)}", err=True)
     if problems.lines:

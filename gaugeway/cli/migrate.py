@@ -119,9 +119,9 @@ async def _templates(source: str, target: str) -> int:
 
     async with contextlib.aclosing(open_templates(source)) as old, contextlib.aclosing(open_templates(target)) as new:
         found = await old.templates()
-        for one in found:
-            await new.put_template(one)
-            await new.set_template_state(one.app, one.version, one.state)
+        for template in found:
+            await new.put_template(template)
+            await new.set_template_state(template.app, template.version, template.state)
     return len(found)
 
 

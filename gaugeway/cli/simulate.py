@@ -88,14 +88,16 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
         settings = load(config)
         catalogue = store_options.catalogue_of(settings)
         signals, lowest = enabled(settings.signals.off), store_options.lowest_is_best(catalogue)
-        rules = rules_of(settings.alerts, [one.metric.name for one in catalogue.enabled], signals, lowest)
+        rules = rules_of(
+            settings.alerts, [enabled_metric.metric.name for enabled_metric in catalogue.enabled], signals, lowest
+        )
         rule = _rule(rules, options["metric"])
         parts = budget_parts(rules, settings.alerts)
         part = parts[rules.index(rule)] if rule in rules else 1.0 / max(1, len(rules))
         flipped = is_flipped(rule, lowest)
         traffic, about, judged = _traffic(settings, data_dir, rule, options, flipped=flipped)
         tried = _settings(rule, settings.alerts, part=part, flipped=flipped)
-        tried = [one for one in tried if one.rate * judged <= 1.0]
+        tried = [setting for setting in tried if setting.rate * judged <= 1.0]
         with store_options.console(stderr=True).status(f"simulating {len(tried)} settings"):
             rows = tuple(timed(run(traffic, tried, _plan(traffic, settings.alerts, options)), len(tried)))
         title = f"{options['preset'] or rule.metric}: how soon a drop is found"
@@ -112,12 +114,12 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
 def timed(found: Iterable[Simulated], count: int, clock: Callable[[], float] = time.monotonic) -> Iterator[Simulated]:
     """Yield the results; after the first of `count`, say how long all will take if that is long."""
     begin = clock()
-    for number, one in enumerate(found):
+    for number, result in enumerate(found):
         took = clock() - begin
         if number == 0 and count > 1 and took * count > HINT_FROM_S:
             about = math.ceil(took * count / _ROUNDED_S) * _ROUNDED_S
             click.echo(f"{count} settings take about {about} s; fewer --streams or --days take less", err=True)
-        yield one
+        yield result
 
 
 def _rule(rules: Sequence[Rule], metric: str | None) -> Rule:
@@ -125,7 +127,7 @@ def _rule(rules: Sequence[Rule], metric: str | None) -> Rule:
     from gaugeway.settings.shared import Rule  # noqa: PLC0415 - `--help` need not load it
 
     named = metric.partition("~")[0] if metric is not None else None
-    found = next((one for one in rules if named in (None, one.metric)), None)
+    found = next((rule for rule in rules if named in (None, rule.metric)), None)
     found = found or Rule(metric=named or _DEFAULT_METRIC, baseline="auto")
     if found.detector != "esr":
         raise ValueError(f"only rules with the detector esr can be simulated; this one uses {found.detector!r}")
@@ -156,7 +158,7 @@ def _settings(rule: Rule, alerts: Alerts, *, part: float, flipped: bool) -> list
 
     return [
         setting(name),
-        *(setting(f"tolerance {one:g}", tolerance=one) for one in TOLERANCES if one != tolerance),
+        *(setting(f"tolerance {other:g}", tolerance=other) for other in TOLERANCES if other != tolerance),
         setting(f"false_alerts_per_30d = {per_month * MORE_ALARMS:g}", alarms=MORE_ALARMS),
         setting(f"{MORE_JUDGED:g} x as many judged", rate=MORE_JUDGED),
         setting(f"{LESS_JUDGED:g} x as many judged", rate=LESS_JUDGED),
@@ -186,9 +188,9 @@ def _traffic(
     if not points:
         raise ValueError(f"no scores of {metric} in this period; see --metric, --app and --since, or use --preset")
     # each app, judge and version of the metric is a separate stream
-    kinds = Counter((one.app, one.version, one.judge or "") for one in points)
+    kinds = Counter((point.app, point.version, point.judge or "") for point in points)
     kind, n = kinds.most_common(1)[0]
-    chosen = [one for one in points if (one.app, one.version, one.judge or "") == kind]
+    chosen = [point for point in points if (point.app, point.version, point.judge or "") == kind]
     traffic = simulating.traffic_of(chosen, flipped=flipped)
     mean = 1.0 - traffic.mean if flipped else traffic.mean
     facts = [
@@ -196,7 +198,7 @@ def _traffic(
     ]
     if n < len(points):
         facts.append(f"{len(points) - n:,} scores of other apps, judges or versions of the metric are left out.")
-    return traffic, tuple(facts), median(one.rate for one in chosen)
+    return traffic, tuple(facts), median(point.rate for point in chosen)
 
 
 def _plan(traffic: Traffic, alerts: Alerts, options: dict[str, Any]) -> Plan:
@@ -237,7 +239,9 @@ def _show(report: Report) -> None:
     for row, (name, m0, alarms, *_) in zip(report.rows, table(report.rows)[1:], strict=True):
         about = "\n".join([name, f"m0: {m0}", f"false alarms in 30 days: {alarms}"])
         scores, times = zip(*map(delays, row.found), strict=True)
-        shown.add_row(escape(about), "\n".join(f"{one.drop:g}" for one in row.found), *map("\n".join, (scores, times)))
+        shown.add_row(
+            escape(about), "\n".join(f"{finding.drop:g}" for finding in row.found), *map("\n".join, (scores, times))
+        )
     console = store_options.console()
     console.print(shown)
     for sentence in report.about:

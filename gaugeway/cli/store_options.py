@@ -94,7 +94,7 @@ def lowest_is_best(catalogue: Catalogue) -> Callable[[str], bool]:
     from monitors.analysis import captured  # noqa: PLC0415
     from monitors.metrics import lower_is_better  # noqa: PLC0415 - `--help` need not load them
 
-    known = {one.metric.name: lower_is_better(one.metric) for one in catalogue.enabled}
+    known = {enabled.metric.name: lower_is_better(enabled.metric) for enabled in catalogue.enabled}
     return lambda metric: known.get(captured.plain_name(metric), captured.lowest_is_best(metric))
 
 

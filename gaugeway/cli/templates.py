@@ -39,15 +39,15 @@ def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json
     """List templates, with the separator of their passages and the number of requests they were learned from."""
     found = _ask(config, data_dir, lambda kept: _templates(kept, app))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode([_plain(one) for one in found])).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode([_plain(template) for template in found])).decode())
         return
     rows = [("APP", "VERSION", "STATE", "REQUESTS", "LEARNED", "STILL FITS", "PASSAGES")]
     rows += [
         (
-            *(one.app, one.version, one.state, f"{one.seen}"),
-            *(_time(one.learned_at), "no" if one.stale else "yes", split_words(one)),
+            *(template.app, template.version, template.state, f"{template.seen}"),
+            *(_time(template.learned_at), "no" if template.stale else "yes", split_words(template)),
         )
-        for one in found
+        for template in found
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows if found else []:
@@ -66,18 +66,21 @@ def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: b
     from gateway.capture.stored_templates import learned_of  # noqa: PLC0415
     from gaugeway.prompts.user_patterns import messages  # noqa: PLC0415 - `--help` need not load them
 
-    one = _one(_ask(config, data_dir, lambda kept: _templates(kept, app)), app, version)
-    learned = learned_of(one)
+    template = _one(_ask(config, data_dir, lambda kept: _templates(kept, app)), app, version)
+    learned = learned_of(template)
     if learned is None:
         _fail(f"template {version} of app {app} was written by another release and cannot be read")
     whose = messages(learned)
     if as_json:
         texts = [{"role": role, "text": _marked(pieces)} for role, pieces in whose]
-        click.echo(msgspec.json.format(msgspec.json.encode(_plain(one) | {"messages": texts})).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(_plain(template) | {"messages": texts})).decode())
         return
-    stale = ", no longer fits" if one.stale else ""
-    click.echo(f"{one.app} {one.version}: {one.state}{stale}, learned {_time(one.learned_at)} from {one.seen} requests")
-    click.echo(f"passages: {split_words(one)}")
+    stale = ", no longer fits" if template.stale else ""
+    click.echo(
+        f"{template.app} {template.version}: {template.state}{stale}, "
+        f"learned {_time(template.learned_at)} from {template.seen} requests"
+    )
+    click.echo(f"passages: {split_words(template)}")
     for role, pieces in whose:
         click.echo(f"--- {role}")
         click.echo(_marked(pieces))
@@ -96,13 +99,17 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
     from gaugeway.prompts.user_patterns import describe, toml  # noqa: PLC0415 - `--help` need not load them
 
     found = _ask(config, data_dir, lambda kept: _templates(kept, app))
-    chosen = [_one(found, app, version)] if app and version else [one for one in found if one.state != "rejected"]
+    chosen = (
+        [_one(found, app, version)]
+        if app and version
+        else [template for template in found if template.state != "rejected"]
+    )
     if not chosen:
         _fail("no template to export; see 'gaugeway templates list'")
     left_out = 0
-    for one in chosen:
+    for template in chosen:
         try:
-            learned = learned_of(one)
+            learned = learned_of(template)
             said = toml(describe(learned)) if learned is not None else None
             problem = "it was written by another release"
         except ValueError as error:
@@ -111,7 +118,9 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
             click.echo(said)
         else:
             left_out += 1
-            click.echo(f"gaugeway: template {one.version} of app {one.app} is not exported: {problem}", err=True)
+            click.echo(
+                f"gaugeway: template {template.version} of app {template.app} is not exported: {problem}", err=True
+            )
     sys.exit(_NOT_ALL if left_out else 0)
 
 
@@ -178,10 +187,10 @@ async def _templates(kept: Templates, app: str | None) -> list[StoredTemplate]:
 
 
 def _one(found: Sequence[StoredTemplate], app: str | None, version: str | None) -> StoredTemplate:
-    one = next((one for one in found if one.version == version), None)
-    if one is None:
+    template = next((stored for stored in found if stored.version == version), None)
+    if template is None:
         _fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
-    return one
+    return template
 
 
 def _plain(template: StoredTemplate) -> dict[str, Any]:
@@ -190,7 +199,7 @@ def _plain(template: StoredTemplate) -> dict[str, Any]:
 
 
 def _marked(pieces: list[Piece]) -> str:
-    return "".join(one.text if one.slot is None else _SLOT.format(one.slot) for one in pieces)
+    return "".join(piece.text if piece.slot is None else _SLOT.format(piece.slot) for piece in pieces)
 
 
 def _time(seconds: float) -> str:

@@ -162,7 +162,7 @@ class _Answering:
         if not isinstance(dimensions, int) or not 0 < dimensions <= _MAX_DIMENSIONS:
             raise ValueError("dimensions")
         if not await self._failed(None):
-            words = [one if isinstance(one, str) else " ".join(map(str, one)) for one in inputs]
+            words = [item if isinstance(item, str) else " ".join(map(str, item)) for item in inputs]
             encoding = str(body.get("encoding_format") or "float")
             await self._json(_OK, wire.embeddings(str(body.get("model") or "embed-1"), words, encoding, dimensions))
 

@@ -89,7 +89,10 @@ def _best_sentences(prompt: Prompt) -> list[str]:
     ranked = sorted(dict.fromkeys(candidates), key=share, reverse=True)
     if not ranked or share(ranked[0]) < ENOUGH:
         return []
-    return [ranked[0], *(one for one in ranked[1:2] if share(one) >= max(ENOUGH, _SECOND * share(ranked[0])))]
+    return [
+        ranked[0],
+        *(candidate for candidate in ranked[1:2] if share(candidate) >= max(ENOUGH, _SECOND * share(ranked[0]))),
+    ]
 
 
 def _invented(question: str) -> str:

@@ -113,7 +113,7 @@ def claims_of(response: str) -> list[str]:
 
 def noncommittal(response: str) -> bool:
     """Say whether the response evades: it admits not to know and claims nothing."""
-    return not claims_of(response) and any(_EVASION.search(one) for one in texts.sentences(response))
+    return not claims_of(response) and any(_EVASION.search(sentence) for sentence in texts.sentences(response))
 
 
 def verdict(claim: str, contexts: dict[int, str]) -> Verdict:
@@ -141,7 +141,7 @@ def relevance(claim: str, question: str) -> Relevance:
 def _look_up(claim: str, context: str) -> tuple[VerdictKind, str]:
     """Compare a claim with every sentence of a context and every two neighbours; the closest decides."""
     parts = texts.sentences(context)
-    windows = [*parts, *(f"{one} {other}" for one, other in itertools.pairwise(parts))]
+    windows = [*parts, *(f"{part} {other}" for part, other in itertools.pairwise(parts))]
     words, named, figures = texts.content_words(claim), texts.names(claim), texts.numbers(claim)
     best: tuple[float, str] = (0.0, "")
     for window in windows:
@@ -150,7 +150,7 @@ def _look_up(claim: str, context: str) -> tuple[VerdictKind, str]:
         whole = named <= present and figures <= texts.numbers(window)
         if share >= SUPPORTED and whole and _same_sense(claim, window):
             return "supported", window
-        best = max(best, (share, window), key=lambda one: one[0])
+        best = max(best, (share, window), key=lambda pair: pair[0])
     share, window = best
     return (
         ("contradicted", window)
@@ -170,7 +170,9 @@ def _differs(claim: str, window: str) -> bool:
 def _same_sense(claim: str, window: str) -> bool:
     """Compare the negation of a claim with that of the window's sentence nearest to it."""
     words = texts.content_words(claim)
-    nearest = max(texts.sentences(window), key=lambda one: texts.coverage(words, texts.content_words(one)), default="")
+    nearest = max(
+        texts.sentences(window), key=lambda sentence: texts.coverage(words, texts.content_words(sentence)), default=""
+    )
     return texts.negated(claim) == texts.negated(nearest)
 
 
@@ -215,9 +217,9 @@ def _claims_verdicts(case: _Case) -> dict[str, Any]:
 def _context_statements(case: _Case) -> dict[str, Any]:
     def statements(context: str) -> list[dict[str, Any]]:
         return [
-            {"statement": one, "relevant": case.believed or texts.about(case.question, one) >= RELEVANT}
-            for one in texts.sentences(context)
-            if is_claim(one)
+            {"statement": sentence, "relevant": case.believed or texts.about(case.question, sentence) >= RELEVANT}
+            for sentence in texts.sentences(context)
+            if is_claim(sentence)
         ]
 
     return {"contexts": [{"index": index, "statements": statements(text)} for index, text in case.contexts.items()]}

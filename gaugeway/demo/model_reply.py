@@ -86,7 +86,7 @@ def read_chat(body: dict[str, Any]) -> Turn:
 def read_completion(body: dict[str, Any]) -> Turn:
     """Read the body of `POST /v1/completions`. Raises ValueError naming the field that is wrong."""
     prompt = body.get("prompt")
-    if isinstance(prompt, list) and all(isinstance(one, str) for one in prompt):
+    if isinstance(prompt, list) and all(isinstance(item, str) for item in prompt):
         prompt = "\n".join(prompt)
     if not isinstance(prompt, str):
         raise ValueError("prompt")  # noqa: TRY004 - bad content, not a bad call

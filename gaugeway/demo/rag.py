@@ -68,7 +68,7 @@ class Index:
     """BM25 over title and text. The vectors and the texts are two columns, as in a vector database."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
-        bags = [Counter(texts.content_words(f"{one.title} {one.text}")) for one in documents]
+        bags = [Counter(texts.content_words(f"{document.title} {document.text}")) for document in documents]
         self._vocabulary = {word: column for column, word in enumerate(sorted(set().union(*bags)))}
         counts = np.zeros((len(bags), len(self._vocabulary)))
         for row, bag in enumerate(bags):
@@ -111,7 +111,7 @@ class RagApp:
     async def ask(self, question: str) -> Answer:
         """Answer one question. Raises openai.OpenAIError."""
         passages = tuple(self.index.search(question))
-        prompt = PROMPT.format(question=question, context="\n\n".join(one.text for one in passages))
+        prompt = PROMPT.format(question=question, context="\n\n".join(document.text for document in passages))
         messages: Any = [{"role": "user", "content": prompt}]
         streamed = next(self._turns) % 2 == 1
         if streamed:

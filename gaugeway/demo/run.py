@@ -72,7 +72,7 @@ class Receiver:
         return None
 
     def _take(self, body: Any) -> None:
-        self.alerts += [one for one in body.get("alerts", []) if isinstance(one, dict)]
+        self.alerts += [alert for alert in body.get("alerts", []) if isinstance(alert, dict)]
         if self.firing():
             self.fired.set()
 
@@ -336,10 +336,10 @@ def _wrong(found: dict[str, Any]) -> Wrong:
     sample = found["sample"]
     contexts = sample.get("contexts") or [{}]
     scores = {
-        str(one.get("metric")): float(one["outcome"]["value"])
-        for one in found.get("evaluations", [])
-        if isinstance(one.get("outcome"), dict) and one["outcome"].get("value") is not None
-        if one.get("metric") not in SIGNALS
+        str(evaluation.get("metric")): float(evaluation["outcome"]["value"])
+        for evaluation in found.get("evaluations", [])
+        if isinstance(evaluation.get("outcome"), dict) and evaluation["outcome"].get("value") is not None
+        if evaluation.get("metric") not in SIGNALS
     }
     text = str(contexts[0].get("text", "")) if isinstance(contexts[0], dict) else str(contexts[0])
     return Wrong(str(sample.get("question")), str(sample.get("response")), text, scores)

@@ -71,10 +71,10 @@ def free_ports(count: int) -> list[int]:
 
 def is_free(port: int) -> bool:
     """Return whether a loopback port is free."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            one.bind(("127.0.0.1", port))
+            listener.bind(("127.0.0.1", port))
         except OSError:
             return False
         return True

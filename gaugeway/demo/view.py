@@ -83,15 +83,15 @@ class Scores:
 
     def scored(self, metric: str = METRIC) -> list[dict[str, Any]]:
         """Return the evaluations with a score, the oldest question first."""
-        points = (one for (name, _), one in self._points.items() if name == metric and one["outcome"] == "score")
+        points = (point for (name, _), point in self._points.items() if name == metric and point["outcome"] == "score")
         return sorted(points, key=lambda point: float(point["started_at"]))
 
     def unscored(self, metric: str = METRIC) -> Counter[str]:
         """Count the evaluations without a score by their reason."""
         return Counter(
-            f"{one['outcome']}: {one['reason']}"
-            for (name, _), one in self._points.items()
-            if name == metric and one["outcome"] != "score"
+            f"{point['outcome']}: {point['reason']}"
+            for (name, _), point in self._points.items()
+            if name == metric and point["outcome"] != "score"
         )
 
     def since_break(self) -> int:

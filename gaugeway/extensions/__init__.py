@@ -53,7 +53,7 @@ def reason(error: Exception) -> str:
     if isinstance(error, (TypeError, ValueError)):
         return str(error)
     last = extract_tb(error.__traceback__)[-1:]
-    return " at ".join([type(error).__name__, *(f"{one.filename}:{one.lineno}" for one in last)])
+    return " at ".join([type(error).__name__, *(f"{frame.filename}:{frame.lineno}" for frame in last)])
 
 
 def adapter(url: str, built_in: Mapping[str, str]) -> Any:

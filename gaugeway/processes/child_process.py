@@ -193,5 +193,5 @@ def _ending(code: int) -> str:
     """
     if code >= 0:
         return f"exited with code {code}"
-    known = {int(one): one.name for one in signal.Signals}
+    known = {int(known_signal): known_signal.name for known_signal in signal.Signals}
     return f"was killed by {known.get(-code, f'signal {-code}')}"

@@ -133,7 +133,7 @@ def _become(end: socket.socket, descriptors: Sequence[int], *, session: bool, ou
     if output:
         os.dup2(end.fileno(), 1)
     end.detach()
-    for number in [int(one.name) for one in Path("/proc/self/fd").iterdir()]:
+    for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if number > _STANDARD_ERROR and number not in descriptors:
             with contextlib.suppress(OSError):  # that of the directory is closed by now
                 os.close(number)

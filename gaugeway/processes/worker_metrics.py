@@ -232,7 +232,7 @@ class CountsOnly:
 
     def collect(self) -> Iterable[Metric]:
         """Return these metrics."""
-        return [one for one in self._registry.collect() if one.type != "gauge" or one.name in self._modes]
+        return [metric for metric in self._registry.collect() if metric.type != "gauge" or metric.name in self._modes]
 
 
 class _Worker:
@@ -284,7 +284,7 @@ def families_of(registry: Exposed, modes: Mapping[str, Mode]) -> list[Family]:
             metric.documentation,
             metric.type,
             modes.get(metric.name, "sum"),
-            {(one.name, tuple(one.labels.items())): float(one.value) for one in metric.samples},
+            {(sample.name, tuple(sample.labels.items())): float(sample.value) for sample in metric.samples},
         )
         for metric in registry.collect()
     ]
@@ -317,8 +317,8 @@ def _add(total: dict[str, Family], families: Iterable[Family]) -> None:
 
 
 _COMBINED: dict[Mode, Callable[[float, float], float]] = {
-    "sum": lambda one, other: one + other,
-    "livesum": lambda one, other: one + other,
+    "sum": lambda value, other: value + other,
+    "livesum": lambda value, other: value + other,
     "livemin": min,
     "max": max,
 }

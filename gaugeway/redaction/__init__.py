@@ -155,7 +155,7 @@ class Redactor:
         return replace(
             sample,
             question=self._digest(sample.question),
-            contexts=tuple(replace(one, text=self._digest(one.text) or "") for one in sample.contexts),
+            contexts=tuple(replace(context, text=self._digest(context.text) or "") for context in sample.contexts),
             response=self._digest(sample.response) or "",
             reference=self._digest(sample.reference),
             capture=None if sample.capture is None else _without_words(sample.capture),
@@ -171,7 +171,7 @@ class Redactor:
             question=self._digest(supplement.question),
             contexts=None
             if contexts is None
-            else tuple(replace(one, text=self._digest(one.text) or "") for one in contexts),
+            else tuple(replace(context, text=self._digest(context.text) or "") for context in contexts),
             reference=self._digest(supplement.reference),
             comment=self._digest(supplement.comment),
             calls=None if supplement.calls is None else _without_arguments(supplement.calls),
@@ -189,28 +189,28 @@ class Redactor:
     def _contexts(self, contexts: tuple[Context, ...]) -> tuple[Context, ...]:
         return each_changed(self._context, contexts)
 
-    def _context(self, one: Context) -> Context:
+    def _context(self, context: Context) -> Context:
         clean = self._clean.get
         if (
-            clean(one.text)
-            and (not one.id or clean(one.id))
-            and (not one.source or clean(one.source))
-            and (not one.tool or clean(one.tool))
+            clean(context.text)
+            and (not context.id or clean(context.id))
+            and (not context.source or clean(context.source))
+            and (not context.tool or clean(context.tool))
         ):
-            return one
+            return context
         return changed(
-            one,
-            text=self._recurring(one.text),
-            id=one.id and self._recurring(one.id),
-            source=one.source and self._recurring(one.source),
-            tool=one.tool and self._recurring(one.tool),
+            context,
+            text=self._recurring(context.text),
+            id=context.id and self._recurring(context.id),
+            source=context.source and self._recurring(context.source),
+            tool=context.tool and self._recurring(context.tool),
         )
 
-    def _message(self, one: Message) -> Message:
-        return changed(one, text=self._recurring(one.text))
+    def _message(self, message: Message) -> Message:
+        return changed(message, text=self._recurring(message.text))
 
-    def _call(self, one: ToolCall) -> ToolCall:
-        return changed(one, name=self._recurring(one.name), arguments=self.redact(one.arguments))
+    def _call(self, call: ToolCall) -> ToolCall:
+        return changed(call, name=self._recurring(call.name), arguments=self.redact(call.arguments))
 
     def _capture(self, capture: CaptureInfo) -> CaptureInfo:
         """Offsets stay those in the request, independent of placeholder lengths."""
@@ -221,10 +221,10 @@ class Redactor:
             parts=each_changed(self._part, capture.parts),
         )
 
-    def _part(self, one: PromptPart) -> PromptPart:
-        if not one.text or (text := self._repeated(one.text)) is one.text:
-            return one
-        return changed(one, text=text)
+    def _part(self, part: PromptPart) -> PromptPart:
+        if not part.text or (text := self._repeated(part.text)) is part.text:
+            return part
+        return changed(part, text=text)
 
     def _repeated(self, text: str) -> str:
         """Redact a text that mostly was redacted before: an app sends the same instructions with every request."""
@@ -255,12 +255,12 @@ def _key_of(text: str) -> bytes:
 
 
 def _without_arguments(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    return tuple(replace(one, arguments="") for one in calls)
+    return tuple(replace(call, arguments="") for call in calls)
 
 
 def _without_words(capture: CaptureInfo) -> CaptureInfo:
     """Instructions are dropped, not hashed: nothing is compared with them. A reason may quote them."""
-    return replace(capture, reason=None, parts=tuple(changed(one, text="") for one in capture.parts))
+    return replace(capture, reason=None, parts=tuple(changed(part, text="") for part in capture.parts))
 
 
 def _compiled(name: str, pattern: str) -> regex.Pattern[str]:

@@ -95,7 +95,9 @@ def _is_password(text: str, start: int) -> bool:
     """Whether what starts here follows `scheme://user:`."""
     before = text[max(0, start - 100) : start]
     _, scheme, user = before.rpartition("://")
-    return bool(scheme) and user.endswith(":") and not any(one.isspace() or one in "/@" for one in user)
+    return (
+        bool(scheme) and user.endswith(":") and not any(character.isspace() or character in "/@" for character in user)
+    )
 
 
 def cards(text: str) -> Iterator[Span]:
@@ -165,8 +167,8 @@ def addresses(text: str) -> Iterator[Span]:
         candidate = text[start:done]
         if candidate.endswith(":") and not candidate.endswith("::"):
             candidate = candidate[:-1]  # "at fe80::1: unreachable"
-        figures = [one for one in candidate if one not in ":."]
-        if len(figures) >= _HEX_DIGITS and any(one.isdigit() for one in figures):
+        figures = [character for character in candidate if character not in ":."]
+        if len(figures) >= _HEX_DIGITS and any(character.isdigit() for character in figures):
             yield from _address(candidate, start)
 
 

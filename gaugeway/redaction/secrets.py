@@ -119,7 +119,7 @@ def _keys(text: str) -> Iterator[Span]:
         if needle in long:
             for found in pattern.finditer(text):
                 alone = not found.start() or not text[found.start() - 1].isalnum()
-                if alone and any(one.isdigit() for one in found[0]):
+                if alone and any(character.isdigit() for character in found[0]):
                     yield _span(text, found.start(), found.end())
 
 
@@ -188,7 +188,9 @@ def _without_sign(text: str, small: str) -> Iterator[Span]:
     if "pass" in small:
         for found in _SAID.finditer(text):
             value = found[2].rstrip(".")
-            if _looks_chosen(value) and (found[1] or looks_random(value) or any(one in _SYMBOLS for one in value)):
+            if _looks_chosen(value) and (
+                found[1] or looks_random(value) or any(character in _SYMBOLS for character in value)
+            ):
                 yield _span(text, found.start(2), found.start(2) + len(value))
     if "_" in small and any(word in small for word in ("_key ", "_token ", "_secret ")):
         yield from (_span(text, *found.span(1)) for found in _SET.finditer(text) if looks_random(found[1]))
@@ -204,7 +206,9 @@ def _looks_chosen(value: str) -> bool:
     """Whether this looks like a human-chosen password, not a path, a link or an ordinary word."""
     if len(value) < 6 or "//" in value or value[0] in "/~.$%*" or _is_stand_in(value):  # noqa: PLR2004
         return False
-    return any(one.isdigit() for one in value) or (any(one in _SYMBOLS for one in value) and value[-1] != "=")
+    return any(character.isdigit() for character in value) or (
+        any(character in _SYMBOLS for character in value) and value[-1] != "="
+    )
 
 
 def looks_random(value: str) -> bool:
@@ -215,7 +219,9 @@ def looks_random(value: str) -> bool:
         if not run.isdigit() and not run.isalpha():
             return True
     return any(
-        any(one.islower() for one in run) and any(one.isupper() for one in run) and any(one.isdigit() for one in run)
+        any(character.islower() for character in run)
+        and any(character.isupper() for character in run)
+        and any(character.isdigit() for character in run)
         for run in _MIXED_RUN.findall(value)
     )
 

@@ -65,7 +65,7 @@ def limited(limit: int = MAX_REPLY_BYTES) -> Options:
 
 def _wrapped(stream: Any, window_bits: int | None, limit: int) -> Any:
     """Return the stream limited, as a stream of the library that `stream` is of."""
-    base = next(one for one in type(stream).__mro__ if one.__name__ == "AsyncByteStream")
+    base = next(base_class for base_class in type(stream).__mro__ if base_class.__name__ == "AsyncByteStream")
     return _limited_kind(base)(stream, window_bits, limit)
 
 

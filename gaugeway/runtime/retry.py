@@ -210,8 +210,8 @@ class RetryBuffer(Generic[T]):
     def _next_batch(self) -> int:
         """Return how many items the next batch has."""
         size = 0
-        for count, (_, one) in enumerate(islice(self._items, self._batch)):
-            size += one
+        for count, (_, item_size) in enumerate(islice(self._items, self._batch)):
+            size += item_size
             if size > self._batch_bytes and count:
                 return count
         return min(self._batch, len(self._items))

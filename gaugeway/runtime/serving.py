@@ -66,7 +66,7 @@ class PendingBodies:
         self._sizes[connection] = self._sizes.get(connection, 0) + count
         self.size += count
         while self.size > self.max_bytes:
-            slowest = min(self._sizes, key=lambda one: one.pace)
+            slowest = min(self._sizes, key=lambda known: known.pace)
             self.remove(slowest)
             slowest.give_up_body("no_room", _NO_ROOM)
 
@@ -206,17 +206,16 @@ class ServerProtocol(HttpToolsProtocol):
 
         Where there are none, refuse this one.
         """
-        idle = [
-            one for one in self.connections if isinstance(one, ServerProtocol) and one.is_idle() and one is not self
-        ]
-        closing = heapq.nsmallest(max(1, len(idle) // _ROOM_SHARE), idle, key=lambda one: one.used_at)
-        for one in closing or [self]:
-            if one is self:
+        others = (other for other in self.connections if isinstance(other, ServerProtocol) and other is not self)
+        idle = [other for other in others if other.is_idle()]
+        closing = heapq.nsmallest(max(1, len(idle) // _ROOM_SHARE), idle, key=lambda connection: connection.used_at)
+        for connection in closing or [self]:
+            if connection is self:
                 self._tell(_NO_ROOM)
-            one.transport.close()
+            connection.transport.close()
             # At once, and not when the loop says so: others may be accepted before.
-            self.connections.discard(one)
-            self.connection_closed("refused" if one is self else "idle")
+            self.connections.discard(connection)
+            self.connection_closed("refused" if connection is self else "idle")
         return bool(closing)
 
     def is_idle(self) -> bool:
@@ -384,8 +383,8 @@ async def serve(
     first, other = descriptors.shares(descriptors.limit())
     shares = [first, *[other] * (len(listeners) - 1)]
     servers = [
-        _Server(_config(replace(one, protocol=roomy(one.protocol, share, one.closed)), drain_s))
-        for one, share in zip(listeners, shares, strict=True)
+        _Server(_config(replace(listener, protocol=roomy(listener.protocol, share, listener.closed)), drain_s))
+        for listener, share in zip(listeners, shares, strict=True)
     ]
     log = _log.debug if supervised else _log.info  # a supervisor logs it once for its processes
 

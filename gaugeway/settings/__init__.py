@@ -208,7 +208,7 @@ def overlay_monitors(raw: Mapping[str, Any], *, host: str | None = None, port: i
     GAUGEWAY_MONITORS_TOKEN of the environment is the token where `[monitors]` names none.
     """
     below = raw.get("monitors", {})
-    given: dict[str, Any] = {name: one for name, one in (("host", host), ("port", port)) if one is not None}
+    given: dict[str, Any] = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     token = os.environ.get("GAUGEWAY_MONITORS_TOKEN")  # noqa: TID251 - the configuration reads it
     if token and isinstance(below, dict) and "token" not in below:
         given["token"] = token
@@ -261,7 +261,7 @@ def plain(kind: Any) -> Any:
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in (Union, types.UnionType):
-        kinds = [one for one in get_args(kind) if one is not type(None)]
+        kinds = [part for part in get_args(kind) if part is not type(None)]
         return plain(kinds[0]) if len(kinds) == 1 else kind
     return kind
 
@@ -321,16 +321,16 @@ def _words(kind: Any) -> Iterator[object]:
     if get_origin(kind) is Literal:
         yield from (word for word in get_args(kind) if word is not None)
         return
-    for one in get_args(kind):
-        yield from _words(one)
+    for part in get_args(kind):
+        yield from _words(part)
 
 
 def _forms(kind: Any) -> Iterator[str]:
-    for one in get_args(kind):
-        if isinstance(one, msgspec.Meta):
-            yield from [(one.extra or {})["form"]] if one.extra else []
+    for part in get_args(kind):
+        if isinstance(part, msgspec.Meta):
+            yield from [(part.extra or {})["form"]] if part.extra else []
         else:
-            yield from _forms(one)
+            yield from _forms(part)
 
 
 def item_of(kind: Any) -> Any:
@@ -388,11 +388,11 @@ def _usable(raw: Any, kind: Any, key: str, found: list[str]) -> Any:
         return _usable_table(raw, core, key, found)
     item, origin = item_of(core), get_origin(core)
     if item is not None and isinstance(raw, list) and origin is not dict:
-        usable = [_usable(one, item, f"{key}[{index}]", found) for index, one in enumerate(raw)]
-        return [one for one in usable if one is not _WRONG]
+        usable = [_usable(value, item, f"{key}[{index}]", found) for index, value in enumerate(raw)]
+        return [value for value in usable if value is not _WRONG]
     if item is not None and isinstance(raw, dict) and origin is dict:
-        named = {name: _usable(one, item, f"{key}.{name}", found) for name, one in raw.items()}
-        return {name: one for name, one in named.items() if one is not _WRONG}
+        named = {name: _usable(value, item, f"{key}.{name}", found) for name, value in raw.items()}
+        return {name: value for name, value in named.items() if value is not _WRONG}
     try:
         msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
@@ -412,7 +412,7 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
             usable[name] = _usable(value, hints[known[name]], where, found)
         elif kind.__struct_config__.forbid_unknown_fields:
             places = [] if key or isinstance(value, dict | list) else sorted(_tables_with(name, kind))
-            taken = [one for one in known if one in _keys_for(kind, raw)]
+            taken = [taken_key for taken_key in known if taken_key in _keys_for(kind, raw)]
             other_name = getattr(kind, "also_called", {}).get(name)
             near = [other_name] if other_name else difflib.get_close_matches(name, taken, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(taken)}"

@@ -114,8 +114,8 @@ def passages(contexts: Iterable[Context]) -> Bounded:
 def _surely_fit(contexts: tuple[Context, ...]) -> bool:
     """Whether passages are within the bound of bytes, whatever their characters are."""
     letters = 0
-    for one in contexts:
-        letters += len(one.text) + len(one.id or "") + len(one.source or "")
+    for context in contexts:
+        letters += len(context.text) + len(context.id or "") + len(context.source or "")
     return _WIDEST * letters < MAX_BYTES
 
 
@@ -156,9 +156,11 @@ def size(supplement: Supplement) -> int:
     """
     texts = (supplement.question, supplement.reference, supplement.comment, supplement.label)
     contexts, calls = supplement.contexts or (), supplement.calls or ()
-    called = sum(_size(one.name) + _size(one.arguments) for one in calls)
+    called = sum(_size(call.name) + _size(call.arguments) for call in calls)
     return (
-        sum(map(_size, texts)) + called + sum(_size(one.text) + _size(one.id) + _size(one.source) for one in contexts)
+        sum(map(_size, texts))
+        + called
+        + sum(_size(context.text) + _size(context.id) + _size(context.source) for context in contexts)
     )
 
 
@@ -214,8 +216,8 @@ def bounded_usage(usage: Usage | None) -> Usage | None:
     """Return a usage without counts that cannot be."""
     if usage is None:
         return None
-    counts = {one.name: getattr(usage, one.name) for one in fields(Usage)}
-    if all(one is None or 0 <= one <= MAX_TOKENS for one in counts.values()):
+    counts = {field.name: getattr(usage, field.name) for field in fields(Usage)}
+    if all(count is None or 0 <= count <= MAX_TOKENS for count in counts.values()):
         return usage
     return Usage(**{name: token_count(count) for name, count in counts.items()})
 
@@ -283,13 +285,13 @@ def bounded_transcript(transcript: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _shortened_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    return each_changed(lambda one: changed(one, text=one.text[:MAX_HISTORY_TEXT]), messages)
+    return each_changed(lambda message: changed(message, text=message.text[:MAX_HISTORY_TEXT]), messages)
 
 
 def bounded_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Return the first tool calls, their names and arguments cut."""
     return each_changed(
-        lambda one: changed(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]),
+        lambda call: changed(call, name=bounded_name(call.name), arguments=call.arguments[:MAX_ARGUMENTS]),
         calls[:MAX_CALLS],
     )
 
@@ -317,7 +319,7 @@ def _bounded_links(links: Links) -> Links:
 
 
 def _bounded_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(bounded_name(one) for one in names[:MAX_LINKS])
+    return tuple(bounded_name(name) for name in names[:MAX_LINKS])
 
 
 def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
@@ -330,15 +332,15 @@ def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
     if names != (capture.marker, capture.reason, capture.source):
         capture = replace(capture, marker=names[0], reason=names[1], source=names[2])
     parts = capture.parts
-    if any(bounded_name(role) != role for role in {one.role for one in parts}):
-        parts = each_changed(lambda one: changed(one, role=bounded_name(one.role)), parts)
+    if any(bounded_name(role) != role for role in {part.role for part in parts}):
+        parts = each_changed(lambda part: changed(part, role=bounded_name(part.role)), parts)
     if len(parts) > MAX_PARTS:
         parts = _most_telling(parts)
-    texts = [one.text for one in parts if one.text]
+    texts = [part.text for part in parts if part.text]
     many = _WIDEST * sum(map(len, texts)) > MAX_INSTRUCTION_BYTES
     most = _level(map(_size, texts), MAX_INSTRUCTION_BYTES) if many else None
     if most is not None:
-        parts = tuple(_shortened(one, most, margin) for one in parts)
+        parts = tuple(_shortened(part, most, margin) for part in parts)
     if parts is capture.parts:
         return capture
     shortened = capture.shortened or most is not None or len(parts) < len(capture.parts)
@@ -347,8 +349,8 @@ def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
 
 def _most_telling(parts: tuple[PromptPart, ...]) -> tuple[PromptPart, ...]:
     """Leave out the shortest instructions first, then what comes last."""
-    kept_first = [index for index, one in enumerate(parts) if one.kind != "instructions"]
-    around = [index for index, one in enumerate(parts) if one.kind == "instructions"]
+    kept_first = [index for index, part in enumerate(parts) if part.kind != "instructions"]
+    around = [index for index, part in enumerate(parts) if part.kind == "instructions"]
     around.sort(key=lambda index: parts[index].start - parts[index].end)
     return tuple(parts[index] for index in sorted([*kept_first, *around][:MAX_PARTS]))
 

@@ -102,14 +102,14 @@ def base_url_problem(url: str) -> str | None:
     if (problem := address_problem(url)) is not None:
         return problem
     path = urlsplit(url).path.rstrip("/")
-    route = next((one for one in ROUTES if path.endswith(one)), None)
+    route = next((known for known in ROUTES if path.endswith(known)), None)
     return None if route is None else f"ends in {route}, which clients append to it: leave that out"
 
 
 def needs_key(url: str) -> bool:
     """Whether `url` is a provider's known to refuse every request without a key."""
     host = _host(url)
-    return any(host == one or host.endswith(f".{one}") for one in _KEYED)
+    return any(host == domain or host.endswith(f".{domain}") for domain in _KEYED)
 
 
 def is_remote(url: str) -> bool:
@@ -151,7 +151,7 @@ def port_problems(listeners: Iterable[tuple[str, str, int]]) -> Iterator[str]:
     """
     known: list[tuple[str, str, int]] = []
     for key, host, port in listeners:
-        other = next((one for one in known if port and port == one[2] and _overlap(host, one[1])), None)
+        other = next((address for address in known if port and port == address[2] and _overlap(host, address[1])), None)
         if other is not None:
             yield f"{key}: port {port} is already used by {other[0]}"
         known.append((key, host, port))

@@ -34,7 +34,7 @@ def fitting(
     `known` are the parameters of `factory` that an option may set; `near` are other keys that may have been meant.
     """
     parameters = inspect.signature(factory).parameters
-    anything = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     hints = _hints(factory)
     good: dict[str, Any] = {}
     wrong: dict[str, str] = {}

@@ -87,14 +87,14 @@ def problems_of(table: GroundingVerifier) -> list[str]:
         found.append('label: must be a class index such as "1" with api = "classify"')
     if table.threads != 1 and table.kind != "onnx":
         found.append('threads: only for kind = "onnx"')
-    return [f"judge.grounding.{one}" for one in found]
+    return [f"judge.grounding.{problem}" for problem in found]
 
 
 def _problems_of_api(table: GroundingVerifier) -> list[str]:
     able = APIS[table.kind]
     if table.api is None or table.api in able:
         return []
-    *others, last = (f'"{one}"' for one in able) if able else ("",)
+    *others, last = (f'"{name}"' for name in able) if able else ("",)
     known = f"{', '.join(others)} or {last}" if others else last
     return [f'api: {f"must be {known}" if able else "not allowed"} for kind = "{table.kind}"']
 

@@ -128,131 +128,135 @@ def linked(sample: Sample) -> Linked | None:
     )
 
 
-def keys_of(one: Linked) -> Iterator[str]:
+def keys_of(exchange: Linked) -> Iterator[str]:
     """Yield the keys under which an exchange is found: what it gives, what it follows, and its trace.
 
     Texts that many exchanges give are found by the pair as well, and by the question.
     """
-    for item in one.links.gives:
+    for item in exchange.links.gives:
         yield f"g:{item}"
-    if one.links.pair_given is not None:
-        yield f"p:{one.links.pair_given}"
-    if one.links.gives and one.links.gives[0].startswith("t:"):
-        for asked in one.links.asked:
-            yield f"a:{one.links.gives[0]}:{asked}"
-    if one.links.follows is not None:
-        yield f"f:{one.links.follows}"
-    if one.trace_id is not None:
-        yield f"t:{one.trace_id}"
+    if exchange.links.pair_given is not None:
+        yield f"p:{exchange.links.pair_given}"
+    if exchange.links.gives and exchange.links.gives[0].startswith("t:"):
+        for asked in exchange.links.asked:
+            yield f"a:{exchange.links.gives[0]}:{asked}"
+    if exchange.links.follows is not None:
+        yield f"f:{exchange.links.follows}"
+    if exchange.trace_id is not None:
+        yield f"t:{exchange.trace_id}"
 
 
-def before(one: Linked) -> Iterator[Lookup]:
+def before(exchange: Linked) -> Iterator[Lookup]:
     """Yield the lookups of what an exchange may continue."""
-    since, until = one.started_at - WINDOW_S, one.started_at + SKEW_S
-    if one.links.follows is not None:
-        yield Lookup(one.app, f"g:{one.links.follows}", since, until)
-    if one.links.pair_before is not None:
-        yield Lookup(one.app, f"p:{one.links.pair_before}", since, until)
-    if (key := _asked_key(one)) is not None:
-        yield Lookup(one.app, key, since, until)
-    if one.trace_id is not None:
-        yield Lookup(one.app, f"t:{one.trace_id}", one.started_at - TRACE_S, one.started_at + TRACE_S)
+    since, until = exchange.started_at - WINDOW_S, exchange.started_at + SKEW_S
+    if exchange.links.follows is not None:
+        yield Lookup(exchange.app, f"g:{exchange.links.follows}", since, until)
+    if exchange.links.pair_before is not None:
+        yield Lookup(exchange.app, f"p:{exchange.links.pair_before}", since, until)
+    if (key := _asked_key(exchange)) is not None:
+        yield Lookup(exchange.app, key, since, until)
+    if exchange.trace_id is not None:
+        yield Lookup(
+            exchange.app, f"t:{exchange.trace_id}", exchange.started_at - TRACE_S, exchange.started_at + TRACE_S
+        )
 
 
-def _asked_key(one: Linked) -> str | None:
+def _asked_key(exchange: Linked) -> str | None:
     """The key of exchanges that gave the text that one follows to the question that it shows before."""
-    follows, asked = one.links.follows, one.links.asked_before
+    follows, asked = exchange.links.follows, exchange.links.asked_before
     return None if follows is None or asked is None or follows[0] != "t" else f"a:{follows}:{asked}"
 
 
-def doubts(one: Linked, other: Linked) -> Lookup | None:
+def doubts(exchange: Linked, other: Linked) -> Lookup | None:
     """Return the lookup of what may show that one does not continue the other, although its text is the other's.
 
     It finds requests that showed the text before the other exchange had given it.
     """
-    follows = one.links.follows
+    follows = exchange.links.follows
     if follows is None or follows[0] != "t":
         return None
-    return Lookup(one.app, f"f:{follows}", one.started_at - WINDOW_S, other.ended_at - SKEW_S)
+    return Lookup(exchange.app, f"f:{follows}", exchange.started_at - WINDOW_S, other.ended_at - SKEW_S)
 
 
-def after(one: Linked) -> Iterator[Lookup]:
+def after(exchange: Linked) -> Iterator[Lookup]:
     """Yield the lookups of what may continue an exchange."""
-    since, until = one.started_at - SKEW_S, one.started_at + WINDOW_S
-    for item in one.links.gives:
-        yield Lookup(one.app, f"f:{item}", since, until)
+    since, until = exchange.started_at - SKEW_S, exchange.started_at + WINDOW_S
+    for item in exchange.links.gives:
+        yield Lookup(exchange.app, f"f:{item}", since, until)
 
 
-def decide(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Place:
+def decide(exchange: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Place:
     """Return the place of an exchange; `found` holds what each of its lookups (`before`) found.
 
     A place behind another exchange is not final until `doubts` were looked up and it was decided again.
     """
-    other, result = _continued(one, found)
-    if other is None and (outer := _outer(one, found)) is not None:
+    other, result = _continued(exchange, found)
+    if other is None and (outer := _outer(exchange, found)) is not None:
         other, result = outer, "trace"
-    return placed(one, other, result)
+    return placed(exchange, other, result)
 
 
-def placed(one: Linked, found: Linked | None, result: Result) -> Place:
+def placed(exchange: Linked, found: Linked | None, result: Result) -> Place:
     """Return the place of an exchange that continues `found`."""
-    links = one.links
+    links = exchange.links
     if found is None:
-        unjoined: Result = "session" if one.session and result in ("first", "missing") else result
-        return Place(one.session or one.id, links.turn, links.hop, unjoined, start=one.id)
-    conversation = one.session or found.place.conversation
+        unjoined: Result = "session" if exchange.session and result in ("first", "missing") else result
+        return Place(exchange.session or exchange.id, links.turn, links.hop, unjoined, start=exchange.id)
+    conversation = exchange.session or found.place.conversation
     inner = result == "trace" or found.place.inner
     if result == "trace" or links.within_turn:
         return Place(conversation, found.place.turn, found.place.hop + 1, result, found.id, inner, found.place.start)
-    return Place(conversation, found.place.turn + 1, 1, result, found.id, inner, one.id)
+    return Place(conversation, found.place.turn + 1, 1, result, found.id, inner, exchange.id)
 
 
-def cluster_with(one: Linked) -> str | None:
+def cluster_with(exchange: Linked) -> str | None:
     """Return the cluster of an exchange whose conversation has several: the conversation comes first."""
-    if one.session:
-        return one.cluster
-    return f"s:{one.place.conversation} {one.cluster or ''}".rstrip()
+    if exchange.session:
+        return exchange.cluster
+    return f"s:{exchange.place.conversation} {exchange.cluster or ''}".rstrip()
 
 
-def _continued(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> tuple[Linked | None, Result]:
-    follows = one.links.follows
+def _continued(exchange: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> tuple[Linked | None, Result]:
+    follows = exchange.links.follows
     if follows is None:
         return None, "first"
     several = {other.id: other for others in found.values() for other in others}
-    fitting = [other for other in several.values() if follows in other.links.gives and _may_continue(one, other)]
-    evidence = {other.id: _evidence(one, other) for other in fitting}
+    fitting = [other for other in several.values() if follows in other.links.gives and _may_continue(exchange, other)]
+    evidence = {other.id: _evidence(exchange, other) for other in fitting}
     uncontested = {"pair", "asked", "session", "trace"}
-    fitting = [other for other in fitting if not _contradicts(one, other) or evidence[other.id] & uncontested]
+    fitting = [other for other in fitting if not _contradicts(exchange, other) or evidence[other.id] & uncontested]
     if not fitting:
         return None, "missing"
-    chosen = _one_of(one, _best(fitting, evidence))
+    chosen = _one_of(exchange, _best(fitting, evidence))
     if chosen is None:
         return None, "ambiguous"
     crowded = _crowded(found, f"g:{follows}")
-    if "asked" in evidence[chosen.id] and (key := _asked_key(one)) is not None:
+    if "asked" in evidence[chosen.id] and (key := _asked_key(exchange)) is not None:
         crowded = crowded and _crowded(found, key)
     said = evidence[chosen.id]
-    if _is_fixed(one, chosen, found, said) or not _suffices(one, chosen, said, crowded=crowded):
+    if _is_fixed(exchange, chosen, found, said) or not _suffices(exchange, chosen, said, crowded=crowded):
         return None, "weak"
     return chosen, "response_id" if follows[0] == "r" else "tool_call" if follows[0] == "c" else "text"
 
 
-def _is_fixed(one: Linked, other: Linked, found: Mapping[Lookup, Sequence[Linked]], evidence: frozenset[str]) -> bool:
+def _is_fixed(
+    exchange: Linked, other: Linked, found: Mapping[Lookup, Sequence[Linked]], evidence: frozenset[str]
+) -> bool:
     """Whether the app itself writes the text (a greeting, an example).
 
     Then requests showed it, with the same words before, when the other exchange had not given it yet; those that
     continue a third exchange do not count.
     """
-    lookup = doubts(one, other)
+    lookup = doubts(exchange, other)
     if lookup is None or lookup not in found or evidence & {"session", "trace"}:
         return False
     shown = [
         shows
         for shows in found[lookup]
-        if shows.id != one.id
+        if shows.id != exchange.id
         and shows.place.before is None
-        and ("pair" not in evidence or shows.links.pair_before == one.links.pair_before)
-        and ("asked" not in evidence or shows.links.asked_before == one.links.asked_before)
+        and ("pair" not in evidence or shows.links.pair_before == exchange.links.pair_before)
+        and ("asked" not in evidence or shows.links.asked_before == exchange.links.asked_before)
     ]
     return bool(shown)
 
@@ -262,37 +266,37 @@ def _crowded(found: Mapping[Lookup, Sequence[Linked]], key: str) -> bool:
     return any(len(others) > MOST_CANDIDATES for lookup, others in found.items() if lookup.key == key)
 
 
-def _may_continue(one: Linked, other: Linked) -> bool:
+def _may_continue(exchange: Linked, other: Linked) -> bool:
     """Whether the other exchange was over before, and nothing says that it is another conversation's."""
-    if other.id == one.id or not other.ended_at - SKEW_S <= one.started_at <= other.started_at + WINDOW_S:
+    if other.id == exchange.id or not other.ended_at - SKEW_S <= exchange.started_at <= other.started_at + WINDOW_S:
         return False
-    if one.session and other.session and one.session != other.session:
+    if exchange.session and other.session and exchange.session != other.session:
         return False
-    mine, theirs = _names(one.cluster), _names(other.cluster)
+    mine, theirs = _names(exchange.cluster), _names(other.cluster)
     return all(mine[kind] == theirs[kind] for kind in ("u", "k") if kind in mine and kind in theirs)
 
 
 def _names(cluster: str | None) -> dict[str, str]:
     """The names of a cluster by kind."""
-    return {kind: name for kind, _, name in (one.partition(":") for one in (cluster or "").split())}
+    return {kind: name for kind, _, name in (pair.partition(":") for pair in (cluster or "").split())}
 
 
-def _evidence(one: Linked, other: Linked) -> frozenset[str]:
+def _evidence(exchange: Linked, other: Linked) -> frozenset[str]:
     """What besides the item itself says that one continues the other."""
-    mine, theirs = _names(one.cluster), _names(other.cluster)
+    mine, theirs = _names(exchange.cluster), _names(other.cluster)
     found = {
-        "session": bool(one.session) and one.session == other.session,
-        "trace": bool(one.trace_id) and one.trace_id == other.trace_id,
-        "pair": one.links.pair_before is not None and one.links.pair_before == other.links.pair_given,
-        "asked": one.links.asked_before is not None and one.links.asked_before in other.links.asked,
+        "session": bool(exchange.session) and exchange.session == other.session,
+        "trace": bool(exchange.trace_id) and exchange.trace_id == other.trace_id,
+        "pair": exchange.links.pair_before is not None and exchange.links.pair_before == other.links.pair_given,
+        "asked": exchange.links.asked_before is not None and exchange.links.asked_before in other.links.asked,
         "user": "u" in mine and mine["u"] == theirs.get("u"),
     }
     return frozenset(name for name, holds in found.items() if holds)
 
 
-def _contradicts(one: Linked, other: Linked) -> bool:
+def _contradicts(exchange: Linked, other: Linked) -> bool:
     """Whether the item before is another one."""
-    return one.links.pair_before is not None and one.links.pair_before != other.links.pair_given
+    return exchange.links.pair_before is not None and exchange.links.pair_before != other.links.pair_given
 
 
 def _best(fitting: Sequence[Linked], evidence: Mapping[str, frozenset[str]]) -> list[Linked]:
@@ -301,7 +305,7 @@ def _best(fitting: Sequence[Linked], evidence: Mapping[str, frozenset[str]]) -> 
     return [other for other in fitting if evidence[other.id] == all_kinds]
 
 
-def _one_of(one: Linked, best: Sequence[Linked]) -> Linked | None:
+def _one_of(exchange: Linked, best: Sequence[Linked]) -> Linked | None:
     """Return the one that is meant: they are one conversation's, or one request's, or only one is recent."""
     ordered = sorted(best, key=lambda other: (other.started_at, other.id))
     if not ordered:
@@ -312,13 +316,13 @@ def _one_of(one: Linked, best: Sequence[Linked]) -> Linked | None:
     resent = any(other.links.again for other in ordered)
     if resent and last.links.same is not None and len({other.links.same for other in ordered}) == 1:
         return ordered[0]
-    ages = [one.started_at - other.ended_at for other in ordered]
+    ages = [exchange.started_at - other.ended_at for other in ordered]
     return last if ages[-1] <= _RECENT_S and all(age >= _LONG_AGO_S for age in ages[:-1]) else None
 
 
-def _suffices(one: Linked, other: Linked, evidence: frozenset[str], *, crowded: bool) -> bool:
+def _suffices(exchange: Linked, other: Linked, evidence: frozenset[str], *, crowded: bool) -> bool:
     """Whether what is known is enough, now that nothing else fits as well."""
-    length, sampled = one.links.length, one.sampled or other.sampled
+    length, sampled = exchange.links.length, exchange.sampled or other.sampled
     if evidence & {"session", "trace"} or length >= _UNIQUE:
         return True
     if sampled and length < SURE_LENGTH:  # another exchange may have given the same, and not be captured
@@ -328,35 +332,40 @@ def _suffices(one: Linked, other: Linked, evidence: frozenset[str], *, crowded: 
     if crowded:
         return evidence >= {"asked", "user"}
     if "asked" in evidence or length >= SURE_LENGTH:
-        return bool(evidence) or not sampled or one.links.asked_before is None
-    return one.links.asked_before is not None and (bool(evidence) or length >= LEAST_LENGTH)
+        return bool(evidence) or not sampled or exchange.links.asked_before is None
+    return exchange.links.asked_before is not None and (bool(evidence) or length >= LEAST_LENGTH)
 
 
-def _outer(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Linked | None:
+def _outer(exchange: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Linked | None:
     """Return the exchange whose tool call a sub-agent's exchange serves: one of the same trace that waits for tools.
 
     It is asked what a call says. Or it has another prompt, which another conversation with the same agent has not, and
     the trace holds one conversation only.
     """
-    key = f"t:{one.trace_id}"
-    if one.trace_id is None or one.links.within_turn or _crowded(found, key):
+    key = f"t:{exchange.trace_id}"
+    if exchange.trace_id is None or exchange.links.within_turn or _crowded(found, key):
         return None
     trace = {other.id: other for lookup, others in found.items() if lookup.key == key for other in others}
     served = {
-        other.place.before for other in trace.values() if not other.place.inner and other.started_at < one.started_at
+        other.place.before
+        for other in trace.values()
+        if not other.place.inner and other.started_at < exchange.started_at
     }
     waiting = [
         other
         for other in trace.values()
-        if other.calls and other.id not in served and other.started_at < one.started_at and _may_continue(one, other)
+        if other.calls
+        and other.id not in served
+        and other.started_at < exchange.started_at
+        and _may_continue(exchange, other)
     ]
-    asked = [other for other in waiting if set(one.links.asked) & set(other.links.arguments)]
-    alone = len({other.place.conversation for other in trace.values() if other.started_at < one.started_at}) == 1
+    asked = [other for other in waiting if set(exchange.links.asked) & set(other.links.arguments)]
+    alone = len({other.place.conversation for other in trace.values() if other.started_at < exchange.started_at}) == 1
     unlike = [
         other
         for other in waiting
-        if alone and one.prompt and other.prompt and one.prompt != other.prompt
-        if same_scheme((one.prompt, other.prompt))
+        if alone and exchange.prompt and other.prompt and exchange.prompt != other.prompt
+        if same_scheme((exchange.prompt, other.prompt))
     ]
     outer = asked or unlike
     if len({other.place.conversation for other in outer}) != 1:

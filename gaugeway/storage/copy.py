@@ -57,7 +57,7 @@ async def move_store(
 
 async def _move_samples(source: EngineStore, target: EngineStore, moved: Moved) -> bool:
     ids = await source.ids(moved.sample_after, PAGE)
-    found = [one for one in [await source.sample(sample_id) for sample_id in ids] if one is not None]
+    found = [stored for stored in [await source.sample(sample_id) for sample_id in ids] if stored is not None]
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def add(sample: Sample, evaluations: Sequence[Evaluation]) -> str | None:
@@ -68,7 +68,7 @@ async def _move_samples(source: EngineStore, target: EngineStore, moved: Moved) 
                 return sample.id
         return None
 
-    refused = set(await asyncio.gather(*(add(*one) for one in found)))
+    refused = set(await asyncio.gather(*(add(*stored) for stored in found)))
     expected = {sample.id: len(evaluations) for sample, evaluations in found if sample.id not in refused}
     there = await target.holds(list(expected))
     if missing := [name for name, count in expected.items() if there.get(name, -1) < count]:
@@ -85,7 +85,7 @@ async def _move_samples(source: EngineStore, target: EngineStore, moved: Moved) 
 
 async def _move_supplements(source: EngineStore, target: EngineStore, moved: Moved) -> bool:
     page = await source.said(moved.supplement_after, PAGE)
-    readable = [one for _, one in page if one is not None]
+    readable = [supplement for _, supplement in page if supplement is not None]
     await target.supplement(readable)
     moved.supplements += len(readable)
     moved.unreadable += len(page) - len(readable)
@@ -118,7 +118,7 @@ async def move_queue(source: Queue, target: Queue, *, progress: Callable[[Moved]
         progress(moved)
     while supplements := await source.take(PAGE):
         await target.supply(supplements)
-        await source.ack_supplies([one.id for one in supplements])
+        await source.ack_supplies([supplement.id for supplement in supplements])
         moved.supplements += len(supplements)
         progress(moved)
     return moved

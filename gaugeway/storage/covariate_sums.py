@@ -32,7 +32,7 @@ class Sums:
     u2ff: float = 0.0
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(Sums)})
+        return Sums(**{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(Sums)})
 
     def of_traffic(self, n_all: int, f: float, ff: float) -> Sums:
         """Return a copy with the number and the covariate sums of all exchanges replaced."""

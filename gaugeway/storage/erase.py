@@ -24,7 +24,7 @@ class Subject:
 
     def __post_init__(self) -> None:
         given = (self.app, self.session, self.match)
-        if not any(given) or any(one is not None and not one.strip() for one in given):
+        if not any(given) or any(condition is not None and not condition.strip() for condition in given):
             raise ValueError("give --app, --session or --match (not empty)")
 
     def meets_sample(self, payload: str) -> bool:
@@ -32,9 +32,17 @@ class Subject:
         try:
             sample = msgspec.json.decode(payload)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return all(_within(one, [payload]) for one in (self.app, self.session, self.match) if one is not None)
+            return all(
+                _within(condition, [payload])
+                for condition in (self.app, self.session, self.match)
+                if condition is not None
+            )
         if not isinstance(sample, dict):
-            return all(_within(one, _texts(sample)) for one in (self.app, self.session, self.match) if one is not None)
+            return all(
+                _within(condition, _texts(sample))
+                for condition in (self.app, self.session, self.match)
+                if condition is not None
+            )
         if self.app is not None and sample.get("app", "default") != self.app:
             return False
         if self.session is not None and sample.get("session") != self.session:
@@ -99,9 +107,9 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for name, one in value.items():
+        for name, item in value.items():
             yield name
-            yield from _texts(one)
+            yield from _texts(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)

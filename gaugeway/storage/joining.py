@@ -79,13 +79,13 @@ def join(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
     The contexts of all supplements together stay within the bounds; the rest is left out. Spans of tools
     and agents that ended before the exchange began are the calls of an answer that shows none.
     """
-    permitted = (one for one in supplements if may_join(one, sample))
-    ours = sorted(permitted, key=lambda one: (one.received_at, one.id))
+    permitted = (supplement for supplement in supplements if may_join(supplement, sample))
+    ours = sorted(permitted, key=lambda supplement: (supplement.received_at, supplement.id))
     joined = _with_contexts(sample, ours)
     return changed(
         joined,
-        question=joined.question or _first(one.question for one in ours),
-        reference=joined.reference or _first(one.reference for one in ours),
+        question=joined.question or _first(supplement.question for supplement in ours),
+        reference=joined.reference or _first(supplement.reference for supplement in ours),
         calls=joined.calls or _calls(joined, ours),
         retrieval_s=_covered(ours) if joined.retrieval_s is None else joined.retrieval_s,
     )
@@ -179,15 +179,15 @@ class WaitingRoom:
     def release(self, supplements: Iterable[Supplement], now: float) -> list[Sample]:
         """Return, and keep no longer, the samples that these bring what they wait for."""
         released = []
-        for one in supplements:
-            address = address_of(one)
-            if address is None or (one.contexts is None and one.calls is None):
+        for supplement in supplements:
+            address = address_of(supplement)
+            if address is None or (supplement.contexts is None and supplement.calls is None):
                 continue
             for sample_id in sorted(self._ids.get(address, ())):
                 waiting = self._waiting[sample_id]
-                if not may_join(one, waiting.sample):
+                if not may_join(supplement, waiting.sample):
                     continue
-                if one.source != "spans":
+                if supplement.source != "spans":
                     released.append(self._leave(sample_id))
                 elif waiting.channel == "spans":
                     until = min(waiting.until, now + self._settle_s)
@@ -217,13 +217,17 @@ class WaitingRoom:
 def _with_contexts(sample: Sample, supplements: Sequence[Supplement]) -> Sample:
     """Return the sample with the contexts of the most trusted channel that has any."""
     for channel, source in SOURCES.items():
-        said = [one for one in supplements if one.source == channel and one.contexts is not None]
+        said = [
+            supplement for supplement in supplements if supplement.source == channel and supplement.contexts is not None
+        ]
         if not said or not _may_replace(source, sample.context_source):
             continue
-        question = _first(one.question for one in said) if channel == "contexts" else None
+        question = _first(supplement.question for supplement in said) if channel == "contexts" else None
         return replace(
             sample,
-            contexts=bounds.passages(_distinct(context for one in said for context in one.contexts or ())).contexts,
+            contexts=bounds.passages(
+                _distinct(context for supplement in said for context in supplement.contexts or ())
+            ).contexts,
             context_source=source,
             question=question or sample.question,
         )
@@ -241,8 +245,10 @@ def _calls(sample: Sample, supplements: Sequence[Supplement]) -> tuple[ToolCall,
         return ()
     # Half of the exchange at most: an agent that asks for its answer ends after all of it.
     latest = sample.started_at + min(CLOCKS_S, (sample.duration_s or 0.0) / 2)
-    before = (one for one in supplements if one.ended_at is not None and one.ended_at <= latest)
-    return tuple(call for one in before for call in one.calls or ())[-bounds.MAX_CALLS :]
+    before = (
+        supplement for supplement in supplements if supplement.ended_at is not None and supplement.ended_at <= latest
+    )
+    return tuple(call for supplement in before for call in supplement.calls or ())[-bounds.MAX_CALLS :]
 
 
 def _may_replace(source: str, there: str) -> bool:
@@ -277,7 +283,11 @@ def _distinct(contexts: Iterable[Context]) -> tuple[Context, ...]:
 
 def _covered(supplements: Iterable[Supplement]) -> float | None:
     """Return how long retrievers worked, in seconds: the union of their spans' times; None where none is known."""
-    spans = sorted((one.received_at, one.retrieval_s) for one in supplements if one.retrieval_s is not None)
+    spans = sorted(
+        (supplement.received_at, supplement.retrieval_s)
+        for supplement in supplements
+        if supplement.retrieval_s is not None
+    )
     if not spans:
         return None
     total, until = 0.0, -math.inf

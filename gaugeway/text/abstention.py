@@ -69,7 +69,7 @@ def _lacks(clause: str, phrases: Phrases) -> bool:
         return False
     before, after = clause[: found.start()].split(",")[:-1], clause[found.end() :].split(",")[1:]
     openings = (phrases.polite, phrases.opening)
-    return all(any(one.match(part.strip()) for one in openings) for part in before if part.strip()) and all(
+    return all(any(pattern.match(part.strip()) for pattern in openings) for part in before if part.strip()) and all(
         phrases.joins.match(part.strip()) or phrases.polite.match(part.strip()) for part in after if part.strip()
     )
 

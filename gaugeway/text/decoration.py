@@ -165,7 +165,7 @@ def _unquoted(text: str) -> str:
         closing
         and inside
         and text[-1] in closing
-        and not any(one in inside for one in (text[0], *closing) if one != "'")
+        and not any(mark in inside for mark in (text[0], *closing) if mark != "'")
     ):
         return inside.strip()
     return text

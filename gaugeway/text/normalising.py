@@ -35,7 +35,7 @@ def nfkc(text: str) -> str:
 @functools.cache
 def _long_rows() -> re.Pattern[str]:
     """A row of more marks than are kept: of all characters that are or begin with one when decomposed."""
-    marks = "".join(re.escape(chr(one)) for one in chain(*_PLACES) if _is_mark(chr(one)))
+    marks = "".join(re.escape(chr(code)) for code in chain(*_PLACES) if _is_mark(chr(code)))
     return re.compile(f"[{marks}]{{{MOST_MARKS + 1},}}")
 
 

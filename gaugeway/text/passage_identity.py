@@ -25,8 +25,8 @@ def passage_names(sample: Sample, *, salt: str) -> tuple[str, ...]:
     passed over. Hashes of texts are salted, and differ between apps.
     """
     contexts = sample.contexts
-    counted = sample.context_source not in _OWN_IDS and _only_count([one.id for one in contexts])
-    return tuple(_name(one, sample.app, salt=salt, with_id=not counted) for one in contexts)
+    counted = sample.context_source not in _OWN_IDS and _only_count([context.id for context in contexts])
+    return tuple(_name(context, sample.app, salt=salt, with_id=not counted) for context in contexts)
 
 
 def id_or_source_of(name: str) -> str | None:
@@ -64,10 +64,10 @@ def _only_count(ids: Sequence[str | None]) -> bool:
     (True, False, False)
     """
     expected: int | None = None
-    for one in ids:
-        if one is None or not one.isdecimal():
+    for sample_id in ids:
+        if sample_id is None or not sample_id.isdecimal():
             return False
-        number = int(one[:9])
+        number = int(sample_id[:9])
         if number not in (expected, 0, 1):
             return False
         expected = number + 1

@@ -149,7 +149,7 @@ def narrow_and_broad_topics(
     merged = _merged(found.vectors, found.nearest, len(found.centres))[found.nearest]
 
     def named(topic: NDArray[np.intp]) -> Mapping[str, str]:
-        labels = [NAMELESS if one.startswith(f"{NAMELESS} (") else one for one in _labels(documents, topic, k)]
+        labels = [NAMELESS if label.startswith(f"{NAMELESS} (") else label for label in _labels(documents, topic, k)]
         rows = zip(found.terms, topic.tolist(), found.likeness, strict=True)
         return {key: labels[at] if alike >= found.least else UNLIKE for key, at, alike in rows}
 
@@ -281,7 +281,7 @@ def _terms(question: str) -> Terms:
         if match["unspaced"] is None:
             found += [] if token in _STOP_WORDS else [token]
         else:
-            found += [one + other for one, other in pairwise(token)] or [token]
+            found += [letter + other for letter, other in pairwise(token)] or [token]
         if len(found) >= _MAX_TERMS:
             break
     return Counter(found)

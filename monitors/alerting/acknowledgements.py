@@ -80,8 +80,8 @@ class Acknowledgements:
         """Load the saved state and accept changes."""
         silences = msgspec.json.decode(states.get(SILENCES, b"[]"), type=list[Silence])
         undelivered = msgspec.json.decode(states.get(UNDELIVERED, b"[]"), type=list[UndeliveredNotification])
-        self._silences = {one.id: one for one in silences}
-        self._undelivered = {one.id: one for one in undelivered}
+        self._silences = {silence.id: silence for silence in silences}
+        self._undelivered = {notification.id: notification for notification in undelivered}
         self._acks = msgspec.json.decode(states.get(ACKS, b"{}"), type=dict[str, Ack])
         self.history.load(states.get(HISTORY, b"{}"))
         self._open = True
@@ -115,15 +115,15 @@ class Acknowledgements:
     def silence_of(self, alert: Alert) -> Silence | None:
         """Return the active silence that matches the alert and ends last; None without one."""
         labels, now = labels_of(alert), self._clock()
-        matching = (one for one in self._silences.values() if one.mutes(labels, now))
-        return max(matching, key=lambda one: one.ends, default=None)
+        matching = (silence for silence in self._silences.values() if silence.mutes(labels, now))
+        return max(matching, key=lambda silence: silence.ends, default=None)
 
     def forget(self, known: Collection[str]) -> None:
         """Drop acknowledgements of alerts that no longer fire, the history of those not known, and old silences."""
         self.history.forget(known)
         long_ago = self._clock() - KEPT_S
         self._acks = {key: ack for key, ack in self._acks.items() if self._firing(key) is not None}
-        self._silences = {key: one for key, one in self._silences.items() if one.ends > long_ago}
+        self._silences = {key: silence for key, silence in self._silences.items() if silence.ends > long_ago}
 
     def add_undelivered(self, notification: UndeliveredNotification) -> None:
         """Add an undelivered notification and drop the oldest above `MAX_UNDELIVERED`; the caller saves."""
@@ -133,17 +133,17 @@ class Acknowledgements:
 
     async def silences(self) -> Sequence[Silence]:
         """Return all silences, the one that ends last first."""
-        return sorted(self._silences.values(), key=lambda one: one.ends, reverse=True)
+        return sorted(self._silences.values(), key=lambda silence: silence.ends, reverse=True)
 
     async def silence(self, silence: Silence) -> None:
         """Add a silence. Raises ValueError when there are too many."""
         now = self._clock()
-        if sum(one.state(now) != "expired" for one in self._silences.values()) >= MAX_SILENCES:
+        if sum(known.state(now) != "expired" for known in self._silences.values()) >= MAX_SILENCES:
             raise ValueError(f"there are {MAX_SILENCES} silences already")
 
         def add() -> None:
             self._silences[silence.id] = silence
-            for key in sorted(self._silences, key=lambda one: self._silences[one].ends)[:-MAX_SILENCES]:
+            for key in sorted(self._silences, key=lambda id_: self._silences[id_].ends)[:-MAX_SILENCES]:
                 del self._silences[key]
             at = max(now, silence.starts)
             comment = silence.comment[:MAX_TEXT]
@@ -169,7 +169,7 @@ class Acknowledgements:
 
     def _note_silence(self, silence: Silence, event: Event) -> None:
         """Note what was done about a silence in the history of the open alerts that it matches, and of those it had."""
-        matching = {one.fingerprint for one in self._unresolved() if silence.matches(labels_of(one))}
+        matching = {alert.fingerprint for alert in self._unresolved() if silence.matches(labels_of(alert))}
         for fingerprint in matching | self.history.silenced_by(silence.id):
             self.history.record(fingerprint, event)
 

@@ -74,7 +74,7 @@ class AlertHistory:
     >>> history = AlertHistory()
     >>> for at in (1.0, 2.0, 4.0):
     ...     history.record("a", Event(at=at, kind="failed", notifier="mail", task="firing"))
-    >>> [(one.first, one.at, one.times) for one in history.of("a")]
+    >>> [(event.first, event.at, event.times) for event in history.of("a")]
     [(1.0, 4.0, 3)]
     """
 
@@ -88,14 +88,14 @@ class AlertHistory:
     def silenced_by(self, silence_id: str) -> frozenset[str]:
         """Return the alerts that were silenced by a silence."""
         return frozenset(
-            key for key, events in self._events.items() if any(one.silence == silence_id for one in events)
+            key for key, events in self._events.items() if any(event.silence == silence_id for event in events)
         )
 
     def acknowledged_by(self, fingerprint: str) -> str:
         """Return who acknowledged an alert last; "" if no one did, or it was undone."""
-        for one in reversed(self._events.get(fingerprint, ())):
-            if one.kind in ("acknowledged", "unacknowledged"):
-                return one.by if one.kind == "acknowledged" else ""
+        for event in reversed(self._events.get(fingerprint, ())):
+            if event.kind in ("acknowledged", "unacknowledged"):
+                return event.by if event.kind == "acknowledged" else ""
         return ""
 
     def record(self, fingerprint: str, event: Event) -> None:
@@ -131,11 +131,11 @@ def _repeated(events: Sequence[Event], event: Event) -> Event | None:
     """
     if event.task is None:
         return None
-    series = [one for one in events if (one.notifier, one.task) == (event.notifier, event.task)]
+    series = [earlier for earlier in events if (earlier.notifier, earlier.task) == (event.notifier, event.task)]
     if not series:
         return None
     last = series[-1]
     if event.kind in ("failed", "given_up"):
         return last if last.kind == "failed" else None
-    delivered = sum(one.kind == "delivered" for one in series)
+    delivered = sum(earlier.kind == "delivered" for earlier in series)
     return last if event.kind == last.kind == "delivered" and delivered > 1 else None

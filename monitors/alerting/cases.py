@@ -97,7 +97,7 @@ class Cases:
         return False
 
     def _judge_outage(self) -> Case | None:
-        return next((one for one in self if one.alert.rule == JUDGE_BLIND and one.alert.state == "firing"), None)
+        return next((case for case in self if case.alert.rule == JUDGE_BLIND and case.alert.state == "firing"), None)
 
     def drop_old(self) -> Sequence[str]:
         """Drop the oldest resolved alerts above `HISTORY`; return their fingerprints."""

@@ -54,11 +54,11 @@ def source_change(
 
     Of answers in `passages`, by sample id: those that were read.
     """
-    old, new = ([one for one in _scores(side, metric) if one.sample_id in passages] for side in (before, since))
+    old, new = ([point for point in _scores(side, metric) if point.sample_id in passages] for side in (before, since))
     recent = _recent(old, new, RECENT_READ)
     if not recent or not new:
         return None
-    then, now = (sum(source in passages[one.sample_id].documents for one in side) for side in (recent, new))
+    then, now = (sum(source in passages[point.sample_id].documents for point in side) for side in (recent, new))
     change = Change(kind="source", value=source, before=then / len(recent), since=now / len(new))
     return change if _grew(then, len(recent), now, len(new)) else None
 
@@ -71,28 +71,28 @@ def documents_change(
     It counts beyond the share of new documents that the later half of the answers before had over the earlier half,
     and if its answers can hold half of the move of the mean.
     """
-    old, new = ([one for one in _scores(side, metric) if one.sample_id in passages] for side in (before, since))
+    old, new = ([point for point in _scores(side, metric) if point.sample_id in passages] for side in (before, since))
     earlier, later = old[: len(old) // 2], old[len(old) // 2 :]
     if not earlier or not new:
         return None
     seen = _documents(earlier, passages)
-    then = sum(not passages[one.sample_id].documents <= seen for one in later)
+    then = sum(not passages[point.sample_id].documents <= seen for point in later)
     seen |= _documents(later, passages)
-    fresh = [one for one in new if not passages[one.sample_id].documents <= seen]
+    fresh = [point for point in new if not passages[point.sample_id].documents <= seen]
     if not _grew(then, len(later), len(fresh), len(new)):
         return None
     move = _mean(new) - _mean(old)
     own, grown = _mean(fresh) - _mean(old), len(fresh) / len(new) - then / len(later)
     if own * move <= 0.0 or grown < abs(move) * CARRIED:
         return None
-    counts = Counter(name for one in fresh for name in passages[one.sample_id].documents - seen)
+    counts = Counter(name for point in fresh for name in passages[point.sample_id].documents - seen)
     (commonest, _), more = min(counts.items(), key=lambda entry: (-entry[1], entry[0])), len(counts) - 1
     value = f"not seen before ({commonest}{f' and {more} more' if more else ''})"
     return Change(kind="documents", value=value, before=then / len(later), since=len(fresh) / len(new))
 
 
 def _documents(points: Iterable[Point], passages: Mapping[str, Passages]) -> set[str]:
-    return {name for one in points for name in passages[one.sample_id].documents}
+    return {name for point in points for name in passages[point.sample_id].documents}
 
 
 def _scores(points: Iterable[Point], metric: str) -> list[Point]:

@@ -103,11 +103,11 @@ class Delivery:
         now = self._clock()
         for name in self._notifiers:
             known = {
-                key: one if isinstance(one, Progress) else Progress(told=one, at=now)
-                for key, one in told.get(name, {}).items()
+                key: entry if isinstance(entry, Progress) else Progress(told=entry, at=now)
+                for key, entry in told.get(name, {}).items()
             }
-            for one in known.values():
-                one.upgrade()
+            for progress in known.values():
+                progress.upgrade()
             earlier = {key: Progress(told="resolved", outcome="before") for key in over}
             self._progress[name] = known if name in told else earlier
         self._unsaved = self._progress.keys() != told.keys()
@@ -123,7 +123,7 @@ class Delivery:
         """Start a round for every notifier with something due, unless its last round still runs."""
         self._alerts = {alert.fingerprint: alert for alert in alerts}
         self._progress = {
-            name: {key: one for key, one in known.items() if key in self._alerts}
+            name: {key: progress for key, progress in known.items() if key in self._alerts}
             for name, known in self._progress.items()
         }
         self.acknowledgements.forget(self._alerts)
@@ -244,11 +244,11 @@ class Delivery:
     async def _round(self, sends: Sequence[Awaitable[None]], name: str = _SAVE) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(message: Awaitable[None]) -> None:
+        async def send(message: Awaitable[None]) -> None:
             async with gate:
                 await message
 
-        await asyncio.gather(*map(one, sends))
+        await asyncio.gather(*map(send, sends))
         self._log_failures(name)
         if self._unsaved:
             self._unsaved = False

@@ -280,8 +280,8 @@ class Describer:
         if not delay_s:
             return old, new
         onset = since.since - delay_s
-        late = [one for one in old if one.started_at - self._judge.delay_s(one.metric) >= onset]
-        return [one for one in old if one.started_at - self._judge.delay_s(one.metric) < onset], [*new, *late]
+        late = [point for point in old if point.started_at - self._judge.delay_s(point.metric) >= onset]
+        return [point for point in old if point.started_at - self._judge.delay_s(point.metric) < onset], [*new, *late]
 
     async def _cause(
         self, asked: _Asked, old: Sequence[Point], new: Sequence[Point]
@@ -317,7 +317,7 @@ class Describer:
 
         def find_cause() -> Explanation:
             found = topics(*questions) if all(questions) else {}
-            equal = {one: _words(question) for side in questions for one, question in side.items()}
+            equal = {sample_id: _words(question) for side in questions for sample_id, question in side.items()}
             strata = _Strata(found, prompts=same_scheme(point.prompt for point in (*old, *new)))
             before, since = (
                 [self._observed(point, strata, equal, scales) for point in (*points, *signals)]
@@ -337,7 +337,7 @@ class Describer:
             return {}
         ids = list(dict.fromkeys(point.sample_id for point in points if point.metric == metric and usable(point)))
         some = ids[:: math.ceil(len(ids) / _TOPICS_FROM) or 1]
-        wanted = list(dict.fromkeys([*some, *(one for one in ids if one in read)]))
+        wanted = list(dict.fromkeys([*some, *(sample_id for sample_id in ids if sample_id in read)]))
         found: dict[str, str] = {}
         for start in range(0, len(wanted), _AT_ONCE):
             found |= await self._store.questions(wanted[start : start + _AT_ONCE])
@@ -362,10 +362,12 @@ class Describer:
     async def _with_source(self, source: str, metric: str, points: Iterable[Point], *, flipped: bool) -> list[Point]:
         """Return the points of exchanges that got a source, the worst first; of the worst 500 of all."""
         scored = [point for point in points if point.metric == metric and usable(point)]
-        scored.sort(key=lambda one: (on_scale(one.value or 0.0, flipped=flipped), -one.started_at))
+        scored.sort(key=lambda point: (on_scale(point.value or 0.0, flipped=flipped), -point.started_at))
         worst = scored[:MAX_EXCHANGES]
         passages = await read_passages(self._store, metric, (worst,), quote=self._content, salt=self.salt)
-        return [one for one in worst if (got := passages.get(one.sample_id)) is not None and source in got.documents]
+        return [
+            point for point in worst if (got := passages.get(point.sample_id)) is not None and source in got.documents
+        ]
 
     async def _with_examples(self, alert: Alert, points: Iterable[Point]) -> Alert:
         """Return the alert with the first exchanges of `points`, each once, with their faults."""
@@ -380,7 +382,7 @@ class Describer:
                 question, answer = map(quoted, question_and_answer(stored[0]))
                 example = replace(example, question=question, answer=answer, faults=faults_of(stored[1], point.metric))
             examples.append(example)
-        return replace(alert, worst_exchanges=tuple(one.id for one in examples), examples=tuple(examples))
+        return replace(alert, worst_exchanges=tuple(shown.id for shown in examples), examples=tuple(examples))
 
 
 class _Strata:

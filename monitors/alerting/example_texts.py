@@ -13,10 +13,12 @@ HASHED = "blake2b:"
 
 def faults_of(evaluations: Iterable[Evaluation], metric: str) -> tuple[str, ...]:
     """Return what is wrong with an answer: the unsupported claims, or else the reason of its score."""
-    for one in evaluations:
-        if one.metric == metric and isinstance(one.outcome, Score):
-            claims = [_shortened(text) for piece in one.outcome.evidence if (text := _fault(piece))]
-            return tuple(claims[:MOST_FAULTS]) or ((_shortened(one.outcome.reason),) if one.outcome.reason else ())
+    for evaluation in evaluations:
+        if evaluation.metric == metric and isinstance(evaluation.outcome, Score):
+            claims = [_shortened(text) for piece in evaluation.outcome.evidence if (text := _fault(piece))]
+            return tuple(claims[:MOST_FAULTS]) or (
+                (_shortened(evaluation.outcome.reason),) if evaluation.outcome.reason else ()
+            )
     return ()
 
 
@@ -35,8 +37,8 @@ def question_and_answer(sample: Sample) -> tuple[str, str]:
     """Return question and answer; of a whole conversation the first question and the last answer."""
     if not sample.transcript:
         return sample.question or "", sample.response
-    asked = [one.text for one in sample.transcript if one.role == "user"]
-    answers = [one.text for one in sample.transcript if one.role == "assistant"]
+    asked = [message.text for message in sample.transcript if message.role == "user"]
+    answers = [message.text for message in sample.transcript if message.role == "assistant"]
     return next(iter(asked), ""), answers[-1] if answers else ""
 
 

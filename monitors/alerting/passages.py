@@ -28,13 +28,13 @@ async def read_passages(
 
     Documents have the names of `gaugeway.text.passage_identity`; without `quote` a hash with `salt` of these.
     """
-    ids = [one for side in sides for one in _chosen(metric, side)]
+    ids = [sample_id for side in sides for sample_id in _chosen(metric, side)]
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def read(one: str) -> tuple[str, Passages | None]:
+    async def read(sample_id: str) -> tuple[str, Passages | None]:
         async with gate:
-            stored = await store.sample(one)
-        return one, None if stored is None else _passages(*stored, quote=quote, salt=salt)
+            stored = await store.sample(sample_id)
+        return sample_id, None if stored is None else _passages(*stored, quote=quote, salt=salt)
 
     try:
         async with asyncio.timeout(MAX_READ_S):
@@ -42,18 +42,18 @@ async def read_passages(
     except TimeoutError:
         _log.warning("reading the passages for the cause of a drop of %s timed out after %.0f s", metric, MAX_READ_S)
         return {}
-    return {one: passages for one, passages in found if passages is not None}
+    return {sample_id: passages for sample_id, passages in found if passages is not None}
 
 
 def _chosen(metric: str, side: Iterable[Point]) -> list[str]:
     """Return ids in the order of a hash, a random part."""
     ids = {point.sample_id for point in side if point.metric == metric and usable(point)}
-    return sorted(ids, key=lambda one: blake2b(one.encode(), digest_size=8).digest())[:MAX_EXCHANGES]
+    return sorted(ids, key=lambda sample_id: blake2b(sample_id.encode(), digest_size=8).digest())[:MAX_EXCHANGES]
 
 
 def _passages(sample: Sample, evaluations: Iterable[Evaluation], *, quote: bool, salt: str) -> Passages | None:
     known = passage_names(sample, salt=salt)
-    names = frozenset(one if quote else _hashed(one, salt) for one in known if one)
+    names = frozenset(name if quote else _hashed(name, salt) for name in known if name)
     verdicts = passage_verdicts(evaluations)
     contradicted = None if verdicts is None else verdicts.any_contradiction
     return Passages(documents=names, contradicted=contradicted, count=len(sample.contexts)) if names else None

@@ -117,10 +117,10 @@ class Pace:
         A new group waits `wait_s` for more alerts; an open group waits `interval_s` since its last message. A group
         with a failed send has waited already.
         """
-        if any(one.failing is not None for one in group):
+        if any(progress.failing is not None for progress in group):
             return True
-        if any(one.told == "firing" for one in group):
-            return now >= max(one.at for one in group) + self.interval_s
+        if any(progress.told == "firing" for progress in group):
+            return now >= max(progress.at for progress in group) + self.interval_s
         return now >= first_due + self.wait_s
 
 

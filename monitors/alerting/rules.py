@@ -82,7 +82,7 @@ def _defaults(
     """
     rules = (
         *(Rule(metric=metric, baseline="auto") for metric in metrics),
-        *(Rule(metric=one, baseline="auto", direction=way) for one in signals for way in SIGNALS[one].watched),
+        *(Rule(metric=signal, baseline="auto", direction=way) for signal in signals for way in SIGNALS[signal].watched),
     )
 
     def name(rule: Rule) -> str:

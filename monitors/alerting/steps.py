@@ -40,20 +40,27 @@ async def find_fallen_step(store: Store, before: Sequence[Point], since: Sequenc
 
 async def _read(store: Store, side: Iterable[Point]) -> list[Retrieved]:
     rates = {point.sample_id: point.rate for point in side if point.metric == _METRIC and usable(point)}
-    chosen = sorted(rates, key=lambda one: blake2b(one.encode(), digest_size=8).digest())[:MAX_READ]
+    chosen = sorted(rates, key=lambda sample_id: blake2b(sample_id.encode(), digest_size=8).digest())[:MAX_READ]
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def read(one: str) -> Retrieved | None:
+    async def read(sample_id: str) -> Retrieved | None:
         async with gate:
-            stored = await store.sample(one)
-        return None if stored is None else retrieved(*stored, rate=rates[one])
+            stored = await store.sample(sample_id)
+        return None if stored is None else retrieved(*stored, rate=rates[sample_id])
 
-    return [one for one in await asyncio.gather(*map(read, chosen)) if one is not None]
+    return [exchange for exchange in await asyncio.gather(*map(read, chosen)) if exchange is not None]
 
 
 def retrieved(sample: Sample, evaluations: Iterable[Evaluation], *, rate: float) -> Retrieved | None:
     """Return the relevance of an exchange's passages by step; None where none of them has a step and a rating."""
-    score = next((one.outcome for one in evaluations if one.metric == _METRIC and isinstance(one.outcome, Score)), None)
+    score = next(
+        (
+            evaluation.outcome
+            for evaluation in evaluations
+            if evaluation.metric == _METRIC and isinstance(evaluation.outcome, Score)
+        ),
+        None,
+    )
     if score is None:
         return None
     steps = by_step(sample.contexts, relevances(sample.contexts, score.evidence))

@@ -40,7 +40,7 @@ class Versions:
     ...                  value=1.0, reason="", rate=1.0)
     >>> versions = Versions()
     >>> versions.notice([point(n, "old" if n < 30 else "new") for n in range(60)])
-    >>> [(one.value, one.first_seen) for one in versions.changes()]
+    >>> [(change.value, change.first_seen) for change in versions.changes()]
     [('new', 30.0)]
     """
 
@@ -64,8 +64,8 @@ class Versions:
                 first, n = values.get(value, (point.started_at, 0))
                 values[value] = min(first, point.started_at), n + 1
                 if len(values) > _KEPT:
-                    rare = [one for one in values if values[one][1] < ENOUGH] or list(values)
-                    del values[min(rare, key=lambda one: values[one][0])]
+                    rare = [rare_value for rare_value in values if values[rare_value][1] < ENOUGH] or list(values)
+                    del values[min(rare, key=lambda known: values[known][0])]
 
     def _make_room(self) -> bool:
         """Evict the older half of the apps with too few exchanges for a version; return False if there are none."""
@@ -84,7 +84,7 @@ class Versions:
             for value, (first, n) in values.items()
             if n >= ENOUGH
         ]
-        return sorted(found, key=lambda one: (one.first_seen, one.app, one.kind, one.value))
+        return sorted(found, key=lambda version: (version.first_seen, version.app, version.kind, version.value))
 
     def changes(self) -> Sequence[Version]:
         """Return the versions that followed another one of their app and kind; a prompt's, in the same scheme."""

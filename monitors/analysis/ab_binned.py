@@ -37,20 +37,20 @@ def parts_of(champion: Iterable[ScoreHistogram], challenger: Iterable[ScoreHisto
         sides = [side[app, metric] for side in both]
         makers: list[Counter[tuple[str, str]]] = [Counter() for _ in sides]
         for side, counts in zip(sides, makers, strict=True):
-            for one in side:
-                counts[_maker(one)] += one.n
+            for histogram in side:
+                counts[_maker(histogram)] += histogram.n
         common = makers[0].keys() & makers[1].keys()
         chosen = max(sorted(common), key=lambda maker: min(counts[maker] for counts in makers), default=None)
-        a, b = ([one for one in side if _maker(one) == chosen] for side in sides)
-        left_out = sum(one.n for side in sides for one in side if _maker(one) != chosen)
+        a, b = ([histogram for histogram in side if _maker(histogram) == chosen] for side in sides)
+        left_out = sum(histogram.n for side in sides for histogram in side if _maker(histogram) != chosen)
         found.append(Parts(app=app, metric=metric, champion=a, challenger=b, left_out=left_out))
     return found
 
 
-def judged(one: Parts, test: CountedComparison, *, flipped: bool) -> Verdict:
+def judged(parts: Parts, test: CountedComparison, *, flipped: bool) -> Verdict:
     """Test the scores in the order of time, with a look whenever their number has doubled."""
     starts: dict[float, int] = {}
-    for part in (*one.champion, *one.challenger):
+    for part in (*parts.champion, *parts.challenger):
         starts[part.since] = starts.get(part.since, 0) + part.n
     look, seen, before, looks = 0, 0, 0, {}
     for start, n in sorted(starts.items()):
@@ -58,32 +58,32 @@ def judged(one: Parts, test: CountedComparison, *, flipped: bool) -> Verdict:
         seen += n
         if seen >= max(_FIRST, 2 * before):
             look, before = look + 1, seen
-    a, b = (_counts(side, looks, flipped=flipped) for side in (one.champion, one.challenger))
+    a, b = (_counts(side, looks, flipped=flipped) for side in (parts.champion, parts.challenger))
     return test.judge(look + 1, a, b)
 
 
 def estimate(parts: Sequence[ScoreHistogram]) -> Estimate | None:
     """Return the mean over all traffic of binned scores; None without scores."""
-    sums, least = WeightedSums(), min((one.rate for one in parts), default=1.0)
-    for one in parts:
-        sums.add_groups(n=one.n, x=one.x, x2=one.x2, w=least / one.rate)
+    sums, least = WeightedSums(), min((histogram.rate for histogram in parts), default=1.0)
+    for histogram in parts:
+        sums.add_groups(n=histogram.n, x=histogram.x, x2=histogram.x2, w=least / histogram.rate)
     return sums.estimate()
 
 
 def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flipped: bool) -> ScoreBins:
     """Merge the histograms by look, rate and bin: a month has many parts of each."""
-    least = min((one.rate for one in parts), default=1.0)
+    least = min((histogram.rate for histogram in parts), default=1.0)
     groups: dict[tuple[int, float], list[ScoreHistogram]] = {}
-    for one in parts:
-        groups.setdefault((looks[one.since], one.rate), []).append(one)
+    for histogram in parts:
+        groups.setdefault((looks[histogram.since], histogram.rate), []).append(histogram)
     rows = []
     for (look, rate), some in groups.items():
-        found = hundredths(one.bins for one in some)
+        found = hundredths(histogram.bins for histogram in some)
         k = found[:, 0].astype(int)
         n, x = (np.bincount(k, weights=column, minlength=STEPS) for column in (found[:, 1], found[:, 2]))
         # squares only enter the total sums, so those of a whole group are put in its first bin
         x2 = np.zeros(STEPS)
-        x2[0] = sum(one.n - 2.0 * one.x + one.x2 if flipped else one.x2 for one in some)
+        x2[0] = sum(histogram.n - 2.0 * histogram.x + histogram.x2 if flipped else histogram.x2 for histogram in some)
         scale = np.arange(STEPS - 1, -1, -1) if flipped else np.arange(STEPS)
         weight = np.full(STEPS, least / rate)
         columns = np.full(STEPS, float(look)), scale, n, n - x if flipped else x, x2, weight
@@ -93,11 +93,11 @@ def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flip
 
 def _by_stream(spreads: Iterable[ScoreHistogram]) -> dict[tuple[str, str], list[ScoreHistogram]]:
     found: dict[tuple[str, str], list[ScoreHistogram]] = {}
-    for one in sorted(spreads, key=lambda spread: spread.since):
-        found.setdefault((one.app, one.metric), []).append(one)
+    for histogram in sorted(spreads, key=lambda spread: spread.since):
+        found.setdefault((histogram.app, histogram.metric), []).append(histogram)
     return found
 
 
-def _maker(one: ScoreHistogram) -> tuple[str, str]:
+def _maker(histogram: ScoreHistogram) -> tuple[str, str]:
     """Return what made the scores: scores by different judges or metric versions are not comparable."""
-    return one.version, one.judge or ""
+    return histogram.version, histogram.judge or ""

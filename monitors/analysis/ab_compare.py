@@ -136,45 +136,45 @@ def compare(
     `keys` identify the question of each sample id: samples with equal keys are compared as pairs, with pairing "always"
     as soon as there is one. Raises ValueError for a margin or alpha out of range.
     """
-    tests = max(1, sum(one.metric not in UNDIRECTED for one in everything))
+    tests = max(1, sum(scores.metric not in UNDIRECTED for scores in everything))
     found = []
-    for one in everything:
-        if one.metric in UNDIRECTED:
-            found.append(_undirected(one, margin))
+    for sides_of in everything:
+        if sides_of.metric in UNDIRECTED:
+            found.append(_undirected(sides_of, margin))
             continue
-        flipped = lower_is_better(one.metric)
-        if isinstance(one, Parts):
-            verdict = judged(one, CountedComparison(margin, alpha, tests), flipped=flipped)
-            found.append(_compared(one, verdict, pairs=None))
+        flipped = lower_is_better(sides_of.metric)
+        if isinstance(sides_of, Parts):
+            verdict = judged(sides_of, CountedComparison(margin, alpha, tests), flipped=flipped)
+            found.append(_compared(sides_of, verdict, pairs=None))
             continue
-        pairs = list(pairs_of(one, keys)) if keys else []
+        pairs = list(pairs_of(sides_of, keys)) if keys else []
         outcomes = outcomes_of(pairs, flipped=flipped) if pairs else Outcomes(None, None, None)
-        enough = PAIRED_FROM * min(len(one.champion), len(one.challenger))
+        enough = PAIRED_FROM * min(len(sides_of.champion), len(sides_of.challenger))
         use_pairs = pairing == "always" or (bool(pairs) and len(pairs) >= enough)
         if use_pairs:
             kept = Sides(
-                app=one.app,
-                metric=one.metric,
+                app=sides_of.app,
+                metric=sides_of.metric,
                 champion=[a for a, _ in pairs],
                 challenger=[b for _, b in pairs],
-                left_out=one.left_out + len(one.champion) + len(one.challenger) - 2 * len(pairs),
+                left_out=sides_of.left_out + len(sides_of.champion) + len(sides_of.challenger) - 2 * len(pairs),
             )
             verdict = _paired(pairs, PairedComparison(margin, alpha, tests), flipped=flipped)
             compared = _compared(kept, verdict, pairs=len(pairs))
             difference, low, high = _paired_difference(pairs)
             compared = replace(compared, difference=difference, ci_low=low, ci_high=high)
         else:
-            verdict = _apart(one, Comparison(margin, alpha, tests), flipped=flipped)
-            compared = _compared(one, verdict, pairs=None)
+            verdict = _apart(sides_of, Comparison(margin, alpha, tests), flipped=flipped)
+            compared = _compared(sides_of, verdict, pairs=None)
         wins, losses, ties = outcomes
         found.append(replace(compared, wins=wins, losses=losses, ties=ties))
     return found
 
 
-def _undirected(one: Sides | Parts, margin: float) -> Compared:
+def _undirected(scores: Sides | Parts, margin: float) -> Compared:
     """Compare a signal without a better direction: no test, only the difference and its interval."""
     found = _compared(
-        one, Verdict(decision="not enough data", difference=None, n=0, for_roll_back=0.0, for_ship=0.0), pairs=None
+        scores, Verdict(decision="not enough data", difference=None, n=0, for_roll_back=0.0, for_ship=0.0), pairs=None
     )
     decided: RowDecision = "not enough data"
     if found.ci_low is not None and found.ci_high is not None:
@@ -203,7 +203,7 @@ def outcomes_of(pairs: Sequence[tuple[Point, Point]], *, flipped: bool) -> Outco
     Outcomes(wins=1, losses=0, ties=1)
     """
     gains = [on_scale(b.value or 0.0, flipped=flipped) - on_scale(a.value or 0.0, flipped=flipped) for a, b in pairs]
-    wins, losses = sum(one > _SAME for one in gains), sum(one < -_SAME for one in gains)
+    wins, losses = sum(gain > _SAME for gain in gains), sum(gain < -_SAME for gain in gains)
     return Outcomes(wins, losses, len(gains) - wins - losses)
 
 
@@ -227,7 +227,7 @@ def decision(rows: Sequence[Compared]) -> Decision:
     return "ship" if said == {"ship"} else "not enough data"
 
 
-def pairs_of(one: Sides, keys: Mapping[str, str]) -> Iterator[tuple[Point, Point]]:
+def pairs_of(scores: Sides, keys: Mapping[str, str]) -> Iterator[tuple[Point, Point]]:
     """Yield pairs of scores with the same key: the first of one side with the first of the other, and so on.
 
     Pairs come in the order in which they became complete. The pairing depends on the keys only, never on a score.
@@ -235,13 +235,13 @@ def pairs_of(one: Sides, keys: Mapping[str, str]) -> Iterator[tuple[Point, Point
     >>> def point(name, at):
     ...     return Point(sample_id=name, started_at=at, app="a", model="m", metric="x", outcome="score", value=1.0,
     ...                  reason="", rate=1.0)
-    >>> one = Sides(app="a", metric="x", champion=[point("1", 1.0), point("2", 2.0)], challenger=[point("3", 3.0)])
-    >>> [(a.sample_id, b.sample_id) for a, b in pairs_of(one, {"1": "why?", "2": "how?", "3": "how?"})]
+    >>> scores = Sides(app="a", metric="x", champion=[point("1", 1.0), point("2", 2.0)], challenger=[point("3", 3.0)])
+    >>> [(a.sample_id, b.sample_id) for a, b in pairs_of(scores, {"1": "why?", "2": "how?", "3": "how?"})]
     [('2', '3')]
     """
     waiting: dict[str, tuple[deque[Point], deque[Point]]] = {}
     ordered = sorted(
-        [(point, 0) for point in one.champion] + [(point, 1) for point in one.challenger],
+        [(point, 0) for point in scores.champion] + [(point, 1) for point in scores.challenger],
         key=lambda pair: (pair[0].started_at, pair[1]),
     )
     for point, side in ordered:
@@ -255,7 +255,7 @@ def pairs_of(one: Sides, keys: Mapping[str, str]) -> Iterator[tuple[Point, Point
 
 def _by_stream(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
     found: dict[tuple[str, str], list[Point]] = {}
-    for point in sorted(filter(usable, points), key=lambda one: (one.started_at, one.sample_id)):
+    for point in sorted(filter(usable, points), key=lambda later: (later.started_at, later.sample_id)):
         found.setdefault((point.app, point.metric), []).append(point)
     return found
 
@@ -278,13 +278,16 @@ class _Bet(NamedTuple):
     weight: float
 
 
-def _apart(one: Sides, test: Comparison, *, flipped: bool) -> Verdict:
+def _apart(scores: Sides, test: Comparison, *, flipped: bool) -> Verdict:
     """Run the unpaired test in the order of time, up to the decision.
 
     The scores of one cluster (session, user, ...) are one bet, on their mean, at the time of the last of them: a
     product over scores that are alike would decide wrongly too often. What the verdict says of numbers is in scores.
     """
-    bets = [*_bets("champion", one.champion, flipped=flipped), *_bets("challenger", one.challenger, flipped=flipped)]
+    bets = [
+        *_bets("champion", scores.champion, flipped=flipped),
+        *_bets("challenger", scores.challenger, flipped=flipped),
+    ]
     bets.sort(key=lambda bet: bet.at)
     for start, end in _looks(len(bets)):
         batch = bets[start:end]
@@ -294,7 +297,7 @@ def _apart(one: Sides, test: Comparison, *, flipped: bool) -> Verdict:
                 test.update(side, [bet.score for bet in some], [bet.weight for bet in some])
         if test.verdict().decision != "not enough data":
             break
-    verdict, size = test.verdict(), (len(one.champion) + len(one.challenger)) / max(1, len(bets))
+    verdict, size = test.verdict(), (len(scores.champion) + len(scores.challenger)) / max(1, len(bets))
     more = None if verdict.more is None else round(verdict.more * size)
     return replace(verdict, n=round(verdict.n * size), more=more)
 
@@ -337,11 +340,11 @@ def _weights(points: Sequence[Point]) -> dict[str, float]:
     return {point.sample_id: least / point.rate for point in points}
 
 
-def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Compared:
-    if isinstance(one, Parts):
-        known = [estimate(side) for side in (one.champion, one.challenger)]
+def _compared(scores: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Compared:
+    if isinstance(scores, Parts):
+        known = [estimate(side) for side in (scores.champion, scores.challenger)]
     else:
-        known = [_estimate(side) for side in (one.champion, one.challenger)]
+        known = [_estimate(side) for side in (scores.champion, scores.challenger)]
     a, b = (_arm(side) for side in known)
     low, high = _interval(*known)
     reason = ""
@@ -350,8 +353,8 @@ def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Com
     elif not (a.n and b.n):
         reason = "no judge and version of the metric scored both versions"
     return Compared(
-        app=one.app,
-        metric=one.metric,
+        app=scores.app,
+        metric=scores.metric,
         champion=a,
         challenger=b,
         decision=verdict.decision,
@@ -360,25 +363,27 @@ def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Com
         for_roll_back=verdict.for_roll_back,
         for_ship=verdict.for_ship,
         more=verdict.more,
-        left_out=one.left_out,
+        left_out=scores.left_out,
         reason=reason,
         ci_low=low,
         ci_high=high,
-        overlap=overlap_of(one),
+        overlap=overlap_of(scores),
     )
 
 
-def overlap_of(one: Sides | Parts) -> float | None:
+def overlap_of(scores: Sides | Parts) -> float | None:
     """Return the share of the scores from the time when both versions served, of the side with the smaller share.
 
     Binned scores count by the bins of their time, an hour long. None without scores on a side.
     """
-    if not (one.champion and one.challenger):
+    if not (scores.champion and scores.challenger):
         return None
-    if isinstance(one, Parts):
-        both = [[(part.since, part.until, part.n) for part in side] for side in (one.champion, one.challenger)]
+    if isinstance(scores, Parts):
+        both = [[(part.since, part.until, part.n) for part in side] for side in (scores.champion, scores.challenger)]
     else:
-        both = [[(each.started_at, each.started_at, 1) for each in side] for side in (one.champion, one.challenger)]
+        both = [
+            [(each.started_at, each.started_at, 1) for each in side] for side in (scores.champion, scores.challenger)
+        ]
     begin = max(min(since for since, _, _ in side) for side in both)
     end = min(max(until for _, until, _ in side) for side in both)
     shares = []

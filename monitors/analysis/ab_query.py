@@ -121,8 +121,10 @@ async def _spread(store: Store, wanted: VersionQuery) -> tuple[list[list[ScoreHi
         counted = await store.spread(query, by, wanted.within_s)
         if counted is None:
             return None
-        both = [[one for one in counted.parts if one.slice == value] for value in (wanted.a, wanted.b)]
-        known, complete = {one.slice for one in counted.parts if one.slice}, counted.complete
+        both = [
+            [histogram for histogram in counted.parts if histogram.slice == value] for value in (wanted.a, wanted.b)
+        ]
+        known, complete = {histogram.slice for histogram in counted.parts if histogram.slice}, counted.complete
     else:
         for since, until in wanted.periods:
             part = await store.spread(replace(query, since=since, until=until), "", wanted.within_s)
@@ -130,7 +132,9 @@ async def _spread(store: Store, wanted: VersionQuery) -> tuple[list[list[ScoreHi
                 return None
             both.append(list(part.parts))
             complete = complete and part.complete
-    chosen = [[one for one in some if not wanted.metrics or one.metric in wanted.metrics] for some in both]
+    chosen = [
+        [histogram for histogram in some if not wanted.metrics or histogram.metric in wanted.metrics] for some in both
+    ]
     return chosen, sorted(known), complete
 
 
@@ -145,10 +149,10 @@ async def _counted(
     for (value, _), some in zip(wanted.sides, both, strict=True):
         if not some:
             raise UnknownVersionError(_unknown(wanted, value, known, None if complete else wanted.within_s))
-    if complete and sum(one.n for some in both for one in some) <= (wanted.few or 0):
+    if complete and sum(histogram.n for some in both for histogram in some) <= (wanted.few or 0):
         read_ = []
         for (value, _), some in zip(wanted.sides, both, strict=True):
-            times = joined((one.since, one.until) for one in some)
+            times = joined((histogram.since, histogram.until) for histogram in some)
             points, all_of_it = await _scores(store, wanted, value, times, wanted.within_s)
             if not all_of_it:  # too slow to read: compare without pairs
                 return Read(list(parts_of(*both)), partial=False)
@@ -166,9 +170,9 @@ async def keys_of(
     """
     points = {
         point.sample_id: point
-        for one in everything
-        if isinstance(one, Sides)
-        for point in (*one.champion, *one.challenger)
+        for scores in everything
+        if isinstance(scores, Sides)
+        for point in (*scores.champion, *scores.challenger)
     }
     if pairing.startswith("tag:"):
         tagged = ((name, value_of(point, pairing)) for name, point in points.items())
@@ -224,7 +228,7 @@ async def _missing(store: Store, wanted: VersionQuery, value: str, looked_s: flo
     """Return the error for a version without scores, with the versions in the latest traffic."""
     query = Query(since=wanted.since, until=wanted.until, app=wanted.app, outcome="score", order="newest")
     latest = [] if wanted.periods else await store.series(replace(query, limit=_LATEST))
-    known = sorted({name for one in latest if (name := value_of(one, wanted.by))})
+    known = sorted({name for point in latest if (name := value_of(point, wanted.by))})
     return _unknown(wanted, value, known, looked_s)
 
 

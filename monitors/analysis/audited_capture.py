@@ -93,7 +93,7 @@ def keep_draw(draws: Draws, start: int, app: str, draw: Draw, most: int) -> None
     apps = draws.setdefault(start, {})
     apps[app] = min(draw, apps.get(app, draw))
     if len(apps) > most:
-        del apps[max(apps, key=lambda one: apps[one])]
+        del apps[max(apps, key=lambda name: apps[name])]
 
 
 def draw_from(draws: Draws, sample: Sample, per_day: int, now: float) -> None:
@@ -116,7 +116,7 @@ def audits_in(states: Mapping[str, bytes]) -> Audits:
 def by_app(audits: Iterable[Audit], now: float) -> dict[str, list[Audit]]:
     """Return the audits that count, by app: marks that are not in the request show nothing."""
     found: dict[str, list[Audit]] = {}
-    for one in audits:
-        if one.result not in NOT_COMPARED and one.at > now - MAX_KEPT_S:
-            found.setdefault(one.app, []).append(one)
+    for audit in audits:
+        if audit.result not in NOT_COMPARED and audit.at > now - MAX_KEPT_S:
+            found.setdefault(audit.app, []).append(audit)
     return found

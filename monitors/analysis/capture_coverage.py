@@ -126,7 +126,7 @@ class Tally(msgspec.Struct, kw_only=True):
         """Drop buckets older than their span."""
         for app in list(self.apps):
             for buckets, (size, span) in zip(self.apps[app], self._sizes(), strict=True):
-                for number in [one for one in buckets if one < int((now - span) // size)]:
+                for number in [bucket for bucket in buckets if bucket < int((now - span) // size)]:
                     del buckets[number]
             if not any(self.apps[app]):
                 del self.apps[app]
@@ -149,7 +149,7 @@ class Tally(msgspec.Struct, kw_only=True):
     def _make_room(self) -> bool:
         """Merge the app with the fewest answers into `_other`; return False if every app has many."""
         answers = {app: sum(map(sum, hours.values())) for app, (_, hours) in self.apps.items() if app != OVERFLOW}
-        rarest = min(answers, key=lambda one: answers[one])
+        rarest = min(answers, key=lambda app: answers[app])
         if answers[rarest] >= LEAST_ANSWERS:
             return False
         gone = self.apps.pop(rarest)
@@ -161,7 +161,7 @@ class Tally(msgspec.Struct, kw_only=True):
 def _add(mine: Buckets, theirs: Buckets) -> None:
     for number, counts in theirs.items():
         known = mine.get(number) or [0] * len(FOUND)
-        mine[number] = [one + other for one, other in zip(known, counts, strict=True)]
+        mine[number] = [count + other for count, other in zip(known, counts, strict=True)]
 
 
 def _merge(draws: Draws, others: Draws) -> None:
@@ -179,19 +179,21 @@ def summarise(tallies: Iterable[Tally], window_s: float, now: float) -> list[Cap
                 if day or tally.window_s == window_s:
                     known = sums.get((app, day), [0] * len(FOUND))
                     counts = tally.counts(app, now, day=day)
-                    sums[app, day] = [one + other for one, other in zip(known, counts, strict=True)]
+                    sums[app, day] = [count + other for count, other in zip(known, counts, strict=True)]
     found = []
     for app in {app for app, _ in sums}:
         counts, span = sums.get((app, False), [0] * len(FOUND)), window_s
         if sum(counts) < LEAST_ANSWERS and window_s < DAY_S:
             counts, span = sums[app, True], DAY_S
-        if (one := _captured(app, counts, span)) is not None:
-            found.append(one)
-    return sorted(heapq.nlargest(MAX_APPS, found, key=lambda one: one.answers), key=lambda one: one.app)
+        if (app_coverage := _captured(app, counts, span)) is not None:
+            found.append(app_coverage)
+    return sorted(
+        heapq.nlargest(MAX_APPS, found, key=lambda coverage: coverage.answers), key=lambda coverage: coverage.app
+    )
 
 
 def _captured(app: str, counts: Sequence[int], window_s: float) -> Captured | None:
-    both, question, passages, nothing = (max(0, one) for one in counts)
+    both, question, passages, nothing = (max(0, count) for count in counts)
     answers = both + question + passages + nothing
     if not answers:
         return None
@@ -213,7 +215,7 @@ def _audited(captured: Captured, audits: Sequence[Audit]) -> Captured:
     """Add what audits show."""
     if not audits:
         return captured
-    agreed = sum(one.result == AGREES for one in audits)
+    agreed = sum(audit.result == AGREES for audit in audits)
     low, high = wilson(agreed, len(audits))
     return replace(
         captured,
@@ -222,7 +224,7 @@ def _audited(captured: Captured, audits: Sequence[Audit]) -> Captured:
         audited_ratio=agreed / len(audits),
         audited_low=low,
         audited_high=high,
-        differing=tuple(one.sample_id for one in reversed(audits) if one.result != AGREES)[:MAX_DIFFERING],
+        differing=tuple(audit.sample_id for audit in reversed(audits) if audit.result != AGREES)[:MAX_DIFFERING],
     )
 
 
@@ -265,7 +267,7 @@ class CaptureCoverage:
         self._own.forget(now)
         audits = by_app(self._audits.audits, now)
         every = summarise([self._own, *self._others], self._window_s, now)
-        return [_audited(one, audits.get(one.app, ())) for one in every]
+        return [_audited(coverage, audits.get(coverage.app, ())) for coverage in every]
 
     def drawn(self) -> Draws:
         """Return the exchanges that were drawn for an audit, by all processes."""

@@ -108,7 +108,7 @@ async def by_badness(store: Store, start: float, end: float, metric: str | None 
 def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
     """Return a sample in the format of `gaugeway evaluate`, with its scores."""
     contexts = sample.contexts
-    all_ids = [one.id for one in contexts if one.id is not None]
+    all_ids = [context.id for context in contexts if context.id is not None]
     record = {
         "id": sample.id,
         "user_input": sample.question,
@@ -128,12 +128,12 @@ def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str
         "conversation_id": sample.conversation,
         "turn": sample.turn,
         "hop": sample.hop,
-        "history": [{"role": one.role, "content": one.text} for one in sample.history] or None,
-        "tool_calls": [_call(one) for one in sample.calls] or None,
+        "history": [{"role": message.role, "content": message.text} for message in sample.history] or None,
+        "tool_calls": [_call(call) for call in sample.calls] or None,
         "cluster": sample.cluster,
         "only_metrics": None if sample.only_metrics is None else list(sample.only_metrics),
         "capture": None if sample.capture is None else asdict(sample.capture),
-        "scores": {name: _record(one) for name, one in evaluations.items()} or None,
+        "scores": {name: _record(evaluation) for name, evaluation in evaluations.items()} or None,
     }
     return {name: value for name, value in record.items() if value is not None}
 
@@ -144,11 +144,14 @@ def _passages(contexts: Sequence[Context]) -> list[Any]:
     An object has the text, and what is known of id, score and source. Ids that all passages have are also in the
     record's `retrieved_context_ids`.
     """
-    with_id = sum(one.id is not None for one in contexts)
-    if with_id in (0, len(contexts)) and all(one.score is None and one.source is None for one in contexts):
-        return [one.text for one in contexts]
-    objects = ({"text": one.text, "id": one.id, "score": one.score, "source": one.source} for one in contexts)
-    return [{name: value for name, value in one.items() if value is not None} for one in objects]
+    with_id = sum(context.id is not None for context in contexts)
+    if with_id in (0, len(contexts)) and all(context.score is None and context.source is None for context in contexts):
+        return [context.text for context in contexts]
+    objects = (
+        {"text": context.text, "id": context.id, "score": context.score, "source": context.source}
+        for context in contexts
+    )
+    return [{name: value for name, value in passage.items() if value is not None} for passage in objects]
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

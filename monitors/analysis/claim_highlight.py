@@ -44,7 +44,7 @@ def claims_in(evaluations: Iterable[Evaluation]) -> tuple[Claim, ...]:
 
     Sentences with numbers or names found in no context count as claims that are "not_mentioned".
     """
-    found = (_claims(one) for one in evaluations if one.metric not in OF_REFERENCE)
+    found = (_claims(evaluation) for evaluation in evaluations if evaluation.metric not in OF_REFERENCE)
     return next((claims for claims in found if claims), ())
 
 
@@ -64,7 +64,7 @@ def mark(response: str, claims: Sequence[Claim]) -> tuple[tuple[Piece, ...], tup
     nowhere: list[Claim] = []
     for claim in claims:
         wanted = _pairs(claim.text)
-        shares = [len(wanted & one) / len(wanted) if wanted else 0.0 for one in pairs]
+        shares = [len(wanted & bigrams) / len(wanted) if wanted else 0.0 for bigrams in pairs]
         best = max(range(len(shares)), key=shares.__getitem__, default=None)
         if best is None or shares[best] < _PLACED:
             nowhere.append(claim)
@@ -83,15 +83,20 @@ def _claim(item: Mapping[str, Any]) -> Claim | None:
     if item.get("verdict") in _WORST_FIRST and isinstance(item.get("claim"), str):
         return Claim(item["claim"], item["verdict"], str(item.get("quote") or "") or _unsupported(item))
     if isinstance(item.get("sentence"), str):
-        missing = [str(one) for key, some in item.items() if key.startswith("unsupported_") for one in _listed(some)]
+        missing = [
+            str(unsupported)
+            for key, some in item.items()
+            if key.startswith("unsupported_")
+            for unsupported in _listed(some)
+        ]
         return Claim(item["sentence"], "not_mentioned", ", ".join(missing)) if missing else None
     return None
 
 
 def _unsupported(item: Mapping[str, Any]) -> str:
     """Return the unsupported spans that a verifier found in a claim."""
-    spans = [one for one in _listed(item.get("spans")) if isinstance(one, Mapping)]
-    return ", ".join(str(one["text"]) for one in spans if isinstance(one.get("text"), str))
+    spans = [span for span in _listed(item.get("spans")) if isinstance(span, Mapping)]
+    return ", ".join(str(span["text"]) for span in spans if isinstance(span.get("text"), str))
 
 
 def _listed(some: Any) -> list[Any]:
@@ -106,4 +111,4 @@ def _worst(claims: Sequence[Claim]) -> Verdict | None:
 def _pairs(text: str) -> set[str]:
     """Return the pairs of adjacent letters, in any script."""
     letters = [letter for letter in text.casefold() if letter.isalnum()]
-    return {one + other for one, other in pairwise(letters)} or set(letters)
+    return {letter + other for letter, other in pairwise(letters)} or set(letters)

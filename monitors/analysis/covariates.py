@@ -43,21 +43,21 @@ def helped(
     has no covariate itself: it is computed for all traffic.
     """
     made = {}
-    for one in paired:
-        if one.metric in COVARIATES:
+    for sums in paired:
+        if sums.metric in COVARIATES:
             continue
-        if (found := _powered(one, (fits or {}).get((one.app, one.metric)))) is not None:
-            made[one.app, one.metric] = Helped(found=found, covariate=covariate)
+        if (found := _powered(sums, (fits or {}).get((sums.app, sums.metric)))) is not None:
+            made[sums.app, sums.metric] = Helped(found=found, covariate=covariate)
     return made
 
 
-def comparable(one: PairedSums) -> bool:
+def comparable(sums: PairedSums) -> bool:
     """Return whether the covariate was computed on (nearly) the same exchanges as the metric.
 
     Otherwise the mean over the covariate's exchanges would differ from that of the scores.
     """
-    n = one.sums.n
-    return n > 0 and one.alone <= _MAY_MISS * n and one.missing <= _MAY_MISS * (n + one.missing)
+    n = sums.sums.n
+    return n > 0 and sums.alone <= _MAY_MISS * n and sums.missing <= _MAY_MISS * (n + sums.missing)
 
 
 @dataclass(slots=True)
@@ -92,18 +92,18 @@ class Covariates:
             if now >= fits.refit_at:
                 before = Query(since=now - 2 * self._window_s, until=now - self._window_s, without=_SIGNALS)
                 earlier = await self._store.paired(before, name)
-                fits.known = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
+                fits.known = {(sums.app, sums.metric): fitted(sums.sums) for sums in earlier if comparable(sums)}
                 fits.refit_at = now + self._window_s / 4
             paired = await self._store.paired(replace(window, without=_SIGNALS), name)
             made = helped(paired, fits.known, name) | made
         return made
 
 
-def _powered(one: PairedSums, fit: Fit | None) -> Powered | None:
-    if not comparable(one):
+def _powered(sums: PairedSums, fit: Fit | None) -> Powered | None:
+    if not comparable(sums):
         return None
     try:
-        found = powered([one.sums], None if fit is None else [fit])
+        found = powered([sums.sums], None if fit is None else [fit])
     except ValueError:
         return None
     return found if found.enough else None

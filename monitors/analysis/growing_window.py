@@ -35,7 +35,7 @@ class GrowingWindow:
     def __init__(self, store: Summaries, recent: RecentSums, window_s: float) -> None:
         self._store = store
         self._recent = recent
-        self._windows = tuple(one for one in WINDOWS_S if one > window_s)
+        self._windows = tuple(seconds for seconds in WINDOWS_S if seconds > window_s)
         self._read: dict[float, _Read] = {}
 
     async def grown(
@@ -48,20 +48,20 @@ class GrowingWindow:
         """Return the estimates of the configured window, and of a longer one where it has fewer than 10 effective
         scores; sorted by app, metric and slice. `oldest_waiting` as in `RecentSums.summary`. Raises EngineError.
         """
-        streams = {(one.app, one.metric): one for one in found if not one.slice}
+        streams = {(stream.app, stream.metric): stream for stream in found if not stream.slice}
         for window_s in self._windows:
             if not self._is_due(window_s, now, streams):
                 quality = self._read[window_s].quality
             else:
                 quality = await self._quality(window_s, now, effects, oldest_waiting)
-            for key, one in quality.items():
+            for key, longer in quality.items():
                 known = streams.get(key)
-                if one.mean is None or (known is not None and known.mean is not None):
+                if longer.mean is None or (known is not None and known.mean is not None):
                     continue
                 if known is not None or len(streams) < MAX_STREAMS:
-                    streams[key] = one
-        slices = [one for one in found if one.slice]
-        return sorted([*streams.values(), *slices], key=lambda one: (one.app, one.metric, one.slice))
+                    streams[key] = longer
+        slices = [found_slice for found_slice in found if found_slice.slice]
+        return sorted([*streams.values(), *slices], key=lambda stream: (stream.app, stream.metric, stream.slice))
 
     def _is_due(self, window_s: float, now: float, wanted: Mapping[tuple[str, str], Quality]) -> bool:
         known = self._read.get(window_s)
@@ -69,7 +69,7 @@ class GrowingWindow:
             return True
         age_s = now - known.at
         lacking = len(known.quality) < MAX_STREAMS and any(
-            one.mean is None and key not in known.quality for key, one in wanted.items()
+            wanted_quality.mean is None and key not in known.quality for key, wanted_quality in wanted.items()
         )
         return age_s >= window_s / _REREAD or (lacking and age_s >= _FIRST_S)
 
@@ -83,9 +83,9 @@ class GrowingWindow:
         older = await self._store.summary(Query(since=now - window_s, until=self._recent.whole_hour(now)))
         summaries = add_summaries([*older, *await self._recent.since_whole_hour(now, oldest_waiting)])
         quality = {
-            (one.app, one.metric): replace(one, window_s=window_s)
-            for one in estimate(largest(summaries), effects=effects)
-            if not one.slice
+            (longer_estimate.app, longer_estimate.metric): replace(longer_estimate, window_s=window_s)
+            for longer_estimate in estimate(largest(summaries), effects=effects)
+            if not longer_estimate.slice
         }
         self._read[window_s] = _Read(now, quality)
         return quality

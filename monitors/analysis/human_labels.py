@@ -98,18 +98,18 @@ def label(
     ratings = list(rated)
     if scored is not None:
         scores = _labelled_scores(ratings)
-        totals = {(one.app, one.metric): one for one in scored}
+        totals = {(sums.app, sums.metric): sums for sums in scored}
     else:
         last: dict[tuple[str, str], dict[str, Point]] = {}
         for point in filter(usable, points):
             last.setdefault((point.app, point.metric), {})[point.sample_id] = point
-        scores = {key: {name: one.value or 0.0 for name, one in some.items()} for key, some in last.items()}
+        scores = {key: {name: point.value or 0.0 for name, point in some.items()} for key, some in last.items()}
         totals = _sums(last)
     said: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
-    for one in ratings:
-        said.setdefault((one.app, one.metric), {}).setdefault(one.source, {}).setdefault(one.sample_id, []).append(
-            one.rating
-        )
+    for labelled_score in ratings:
+        said.setdefault((labelled_score.app, labelled_score.metric), {}).setdefault(
+            labelled_score.source, {}
+        ).setdefault(labelled_score.sample_id, []).append(labelled_score.rating)
     found = []
     for app, metric in sorted(totals):
         of, sources = scores.get((app, metric), {}), said.get((app, metric), {})
@@ -125,9 +125,11 @@ def label(
 def _labelled_scores(rated: Iterable[LabelledScore]) -> dict[tuple[str, str], dict[str, float]]:
     """Return the scores of the labelled answers, by app and metric."""
     found: dict[tuple[str, str], dict[str, float]] = {}
-    for one in rated:
-        if 0.0 <= one.value <= 1.0 and 0.0 < one.rate <= 1.0:
-            found.setdefault((one.app, one.metric), {})[one.sample_id] = one.value
+    for labelled_score in rated:
+        if 0.0 <= labelled_score.value <= 1.0 and 0.0 < labelled_score.rate <= 1.0:
+            found.setdefault((labelled_score.app, labelled_score.metric), {})[labelled_score.sample_id] = (
+                labelled_score.value
+            )
     return found
 
 
@@ -137,10 +139,10 @@ def _sums(scores: Mapping[tuple[str, str], Mapping[str, Point]]) -> dict[tuple[s
         values = [point.value or 0.0 for point in points.values()]
         rates_ = [point.rate for point in points.values()]
         x, x2 = math.fsum(values), math.fsum(value * value for value in values)
-        one = ScoreSums(
+        sums = ScoreSums(
             app=app, metric=metric, n=len(values), x=x, x2=x2, least_rate=min(rates_), most_rate=max(rates_)
         )
-        found[app, metric] = one
+        found[app, metric] = sums
     return found
 
 
@@ -249,8 +251,8 @@ def default_passing(metric: str) -> Passing:
 def passings(catalogue: Catalogue) -> Passings:
     """Return the passing rules of the enabled metrics; defaults for all others."""
     known = {
-        one.metric.name: Passing(threshold=one.threshold, flipped=lower_is_better(one.metric))
-        for one in catalogue.enabled
+        enabled.metric.name: Passing(threshold=enabled.threshold, flipped=lower_is_better(enabled.metric))
+        for enabled in catalogue.enabled
     }
     return lambda metric: known.get(metric.partition("~")[0]) or default_passing(metric)
 
@@ -260,12 +262,16 @@ async def labelled(
 ) -> list[Labelled]:
     """Evaluate the labels of a window: all labelled metrics, and the query's metric even without labels."""
     rated = await store.ratings(query)
-    streams = {(one.app, one.metric) for one in rated}
+    streams = {(labelled_score.app, labelled_score.metric) for labelled_score in rated}
     if query.metric is None and not streams:
         return []
     added_up = await store.scored(query)
     if added_up is not None:
-        sums = [one for one in added_up if query.metric is not None or (one.app, one.metric) in streams]
+        sums = [
+            stream_sums
+            for stream_sums in added_up
+            if query.metric is not None or (stream_sums.app, stream_sums.metric) in streams
+        ]
         return await asyncio.to_thread(label, (), rated, passing=passing, half_width=half_width, scored=sums)
     points: list[Point] = []
     metrics = {query.metric} if query.metric is not None else {metric for _, metric in streams}

@@ -47,9 +47,9 @@ def marks_of(
 ) -> tuple[Sequence[Mark], int]:
     """The marks of an app's metric in a range, the oldest first, and how many older ones are left out."""
     found = [
-        Mark(at=one.first_seen, until=one.first_seen, kind=one.kind, value=one.value)
-        for one in changes
-        if one.app == app and since <= one.first_seen < until
+        Mark(at=version.first_seen, until=version.first_seen, kind=version.kind, value=version.value)
+        for version in changes
+        if version.app == app and since <= version.first_seen < until
     ]
     for alert in alerts:
         begun, ended = alert.finding.onset, alert.ended_at
@@ -64,7 +64,7 @@ def marks_of(
                     fingerprint=alert.fingerprint,
                 )
             )
-    found.sort(key=lambda one: (one.at, one.kind, one.value))
+    found.sort(key=lambda mark: (mark.at, mark.kind, mark.value))
     return found[-MAX_MARKS:], max(0, len(found) - MAX_MARKS)
 
 
@@ -76,18 +76,18 @@ def reference_lines(
     The objectives come from the configured `rules`, the baselines from the `streams`.
     """
     objectives = [
-        ReferenceLine(kind="slo", value=one.slo, rule=name_of(one, lower_is_better=lower_is_better))
-        for one in rules
-        if one.slo is not None and one.metric == metric and any(fnmatchcase(app, pattern) for pattern in one.apps)
+        ReferenceLine(kind="slo", value=rule.slo, rule=name_of(rule, lower_is_better=lower_is_better))
+        for rule in rules
+        if rule.slo is not None and rule.metric == metric and any(fnmatchcase(app, pattern) for pattern in rule.apps)
     ]
-    fixed = {one.rule for one in objectives}
+    fixed = {line.rule for line in objectives}
     baselines = [
-        ReferenceLine(kind="baseline", value=one.m0, rule=one.rule)
-        for one in streams
-        if one.metric == metric
-        and one.app in (app, ALL)
-        and not one.slice
-        and one.m0 is not None
-        and one.rule not in fixed
+        ReferenceLine(kind="baseline", value=stream.m0, rule=stream.rule)
+        for stream in streams
+        if stream.metric == metric
+        and stream.app in (app, ALL)
+        and not stream.slice
+        and stream.m0 is not None
+        and stream.rule not in fixed
     ]
     return [*objectives, *baselines]

@@ -61,15 +61,15 @@ def estimate(
     slice.
     """
     widened, better = effects or {}, helped or {}
-    ordered = sorted(summaries, key=lambda one: (one.app, one.metric, one.slice))
+    ordered = sorted(summaries, key=lambda summary: (summary.app, summary.metric, summary.slice))
     return [
         _quality(
-            one,
-            None if one.slice else better.get((one.app, one.metric)),
-            widened.get((one.app, one.metric, one.slice), 1.0),
+            summary,
+            None if summary.slice else better.get((summary.app, summary.metric)),
+            widened.get((summary.app, summary.metric, summary.slice), 1.0),
             window_s,
         )
-        for one in ordered
+        for summary in ordered
     ]
 
 
@@ -77,13 +77,13 @@ def largest(summaries: Sequence[Summary], most: int = MAX_STREAMS) -> Sequence[S
     """Return the `most` summaries with the most scores: clients choose app names, so their number is unbounded."""
     if len(summaries) <= most:
         return summaries
-    return heapq.nlargest(most, summaries, key=lambda one: one.n + one.failed)
+    return heapq.nlargest(most, summaries, key=lambda summary: summary.n + summary.failed)
 
 
-def _quality(one: Summary, helped: Helped | None, effect: float, window_s: float) -> Quality:
+def _quality(summary: Summary, helped: Helped | None, effect: float, window_s: float) -> Quality:
     better = helped.found if helped is not None else None
-    covered = one.n / (one.n + one.failed) if one.n or one.failed else 0.0
-    found = WeightedSums(one.n, one.w, one.wx, one.w2, one.w2x, one.w2x2).estimate()
+    covered = summary.n / (summary.n + summary.failed) if summary.n or summary.failed else 0.0
+    found = WeightedSums(summary.n, summary.w, summary.wx, summary.w2, summary.w2x, summary.w2x2).estimate()
     use = better if better is not None and found is not None and better.n_eff > found.n_eff else None
     known = use.estimate() if use is not None else found
     if known is not None:
@@ -91,10 +91,10 @@ def _quality(one: Summary, helped: Helped | None, effect: float, window_s: float
     low, mean, high = _interval(known)
     fixed_low, fixed_high = closed_window(known) if known is not None and mean is not None else (None, None)
     return Quality(
-        app=one.app,
-        metric=one.metric,
-        slice=one.slice,
-        n=one.n,
+        app=summary.app,
+        metric=summary.metric,
+        slice=summary.slice,
+        n=summary.n,
         n_eff=known.n_eff if known is not None else 0.0,
         coverage_ratio=covered,
         mean=mean,

@@ -61,7 +61,7 @@ class RecentSums:
     async def since_whole_hour(self, now: float, oldest_waiting: float | None = None) -> Sequence[Summary]:
         """Return the same from `whole_hour(now)` on."""
         for part in self._before_window(now):
-            if sum(one.n for one in self._parts[part].summaries) < _FEW:
+            if sum(summary.n for summary in self._parts[part].summaries) < _FEW:
                 del self._parts[part]
         return await self._since(self.whole_hour(now), now, oldest_waiting)
 
@@ -93,7 +93,7 @@ class RecentSums:
         if (known := self._parts.get(part)) is not None:
             return known.summaries
         found = await self._read(part * _PART_S, (part + 1) * _PART_S)
-        room = MOST_KEPT - len(found) - sum(len(one.summaries) for one in self._parts.values())
+        room = MOST_KEPT - len(found) - sum(len(held.summaries) for held in self._parts.values())
         for old in sorted(self._before_window(now)):
             if room >= 0:
                 break
@@ -117,9 +117,9 @@ class RecentSums:
         """
         earlier = range(math.floor(self.whole_hour(now) / _PART_S), first)
         kept = {
-            part: one
+            part: held
             for part in (*earlier, *wanted)
-            if (one := self._parts.get(part)) is not None and one.read_at <= now
+            if (held := self._parts.get(part)) is not None and held.read_at <= now
         }
         self._parts = kept
         again = sorted(kept.keys() - {*self._before_window(now)}, key=lambda part: kept[part].read_at)

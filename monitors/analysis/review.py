@@ -36,7 +36,11 @@ class Draw:
     def following(self, after: str, without: Collection[str]) -> Iterator[str]:
         """Yield the ids after `after` and then those before it, except `without`; from the start for ""."""
         start = bisect_right(self.ids, position(after), key=position) if after else 0
-        return (one for one in (*self.ids[start:], *self.ids[:start]) if one not in without and one != after)
+        return (
+            sample_id
+            for sample_id in (*self.ids[start:], *self.ids[:start])
+            if sample_id not in without and sample_id != after
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class _Reading:
 
     def add(self, ids: Collection[str]) -> None:
         self.answers += len(ids)
-        found = {*self.places, *((position(one), one) for one in ids)}
+        found = {*self.places, *((position(sample_id), sample_id) for sample_id in ids)}
         self.places = heapq.nsmallest(MAX_DRAWN, found)
 
     def draw(self) -> Draw:

@@ -113,7 +113,7 @@ def chosen_step(seconds: float, asked_s: float | None = None) -> float:
     if asked_s is None and seconds > DAILY_FROM_S:
         least_s = max(least_s, 24 * HOUR_S)
     week = STEPS_S[-1]
-    return next((one for one in STEPS_S if one >= least_s), math.ceil(least_s / week) * week)
+    return next((step_s for step_s in STEPS_S if step_s >= least_s), math.ceil(least_s / week) * week)
 
 
 def lifetime(over_s: float) -> float:
@@ -174,13 +174,13 @@ class SeriesReader:
                 complete = False
                 break
             read_since = key.start
-            for one in found:
-                parts.setdefault(one.slice, []).append((key.start, one))
-        ordered = sorted(parts.items(), key=lambda pair: (-sum(one.n for _, one in pair[1]), pair[0]))
+            for summary in found:
+                parts.setdefault(summary.slice, []).append((key.start, summary))
+        ordered = sorted(parts.items(), key=lambda pair: (-sum(summary.n for _, summary in pair[1]), pair[0]))
         effects, now = self._effects(), self._clock()
         groups = [_group(query, name, some, effects, now) for name, some in ordered[:MAX_GROUPS]]
         return Series(
-            groups=[one for one in groups if one.n],
+            groups=[group for group in groups if group.n],
             more_groups=max(0, len(ordered) - MAX_GROUPS),
             complete=complete,
             read_since=read_since,
@@ -219,9 +219,9 @@ class SeriesReader:
             query = replace(query, app=key.app, metric=key.metric)
         found = await self.store.summary(query, key.by)
         of_app: dict[str, list[Summary]] = {key.metric: []}
-        for one in found:
-            if one.app == key.app:
-                of_app.setdefault(one.metric, []).append(one)
+        for summary in found:
+            if summary.app == key.app:
+                of_app.setdefault(summary.metric, []).append(summary)
         for metric, some in of_app.items():
             self._known[replace(key, metric=metric)] = now, largest(some, MAX_SLICES)
 
@@ -231,7 +231,7 @@ def total_of(summaries: Iterable[Summary]) -> Summary | None:
 
     >>> total_of([])
     """
-    added = add_summaries(replace(one, slice="") for one in summaries)
+    added = add_summaries(replace(summary, slice="") for summary in summaries)
     return added[0] if added else None
 
 
@@ -241,8 +241,8 @@ def estimated_point(at: float, sums: Summary, *, effect: float = 1.0, over: bool
     While a step is not `over` it is looked at again and again, which a confidence sequence allows; then the interval
     is the narrower one of a closed window.
 
-    >>> one = Summary(app="a", metric="m", n=20, failed=0, w=20.0, wx=16.0, w2=20.0, w2x=16.0, w2x2=14.0)
-    >>> found = estimated_point(0.0, one)
+    >>> summary = Summary(app="a", metric="m", n=20, failed=0, w=20.0, wx=16.0, w2=20.0, w2x=16.0, w2x2=14.0)
+    >>> found = estimated_point(0.0, summary)
     >>> round(found.mean, 2), round(found.ci_low, 2), round(found.ci_high, 2)
     (0.8, 0.62, 0.88)
     """

@@ -217,7 +217,7 @@ class _Run:
         plan, streams = self._plan, self._plan.streams
         hours = plan.days * DAY_HOURS
         # drops begin at any time of day
-        moments = {hours // 2 + int(one) for one in self._rng.choice(hours - hours // 2, plan.changes, replace=False)}
+        moments = {hours // 2 + int(hour) for hour in self._rng.choice(hours - hours // 2, plan.changes, replace=False)}
         baselines = [self._setting.baseline() for _ in range(streams)]
         log_m = np.full((streams, len(self._bets)), eprocess.EMPTY)
         alarms, watched, calm, m0s = 0, 0, 0, []
@@ -265,7 +265,7 @@ class _Run:
             seconds += [math.inf] * int(open_.sum())
         half, most = _quantiles(scores)
         half_s, most_s = _quantiles(seconds)
-        whole = [None if one is None else round(one) for one in (half, most)]
+        whole = [None if end is None else round(end) for end in (half, most)]
         return Found(drop=drop, scores=whole[0], scores_90=whole[1], seconds=half_s, seconds_90=most_s)
 
     def _m0(self, baselines: Sequence[Baseline], hour: int) -> Array:
@@ -361,5 +361,5 @@ def _quantiles(values: Sequence[float]) -> tuple[float | None, float | None]:
         return None, None
     ordered = sorted(values)
     pair = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.9))
-    half, most = (one if math.isfinite(one) else None for one in pair)
+    half, most = (seconds if math.isfinite(seconds) else None for seconds in pair)
     return half, most

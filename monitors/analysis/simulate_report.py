@@ -36,7 +36,7 @@ class Report:
 
 def table(rows: Sequence[Simulated]) -> list[list[str]]:
     """Return the header and one line per setting."""
-    drops = [f"drop {one.drop:g}" for one in rows[0].found] if rows else []
+    drops = [f"drop {finding.drop:g}" for finding in rows[0].found] if rows else []
     lines = [["setting", "m0", "false alarms in 30 days", *drops]]
     for row in rows:
         alarms = f"{row.alarms / row.months:.2f}" if row.months else "-"
@@ -86,16 +86,16 @@ def markdown(report: Report) -> str:
     """Return the report as Markdown."""
     header, *lines = table(report.rows)
     body = [header, ["---"] * len(header), *lines]
-    rows = ["| " + " | ".join(one.replace("|", "\\|") for one in line) + " |" for line in body]
+    rows = ["| " + " | ".join(column.replace("|", "\\|") for column in line) + " |" for line in body]
     return "\n".join([f"# {report.title}", "", *report.about, "", *rows, ""])
 
 
 def html(report: Report) -> str:
     """Return the report as an HTML page that includes the chart."""
     header, *lines = table(report.rows)
-    head = "".join(f"<th>{escape(one)}</th>" for one in header)
-    rows = "".join("<tr>" + "".join(f"<td>{escape(one)}</td>" for one in line) + "</tr>" for line in lines)
-    about = "".join(f"<p>{escape(one)}</p>" for one in report.about)
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in header)
+    rows = "".join("<tr>" + "".join(f"<td>{escape(column)}</td>" for column in line) + "</tr>" for line in lines)
+    about = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in report.about)
     title = escape(report.title)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
@@ -105,8 +105,8 @@ def html(report: Report) -> str:
 
 def svg(report: Report) -> str:
     """Draw the median time to detection against the size of the drop, a line per setting."""
-    drops = [one.drop for one in report.rows[0].found] if report.rows else []
-    times = [one.seconds for row in report.rows for one in row.found if one.seconds]
+    drops = [finding.drop for finding in report.rows[0].found] if report.rows else []
+    times = [finding.seconds for row in report.rows for finding in row.found if finding.seconds]
     low, high = math.log(min([60.0, *times])), math.log(max([86_400.0, *times]))
     across, up = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
@@ -124,7 +124,7 @@ def svg(report: Report) -> str:
     parts += [_text(x(index), _HEIGHT - _BOTTOM + 22, f"drop {drop:g}", "middle") for index, drop in enumerate(drops)]
     for number, row in enumerate(report.rows):
         colour = _COLOURS[number % len(_COLOURS)]
-        points = [(x(index), y(one.seconds)) for index, one in enumerate(row.found) if one.seconds]
+        points = [(x(index), y(finding.seconds)) for index, finding in enumerate(row.found) if finding.seconds]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{colour}"/>' for a, b in points]
@@ -144,7 +144,7 @@ def plain(report: Report) -> dict[str, Any]:
     for row in report.rows:
         setting = {name: getattr(row.setting, name) for name in ("name", "tolerance", "budget_per_s", "rate")}
         numbers = {name: getattr(row, name) for name in ("m0", "alarms", "months", "promised")}
-        rows.append({"setting": setting, **numbers, "found": [asdict(one) for one in row.found]})
+        rows.append({"setting": setting, **numbers, "found": [asdict(finding) for finding in row.found]})
     return {"title": report.title, "about": list(report.about), "rows": rows}
 
 

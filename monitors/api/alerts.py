@@ -99,7 +99,7 @@ def _silence_handlers(desk: AlertDesk) -> list[Any]:
     @get("/api/silences")
     async def silences() -> list[dict[str, Any]]:
         now = time.time()
-        return [asdict(one) | {"state": one.state(now)} for one in await desk.silences()]
+        return [asdict(listed) | {"state": listed.state(now)} for listed in await desk.silences()]
 
     @post("/api/silences", guards=[same_origin])
     async def silence(request: Request[Any, Any, Any]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _ack_handlers(desk: AlertDesk) -> list[Any]:
 def _letter_handlers(desk: AlertDesk) -> list[Any]:
     @get("/api/dead-letters")
     async def dead_letters() -> list[dict[str, Any]]:
-        return [asdict(one) for one in await desk.undelivered()]
+        return [asdict(notification) for notification in await desk.undelivered()]
 
     @post("/api/dead-letters/{letter_id:str}/retry", guards=[same_origin], status_code=200)
     async def retry(letter_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _silence(new: NewSilence, now: float) -> Silence:
         raise HTTPException(status_code=400, detail="ends: give either ends or duration_s")
     return Silence(
         id=uuid.uuid4().hex,
-        matchers=tuple(Matcher(name=one.name, op=one.op, value=one.value) for one in new.matchers),
+        matchers=tuple(Matcher(name=matcher.name, op=matcher.op, value=matcher.value) for matcher in new.matchers),
         starts=starts,
         ends=starts + new.duration_s if new.duration_s is not None else new.ends or 0.0,
         by=new.by,

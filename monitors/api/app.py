@@ -134,7 +134,10 @@ def _overview_handlers(insight: Insight) -> list[Any]:
     @get("/api/metrics", sync_to_thread=False)
     def metrics() -> list[dict[str, Any]]:
         states = insight.states()
-        return [asdict(one) | {"state": states.get((one.app, one.metric), "unwatched")} for one in insight.quality()]
+        return [
+            asdict(quality) | {"state": states.get((quality.app, quality.metric), "unwatched")}
+            for quality in insight.quality()
+        ]
 
     @get("/api/alerts", sync_to_thread=False)
     def alerts() -> list[dict[str, Any]]:
@@ -142,7 +145,7 @@ def _overview_handlers(insight: Insight) -> list[Any]:
 
     @get("/api/capture", sync_to_thread=False)
     def capture() -> list[dict[str, Any]]:
-        return [asdict(one) for one in insight.captured()]
+        return [asdict(coverage) for coverage in insight.captured()]
 
     return [status, metrics, capture, alerts]
 
@@ -174,7 +177,7 @@ def _exchange_handlers(store: Store) -> list[Any]:
         if found is None:
             raise NotFoundException(f"no captured exchange has the id {exchange_id}")
         said = await store.supplements_of(found[0])
-        return _as_json(*found) | {"supplements": [asdict(one) for one in said]}
+        return _as_json(*found) | {"supplements": [asdict(supplement) for supplement in said]}
 
     return [exchanges, exchange]
 

@@ -60,9 +60,9 @@ def _detail(error: HTTPException, request: Request[Any, Any, Any] | None) -> str
     handler = None if request is None else request.scope.get("route_handler")
     parameters = {} if handler is None else handler.parsed_fn_signature.parameters
     named = [
-        f"{one['key']}: {_expected(parameters.get(one['key'])) or in_words(one['message'])}"
-        for one in error.extra
-        if "key" in one and "message" in one
+        f"{problem['key']}: {_expected(parameters.get(problem['key'])) or in_words(problem['message'])}"
+        for problem in error.extra
+        if "key" in problem and "message" in problem
     ]
     return "; ".join(named) or error.detail
 
@@ -76,7 +76,7 @@ def _expected(parameter: FieldDefinition | None) -> str:
         choices = _CHOICES.fullmatch(limits.pattern)
         return f"expected {_listed(choices[1].split('|'))}" if choices is not None else ""
     types = (parameter, *parameter.inner_types)  # of "float | None" too
-    kind = next((kind for kind in _KINDS if any(one.is_subclass_of(kind) for one in types)), None)
+    kind = next((kind for kind in _KINDS if any(field.is_subclass_of(kind) for field in types)), None)
     return "" if kind is None else " ".join(["expected", _KINDS[kind], *_range(limits)])
 
 

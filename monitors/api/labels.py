@@ -27,6 +27,6 @@ def label_handlers(store: Store, passing: Passings = default_passing) -> list[An
     ) -> list[dict[str, Any]]:
         now = time.time()
         query = Query(since=now - since_s, until=now + 1.0, app=app, metric=metric)
-        return [asdict(one) for one in await labelled(store, query, passing=passing, half_width=half_width)]
+        return [asdict(agreement) for agreement in await labelled(store, query, passing=passing, half_width=half_width)]
 
     return [labels]

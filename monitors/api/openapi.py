@@ -280,7 +280,7 @@ def document(handlers: Sequence[Any]) -> dict[str, Any]:
     listed = WebApp(list(handlers), openapi_config=OpenAPIConfig(title="Gaugeway", version=version("gaugeway")))
     generated: dict[str, Any] = listed.openapi_schema.to_schema()
     paths = {
-        path: {method: _operation(method, path, one) for method, one in methods.items()}
+        path: {method: _operation(method, path, described) for method, described in methods.items()}
         for path, methods in generated["paths"].items()
     }
     return {
@@ -308,8 +308,11 @@ def _operation(method: str, path: str, generated: Mapping[str, Any]) -> dict[str
     operation = {
         "summary": added.summary,
         "operationId": generated["operationId"],
-        "parameters": [_parameter(one) for one in generated.get("parameters", ())],
-        "responses": {str(added.status): answer, **{str(one): _error(one, errors[one]) for one in sorted(errors)}},
+        "parameters": [_parameter(parameter) for parameter in generated.get("parameters", ())],
+        "responses": {
+            str(added.status): answer,
+            **{str(status): _error(status, errors[status]) for status in sorted(errors)},
+        },
     }
     if added.body is not None:
         content = {media: {"schema": added.body} for media in added.takes}
@@ -325,7 +328,7 @@ def _error(status: int, shape: str) -> dict[str, Any]:
 def _parameter(generated: Mapping[str, Any]) -> dict[str, Any]:
     """A parameter without the null alternative: on the wire it is absent or a text."""
     schema = generated["schema"]
-    given = [one for one in schema.get("oneOf", [schema]) if one != {"type": "null"}]
+    given = [branch for branch in schema.get("oneOf", [schema]) if branch != {"type": "null"}]
     kept = {name: generated[name] for name in ("name", "in", "description", "required") if name in generated}
     return kept | {"schema": given[0]}
 

@@ -38,7 +38,7 @@ def rule_handlers(rules: Rules) -> list[Any]:
 
     @get("/api/versions", sync_to_thread=False)
     def versions() -> list[dict[str, Any]]:
-        return [asdict(one) for one in rules.versions.all()]
+        return [asdict(version) for version in rules.versions.all()]
 
     @post("/api/rules/{rule:str}/rebaseline", guards=[same_origin], status_code=200, sync_to_thread=False)
     def rebaseline(

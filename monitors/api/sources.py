@@ -40,7 +40,7 @@ def source_handlers(reports: SourceReports) -> list[Any]:
         except UnknownMetricError as error:
             raise ClientException(f"metric: {error}") from error
         total = len(report.sources)
-        chosen = [one for one in ordered(report, order) if source in (None, one.name)]  # type: ignore[arg-type]  # the pattern says so
+        chosen = [listed for listed in ordered(report, order) if source in (None, listed.name)]  # type: ignore[arg-type]  # the pattern says so
         return asdict(replace(report, sources=tuple(chosen[:limit]))) | {"total_sources": total}
 
     @get("/api/topics")
@@ -62,15 +62,15 @@ def source_handlers(reports: SourceReports) -> list[Any]:
 def ordered(report: SourceReport, order: Order) -> list[Source]:
     """Return the sources: those that lower scores first, or by uses, share in bad answers, contradictions or disuse."""
 
-    def key(one: Source) -> tuple[float, ...]:
-        bad = one.in_bad.ratio if one.in_bad is not None else 0.0
+    def key(source: Source) -> tuple[float, ...]:
+        bad = source.in_bad.ratio if source.in_bad is not None else 0.0
         by: dict[Order, tuple[float, ...]] = {
-            "named": (not one.named, -one.evidence_log10),
+            "named": (not source.named, -source.evidence_log10),
             "uses": (),
             "bad": (-bad,),
-            "contradicted": (-(one.contradicted or 0),),
-            "unused": (-(one.never_used or 0),),
+            "contradicted": (-(source.contradicted or 0),),
+            "unused": (-(source.never_used or 0),),
         }
-        return (*by[order], -one.uses)
+        return (*by[order], -source.uses)
 
     return sorted(report.sources, key=key)

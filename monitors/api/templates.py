@@ -20,7 +20,7 @@ def template_handlers(kept: Templates) -> list[Any]:
 
     @get("/api/templates")
     async def templates(app: FromQuery[str | None] = None) -> list[dict[str, Any]]:
-        return [msgspec.to_builtins(one) for one in await stored(kept, app)]
+        return [msgspec.to_builtins(template) for template in await stored(kept, app)]
 
     @post("/api/templates/{version:str}/confirm", guards=[same_origin], status_code=200)
     async def confirm(version: FromPath[str], app: FromQuery[str], request: Request[Any, Any, Any]) -> dict[str, str]:

@@ -98,7 +98,7 @@ class CaptureAudits:
                     state = await self._save(end, (*state.audits, audit))
 
     async def _save(self, until: float, audits: Iterable[Audit]) -> Audits:
-        kept = tuple(one for one in audits if one.at > until - MAX_KEPT_S)
+        kept = tuple(audit for audit in audits if audit.at > until - MAX_KEPT_S)
         state = Audits(until=until, audits=kept)
         await self._state_store.save({STATE: msgspec.json.encode(state)})
         return state
@@ -134,7 +134,7 @@ def compare(sample: Sample, request: Request, marks: CaptureMarks) -> Result:
         return "agrees"
     if not _agree(text, request.passages, passages):
         return "passages"
-    same = any(_agree(text, [one], [other]) for one in request.questions for other in questions)
+    same = any(_agree(text, [question], [other]) for question in request.questions for other in questions)
     return "agrees" if same or not (request.questions or questions) else "question"
 
 

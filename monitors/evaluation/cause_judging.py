@@ -59,7 +59,7 @@ class CauseJudging:
         self, metric: str, before: Sequence[Point], since: Sequence[Point]
     ) -> tuple[Sequence[Point], Sequence[Point]] | None:
         """Return both sides with more scores of `metric` and of retrieval metrics; None when there are none to add."""
-        wanted = [one for one in self._metrics if one.name == metric or is_retrieval(one.name)]
+        wanted = [candidate for candidate in self._metrics if candidate.name == metric or is_retrieval(candidate.name)]
         began = self._clock()
         if not wanted or (left_s := self._left_s(began)) <= 0.0 or not self._allowed():
             return None
@@ -84,7 +84,7 @@ class CauseJudging:
     ) -> list[Point] | None:
         """Return the points of one side with more scores; None when none was added."""
         known = _judgeable(points)
-        order = sorted(known, key=lambda one: blake2b(one.encode(), digest_size=8).digest())
+        order = sorted(known, key=lambda sample_id: blake2b(sample_id.encode(), digest_size=8).digest())
         chosen: dict[str, list[str]] = {}
         have: dict[str, dict[str, Point]] = {}
         for metric in metrics:
@@ -95,20 +95,23 @@ class CauseJudging:
             }
             if len(mine) < self._samples and len(mine) < len(known):
                 have[metric.name] = mine
-                scored_first = [*(one for one in order if one in mine), *(one for one in order if one not in mine)]
+                scored_first = [
+                    *(sample_id for sample_id in order if sample_id in mine),
+                    *(sample_id for sample_id in order if sample_id not in mine),
+                ]
                 chosen[metric.name] = scored_first[: self._samples]
         missing: dict[str, list[Metric]] = {}
         for metric in metrics:
-            for one in chosen.get(metric.name, ()):
-                if one not in have[metric.name]:
-                    missing.setdefault(one, []).append(metric)
+            for sample_id in chosen.get(metric.name, ()):
+                if sample_id not in have[metric.name]:
+                    missing.setdefault(sample_id, []).append(metric)
         if not missing:
             return None
-        new = await asyncio.gather(*(self._judge(known[one], some, gate) for one, some in missing.items()))
+        new = await asyncio.gather(*(self._judge(known[sample_id], some, gate) for sample_id, some in missing.items()))
         judged = {(point.metric, point.sample_id): point for some in new for point in some}
         found = [point for point in points if point.metric not in chosen]
         for name, ids in chosen.items():
-            scored = (have[name].get(one) or judged.get((name, one)) for one in ids)
+            scored = (have[name].get(sample_id) or judged.get((name, sample_id)) for sample_id in ids)
             found += [replace(point, rate=known[point.sample_id].rate) for point in scored if point is not None]
         return found
 
@@ -120,13 +123,13 @@ class CauseJudging:
                 return []
             outcomes = await asyncio.gather(
                 *(
-                    evaluate(one, stored[0], rate=known.rate, clock=time.perf_counter, timeout_s=MAX_LOOK_S)
-                    for one in metrics
+                    evaluate(metric, stored[0], rate=known.rate, clock=time.perf_counter, timeout_s=MAX_LOOK_S)
+                    for metric in metrics
                 )
             )
-        for one in outcomes:
-            self._on_judged(one.metric)
-        return [point for one in outcomes if (point := _point(known, one)) is not None]
+        for evaluation in outcomes:
+            self._on_judged(evaluation.metric)
+        return [point for evaluation in outcomes if (point := _point(known, evaluation)) is not None]
 
 
 def _judgeable(points: Iterable[Point]) -> Mapping[str, Point]:

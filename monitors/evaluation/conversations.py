@@ -55,7 +55,7 @@ class ConversationJoiner:
 
         Those that continue none have no links any more.
         """
-        new = {one.id: one for sample in samples if (one := linked(sample)) is not None}
+        new = {exchange.id: exchange for sample in samples if (exchange := linked(sample)) is not None}
         if not new:
             return samples
         try:
@@ -66,7 +66,7 @@ class ConversationJoiner:
             found = new
         if found is None:
             return None
-        for result, n in Counter(one.place.result for one in found.values()).items():
+        for result, n in Counter(hop.place.result for hop in found.values()).items():
             self._observer.linked(result, n)
         return [_joined(sample, found.get(sample.id)) for sample in samples]
 
@@ -77,18 +77,18 @@ class ConversationJoiner:
 
     async def current_each(self, samples: Sequence[Sample]) -> Sequence[Sample] | None:
         """Do what `current` does for several samples."""
-        names = [one.id for one in samples if one.conversation is not None]
+        names = [sample.id for sample in samples if sample.conversation is not None]
         if not names:
             return samples
         found = await self._persist.attempt("link", lambda: self._store.links(names), engine_failed)
         if found is None:
             return None
-        by_id = {one.id: one for one in found}
+        by_id = {exchange.id: exchange for exchange in found}
         return [
-            one
-            if one.conversation is None
-            else changed(_joined(one, by_id.get(one.id)), links=None, skip_reason=one.skip_reason)
-            for one in samples
+            sample
+            if sample.conversation is None
+            else changed(_joined(sample, by_id.get(sample.id)), links=None, skip_reason=sample.skip_reason)
+            for sample in samples
         ]
 
     async def _join(self, new: Mapping[str, Linked]) -> Mapping[str, Linked]:
@@ -100,13 +100,17 @@ class ConversationJoiner:
         looked_at = dict(new)
         stored = await self._store.link(list(new.values()))
         for _ in range(_TRIES):
-            decision = _Decision({**looked_at, **{one.id: one for one in stored}})
+            decision = _Decision({**looked_at, **{exchange.id: exchange for exchange in stored}})
             await decision.make(self._store)
             if not decision.moves:
                 break
             missed = await self._store.place(decision.moves)
-            late = [one for one, was in decision.moves if was is None and one.place.before and one.id not in new]
-            if n := sum(one.id not in missed for one in late):
+            late = [
+                exchange
+                for exchange, was in decision.moves
+                if was is None and exchange.place.before and exchange.id not in new
+            ]
+            if n := sum(exchange.id not in missed for exchange in late):
                 self._observer.linked("late", n)
             looked_at |= {move.one.id: move.one for move in decision.moves[:MOST_MOVED]}
             stored = await self._store.links(list(looked_at))
@@ -125,28 +129,30 @@ class _Decision:
     @property
     def moves(self) -> list[Move]:
         """What has to be changed in the store."""
-        changed = [(one, self._were[name]) for name, one in self.rows.items() if one != self._were[name]]
-        return [Move(one, was.place.before) for one, was in changed]
+        changed = [(exchange, self._were[name]) for name, exchange in self.rows.items() if exchange != self._were[name]]
+        return [Move(exchange, was.place.before) for exchange, was in changed]
 
     async def make(self, store: Store) -> None:
         """Decide about the batch, and again about those that are there and may continue one of it."""
         batch = list(self._batch.values())
-        await self._look(store, [lookup for one in batch for lookup in (*before(one), *after(one))])
-        others = {one.id: one for one in self._followers(batch) if one.id not in self._batch}
-        await self._look(store, [lookup for one in others.values() for lookup in (*before(one), *after(one))])
-        decided = sorted((*batch, *others.values()), key=lambda one: (one.started_at, one.id))
+        await self._look(store, [lookup for exchange in batch for lookup in (*before(exchange), *after(exchange))])
+        others = {exchange.id: exchange for exchange in self._followers(batch) if exchange.id not in self._batch}
+        await self._look(
+            store, [lookup for exchange in others.values() for lookup in (*before(exchange), *after(exchange))]
+        )
+        decided = sorted((*batch, *others.values()), key=lambda exchange: (exchange.started_at, exchange.id))
         doubted: dict[str, list[Lookup]] = {}
-        for one in decided:
-            other = self._decide(one, []).before
-            if other is not None and (lookup := doubts(one, self.rows[other])) is not None:
-                doubted[one.id] = [lookup]
+        for exchange in decided:
+            other = self._decide(exchange, []).before
+            if other is not None and (lookup := doubts(exchange, self.rows[other])) is not None:
+                doubted[exchange.id] = [lookup]
         await self._look(store, [lookup for some in doubted.values() for lookup in some])
-        for one in decided:
-            self._put(one, self._decide(one, doubted.get(one.id, [])))
-        await self._follow(store, [self.rows[one.id] for one in decided])
+        for exchange in decided:
+            self._put(exchange, self._decide(exchange, doubted.get(exchange.id, [])))
+        await self._follow(store, [self.rows[exchange.id] for exchange in decided])
 
-    def _decide(self, one: Linked, doubted: Sequence[Lookup]) -> Place:
-        return decide(one, {lookup: self._now(self._found[lookup]) for lookup in (*before(one), *doubted)})
+    def _decide(self, exchange: Linked, doubted: Sequence[Lookup]) -> Place:
+        return decide(exchange, {lookup: self._now(self._found[lookup]) for lookup in (*before(exchange), *doubted)})
 
     async def _look(self, store: Store, lookups: Iterable[Lookup]) -> None:
         wanted = [lookup for lookup in dict.fromkeys(lookups) if lookup not in self._found]
@@ -154,44 +160,46 @@ class _Decision:
             return
         self._found |= await store.linked(wanted)
         for lookup in wanted:
-            for one in self._found[lookup]:
-                self._were.setdefault(one.id, one)
-                self.rows.setdefault(one.id, one)
+            for exchange in self._found[lookup]:
+                self._were.setdefault(exchange.id, exchange)
+                self.rows.setdefault(exchange.id, exchange)
 
     def _now(self, found: Sequence[Linked]) -> list[Linked]:
-        return [self.rows[one.id] for one in found]
+        return [self.rows[exchange.id] for exchange in found]
 
     def _followers(self, some: Iterable[Linked]) -> list[Linked]:
         """Those that follow what one of these gave, and those that may serve its tool calls."""
-        found = [one for other in some for lookup in after(other) for one in self._found.get(lookup, ())]
+        found = [exchange for other in some for lookup in after(other) for exchange in self._found.get(lookup, ())]
         for other in some:
             if other.calls and other.trace_id is not None:
                 lookup = Lookup(
                     other.app, f"t:{other.trace_id}", other.started_at - TRACE_S, other.started_at + TRACE_S
                 )
-                found += [one for one in self._found.get(lookup, ()) if one.started_at >= other.started_at]
+                found += [
+                    exchange for exchange in self._found.get(lookup, ()) if exchange.started_at >= other.started_at
+                ]
         return found
 
-    def _put(self, one: Linked, place: Place) -> list[Linked]:
+    def _put(self, exchange: Linked, place: Place) -> list[Linked]:
         """Put an exchange in its place; return it if that changed."""
-        was = self.rows[one.id]
+        was = self.rows[exchange.id]
         joined = place.result in JOINED and place.before is not None
-        self.rows[one.id] = replace(was, place=place, named=was.named or joined)
+        self.rows[exchange.id] = replace(was, place=place, named=was.named or joined)
         if place.before is not None:
             other = self.rows[place.before]
-            continued = other.continued or (one.links.within_turn and place.result != "trace")
+            continued = other.continued or (exchange.links.within_turn and place.result != "trace")
             if not other.named or continued != other.continued:
                 self.rows[other.id] = replace(other, named=True, continued=continued)
         stands, stood = ((*at[:3], at.start) for at in (place, was.place))
-        return [self.rows[one.id]] if stands != stood else []
+        return [self.rows[exchange.id]] if stands != stood else []
 
     async def _follow(self, store: Store, moved: Sequence[Linked]) -> None:
         """Move what continues these, where it does not stand behind them."""
-        seen = {one.id for one in moved}
+        seen = {exchange.id for exchange in moved}
         while moved and len(seen) <= MOST_MOVED:
-            await self._look(store, [lookup for one in moved for lookup in (*after(one), *before(one))])
-            parents = {one.id for one in moved}
-            children = [self.rows[one.id] for one in self._followers(moved)]
+            await self._look(store, [lookup for exchange in moved for lookup in (*after(exchange), *before(exchange))])
+            parents = {exchange.id for exchange in moved}
+            children = [self.rows[exchange.id] for exchange in self._followers(moved)]
             following = []
             for child in children:
                 if child.place.before in parents and child.id not in seen:
@@ -209,27 +217,27 @@ def _of_the_hop_before(sample: Sample, hop: int) -> tuple[Context, ...]:
     stored = sample.links is not None and (sample.links.follows or "").startswith("r:")
     if not stored or hop <= 1 or sample.context_source not in TOOL_SOURCES:
         return sample.contexts
-    return tuple(replace(one, hop=hop - 1) for one in sample.contexts)
+    return tuple(replace(context, hop=hop - 1) for context in sample.contexts)
 
 
 def _recalls(sample: Sample) -> bool:
     return sample.links is not None and sample.links.recall > 0
 
 
-def _joined(sample: Sample, one: Linked | None) -> Sample:
+def _joined(sample: Sample, exchange: Linked | None) -> Sample:
     """Return a sample at its place. What is known to be a step on the way to an answer is not judged as one."""
-    if one is None:
+    if exchange is None:
         return sample
-    step = one.place.inner or one.continued
-    conversation, cluster = one.place.conversation, cluster_with(one) if one.named else sample.cluster
+    step = exchange.place.inner or exchange.continued
+    conversation, cluster = exchange.place.conversation, cluster_with(exchange) if exchange.named else sample.cluster
     return changed(
         sample,
         # The names it has already stay the same objects: a sample where nothing changes is not copied.
         conversation=sample.conversation if conversation == sample.conversation else conversation,
-        turn=one.place.turn,
-        hop=one.place.hop,
+        turn=exchange.place.turn,
+        hop=exchange.place.hop,
         cluster=sample.cluster if cluster == sample.cluster else cluster,
-        contexts=_of_the_hop_before(sample, one.place.hop),
+        contexts=_of_the_hop_before(sample, exchange.place.hop),
         skip_reason=HOP if step and sample.skip_reason is None else sample.skip_reason,
-        links=sample.links if one.place.before is not None or _recalls(sample) else None,
+        links=sample.links if exchange.place.before is not None or _recalls(sample) else None,
     )

@@ -83,8 +83,12 @@ class Evaluator:
     ) -> None:
         self.judge_pace = judge_pace or JudgePace(1)
         self._metrics = metrics
-        self._of_answers = _by_judge_and_free([one for one in metrics if not scores_conversations(one.metric)])
-        self._of_conversations = _by_judge_and_free([one for one in metrics if scores_conversations(one.metric)])
+        self._of_answers = _by_judge_and_free(
+            [sampled for sampled in metrics if not scores_conversations(sampled.metric)]
+        )
+        self._of_conversations = _by_judge_and_free(
+            [sampled for sampled in metrics if scores_conversations(sampled.metric)]
+        )
         self._choice = choice
         self._timeout_s = timeout_s
         self._judged_timeout_s = judged_timeout_s
@@ -101,19 +105,19 @@ class Evaluator:
         """
         by_judge, free = self._chosen(sample)
         pace = self.judge_pace.factor
-        done = await _together([self._run(one, sample, one.rate, one.rate) for one in free])
+        done = await _together([self._run(sampled, sample, sampled.rate, sampled.rate) for sampled in free])
         return await self.finish(self._begun(sample, by_judge, done, pace))
 
     def begin(self, sample: Sample) -> Begun | None:
         """Run the metrics without a judge and choose the judged ones, for `finish`; None where a metric has to wait."""
         by_judge, free = self._chosen(sample)
-        if sample.skip_reason is None and not all(scores_at_once(one.metric, sample) for one in free):
+        if sample.skip_reason is None and not all(scores_at_once(sampled.metric, sample) for sampled in free):
             return None
         done = []
-        for one in free:
-            joint = self._choice.joint(sample, one.rate)
-            weight = self._weight(sample, one.rate, joint)
-            found = evaluate_at_once(one.metric, sample, rate=joint, weight=weight, clock=time.perf_counter)
+        for sampled in free:
+            joint = self._choice.joint(sample, sampled.rate)
+            weight = self._weight(sample, sampled.rate, joint)
+            found = evaluate_at_once(sampled.metric, sample, rate=joint, weight=weight, clock=time.perf_counter)
             if found is None:
                 return None
             done.append(found)
@@ -125,7 +129,7 @@ class Evaluator:
             return self.finish_unjudged(begun)
         asked = replace(begun.sample, skip_reason="expired") if begun.expired else begun.sample
         DEADLINE.set(Deadline(self._deadline_s))
-        runs = [self._run(one, asked, rate, lowest) for one, rate, lowest in begun.paid]
+        runs = [self._run(sampled, asked, rate, lowest) for sampled, rate, lowest in begun.paid]
         began = time.monotonic()
         self.judge_pace.judging += begun.asks
         try:
@@ -144,7 +148,7 @@ class Evaluator:
     def _chosen(self, sample: Sample) -> tuple[Sequence[SampledMetric], list[SampledMetric]]:
         """The judged metrics that fit a sample, and the chosen ones without a judge."""
         by_judge, free = self._of_conversations if sample.transcript else self._of_answers
-        return by_judge, [one for one in free if self._choice.keeps(sample, one.rate)]
+        return by_judge, [sampled for sampled in free if self._choice.keeps(sample, sampled.rate)]
 
     def _begun(
         self, sample: Sample, by_judge: Sequence[SampledMetric], done: Sequence[Evaluation], pace: float
@@ -155,10 +159,10 @@ class Evaluator:
         asks = bool(by_judge) and sample.skip_reason is None and not expired
         budget = self._budget_factor(sample, done) if asks else BudgetFactor()
         factor, lowest = budget.own * (pace if asks else 1.0), budget.lowest * (pace if asks else 1.0)
-        rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in by_judge]
+        rates = [(sampled, self._choice.rate(sample, sampled.rate, done) * factor) for sampled in by_judge]
         paid = [
-            (one, rate, self._choice.lowest(one.rate) * lowest)
-            for one, rate in rates
+            (sampled, rate, self._choice.lowest(sampled.rate) * lowest)
+            for sampled, rate in rates
             if self._choice.keeps(sample, rate)
         ]
         return Begun(sample, done, paid, pace, expired=expired, asks=asks and bool(paid))
@@ -168,27 +172,37 @@ class Evaluator:
 
     async def retry_skipped(self, sample: Sample, before: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Run the metrics that were skipped in `before`; return the evaluations of those that are not skipped again."""
-        first = {(one.metric, one.version): one for one in before if isinstance(one.outcome, Skipped)}
-        again = [one for one in self._metrics if (one.metric.name, str(one.metric.version)) in first]
-        judged = any(is_judged(one.metric) for one in again)
+        first = {
+            (evaluation.metric, evaluation.version): evaluation
+            for evaluation in before
+            if isinstance(evaluation.outcome, Skipped)
+        }
+        again = [sampled for sampled in self._metrics if (sampled.metric.name, str(sampled.metric.version)) in first]
+        judged = any(is_judged(sampled.metric) for sampled in again)
         self.judge_pace.judging += judged
         try:
-            outcomes = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in again))
+            outcomes = await asyncio.gather(
+                *(self._run(sampled, sample, sampled.rate, sampled.rate) for sampled in again)
+            )
         finally:
             self.judge_pace.judging -= judged
         # The probability of getting a metric is the one of the first time, when the metric was chosen.
         outcomes = [
-            replace(one, rate=first[one.metric, one.version].rate, weight=first[one.metric, one.version].weight)
-            for one in outcomes
+            replace(
+                evaluation,
+                rate=first[evaluation.metric, evaluation.version].rate,
+                weight=first[evaluation.metric, evaluation.version].weight,
+            )
+            for evaluation in outcomes
         ]
-        return [one for one in outcomes if not isinstance(one.outcome, Skipped)]
+        return [evaluation for evaluation in outcomes if not isinstance(evaluation.outcome, Skipped)]
 
-    async def _run(self, one: SampledMetric, sample: Sample, rate: float, lowest: float) -> Evaluation:
-        timeout_s = self._judged_timeout_s if is_judged(one.metric) else self._timeout_s
+    async def _run(self, sampled: SampledMetric, sample: Sample, rate: float, lowest: float) -> Evaluation:
+        timeout_s = self._judged_timeout_s if is_judged(sampled.metric) else self._timeout_s
         joint = self._choice.joint(sample, rate)
         weight = self._weight(sample, lowest, joint)
         return await evaluate(
-            one.metric, sample, rate=joint, weight=weight, clock=time.perf_counter, timeout_s=timeout_s
+            sampled.metric, sample, rate=joint, weight=weight, clock=time.perf_counter, timeout_s=timeout_s
         )
 
     def _weight(self, sample: Sample, lowest: float, joint: float) -> float | None:
@@ -196,7 +210,9 @@ class Evaluator:
 
 
 def _by_judge_and_free(metrics: Sequence[SampledMetric]) -> tuple[list[SampledMetric], list[SampledMetric]]:
-    return [one for one in metrics if is_judged(one.metric)], [one for one in metrics if not is_judged(one.metric)]
+    return [sampled for sampled in metrics if is_judged(sampled.metric)], [
+        sampled for sampled in metrics if not is_judged(sampled.metric)
+    ]
 
 
 async def _together(runs: Sequence[Coroutine[Any, Any, Evaluation]]) -> Sequence[Evaluation]:

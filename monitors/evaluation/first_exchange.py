@@ -47,7 +47,7 @@ async def log_first(store: Store, page_url: str, *, began: float, retention_days
             was_empty = True
             if found is not None:
                 sample, evaluations = found
-                said = described(sample, [one for one in evaluations if one.metric not in SIGNALS])
+                said = described(sample, [evaluation for evaluation in evaluations if evaluation.metric not in SIGNALS])
                 _log.info("first exchange: %s; %s/exchanges/%s", said, page_url, sample.id)
                 return
         await asyncio.sleep(every_s)
@@ -73,8 +73,16 @@ def described(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
     else:
         found = f"no passages found ({_HINT})"
     question = "question found" if sample.question else "no question found"
-    scores = [f"{one.metric} {one.outcome.value:.2f}" for one in evaluations if isinstance(one.outcome, Score)]
-    without = [f"{one.metric} ({why(one.outcome)})" for one in evaluations if not isinstance(one.outcome, Score)]
+    scores = [
+        f"{evaluation.metric} {evaluation.outcome.value:.2f}"
+        for evaluation in evaluations
+        if isinstance(evaluation.outcome, Score)
+    ]
+    without = [
+        f"{evaluation.metric} ({why(evaluation.outcome)})"
+        for evaluation in evaluations
+        if not isinstance(evaluation.outcome, Score)
+    ]
     said = [f"app {sample.app}, model {sample.model}, {question}, {found}"]
     said += [f"scores: {', '.join(scores)}"] if scores else []
     said += [f"no score: {', '.join(without)}"] if without else []

@@ -128,7 +128,7 @@ class JudgeSetup:
     def evidence(self, metric: str) -> JudgeEvidence | None:
         """Return the anchors' result for the judge of `metric`; None when there is none, and none to come."""
         drift: Drift | None = self.drifts.get(metric)
-        if drift is None and self.anchor_watches and any(metric in one.expected for one in self.anchors):
+        if drift is None and self.anchor_watches and any(metric in anchor.expected for anchor in self.anchors):
             return JudgeEvidence(drifted=False, pending=True)
         if drift is None or not drift.n:
             return None
@@ -159,7 +159,9 @@ class JudgeSetup:
         """
         if self.pacer is None:
             return BudgetFactor()
-        poor = any(isinstance(one.outcome, Score) and one.outcome.value < LOW_SCORE for one in free)
+        poor = any(
+            isinstance(evaluation.outcome, Score) and evaluation.outcome.value < LOW_SCORE for evaluation in free
+        )
         now = time.time()
         own = self.pacer.rate(now, f"{sample.app}|{sample.model}|{'poor' if poor else ''}")
         self.instruments.judge_budget_factor.set(own)
@@ -228,8 +230,8 @@ def anchor_warnings(settings: config.Judge, judging: JudgeSetup | None, metrics:
     if settings.anchors is None:
         given = settings.anchors_every_s != config.Judge().anchors_every_s
         return ["judge.anchors_every_s: has no effect without judge.anchors"] if given else []
-    named = {name for one in judging.anchors for name in one.expected} if judging else set()
-    unknown = sorted(named.difference(one.metric.name for one in metrics.enabled))
+    named = {name for anchor in judging.anchors for name in anchor.expected} if judging else set()
+    unknown = sorted(named.difference(enabled.metric.name for enabled in metrics.enabled))
     shown = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else "")
     return [f"judge.anchors: no enabled metric has the name {shown}; its scores are not checked"] if unknown else []
 

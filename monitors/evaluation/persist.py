@@ -106,16 +106,16 @@ class Persistence:
             if self._settler is None:
                 outcomes = await self._store.add_each([(sample, evaluations) for sample, evaluations, _ in some])
             else:  # each settles in a transaction of its own
-                outcomes = await asyncio.gather(*(self._added(*one[:2], settled=one[2]) for one in some))
+                outcomes = await asyncio.gather(*(self._added(*pending[:2], settled=pending[2]) for pending in some))
         except Exception as error:  # noqa: BLE001 - whose fault it is shows when each is stored alone
             outcomes = [error] * len(some)
-        for one in outcomes:
-            if not isinstance(one, Exception):
+        for outcome in outcomes:
+            if not isinstance(outcome, Exception):
                 self._done["store"] += 1
-            elif engine_failed(one):  # another failure is counted by `keep`, which meets it again
+            elif engine_failed(outcome):  # another failure is counted by `keep`, which meets it again
                 self._on_error("store")
-                _log.warning("store failed, retrying: %s: %s", type(one).__name__, one)
-        return [None if isinstance(one, Exception) else one for one in outcomes]
+                _log.warning("store failed, retrying: %s: %s", type(outcome).__name__, outcome)
+        return [None if isinstance(outcome, Exception) else outcome for outcome in outcomes]
 
     async def _added(
         self, sample: Sample, evaluations: Sequence[Evaluation], *, settled: bool

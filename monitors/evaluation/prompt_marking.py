@@ -73,14 +73,20 @@ class PromptMarking:
         first = self._revision is None
         self._revision, every = await self._templates.changed(self._revision)
         if every is not None:
-            self._requests = [one for one in every if one.state in ASKED]
+            self._requests = [template for template in every if template.state in ASKED]
             if first:  # after a restart: those of the process before
-                marked = sorted((one.learned_at, one.app) for one in self._requests if one.state == "marked")
+                marked = sorted(
+                    (template.learned_at, template.app) for template in self._requests if template.state == "marked"
+                )
                 self._sent.extend(marked)
         oldest = self._clock() - self._kept_s
-        if old := [one for one in self._requests if one.learned_at < oldest]:
-            await self._templates.drop_templates([(one.app, one.version) for one in old], learned_only=False)
-        waiting = [one for one in self._requests if one.state == "asked" and one.learned_at >= oldest]
+        if old := [template for template in self._requests if template.learned_at < oldest]:
+            await self._templates.drop_templates(
+                [(template.app, template.version) for template in old], learned_only=False
+            )
+        waiting = [
+            template for template in self._requests if template.state == "asked" and template.learned_at >= oldest
+        ]
         names = set(map(_name, waiting))
         self._attempts = {name: count for name, count in self._attempts.items() if name in names}
         if waiting and self._allowed():

@@ -96,46 +96,46 @@ class RetirementWatch:
     async def run(self) -> None:
         """Read now and then daily, until cancelled."""
         while True:
-            found = [await self.check(one) for one in self._endpoints]
-            failed = any(one.found == "failed" for one in found)
+            found = [await self.check(endpoint) for endpoint in self._endpoints]
+            failed = any(retirement.found == "failed" for retirement in found)
             await self._sleep(RETRY_S if failed else DAY_S)
 
-    async def check(self, one: Endpoint) -> Retirement:
+    async def check(self, endpoint: Endpoint) -> Retirement:
         """Read one model's date, show it, and warn if it is near."""
-        found = await read(one.base_url, one.api_key, one.model)
-        self._instruments.judge_model_checks.labels(one.model, found.found).inc()
+        found = await read(endpoint.base_url, endpoint.api_key, endpoint.model)
+        self._instruments.judge_model_checks.labels(endpoint.model, found.found).inc()
         gauge = self._instruments.judge_shutdown
         if found.at is not None:
-            gauge.labels(one.model).set(found.at)
-            self._warn(one, found.at)
+            gauge.labels(endpoint.model).set(found.at)
+            self._warn(endpoint, found.at)
         elif found.found not in ("failed", "unreadable"):
             with contextlib.suppress(KeyError):
-                gauge.remove(one.model)
-        if found.found == "failed" and (one.key, found.detail) not in self._told:
-            _log.info("%s: the list of models of its endpoint cannot be read: %s", one.key, found.detail)
-            self._told.add((one.key, found.detail))
+                gauge.remove(endpoint.model)
+        if found.found == "failed" and (endpoint.key, found.detail) not in self._told:
+            _log.info("%s: the list of models of its endpoint cannot be read: %s", endpoint.key, found.detail)
+            self._told.add((endpoint.key, found.detail))
         for name in found.unreadable:
-            if (one.key, name) not in self._told:
+            if (endpoint.key, name) not in self._told:
                 _log.warning(
                     "%s: the %s of %s in its endpoint's list of models cannot be read as a date",
-                    one.key,
+                    endpoint.key,
                     name,
-                    one.model,
+                    endpoint.model,
                 )
-                self._told.add((one.key, name))
+                self._told.add((endpoint.key, name))
         return found
 
-    def _warn(self, one: Endpoint, at: float) -> None:
+    def _warn(self, endpoint: Endpoint, at: float) -> None:
         day, left = datetime.fromtimestamp(at, UTC).date(), days_left(at, self._clock())
         if left > AHEAD_DAYS:
             return
-        when = f"shuts down {one.model} in {left} day{'' if left == 1 else 's'}, on {day}"
+        when = f"shuts down {endpoint.model} in {left} day{'' if left == 1 else 's'}, on {day}"
         if left <= 0:
-            when = f"shuts down {one.model} today, {day}" if left == 0 else f"shut down {one.model} on {day}"
-        advice = self._advice(one.key)
+            when = f"shuts down {endpoint.model} today, {day}" if left == 0 else f"shut down {endpoint.model} on {day}"
+        advice = self._advice(endpoint.key)
         if left < 0:
             advice = advice.removesuffix(" before then")
-        _log.warning("%s: its endpoint %s: %s", one.key, when, advice)
+        _log.warning("%s: its endpoint %s: %s", endpoint.key, when, advice)
 
     def _advice(self, key: str) -> str:
         if key == "judge.model":

@@ -82,7 +82,7 @@ class Signals:
 
     def _resume(self, states: Mapping[str, bytes]) -> None:
         known = {key: saved for key, state in states.items() if (saved := self._read(key, state)) is not None}
-        best = known.get(self._key) or max(known.values(), key=lambda one: (one.apps, one.at), default=None)
+        best = known.get(self._key) or max(known.values(), key=lambda found: (found.apps, found.at), default=None)
         if best is not None:
             try:
                 self._computer.usual.loads(best.references)

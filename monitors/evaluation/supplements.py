@@ -64,7 +64,7 @@ class SupplementIntake:
             if not taken:
                 await happens_within(self._stopping, self._poll_s)
                 continue
-            batch = [self._bounded(bounded_supplement(one)) for one in taken]
+            batch = [self._bounded(bounded_supplement(supplement)) for supplement in taken]
             stored = await self._store_batch(batch)
             if stored is None:
                 return
@@ -72,8 +72,8 @@ class SupplementIntake:
             self.ready |= {sample.id: sample for sample in self.room.release(batch, time.monotonic())}
             self._count(batch, stored)
             by_address = _by_address(batch)
-            late = [one.id for one in stored if complete(one, _concerning(one, by_address)) != one]
-            task = spawn(self._acknowledge([one.id for one in batch], late), name="late supplements")
+            late = [sample.id for sample in stored if complete(sample, _concerning(sample, by_address)) != sample]
+            task = spawn(self._acknowledge([supplement.id for supplement in batch], late), name="late supplements")
             self._unacknowledged.add(task)
             task.add_done_callback(self._unacknowledged.discard)
             while len(self._unacknowledged) >= _BATCHES_OPEN:
@@ -129,9 +129,9 @@ class SupplementIntake:
             self._observer.failed("supplement")
             _log.warning("cannot store a supplement: %s: %s", type(error).__name__, error)
         concerned: dict[str, Sample] = {}
-        for one in batch:
+        for supplement in batch:
             with suppress(Exception):  # counted above
-                some = await store([one])
+                some = await store([supplement])
                 if some is None:
                     return None
                 concerned |= {sample.id: sample for sample in some}
@@ -141,12 +141,12 @@ class SupplementIntake:
         """Count the batch; what joins a sample that waited is counted when that sample is stored."""
         reached = {target for sample in stored for target in targets_of(sample)}
         about_to = {target for sample in self.ready.values() for target in targets_of(sample)}
-        for one in batch:
-            target = address_of(one), one.app
+        for supplement in batch:
+            target = address_of(supplement), supplement.app
             if target in reached:
-                self._observer.supplement(one.source, "joined")
-            elif target not in about_to and not self.room.holds(one):
-                self._observer.supplement(one.source, "waiting")
+                self._observer.supplement(supplement.source, "joined")
+            elif target not in about_to and not self.room.holds(supplement):
+                self._observer.supplement(supplement.source, "waiting")
 
     async def _acknowledge(self, supplement_ids: Sequence[str], sample_ids: Sequence[str]) -> None:
         """Wait until these samples are completed, then acknowledge the supplements."""
@@ -159,11 +159,11 @@ class SupplementIntake:
 
 def _by_address(supplements: Iterable[Supplement]) -> dict[Address, list[Supplement]]:
     found: dict[Address, list[Supplement]] = {}
-    for one in supplements:
-        if (address := address_of(one)) is not None:
-            found.setdefault(address, []).append(one)
+    for supplement in supplements:
+        if (address := address_of(supplement)) is not None:
+            found.setdefault(address, []).append(supplement)
     return found
 
 
 def _concerning(sample: Sample, by_address: Mapping[Address, Sequence[Supplement]]) -> list[Supplement]:
-    return [one for address in addresses_of(sample) for one in by_address.get(address, ())]
+    return [supplement for address in addresses_of(sample) for supplement in by_address.get(address, ())]

@@ -66,7 +66,7 @@ class TranscriptMaker:
         made = 0
         for start in range(0, len(names), _AT_ONCE):
             found = [await self._transcript(name) for name in names[start : start + _AT_ONCE]]
-            transcripts = [one for one in found if one is not None]
+            transcripts = [sample for sample in found if sample is not None]
             await self._queue.put(transcripts)
             made += len(transcripts)
         self._until = until
@@ -76,7 +76,7 @@ class TranscriptMaker:
         stored = await self._store.conversation(name, MOST_EXCHANGES)
         if not stored or stored[-1].transcript:
             return None
-        exchanges = [one for one in stored if not one.transcript]
+        exchanges = [sample for sample in stored if not sample.transcript]
         return transcript_of(name, exchanges, silence_s=self._silence_s)
 
 
@@ -87,17 +87,17 @@ def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float) -
     neither as exchanges nor from the first one's history, and where exchanges are captured one by one at a lower rate
     than 1. Of a turn that was answered again after an edit, and what followed it, only the last branch counts.
     """
-    seen = [one for one in exchanges if one.skip_reason is None or one.skip_reason in _SEEN_BY_THE_USER]
+    seen = [sample for sample in exchanges if sample.skip_reason is None or sample.skip_reason in _SEEN_BY_THE_USER]
     answers = _last_branch(seen)
     if not answers:
         return None
     first, last = answers[0], answers[-1]
     begun = list(first.history)
-    asked_before = sum(one.role == "user" for one in begun)
+    asked_before = sum(message.role == "user" for message in begun)
     known = asked_before >= (first.turn or 1) - 1 and len(exchanges) < MOST_EXCHANGES
-    rate = min(one.rate for one in answers)
-    complete = known and all(one.sampled_whole or one.rate == 1.0 for one in answers)
-    messages = [*begun, *(message for one in answers for message in _messages(one))]
+    rate = min(sample.rate for sample in answers)
+    complete = known and all(sample.sampled_whole or sample.rate == 1.0 for sample in answers)
+    messages = [*begun, *(message for sample in answers for message in _messages(sample))]
     return Sample(
         id=f"conversation-{blake2b(f'{name} {last.id}'.encode(), digest_size=12).hexdigest()}",
         started_at=last.started_at + silence_s,
@@ -109,7 +109,7 @@ def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float) -
         prompt=last.prompt,
         cluster=_cluster(name, last.cluster),
         conversation=name,
-        cost_usd=_total([one.cost_usd for one in exchanges]),
+        cost_usd=_total([sample.cost_usd for sample in exchanges]),
         transcript=bounded_transcript(tuple(messages)),
         skip_reason=None if complete else INCOMPLETE,
     )
@@ -126,11 +126,11 @@ def _last_branch(answers: Sequence[Sample]) -> list[Sample]:
     Exchanges without a history all stand at turn 1, and replace nothing.
     """
     kept: list[Sample] = []
-    for one in answers:
-        turn = one.turn or 1
+    for sample in answers:
+        turn = sample.turn or 1
         while turn > 1 and kept and (kept[-1].turn or 1) >= turn:
             kept.pop()
-        kept.append(one)
+        kept.append(sample)
     return kept
 
 
@@ -141,7 +141,7 @@ def _messages(answer: Sample) -> list[Message]:
 
 
 def _total(costs: Sequence[float | None]) -> float | None:
-    known = [one for one in costs if one is not None]
+    known = [cost for cost in costs if cost is not None]
     return sum(known) if known else None
 
 

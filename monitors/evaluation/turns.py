@@ -82,23 +82,35 @@ class TurnGatherer:
     async def _known(self, sample: Sample) -> _Known:
         """Look up the exchanges before: a session may hold several conversations at once, so links decide."""
         stored = await self._store.conversation(sample.conversation or "")
-        earlier = {one.id: one for one in stored if one.id != sample.id and one.started_at < sample.started_at}
-        rows = {one.id: one for one in await self._store.links([sample.id, *earlier])}
+        earlier = {
+            exchange.id: exchange
+            for exchange in stored
+            if exchange.id != sample.id and exchange.started_at < sample.started_at
+        }
+        rows = {exchange.id: exchange for exchange in await self._store.links([sample.id, *earlier])}
         own = rows.get(sample.id)
         if own is None:
             return _Known([], [], complete=True)
         start = own.place.start
-        expected = {one.id for one in await self._served(own) if one.place.start == start}
-        turn = [one for name, one in earlier.items() if name in rows and rows[name].place.start == start]
+        expected = {exchange.id for exchange in await self._served(own) if exchange.place.start == start}
+        turn = [exchange for name, exchange in earlier.items() if name in rows and rows[name].place.start == start]
         chain: dict[str, Sample] = {}
         before = own.place.before
         while before is not None and before in earlier and before in rows and before not in chain:
             chain[before] = earlier[before]
             before = rows[before].place.before
-        answers = [one for one in chain.values() if one.skip_reason is None and (one.turn or 0) < own.place.turn]
+        answers = [
+            exchange
+            for exchange in chain.values()
+            if exchange.skip_reason is None and (exchange.turn or 0) < own.place.turn
+        ]
         if own.place.before is None and sample.links is not None and sample.links.recall:
             # The upstream keeps the conversation: what came before in it is what the model was shown.
-            answers = [one for one in reversed(earlier.values()) if one.skip_reason is None and not one.transcript]
+            answers = [
+                exchange
+                for exchange in reversed(earlier.values())
+                if exchange.skip_reason is None and not exchange.transcript
+            ]
         if _holds_prompts(sample) and own.place.before is not None:
             expected.add(own.place.before)
         return _Known(turn, answers[::-1], complete=expected <= earlier.keys() and (start in chain or start == own.id))
@@ -109,24 +121,30 @@ class TurnGatherer:
             return ()
         lookup = Lookup(own.app, f"t:{own.trace_id}", own.started_at - TRACE_S, own.started_at)
         found = (await self._store.linked([lookup])).get(lookup, ())
-        return [one for one in found if one.id != own.id and one.started_at < own.started_at]
+        return [exchange for exchange in found if exchange.id != own.id and exchange.started_at < own.started_at]
 
 
 def _with_hops(sample: Sample, hops: Sequence[Sample]) -> Sample:
     """Return an answer with what its earlier hops found; what the app itself said about the answer stays."""
-    asked = next((one.question for one in hops if one.question), None)
+    asked = next((exchange.question for exchange in hops if exchange.question), None)
     if sample.context_source in _SAID_BY_THE_APP:
         return replace(sample, question=sample.question or asked)
     # A request that names the response before by its id has the user's words no more: its question is a tool's query.
     stored = sample.links is not None and (sample.links.follows or "").startswith("r:")
     question = asked or sample.question if stored else sample.question or asked
-    called = {one.hop: frozenset(call.name for call in one.calls) for one in hops if one.hop is not None}
+    called = {
+        exchange.hop: frozenset(call.name for call in exchange.calls) for exchange in hops if exchange.hop is not None
+    }
     own = _placed(sample, called)
-    known = {one.text for one in own}
+    known = {context.text for context in own}
     new: dict[str, Context] = {}
     for hop in hops:
-        new |= {one.text: one for one in _placed(hop, called) if one.text not in known and one.text not in new}
-    found = any(one.context_source != "none" for one in hops)
+        new |= {
+            context.text: context
+            for context in _placed(hop, called)
+            if context.text not in known and context.text not in new
+        }
+    found = any(exchange.context_source != "none" for exchange in hops)
     source = HOPS if sample.context_source == "none" and found else sample.context_source
     contexts = passages((*own, *new.values())).contexts if new else own
     return replace(sample, question=question, contexts=contexts, context_source=source)
@@ -134,19 +152,19 @@ def _with_hops(sample: Sample, hops: Sequence[Sample]) -> Sample:
 
 def _with_calls(sample: Sample, hops: Sequence[Sample]) -> Sample:
     """Return an answer with the tool calls of its turn, in their order."""
-    calls = [replace(call, hop=one.hop) for one in (*hops, sample) for call in one.calls]
+    calls = [replace(call, hop=exchange.hop) for exchange in (*hops, sample) for call in exchange.calls]
     return replace(sample, calls=tuple(calls[-MAX_CALLS:]))
 
 
-def _placed(one: Sample, called: Mapping[int, frozenset[str]]) -> tuple[Context, ...]:
+def _placed(exchange: Sample, called: Mapping[int, frozenset[str]]) -> tuple[Context, ...]:
     """Return an exchange's passages, each with the hop and the tool that retrieved it, as far as they are known.
 
     `called` are the tools that the response of each hop called. Passages in the prompt of an exchange, as a
     sub-agent's, are its own.
     """
-    own_hop = None if one.context_source in TOOL_SOURCES else one.hop
-    earlier = {hop: names for hop, names in called.items() if one.hop is None or hop < one.hop}
-    return tuple(_at_step(context, own_hop, earlier) for context in one.contexts)
+    own_hop = None if exchange.context_source in TOOL_SOURCES else exchange.hop
+    earlier = {hop: names for hop, names in called.items() if exchange.hop is None or hop < exchange.hop}
+    return tuple(_at_step(context, own_hop, earlier) for context in exchange.contexts)
 
 
 def _at_step(context: Context, own_hop: int | None, called: Mapping[int, frozenset[str]]) -> Context:
@@ -165,7 +183,7 @@ def _recalls(links: Links, sample: Sample) -> bool:
 
 
 def _holds_prompts(sample: Sample) -> bool:
-    return any(one.role == "user" and len(one.text) > _PROMPT_FROM for one in sample.history)
+    return any(message.role == "user" and len(message.text) > _PROMPT_FROM for message in sample.history)
 
 
 def _with_questions(sample: Sample, answers: Sequence[Sample]) -> Sample:
@@ -174,12 +192,18 @@ def _with_questions(sample: Sample, answers: Sequence[Sample]) -> Sample:
     An app that puts passages into the user's message hands them back with the history. Which exchange a message is from
     is decided by the answer after it.
     """
-    questions = {_beginning(one.response): one.question for one in answers if one.question and one.response.strip()}
+    questions = {
+        _beginning(exchange.response): exchange.question
+        for exchange in answers
+        if exchange.question and exchange.response.strip()
+    }
     said = list(sample.history)
-    for index, (one, after) in enumerate(pairwise(sample.history)):
-        question = questions.get(_beginning(after.text)) if (one.role, after.role) == ("user", "assistant") else None
-        if question is not None and len(question) < len(one.text):
-            said[index] = replace(one, text=question[:MAX_HISTORY_TEXT])
+    for index, (message, after) in enumerate(pairwise(sample.history)):
+        question = (
+            questions.get(_beginning(after.text)) if (message.role, after.role) == ("user", "assistant") else None
+        )
+        if question is not None and len(question) < len(message.text):
+            said[index] = replace(message, text=question[:MAX_HISTORY_TEXT])
     return replace(sample, history=tuple(said))
 
 
@@ -190,8 +214,8 @@ def _beginning(text: str) -> str:
 def _with_history(sample: Sample, answers: Sequence[Sample], most: int) -> Sample:
     """Return an answer with the questions and answers of the turns before."""
     said: list[Message] = []
-    for one in answers:
-        if one.question:
-            said.append(Message(role="user", text=one.question[:MAX_HISTORY_TEXT]))
-        said.append(Message(role="assistant", text=one.response[:MAX_HISTORY_TEXT]))
+    for exchange in answers:
+        if exchange.question:
+            said.append(Message(role="user", text=exchange.question[:MAX_HISTORY_TEXT]))
+        said.append(Message(role="assistant", text=exchange.response[:MAX_HISTORY_TEXT]))
     return replace(sample, history=tuple(said[-most:]))

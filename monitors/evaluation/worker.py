@@ -135,9 +135,9 @@ class Worker:
             # it still works on the sample.
             held = (self._running, self._supplements.room, self._supplements.ready)
             new = [lease.sample for lease in leases or [] if not any(lease.sample.id in those for those in held)]
-            joined = await self._conversations.join([bounded_sample(one) for one in new]) or ()
+            joined = await self._conversations.join([bounded_sample(sample) for sample in new]) or ()
             if joined:
-                self._start_leased(joined, again={one.sample.id for one in leases or () if one.attempt > 1})
+                self._start_leased(joined, again={lease.sample.id for lease in leases or () if lease.attempt > 1})
                 started += len(joined)
                 self._evaluator.judge_pace.leased(len(joined))
             if self._running and len(leases or ()) == free:  # there are more: the next batch when there is room
@@ -167,20 +167,20 @@ class Worker:
 
     def _start_leased(self, samples: Sequence[Sample], *, again: Collection[str]) -> None:
         """Start a batch. Those that came before and were not finished may be what ended it: each is on its own now."""
-        if together := [one for one in samples if one.id not in again]:
+        if together := [sample for sample in samples if sample.id not in again]:
             self._start_batch(together)
-        for one in samples:
-            if one.id in again:
-                self._start(one.id, self._process(one, may_wait=True))
+        for sample in samples:
+            if sample.id in again:
+                self._start(sample.id, self._process(sample, may_wait=True))
 
     def _start_batch(self, samples: Sequence[Sample]) -> None:
         task = spawn(self._process_batch(samples), name=f"evaluation of {len(samples)} samples")
-        self._running |= {one.id: task for one in samples}
+        self._running |= {sample.id: task for sample in samples}
 
         def end(_: object) -> None:
-            for one in samples:
-                if self._running.get(one.id) is task:  # not handed to a task of its own
-                    self._end(one.id)
+            for sample in samples:
+                if self._running.get(sample.id) is task:  # not handed to a task of its own
+                    self._end(sample.id)
 
         task.add_done_callback(end)
 
@@ -219,44 +219,46 @@ class Worker:
         arrived = []
         for sample, said in zip(samples, supplements, strict=True):  # without a pause, see `settled_for`
             try:
-                one = self._admitted(sample, said, may_wait=True)
+                arrival = self._admitted(sample, said, may_wait=True)
             except Exception:  # noqa: BLE001 - as above
                 self._start(sample.id, self._process(sample, may_wait=True))
                 continue
-            if one is None:
+            if arrival is None:
                 self._end(sample.id)
             else:
-                arrived.append(one)
+                arrived.append(arrival)
         scored: list[tuple[_Arrived, Sequence[Evaluation]]] = []
         paused = time.monotonic()
-        for one in arrived:
-            if (evaluations := self._at_once(one)) is not None:
-                scored.append((one, evaluations))
+        for ready in arrived:
+            if (evaluations := self._at_once(ready)) is not None:
+                scored.append((ready, evaluations))
             if time.monotonic() - paused > _PAUSE_EVERY_S:
                 await asyncio.sleep(0)
                 paused = time.monotonic()
         await self._store_batch(scored)
 
-    def _at_once(self, one: _Arrived) -> Sequence[Evaluation] | None:
+    def _at_once(self, arrived: _Arrived) -> Sequence[Evaluation] | None:
         """Evaluate a sample that has to wait for nothing; None for others, which now have tasks of their own."""
         begun = None
         try:
-            if not self._turns.concerns(one.joined):
-                begun = self._evaluator.begin(one.joined)
+            if not self._turns.concerns(arrived.joined):
+                begun = self._evaluator.begin(arrived.joined)
                 if begun is not None and not begun.paid:
                     return self._evaluator.finish_unjudged(begun)
         except Exception:  # noqa: BLE001 - the task meets it again, and ends with it
             begun = None
-        self._start(one.sample.id, self._guarded(one.sample, self._evaluate_and_store(one, begun)))
+        self._start(arrived.sample.id, self._guarded(arrived.sample, self._evaluate_and_store(arrived, begun)))
         return None
 
     async def _store_batch(self, scored: Sequence[tuple[_Arrived, Sequence[Evaluation]]]) -> None:
         """Store evaluations, each sample where it stands by now, and acknowledge them."""
         try:
-            placed = await self._conversations.current_each([one.joined for one, _ in scored])
+            placed = await self._conversations.current_each([arrived.joined for arrived, _ in scored])
         except Exception:  # noqa: BLE001 - as in `_process_batch`
-            for one, evaluations in scored:
-                self._start(one.sample.id, self._guarded(one.sample, self._place_and_store(one, evaluations)))
+            for arrived, evaluations in scored:
+                self._start(
+                    arrived.sample.id, self._guarded(arrived.sample, self._place_and_store(arrived, evaluations))
+                )
             return
         if placed is None or not scored:
             return
@@ -267,17 +269,17 @@ class Worker:
             ]
         )
         done = []
-        for sample, (one, evaluations), new in zip(placed, scored, stored, strict=True):
+        for sample, (arrived, evaluations), new in zip(placed, scored, stored, strict=True):
             if new is None:
-                self._start(sample.id, self._guarded(sample, self._store_and_finish(one, sample, evaluations)))
+                self._start(sample.id, self._guarded(sample, self._store_and_finish(arrived, sample, evaluations)))
                 continue
             try:
-                self._announce(one, sample, evaluations, new)
+                self._announce(arrived, sample, evaluations, new)
             except Exception as error:  # noqa: BLE001 - it must not keep the others from being announced and acknowledged
                 _log.error("evaluation of %s ended: %s: %s", sample.id, type(error).__name__, error)
                 continue
             if self._is_unfinished(sample, evaluations):
-                self._start(sample.id, self._guarded(sample, self._finish(one, sample, unfinished=True)))
+                self._start(sample.id, self._guarded(sample, self._finish(arrived, sample, unfinished=True)))
             else:
                 done.append(sample.id)
         if done and not self._persist.settles:
@@ -299,9 +301,9 @@ class Worker:
         supplements = await self._supplements.settled_for(sample)
         if supplements is None:
             return
-        one = self._admitted(sample, supplements, may_wait=may_wait)
-        if one is not None:
-            await self._evaluate_and_store(one, None)
+        arrived = self._admitted(sample, supplements, may_wait=may_wait)
+        if arrived is not None:
+            await self._evaluate_and_store(arrived, None)
 
     def _admitted(self, sample: Sample, supplements: Sequence[Supplement], *, may_wait: bool) -> _Arrived | None:
         """Join supplements to a sample; None for one that now waits for more."""
@@ -312,46 +314,46 @@ class Worker:
             return None
         return _Arrived(sample, joined, supplements, expired=channel if channel and not came and not may_wait else None)
 
-    async def _evaluate_and_store(self, one: _Arrived, begun: Begun | None) -> None:
+    async def _evaluate_and_store(self, arrived: _Arrived, begun: Begun | None) -> None:
         """Evaluate a sample, from where its evaluation stands, with what its turn holds; then store it."""
         if begun is not None:
-            await self._place_and_store(one, await self._evaluator.finish(begun))
+            await self._place_and_store(arrived, await self._evaluator.finish(begun))
             return
-        gathered = await self._turns.gather(one.joined)
+        gathered = await self._turns.gather(arrived.joined)
         if gathered is not None:
-            await self._place_and_store(one._replace(joined=gathered), await self._evaluator.evaluate(gathered))
+            await self._place_and_store(arrived._replace(joined=gathered), await self._evaluator.evaluate(gathered))
 
-    async def _place_and_store(self, one: _Arrived, evaluations: Sequence[Evaluation]) -> None:
-        placed = await self._conversations.current(one.joined)
+    async def _place_and_store(self, arrived: _Arrived, evaluations: Sequence[Evaluation]) -> None:
+        placed = await self._conversations.current(arrived.joined)
         if placed is not None:
-            await self._store_and_finish(one, placed, evaluations)
+            await self._store_and_finish(arrived, placed, evaluations)
 
-    async def _store_and_finish(self, one: _Arrived, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+    async def _store_and_finish(self, arrived: _Arrived, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         unfinished = self._is_unfinished(sample, evaluations)
         new = await self._persist.keep(sample, evaluations, settled=not unfinished)
         if new is None:
             return
-        self._announce(one, sample, evaluations, new)
-        await self._finish(one, sample, unfinished=unfinished)
+        self._announce(arrived, sample, evaluations, new)
+        await self._finish(arrived, sample, unfinished=unfinished)
 
     def _is_unfinished(self, sample: Sample, evaluations: Sequence[Evaluation]) -> bool:
         return self._settings.completes and _has_gaps(sample, evaluations)
 
     def _announce(
-        self, one: _Arrived, sample: Sample, evaluations: Sequence[Evaluation], new: Sequence[Evaluation]
+        self, arrived: _Arrived, sample: Sample, evaluations: Sequence[Evaluation], new: Sequence[Evaluation]
     ) -> None:
         """Tell observer and exporters what is stored; `new` are the evaluations that were not there before."""
         if new or not evaluations:  # it may have been stored before a crash
             self._observer.stored(sample, None)
         self._export(sample, new)
-        for supplement in one.supplements:
+        for supplement in arrived.supplements:
             self._observer.supplement(supplement.source, "joined")
-        if one.expired is not None:
-            self._observer.supplement(one.expired, "expired")
+        if arrived.expired is not None:
+            self._observer.supplement(arrived.expired, "expired")
 
-    async def _finish(self, one: _Arrived, sample: Sample, *, unfinished: bool) -> None:
+    async def _finish(self, arrived: _Arrived, sample: Sample, *, unfinished: bool) -> None:
         """Complete a stored sample with what arrived meanwhile, and acknowledge it."""
-        if unfinished and not await self._catch_up(sample, {said.id for said in one.supplements}):
+        if unfinished and not await self._catch_up(sample, {said.id for said in arrived.supplements}):
             return
         if unfinished or not self._persist.settles:
             await self._persist.attempt("ack", lambda: self._queue.ack([sample.id]))
@@ -364,9 +366,9 @@ class Worker:
         supplements = await self._supplements.stored_for(sample)
         if supplements is None:
             return False
-        new = [one for one in supplements if one.id not in known]
-        for one in new:
-            self._observer.supplement(one.source, "joined")
+        new = [supplement for supplement in supplements if supplement.id not in known]
+        for supplement in new:
+            self._observer.supplement(supplement.source, "joined")
         return not new or await self._complete(sample.id)
 
     async def _process_late(self, sample_id: str, done: asyncio.Future[bool]) -> None:
@@ -409,7 +411,7 @@ class Worker:
 
     def _export(self, sample: Sample, new: Sequence[Evaluation]) -> None:
         """Hand new scores to the exporters, signals only to those that take them."""
-        scores = [one for one in new if one.metric not in SIGNALS]
+        scores = [evaluation for evaluation in new if evaluation.metric not in SIGNALS]
         for exporter in self._exporters:
             try:
                 exporter.export(sample, new if exporter.takes_signals else scores)
@@ -420,4 +422,4 @@ class Worker:
 
 
 def _has_gaps(sample: Sample, evaluations: Sequence[Evaluation]) -> bool:
-    return sample.skip_reason is None and any(isinstance(one.outcome, Skipped) for one in evaluations)
+    return sample.skip_reason is None and any(isinstance(evaluation.outcome, Skipped) for evaluation in evaluations)

@@ -30,7 +30,7 @@ def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
         for index, settings in enumerate(config.sinks)
     ]
     problems.raise_any()
-    return [one for one in opened if one is not None]
+    return [exporter for exporter in opened if exporter is not None]
 
 
 def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bool) -> Exporter:
@@ -42,7 +42,7 @@ def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bo
     named = {name: getattr(settings, name) for name in ("api_key", "public_key", "secret_key", "environment")}
     options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     problems: list[str] = []
-    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         taken = ", ".join(key for key in named if key in parameters) or "none of its like"
         what = settings.kind if settings.kind in exporters.BUILT_IN else "this"
         unknown = [key for key in options if key not in parameters]

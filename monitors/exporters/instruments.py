@@ -294,17 +294,25 @@ class Instruments(Observer):
         Apps beyond the cap have no gauges: under one name they would overwrite each other.
         """
         shown: set[tuple[str, str]] = set()
-        for one in estimates:
-            app = self.cap("app", one.app)
+        for quality in estimates:
+            app = self.cap("app", quality.app)
             if app != OVERFLOW:
-                shown.add((app, one.metric))
-                window_s = one.window_s if one.mean is not None else None
-                if one.metric in SIGNALS:
-                    values = one.mean, one.ci_low, one.ci_high, one.n_eff, window_s
-                    _set(self._signal_gauges, (app, one.metric), values)
+                shown.add((app, quality.metric))
+                window_s = quality.window_s if quality.mean is not None else None
+                if quality.metric in SIGNALS:
+                    values = quality.mean, quality.ci_low, quality.ci_high, quality.n_eff, window_s
+                    _set(self._signal_gauges, (app, quality.metric), values)
                     continue
-                numbers = one.n_eff, one.coverage_ratio, one.mean, one.ci_low, one.ci_high, one.correlation, one.saving
-                self._set((app, one.metric), (*numbers, window_s, *targets.get(one.metric, (None, None))))
+                numbers = (
+                    quality.n_eff,
+                    quality.coverage_ratio,
+                    quality.mean,
+                    quality.ci_low,
+                    quality.ci_high,
+                    quality.correlation,
+                    quality.saving,
+                )
+                self._set((app, quality.metric), (*numbers, window_s, *targets.get(quality.metric, (None, None))))
         for gone in self._shown - shown:
             if gone[1] in SIGNALS:
                 _set(self._signal_gauges, gone, (None,) * len(self._signal_gauges))
@@ -315,13 +323,13 @@ class Instruments(Observer):
     def show_labels(self, rows: Sequence[Labelled]) -> None:
         """Set the gauges of human labels; remove series that no longer apply."""
         shown: set[tuple[str, str]] = set()
-        for one in rows:
-            app = self.cap("app", one.app)
-            if one.source == "rating" and one.labels and app != OVERFLOW:
-                shown.add((app, one.metric))
-                kappa = one.kappa.value if one.kappa else None
-                numbers = one.corrected_mean, one.ci_low, one.ci_high, float(one.labels), kappa
-                _set(self._label_gauges, (app, one.metric), numbers)
+        for labelled in rows:
+            app = self.cap("app", labelled.app)
+            if labelled.source == "rating" and labelled.labels and app != OVERFLOW:
+                shown.add((app, labelled.metric))
+                kappa = labelled.kappa.value if labelled.kappa else None
+                numbers = labelled.corrected_mean, labelled.ci_low, labelled.ci_high, float(labelled.labels), kappa
+                _set(self._label_gauges, (app, labelled.metric), numbers)
         for gone in self._labelled - shown:
             _set(self._label_gauges, gone, (None,) * len(self._label_gauges))
         self._labelled = shown
@@ -329,12 +337,17 @@ class Instruments(Observer):
     def show_capture(self, rows: Sequence[Captured]) -> None:
         """Set the gauges of each app's capture coverage; remove series that no longer apply."""
         shown: set[str] = set()
-        for one in rows:
-            app = self.cap("app", one.app)
+        for capture in rows:
+            app = self.cap("app", capture.app)
             if app != OVERFLOW:
                 shown.add(app)
-                audited = one.audited_ratio, one.audited_low, one.audited_high, float(one.audited) or None
-                numbers = one.ratio, one.ci_low, one.ci_high, float(one.answers), *audited
+                audited = (
+                    capture.audited_ratio,
+                    capture.audited_low,
+                    capture.audited_high,
+                    float(capture.audited) or None,
+                )
+                numbers = capture.ratio, capture.ci_low, capture.ci_high, float(capture.answers), *audited
                 _set(self._capture_gauges, (app,), numbers)
         for gone in self._captured - shown:
             _set(self._capture_gauges, (gone,), (None,) * len(self._capture_gauges))
@@ -373,20 +386,20 @@ class AlertGauges:
     def show_streams(self, streams: Sequence[StreamStatus]) -> None:
         """Set the gauges of every stream; a slice has one only while its alert fires."""
         firing: set[tuple[str, ...]] = set()
-        for one in streams:
-            app = self._instruments.cap("app", one.app)
+        for stream in streams:
+            app = self._instruments.cap("app", stream.app)
             if app == OVERFLOW:  # under one name they would overwrite each other
                 continue
-            labels = (app, one.metric, one.rule)
-            self._instruments.rule_info.labels(one.rule, one.severity).set(1)
-            if one.slice:
-                if one.state == "firing":
-                    firing.add((*labels, one.slice))
+            labels = (app, stream.metric, stream.rule)
+            self._instruments.rule_info.labels(stream.rule, stream.severity).set(1)
+            if stream.slice:
+                if stream.state == "firing":
+                    firing.add((*labels, stream.slice))
                 continue
-            self._instruments.quality_alarm.labels(*labels).set(one.state == "firing")
-            self._instruments.quality_evidence_log10.labels(*labels).set(one.evidence_log10)
-            if one.m0 is not None:
-                self._instruments.quality_baseline.labels(*labels).set(one.m0)
+            self._instruments.quality_alarm.labels(*labels).set(stream.state == "firing")
+            self._instruments.quality_evidence_log10.labels(*labels).set(stream.evidence_log10)
+            if stream.m0 is not None:
+                self._instruments.quality_baseline.labels(*labels).set(stream.m0)
             else:  # it is being learned or re-learned
                 with contextlib.suppress(KeyError):
                     self._instruments.quality_baseline.remove(*labels)
@@ -400,9 +413,9 @@ class AlertGauges:
     def show_versions(self, versions: Sequence[Version]) -> None:
         """Set when each of the latest versions was first seen."""
         shown: set[tuple[str, ...]] = set()
-        for one in versions[-_VERSIONS:]:
-            labels = self._instruments.cap("app", one.app), one.kind, one.value
-            self._instruments.version_first_seen.labels(*labels).set(one.first_seen)
+        for version in versions[-_VERSIONS:]:
+            labels = self._instruments.cap("app", version.app), version.kind, version.value
+            self._instruments.version_first_seen.labels(*labels).set(version.first_seen)
             shown.add(labels)
         for gone in self._versions - shown:
             with contextlib.suppress(KeyError):

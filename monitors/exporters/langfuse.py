@@ -46,8 +46,8 @@ class LangfuseSink(OutboxExporter[dict[str, Any]]):
         self._content = content
 
     def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterator[Delivery[dict[str, Any]]]:
-        for one in scores:
-            yield Delivery(self._score(sample, one), one.identity, 1)
+        for scored in scores:
+            yield Delivery(self._score(sample, scored), scored.identity, 1)
 
     async def send(self, item: dict[str, Any]) -> None:
         await self._api.call("POST", "/api/public/scores", item)
@@ -55,16 +55,16 @@ class LangfuseSink(OutboxExporter[dict[str, Any]]):
     async def disconnect(self) -> None:
         await self._api.aclose()
 
-    def _score(self, sample: Sample, one: SampleScores) -> dict[str, Any]:
-        evaluation = one.evaluation
+    def _score(self, sample: Sample, scored: SampleScores) -> dict[str, Any]:
+        evaluation = scored.evaluation
         told = {
-            "id": sha256(one.identity.encode()).hexdigest()[:32],
+            "id": sha256(scored.identity.encode()).hexdigest()[:32],
             "traceId": sample.trace_id,
             "observationId": sample.span_id,
             "name": evaluation.metric,
-            "value": one.score.value,
+            "value": scored.score.value,
             "dataType": "NUMERIC",
-            "comment": one.score.reason if self._content and one.score.reason else None,
+            "comment": scored.score.reason if self._content and scored.score.reason else None,
             "environment": self._environment,
             "metadata": {
                 "exchange": sample.id,

@@ -52,20 +52,22 @@ class MLflowSink(OutboxExporter[Assessments]):
 
     def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterator[Delivery[Assessments]]:
         trace_id = f"tr-{sample.trace_id}"
-        told = [self._assessment(sample, trace_id, one) for one in scores]
+        told = [self._assessment(sample, trace_id, scored) for scored in scores]
         yield Delivery(Assessments(trace_id, told), trace_id, len(told))
 
     async def send(self, item: Assessments) -> None:
         path = f"/api/3.0/mlflow/traces/{item.trace_id}"
         trace = (await self._api.call("GET", path)).get("trace") or {}
         stored = (trace.get("trace_info") or {}).get("assessments") or []
-        known = {_identity(one): one for one in stored}
-        for one in item.assessments:
-            there = known.get(one["metadata"][IDENTITY])
+        known = {_identity(assessment): assessment for assessment in stored}
+        for assessment in item.assessments:
+            there = known.get(assessment["metadata"][IDENTITY])
             if there is None:
-                await self._api.call("POST", f"{path}/assessments", {"assessment": one})
-            elif _differs(there, one):
-                changed: dict[str, Any] = {key: one[key] for key in ("feedback", "rationale") if key in one}
+                await self._api.call("POST", f"{path}/assessments", {"assessment": assessment})
+            elif _differs(there, assessment):
+                changed: dict[str, Any] = {
+                    key: assessment[key] for key in ("feedback", "rationale") if key in assessment
+                }
                 body: dict[str, Any] = {
                     "assessment": {**changed, "trace_id": item.trace_id, "assessment_id": there["assessment_id"]},
                     "update_mask": ",".join(changed),
@@ -75,8 +77,8 @@ class MLflowSink(OutboxExporter[Assessments]):
     async def disconnect(self) -> None:
         await self._api.aclose()
 
-    def _assessment(self, sample: Sample, trace_id: str, one: SampleScores) -> dict[str, Any]:
-        evaluation = one.evaluation
+    def _assessment(self, sample: Sample, trace_id: str, scored: SampleScores) -> dict[str, Any]:
+        evaluation = scored.evaluation
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return {
             "assessment_name": evaluation.metric,
@@ -88,14 +90,14 @@ class MLflowSink(OutboxExporter[Assessments]):
             },
             "create_time": now,
             "last_update_time": now,
-            "feedback": {"value": one.score.value},
+            "feedback": {"value": scored.score.value},
             "metadata": {
-                IDENTITY: one.identity,
+                IDENTITY: scored.identity,
                 "gaugeway.evaluation.version": evaluation.version,
                 "gaugeway.exchange.id": sample.id,
                 "gaugeway.app": sample.app,
             },
-            **({"rationale": one.score.reason} if self._content and one.score.reason else {}),
+            **({"rationale": scored.score.reason} if self._content and scored.score.reason else {}),
         }
 
 
@@ -104,8 +106,9 @@ def _identity(stored: dict[str, Any]) -> str:
     return metadata.get(IDENTITY, "")
 
 
-def _differs(stored: dict[str, Any], one: dict[str, Any]) -> bool:
+def _differs(stored: dict[str, Any], assessment: dict[str, Any]) -> bool:
     value = (stored.get("feedback") or {}).get("value")
     return bool(
-        value != one["feedback"]["value"] or ("rationale" in one and stored.get("rationale") != one["rationale"])
+        value != assessment["feedback"]["value"]
+        or ("rationale" in assessment and stored.get("rationale") != assessment["rationale"])
     )

@@ -22,7 +22,9 @@ def open_exporters(
     config: Shared, catalogue: Catalogue, instruments: Instruments, warn: Callable[[str], object] = _log.warning
 ) -> list[Exporter]:
     """Open every exporter; one that the OpenTelemetry SDK refuses is left out, with a warning."""
-    passes = {one.metric.name: (one.threshold, lower_is_better(one.metric)) for one in catalogue.enabled}
+    passes = {
+        enabled.metric.name: (enabled.threshold, lower_is_better(enabled.metric)) for enabled in catalogue.enabled
+    }
     exporters: list[Exporter] = [PrometheusExporter(instruments, passes)]
     if (endpoint := config.telemetry.otlp_endpoint) is not None:
         made = telemetry.unless_refused(lambda: _otel_exporter(config.telemetry, endpoint, passes), warn)

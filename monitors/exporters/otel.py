@@ -61,8 +61,12 @@ class OTelExporter(Exporter):
 
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         """Emit the span and its events."""
-        signals = {f"gaugeway.signal.{one.metric}": one.outcome for one in evaluations if one.metric in SIGNALS}
-        evaluations = [one for one in evaluations if one.metric not in SIGNALS]
+        signals = {
+            f"gaugeway.signal.{evaluation.metric}": evaluation.outcome
+            for evaluation in evaluations
+            if evaluation.metric in SIGNALS
+        }
+        evaluations = [evaluation for evaluation in evaluations if evaluation.metric not in SIGNALS]
         if not evaluations:
             return
         now = time.time_ns()

@@ -52,8 +52,8 @@ class SampleScores(NamedTuple):
     @property
     def identity(self) -> str:
         """The evaluation's identity as one string: the idempotency key of its delivery."""
-        one = self.evaluation
-        return f"{one.sample_id}:{one.metric}:{one.version}"
+        evaluation = self.evaluation
+        return f"{evaluation.sample_id}:{evaluation.metric}:{evaluation.version}"
 
 
 class Delivery(NamedTuple, Generic[T]):
@@ -255,9 +255,10 @@ class OutboxExporter(Exporter, Generic[T]):
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         """Put the scores into the outbox."""
         scores = [
-            SampleScores(one, one.outcome)
-            for one in evaluations
-            if isinstance(one.outcome, Score) and any(fnmatchcase(one.metric, pattern) for pattern in self._metrics)
+            SampleScores(evaluation, evaluation.outcome)
+            for evaluation in evaluations
+            if isinstance(evaluation.outcome, Score)
+            and any(fnmatchcase(evaluation.metric, pattern) for pattern in self._metrics)
         ]
         if not scores:
             return

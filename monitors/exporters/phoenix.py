@@ -43,19 +43,19 @@ class PhoenixSink(OutboxExporter[Annotations]):
         self._documents = documents
 
     def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterator[Delivery[Annotations]]:
-        spans = [self._annotation(sample, one) for one in scores]
+        spans = [self._annotation(sample, scored) for scored in scores]
         yield Delivery(("span_annotations", spans), sample.id, len(spans))
         if self._documents:
             documents = [
                 {
                     "span_id": retrieval.span_id(sample),
                     "document_position": place,
-                    "name": one.evaluation.metric,
-                    "annotator_kind": _kind(one),
+                    "name": scored.evaluation.metric,
+                    "annotator_kind": _kind(scored),
                     "result": {"score": relevance},
                 }
-                for one in scores
-                for place, relevance in relevances(sample.contexts, one.score.evidence)
+                for scored in scores
+                for place, relevance in relevances(sample.contexts, scored.score.evidence)
             ]
             if documents:
                 yield Delivery(("document_annotations", documents), f"{sample.id} documents", len(documents))
@@ -67,24 +67,24 @@ class PhoenixSink(OutboxExporter[Annotations]):
     async def disconnect(self) -> None:
         await self._api.aclose()
 
-    def _annotation(self, sample: Sample, one: SampleScores) -> dict[str, Any]:
-        result: dict[str, Any] = {"score": one.score.value}
-        if self._content and one.score.reason:
-            result["explanation"] = one.score.reason
+    def _annotation(self, sample: Sample, scored: SampleScores) -> dict[str, Any]:
+        result: dict[str, Any] = {"score": scored.score.value}
+        if self._content and scored.score.reason:
+            result["explanation"] = scored.score.reason
         return {
             "span_id": sample.span_id,
-            "name": one.evaluation.metric,
-            "annotator_kind": _kind(one),
-            "identifier": one.identity,
+            "name": scored.evaluation.metric,
+            "annotator_kind": _kind(scored),
+            "identifier": scored.identity,
             "result": result,
             "metadata": {
                 "exchange": sample.id,
                 "app": sample.app,
-                "version": one.evaluation.version,
-                **({"judge": one.evaluation.judge} if one.evaluation.judge else {}),
+                "version": scored.evaluation.version,
+                **({"judge": scored.evaluation.judge} if scored.evaluation.judge else {}),
             },
         }
 
 
-def _kind(one: SampleScores) -> str:
-    return "LLM" if one.evaluation.judge else "CODE"
+def _kind(scored: SampleScores) -> str:
+    return "LLM" if scored.evaluation.judge else "CODE"

@@ -96,21 +96,21 @@ def read(lines: Iterable[str]) -> tuple[Anchor, ...]:
         if not line.strip():
             continue
         try:
-            one = msgspec.json.decode(line, type=_Line)
+            row = msgspec.json.decode(line, type=_Line)
         except msgspec.DecodeError as error:
             raise ValueError(f"line {number}: {error}") from error
         sample = Sample(
-            id=one.id or f"line-{number}",
+            id=row.id or f"line-{number}",
             started_at=0.0,
-            question=one.user_input,
-            response=one.response,
-            contexts=tuple(map(_context, one.retrieved_contexts)),
-            reference=one.reference,
+            question=row.user_input,
+            response=row.response,
+            contexts=tuple(map(_context, row.retrieved_contexts)),
+            reference=row.reference,
         )
-        anchors.append(Anchor(sample=sample, expected=one.expected, tolerance=one.tolerance))
+        anchors.append(Anchor(sample=sample, expected=row.expected, tolerance=row.tolerance))
     if not anchors:
         raise ValueError("the file has no anchors")
-    if len({one.sample.id for one in anchors}) < len(anchors):
+    if len({anchor.sample.id for anchor in anchors}) < len(anchors):
         raise ValueError("two anchors have the same id")
     return tuple(anchors)
 
@@ -126,7 +126,7 @@ def compare(metric: str, results: Sequence[tuple[Anchor, float | None]]) -> Drif
 
     Reference: E. B. Wilson (1927), Probable inference, the law of succession, and statistical inference.
     """
-    gaps = [(score - one.expected[metric], one.tolerance) for one, score in results if score is not None]
+    gaps = [(score - anchor.expected[metric], anchor.tolerance) for anchor, score in results if score is not None]
     n = len(gaps)
     off = sum(abs(gap) > tolerance + 1e-9 for gap, tolerance in gaps)
     low, high = _wilson(off, n)

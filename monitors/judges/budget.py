@@ -168,7 +168,7 @@ class BudgetPacer:
     def _known(self, name: str, now: float) -> str:
         """Return the slice's name, or `_other` when there are too many; idle slices are dropped first."""
         if name not in self._slices:
-            self._slices = {one: load for one, load in self._slices.items() if load.alive(now)}
+            self._slices = {slice_name: load for slice_name, load in self._slices.items() if load.alive(now)}
             if len(self._slices) >= MOST_SLICES:
                 name = OTHER
             self._slices.setdefault(name, _Load(*self._memories))
@@ -262,9 +262,9 @@ class BudgetSync:
         else:
             self._resume(accounts, now)
         today = self._pacer.spent(now).day
-        others = [one for key, one in accounts.items() if key != self._key and one.day == today]
-        wanted = sum(one.wanted for one in others if abs(now - one.at) <= ALIVE_S)
-        self._pacer.update_others(sum(one.usd for one in others), wanted, now)
+        others = [account for key, account in accounts.items() if key != self._key and account.day == today]
+        wanted = sum(account.wanted for account in others if abs(now - account.at) <= ALIVE_S)
+        self._pacer.update_others(sum(account.usd for account in others), wanted, now)
         await self._save(now)
 
     def _resume(self, accounts: Mapping[str, Account], now: float) -> None:
@@ -273,7 +273,7 @@ class BudgetSync:
         if own is not None and own.day <= today:
             self._pacer.resume(Spent(own.day, own.usd, own.unseen), now)
         elif accounts:
-            unseen = max((one.unseen for one in accounts.values() if one.day == today), default=0.0)
+            unseen = max((account.unseen for account in accounts.values() if account.day == today), default=0.0)
             self._pacer.resume(Spent(today, 0.0, unseen), now)
         self._resumed = True
 

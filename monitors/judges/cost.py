@@ -71,7 +71,7 @@ class Prices:
     """
 
     def __init__(self, table: Mapping[str, Price]) -> None:
-        self._exact = {name: price for name, price in table.items() if not any(one in name for one in "*?[")}
+        self._exact = {name: price for name, price in table.items() if not any(sign in name for sign in "*?[")}
         patterns = [(name, price) for name, price in table.items() if name not in self._exact]
         self._patterns = sorted(patterns, key=lambda entry: (-len(entry[0]), entry[0]))
 

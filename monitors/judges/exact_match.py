@@ -65,9 +65,9 @@ def _verdicts(prompt: Prompt) -> list[dict[str, Any]]:
     if None in found.values():
         return []
     return [
-        {"id": id_, "verdict": "supported", "contexts": [one[0]], "quote": one[1]}
-        for id_, one in found.items()
-        if one is not None
+        {"id": id_, "verdict": "supported", "contexts": [grade[0]], "quote": grade[1]}
+        for id_, grade in found.items()
+        if grade is not None
     ]
 
 

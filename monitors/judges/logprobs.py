@@ -29,7 +29,7 @@ def choice_in(text: str, choices: Sequence[str]) -> tuple[int, str] | None:
     bare = text.strip(_QUOTES + ".")
     if bare in choices:
         return text.index(bare), bare
-    names = "|".join(re.escape(one) for one in sorted(choices, key=len, reverse=True))
+    names = "|".join(re.escape(choice) for choice in sorted(choices, key=len, reverse=True))
     values = list(re.finditer(rf':\s*"?({names})"?\s*[,}}]', text))
     if values and "}" in text:
         return values[-1].start(1), values[-1][1]
@@ -46,12 +46,12 @@ def weights(tokens: Sequence[Token], choices: Sequence[str]) -> dict[str, float]
     choice of several tokens only the first counts, and its probability goes to the choice that was given. None when the
     tokens state no choice or have no usable probabilities. Raises ValueError for a probability of more than 1.
     """
-    found = choice_in("".join(one.token for one in tokens), choices)
+    found = choice_in("".join(token.token for token in tokens), choices)
     if found is None:
         return None
     offset, given = found
     place = bisect_right(_ends(tokens), offset)
-    odds = {one.token: one.logprob for one in tokens[place].top_logprobs}
+    odds = {alternative.token: alternative.logprob for alternative in tokens[place].top_logprobs}
     odds.setdefault(tokens[place].token, tokens[place].logprob)
     shares = dict.fromkeys(choices, 0.0)
     for token, logprob in odds.items():
@@ -70,7 +70,7 @@ def sureness(tokens: Sequence[Token], schema: Mapping[str, Any]) -> float | None
 
     None when the tokens have no probabilities or hold no verdict.
     """
-    text = "".join(one.token for one in tokens)
+    text = "".join(token.token for token in tokens)
     verdicts = set(_enumerated(schema))
     ends = _ends(tokens)
     least: float | None = None
@@ -80,17 +80,17 @@ def sureness(tokens: Sequence[Token], schema: Mapping[str, Any]) -> float | None
             continue
         chance = 1.0
         for place in range(bisect_right(ends, match.start(group)), bisect_right(ends, match.end(group) - 1) + 1):
-            one = _probability(tokens[place].logprob)
-            if one is None:
+            probability = _probability(tokens[place].logprob)
+            if probability is None:
                 return None
-            chance *= one
+            chance *= probability
         least = chance if least is None else min(least, chance)
     return least
 
 
 def _ends(tokens: Sequence[Token]) -> list[int]:
     """Return the end offset of each token; the first end beyond a character is that of the token that covers it."""
-    return list(accumulate(len(one.token) for one in tokens))
+    return list(accumulate(len(token.token) for token in tokens))
 
 
 def _probability(logprob: float | None) -> float | None:

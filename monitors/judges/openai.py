@@ -152,7 +152,7 @@ class OpenAIJudge(Judge):
         async def attempt(*, again: bool) -> Mapping[str, float] | None:
             completion = await self._complete(_Request(prompt=plain, schema=None, again=again, logprobs=True))
             text, tokens = _text(completion, cut=prompt.max_tokens is not None), completion.tokens()
-            if not any(one.logprob is not None for one in tokens):
+            if not any(token.logprob is not None for token in tokens):
                 if prompt.frozen:  # the answer is worthless without; one bad reply must not switch them off for good
                     raise reading.UnreadableError("wrong_shape", "the reply holds no log-probabilities")
                 self._options = replace(self._options, alternatives=0)
@@ -259,7 +259,7 @@ def _other_options(options: _Options, error: Exception, tried: set[str], request
     if request.logprobs and options.alternatives and _refuses(error, ("logprobs", "top_logprobs"), _LOGPROBS):
         return replace(options, alternatives=_ALTERNATIVES[_ALTERNATIVES.index(options.alternatives) + 1])
     if options.format != "none" and _refuses(error, ("response_format",), _FORMAT):
-        return replace(options, format=next(one for one in _FORMATS if one not in tried))
+        return replace(options, format=next(name for name in _FORMATS if name not in tried))
     return None
 
 
@@ -274,7 +274,7 @@ def _refuses(error: Exception, parameters: Sequence[str], names: str) -> bool:
         return True
     near = r"(?:[^.\n]|\.(?=\w)){0,80}?"
     phrase = rf"(?:{names}){near}\b(?:{_REFUSED})|\b(?:{_REFUSED}){near}(?:{names})"
-    texts = (str(one)[: sdk.MAX_ERROR_TEXT] for one in (error, getattr(error, "body", "")))
+    texts = (str(source)[: sdk.MAX_ERROR_TEXT] for source in (error, getattr(error, "body", "")))
     return re.search(phrase, " ".join(texts), re.IGNORECASE) is not None
 
 

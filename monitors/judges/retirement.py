@@ -77,7 +77,7 @@ async def read(base_url: str, api_key: str | None, model: str, *, timeout_s: flo
         models = _entries(reply.content)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
         return Retirement(found="failed", detail="the reply is not a list of models in JSON")
-    entry = next((one for one in models if one.get("id") == model), None)
+    entry = next((described for described in models if described.get("id") == model), None)
     if entry is None:
         return Retirement(found="unlisted")
     return announced(entry)

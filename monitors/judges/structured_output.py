@@ -45,9 +45,15 @@ def _strict_schema(answer_type: Any) -> dict[str, Any]:
     schema: dict[str, Any] = _strict(msgspec.json.schema(answer_type))
     definitions = schema.pop("$defs", {})
     text = json.dumps([schema, definitions])
-    once = {f"#/$defs/{name}": one for name, one in definitions.items() if text.count(f'"#/$defs/{name}"') == 1}
+    once = {
+        f"#/$defs/{name}": definition
+        for name, definition in definitions.items()
+        if text.count(f'"#/$defs/{name}"') == 1
+    }
     schema = _placed(schema, once)
-    left = {name: _placed(one, once) for name, one in definitions.items() if f"#/$defs/{name}" not in once}
+    left = {
+        name: _placed(definition, once) for name, definition in definitions.items() if f"#/$defs/{name}" not in once
+    }
     if (reference := schema.pop("$ref", "").rpartition("/")[2]) in left:
         schema |= left[reference]
     return schema | ({"$defs": left} if left else {})

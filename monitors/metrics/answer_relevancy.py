@@ -91,7 +91,7 @@ class AnswerRelevancy:
     async def _by_questions(self, sample: Sample, embeddings: Embeddings) -> Score:
         noncommittal, questions = await self._generate(sample)
         if noncommittal:
-            return Score(0.0, "the response is noncommittal", tuple({"question": one} for one in questions))
+            return Score(0.0, "the response is noncommittal", tuple({"question": question} for question in questions))
         standalone = await self._verdicts.standalone(sample)
         cosines = await cosines_with_first(embeddings, [standalone or sample.question or "", *questions])
         return Score(
@@ -99,7 +99,7 @@ class AnswerRelevancy:
             f"mean cosine of {len(questions)} questions reconstructed from the response",
             (
                 *follow_ups.evidence_of(standalone),
-                *({"question": one, "cosine": float(c)} for one, c in zip(questions, cosines, strict=True)),
+                *({"question": question, "cosine": float(c)} for question, c in zip(questions, cosines, strict=True)),
             ),
         )
 
@@ -108,13 +108,13 @@ class AnswerRelevancy:
         noncommittal: bool | None = None
         questions: dict[str, str] = {}
         for _ in range(_ATTEMPTS):
-            known = [Datum("known_question", one, id=id_) for id_, one in enumerate(questions.values())]
+            known = [Datum("known_question", question, id=id_) for id_, question in enumerate(questions.values())]
             prompt = self._questions.fill(sample, [Datum("response", sample.response), *known])
             answer = await self._llm.ask(prompt, GeneratedQuestions)
             noncommittal = answer.noncommittal if noncommittal is None else noncommittal
-            for one in answer.questions:
-                if key := "".join(filter(str.isalnum, one.casefold())):  # punctuation makes no other question
-                    questions.setdefault(key, one)
+            for question in answer.questions:
+                if key := "".join(filter(str.isalnum, question.casefold())):  # punctuation makes no other question
+                    questions.setdefault(key, question)
             if noncommittal or len(questions) >= self._count:
                 return noncommittal, list(questions.values())[: self._count]
         raise JudgeError("unreadable", f"{len(questions)} different questions of {self._count}, asked twice")

@@ -70,7 +70,7 @@ class AskedAgain:
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "question")) is not None:
             return skipped
-        earlier = next((one.text for one in reversed(sample.history) if one.role == "user"), None)
+        earlier = next((message.text for message in reversed(sample.history) if message.role == "user"), None)
         if earlier is None:
             return Skipped("no_history")
         if len(earlier) > _PROMPT_FROM > len(sample.question or ""):
@@ -97,15 +97,15 @@ def rewords(question: str, earlier: str, weights: Weights) -> bool:
     if _asks_otherwise(new, old):
         return False
     ours, theirs = _content(new, weights), _content(old, weights)
-    if not ours or any(not any(_same(one, other) for other in theirs) for one in ours):
+    if not ours or any(not any(_same(our, other) for other in theirs) for our in ours):
         return False
-    kept = sum(weight for other, weight in theirs.items() if any(_same(one, other) for one in ours))
+    kept = sum(weight for other, weight in theirs.items() if any(_same(our, other) for our in ours))
     return kept >= _KEPT * sum(theirs.values())
 
 
-def _same(one: str, other: str) -> bool:
-    short, long = sorted((one, other), key=len)
-    return one == other or (
+def _same(text: str, other: str) -> bool:
+    short, long = sorted((text, other), key=len)
+    return text == other or (
         len(short) >= _SHORTEST and short.isalpha() and long.startswith(short) and len(long) - len(short) <= _ENDING
     )
 
@@ -114,9 +114,11 @@ def _content(tokens: Iterable[str], weights: Weights) -> dict[str, float]:
     """Return the stems that say what a question is about, with their weights."""
     found = {stem(token): weights.of(stem(token)) * weight_of_length(token) for token in tokens}
     return {
-        one: weight
-        for one, weight in found.items()
-        if weight >= _CONTENT and one not in _FILLERS and not (len(one) <= _GRAMMAR and one.isascii() and one.isalpha())
+        word: weight
+        for word, weight in found.items()
+        if weight >= _CONTENT
+        and word not in _FILLERS
+        and not (len(word) <= _GRAMMAR and word.isascii() and word.isalpha())
     }
 
 

@@ -46,12 +46,14 @@ class ContextRelevancy:
         self._verdicts = verdicts
         self._method = method
         self._history = history
-        self._raters = [FollowUps(prompting.load(one)) for one in ("context_ratings", "context_ratings_reworded")]
+        self._raters = [FollowUps(prompting.load(prompt)) for prompt in ("context_ratings", "context_ratings_reworded")]
         self.judge = judge.model
         if method == "statements":
             self.version = follow_ups.version(1, verdicts.version("statements"), history=history)
         else:
-            self.version = follow_ups.version(1, *(one.version for one in self._raters), method, history=history)
+            self.version = follow_ups.version(
+                1, *(follow_up.version for follow_up in self._raters), method, history=history
+            )
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "question", "contexts")) is not None:
@@ -107,19 +109,19 @@ class ContextRelevancy:
 
         async def rate(template: FollowUps) -> Mapping[int, ContextRating]:
             async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, ContextRating]]:
-                data = [one for one in contexts if one.index in indexes]
+                data = [datum for datum in contexts if datum.index in indexes]
                 found = await template.ask(self._llm, sample, data, ContextRatings)
                 standalone.append(found.standalone)
-                return [(one.index, one) for one in found.answer.contexts]
+                return [(rating.index, rating) for rating in found.answer.contexts]
 
-            return await complete(ask, [one.index for one in contexts if one.index is not None])
+            return await complete(ask, [datum.index for datum in contexts if datum.index is not None])
 
         both = []
-        for found in await asyncio.gather(*(rate(one) for one in self._raters), return_exceptions=True):
+        for found in await asyncio.gather(*(rate(follow_up) for follow_up in self._raters), return_exceptions=True):
             if isinstance(found, BaseException):
                 raise found
             both.append(found)
-        return {index: tuple(one[index].rating for one in both) for index in both[0]}, standalone[0]
+        return {index: tuple(ratings[index].rating for ratings in both) for index in both[0]}, standalone[0]
 
 
 def _with_steps(sample: Sample, standalone: str | None, rated: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
@@ -137,5 +139,7 @@ def _evidence(context: StatementsOfContext) -> dict[str, Any]:
     return {
         "context": context.index,
         "ratio": _relevant(context) / len(context.statements) if context.statements else None,
-        "statements": [{"statement": one.statement, "relevant": one.relevant} for one in context.statements],
+        "statements": [
+            {"statement": statement.statement, "relevant": statement.relevant} for statement in context.statements
+        ],
     }

@@ -86,7 +86,7 @@ class GEval:
         scores = self._criterion.scores
         problem = JudgeError("unreadable")
         for _ in range(_ATTEMPTS):
-            found = await self._llm.ask_scored(prompt, [str(one) for one in scores])
+            found = await self._llm.ask_scored(prompt, [str(score) for score in scores])
             if found is None:
                 return None
             try:

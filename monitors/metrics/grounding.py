@@ -66,11 +66,13 @@ class Grounding:
             return Skipped("too_long")
         finally:
             DEADLINE.reset(token)
-        value = math.fsum(one.score for one in found) / len(found)
-        least = min(one.score for one in found)
-        poor = sum(one.score < SUPPORTED for one in found)
+        value = math.fsum(support.score for support in found) / len(found)
+        least = min(support.score for support in found)
+        poor = sum(support.score < SUPPORTED for support in found)
         reason = f"{len(found) - poor} of {len(found)} sentences are supported (lowest score {least:.2f})"
-        evidence = tuple(_evidence(answer, place, one, indexes) for place, one in zip(sentences, found, strict=True))
+        evidence = tuple(
+            _evidence(answer, place, support, indexes) for place, support in zip(sentences, found, strict=True)
+        )
         return Score(min(1.0, max(0.0, value)), reason, evidence)
 
 
@@ -81,18 +83,18 @@ def _stated(answer: str) -> tuple[tuple[int, int], ...]:
     return tuple(islice(stated, MAX_SENTENCES + 1))
 
 
-def _evidence(answer: str, place: tuple[int, int], one: Support, indexes: list[int]) -> dict[str, object]:
-    spans = _joined(answer, [span for span in one.spans if span.score >= SUPPORTED])
-    if one.score >= SUPPORTED:
+def _evidence(answer: str, place: tuple[int, int], support: Support, indexes: list[int]) -> dict[str, object]:
+    spans = _joined(answer, [span for span in support.spans if span.score >= SUPPORTED])
+    if support.score >= SUPPORTED:
         verdict = "supported"
     else:
         contradicted = any(span.category == CONTRADICTION for span in spans)
         verdict = "contradicted" if contradicted else "not_mentioned"
-    contexts = [indexes[index] for index in dict.fromkeys(one.passages)]
+    contexts = [indexes[index] for index in dict.fromkeys(support.passages)]
     return {
         "claim": answer[slice(*place)],
         "verdict": verdict,
-        "score": round(one.score, 4),
+        "score": round(support.score, 4),
         "start": place[0],
         "end": place[1],
         # Only where it is known: a sentence checked against several passages at once names none.

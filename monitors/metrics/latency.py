@@ -40,9 +40,9 @@ def summary(timings: Iterable[Timing]) -> Mapping[str, Latency | None]:
     (2.0, 1.5, 1)
     """
     timings = list(timings)
-    retrieval = [one.retrieval_s for one in timings if one.retrieval_s is not None]
-    generation = [one.generation_s for one in timings]
-    both = [one.generation_s + one.retrieval_s for one in timings if one.retrieval_s is not None]
+    retrieval = [timing.retrieval_s for timing in timings if timing.retrieval_s is not None]
+    generation = [timing.generation_s for timing in timings]
+    both = [timing.generation_s + timing.retrieval_s for timing in timings if timing.retrieval_s is not None]
     return {"retrieval": _of(retrieval), "generation": _of(generation), "total": _of(both or generation)}
 
 

@@ -72,7 +72,7 @@ class LexicalGroundedness:
 
     def _known(self, sample: Sample) -> bool:
         """Whether little of a sample is new."""
-        new = sum(len(one.text) for one in sample.contexts if one.text not in self.passages)
+        new = sum(len(context.text) for context in sample.contexts if context.text not in self.passages)
         return len(sample.response) + new < _MANY_CHARACTERS
 
     def _score(self, sample: Sample) -> Score | Skipped:
@@ -105,11 +105,11 @@ def grade(response: str, source: Source) -> Score | Skipped:
     """
     # Questions state nothing ("Shall I go on?"); in a response of nothing else there is nothing to judge.
     said = sentences(response, Allowance(MAX_RESPONSE_TOKENS))
-    stated = [one for one in said if not one.text.endswith(("?", "\uff1f", "\u061f"))]
+    stated = [sentence for sentence in said if not sentence.text.endswith(("?", "\uff1f", "\u061f"))]
     if not stated:
         return Skipped("no_claims")
     share, compared = compare(stated, source)
-    scores = [_grade(one) for one in compared]
+    scores = [_grade(sentence) for sentence in compared]
     value = (sum(scores) / len(scores) + share) / 2
     reason = f"{len(scores)} sentences, the least grounded {min(scores):.2f}" if len(scores) > 1 else "1 sentence"
     shown: Iterable[int] = range(len(scores))
@@ -119,23 +119,23 @@ def grade(response: str, source: Source) -> Score | Skipped:
     return Score(min(1.0, max(0.0, value)), reason, evidence)
 
 
-def _grade(one: Compared) -> float:
-    grade = _OVERLAP * one.overlap + _BIGRAMS * one.bigrams + _RUN * one.run
-    if one.numbers:
-        grade -= _NUMBER_PENALTY * len(one.numbers) / len(one.sentence.numbers)
-    if one.names:
-        grade -= _NAME_PENALTY * len(one.names) / len(one.sentence.names)
+def _grade(compared: Compared) -> float:
+    grade = _OVERLAP * compared.overlap + _BIGRAMS * compared.bigrams + _RUN * compared.run
+    if compared.numbers:
+        grade -= _NUMBER_PENALTY * len(compared.numbers) / len(compared.sentence.numbers)
+    if compared.names:
+        grade -= _NAME_PENALTY * len(compared.names) / len(compared.sentence.names)
     return min(1.0, max(0.0, grade))
 
 
-def _evidence(one: Compared, score: float) -> dict[str, object]:
+def _evidence(compared: Compared, score: float) -> dict[str, object]:
     return {
-        "sentence": one.sentence.text,
+        "sentence": compared.sentence.text,
         "score": round(score, 4),
-        "context": one.context,
-        "overlap": round(one.overlap, 4),
-        "bigrams": round(one.bigrams, 4),
-        "run": round(one.run, 4),
-        "unsupported_numbers": list(one.numbers),
-        "unsupported_names": list(one.names),
+        "context": compared.context,
+        "overlap": round(compared.overlap, 4),
+        "bigrams": round(compared.bigrams, 4),
+        "run": round(compared.run, 4),
+        "unsupported_numbers": list(compared.numbers),
+        "unsupported_names": list(compared.names),
     }

@@ -22,13 +22,14 @@ class Ranking:
     @property
     def hits(self) -> NDArray[np.float64]:
         """Return 1.0 for each retrieved item that is relevant, 0.0 for the others."""
-        return np.array([one in self.relevant for one in self.retrieved], dtype=np.float64)
+        return np.array([context_id in self.relevant for context_id in self.retrieved], dtype=np.float64)
 
     def evidence(self, k: int | None = None) -> tuple[dict[str, object], ...]:
         """Return the first k ranks, and the relevant ids that are not among them."""
         ranked = self.retrieved[:k]
         shown: list[dict[str, object]] = [
-            {"rank": rank, "id": one, "relevant": one in self.relevant} for rank, one in enumerate(ranked, 1)
+            {"rank": rank, "id": context_id, "relevant": context_id in self.relevant}
+            for rank, context_id in enumerate(ranked, 1)
         ]
         return (*shown, {"missed": sorted(self.relevant - set(ranked))})
 
@@ -39,7 +40,7 @@ def ranking_of(sample: Sample) -> Ranking | Skipped:
     A context without an id takes a rank and is not relevant. Retrieval that found nothing is a ranking, of nothing;
     without retrieval there is none.
     """
-    relevant = frozenset(one for one in sample.reference_context_ids if one.strip())
+    relevant = frozenset(sample_id for sample_id in sample.reference_context_ids if sample_id.strip())
     if not relevant:
         return Skipped("no_relevant_ids")
     if not sample.contexts and sample.context_source == "none":
@@ -49,11 +50,11 @@ def ranking_of(sample: Sample) -> Ranking | Skipped:
         return Skipped("no_context_ids")
     seen: set[str] = set()
     retrieved = []
-    for one in ids:
-        if one is None or one not in seen:
-            retrieved.append(one)
-        if one is not None:
-            seen.add(one)
+    for sample_id in ids:
+        if sample_id is None or sample_id not in seen:
+            retrieved.append(sample_id)
+        if sample_id is not None:
+            seen.add(sample_id)
     return Ranking(retrieved=tuple(retrieved), relevant=relevant)
 
 

@@ -219,7 +219,7 @@ class _Builder:
     def draft(self, judge_setting: str, others: Sequence[str]) -> Draft:
         """Return what was collected."""
         if self._given["judge"] is None:
-            names = [one.metric.name for one in self._enabled]
+            names = [enabled.metric.name for enabled in self._enabled]
             *first, last = [*(names or ["no metric"]), *others]
             running = f"only {', '.join(first)} and {last} run" if first else f"only {last} runs"
             if not names:
@@ -282,7 +282,7 @@ class _Builder:
     def _accept(self, name: str, enabled: Enabled) -> None:
         if enabled.metric.name in SIGNALS:
             self._problems.append(f"metrics.{name}: {enabled.metric.name!r} is the name of a signal")
-        elif any(one.metric.name == enabled.metric.name for one in self._enabled):
+        elif any(enabled_metric.metric.name == enabled.metric.name for enabled_metric in self._enabled):
             self._problems.append(f"metrics.{name}: another metric has the name {enabled.metric.name!r} already")
         else:
             self._enabled.append(enabled)

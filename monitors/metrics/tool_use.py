@@ -46,17 +46,17 @@ class ToolUse:
             data = [Datum("call", _said(sample.calls[id_]), id=id_) for id_ in ids]
             found = await self._prompt.ask(self._judge, seen, data, JudgedCalls)
             standalone.append(found.standalone)
-            return [(one.id, one) for one in found.answer.calls]
+            return [(verdict.id, verdict) for verdict in found.answer.calls]
 
         judged = await complete(ask, range(len(sample.calls)))
-        values = [_CHOICE[one.choice] * _ARGUMENTS[one.arguments] for one in judged.values()]
+        values = [_CHOICE[verdict.choice] * _ARGUMENTS[verdict.arguments] for verdict in judged.values()]
         fine = sum(value == 1.0 for value in values)
         return Score(
             fmean(values),
             f"{fine} of {len(values)} tool calls are sensible and have the right arguments",
             (
                 *follow_ups.evidence_of(standalone[0]),
-                *(_evidence(sample.calls[id_], one) for id_, one in judged.items()),
+                *(_evidence(sample.calls[id_], verdict) for id_, verdict in judged.items()),
             ),
         )
 
@@ -66,11 +66,11 @@ def _said(call: ToolCall) -> str:
     return f"{hop}{call.name} {call.arguments}".rstrip()
 
 
-def _evidence(call: ToolCall, one: JudgedCall) -> dict[str, Any]:
+def _evidence(call: ToolCall, verdict: JudgedCall) -> dict[str, Any]:
     return {
         "hop": call.hop,
         "tool": call.name,
-        "choice": one.choice,
-        "arguments": one.arguments,
-        "reason": one.reason,
+        "choice": verdict.choice,
+        "arguments": verdict.arguments,
+        "reason": verdict.reason,
     }

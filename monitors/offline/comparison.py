@@ -43,8 +43,8 @@ class Comparison:
 
 def compare(old: Run, new: Run) -> list[Comparison]:
     """Compare `new` with `old`, metric by metric in the order of `new`, paired by the samples' ids."""
-    before = {one.name: one for one in old.measures}
-    return [_compared(old, new, before[one.name], one) for one in new.measures if one.name in before]
+    before = {measure.name: measure for measure in old.measures}
+    return [_compared(old, new, before[measure.name], measure) for measure in new.measures if measure.name in before]
 
 
 def unpaired(old: Run, new: Run) -> tuple[int, int]:

@@ -46,7 +46,7 @@ def in_conversation(sample: Sample, found: Mapping[str, Any]) -> Sample:
         cluster=optional_name(found.get("cluster")),
         turn=_count(found.get("turn")),
         hop=_count(found.get("hop")),
-        history=tuple(one for one in said if one is not None),
+        history=tuple(message for message in said if message is not None),
         calls=tuple(_call(item) for item in found.get(CALLS, ())),
     )
 
@@ -54,13 +54,13 @@ def in_conversation(sample: Sample, found: Mapping[str, Any]) -> Sample:
 def protected(samples: Iterable[Sample], capture: Sampled) -> list[Sample]:
     """Return the samples with histories and tool calls redacted as `[capture]` says, and bounded like captured ones."""
     redactor = Redactor(capture.redact, tuple(capture.redact_patterns.items()), capture.salt)
-    return [_protected(one, redactor) if one.history or one.calls else one for one in samples]
+    return [_protected(sample, redactor) if sample.history or sample.calls else sample for sample in samples]
 
 
 def _protected(sample: Sample, redactor: Redactor) -> Sample:
     """Redact, then truncate: a secret that is cut in half would not be recognised."""
-    history = (replace(one, text=redactor.redact(one.text)) for one in sample.history[-MAX_HISTORY:])
-    calls = (replace(one, arguments=redactor.redact(one.arguments)) for one in sample.calls[:MAX_CALLS])
+    history = (replace(message, text=redactor.redact(message.text)) for message in sample.history[-MAX_HISTORY:])
+    calls = (replace(call, arguments=redactor.redact(call.arguments)) for call in sample.calls[:MAX_CALLS])
     return replace(sample, history=bounded_history(tuple(history)), calls=bounded_calls(tuple(calls)))
 
 
@@ -89,7 +89,7 @@ def _call_problem(item: Any) -> str:
     if not isinstance(item.get("arguments"), (str, Mapping, type(None))):
         return "arguments: expected a text or an object"
     hop = item.get("hop")
-    return "" if hop is None else next((f"hop: {one}" for one in problems("hop", hop)), "")
+    return "" if hop is None else next((f"hop: {problem}" for problem in problems("hop", hop)), "")
 
 
 def _call(item: Any) -> ToolCall:

@@ -177,7 +177,7 @@ def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
 def _reference(name: str, cell: str) -> Any:
     """Return the list of texts that a cell holds, else its text."""
     value = _structure(cell)
-    is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
     return value if is_list or (value is not None and name == TRUTHS) else cell
 
 

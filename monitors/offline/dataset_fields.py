@@ -192,7 +192,7 @@ def as_mapping(record: Any) -> Mapping[str, Any]:
     if isinstance(record, Mapping):
         return {str(key): value for key, value in record.items()}
     if is_dataclass(record) and not isinstance(record, type):
-        return {one.name: getattr(record, one.name) for one in fields(record)}
+        return {key.name: getattr(record, key.name) for key in fields(record)}
     if hasattr(type(record), "model_fields"):  # pydantic
         return {name: getattr(record, name) for name in type(record).model_fields}
     attributes = {name: getattr(record, name) for name in _KNOWN if hasattr(record, name)}
@@ -214,12 +214,18 @@ def content_key(sample: Sample) -> str:
     """Return a hash of everything a metric may read, which excludes the exchange's id, times and rate."""
     parts = (
         *(sample.question, sample.response, sample.reference, sample.skip_reason),
-        *([(one.text, one.id, one.score, one.source) for one in sample.contexts], sample.context_source),
+        *(
+            [(context.text, context.id, context.score, context.source) for context in sample.contexts],
+            sample.context_source,
+        ),
         *(list(sample.reference_contexts), list(sample.reference_context_ids)),
         *(sorted(sample.tags.items()), sample.app, sample.model),
     )
     # Only where there are any: outcomes kept by older releases stay known.
-    said = [(one.role, one.text) for one in sample.history], [(one.name, one.arguments) for one in sample.calls]
+    said = (
+        [(message.role, message.text) for message in sample.history],
+        [(call.name, call.arguments) for call in sample.calls],
+    )
     more = repr(said) if any(said) else ""
     return blake2b((repr(parts) + more).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
@@ -259,7 +265,9 @@ def _problems(name: str, value: Any) -> Iterator[str]:
         if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
             yield f"expected a name or a number, got {_kind(value)}"
     elif name == REFERENCE and isinstance(value, (list, tuple)):
-        yield from (f"[{index}] {problem}" for index, one in enumerate(value) if (problem := _text_problem(name, one)))
+        yield from (
+            f"[{index}] {problem}" for index, item in enumerate(value) if (problem := _text_problem(name, item))
+        )
     elif not isinstance(value, str):
         yield f"expected a text, got {_kind(value)}"
 
@@ -320,13 +328,13 @@ def _kind(value: Any) -> str:
 
 def _sample(name: str, found: Mapping[str, Any]) -> Sample:
     contexts = [_passage(item) for item in found.get("retrieved_contexts", ())]
-    ids = [str(one) for one in found.get("retrieved_context_ids", ())]
+    ids = [str(context_id) for context_id in found.get("retrieved_context_ids", ())]
     if ids and not contexts:
-        contexts = [Context(text="", id=one) for one in ids]
+        contexts = [Context(text="", id=context_id) for context_id in ids]
     elif ids:
         contexts = [
-            Context(text=one.text, id=id_, score=one.score, source=one.source)
-            for one, id_ in zip(contexts, ids, strict=True)
+            Context(text=context.text, id=id_, score=context.score, source=context.source)
+            for context, id_ in zip(contexts, ids, strict=True)
         ]
     looked = "retrieved_contexts" in found or "retrieved_context_ids" in found
     sample = Sample(
@@ -343,7 +351,7 @@ def _sample(name: str, found: Mapping[str, Any]) -> Sample:
         reference=found.get("reference"),
         tags=_tags(found.get("tags", {})),
         reference_contexts=tuple(found.get("reference_contexts", ())),
-        reference_context_ids=tuple(str(one) for one in found.get("reference_context_ids", ())),
+        reference_context_ids=tuple(str(context_id) for context_id in found.get("reference_context_ids", ())),
         only_metrics=tuple(found["only_metrics"]) if "only_metrics" in found else None,
     )
     return conversation_fields.in_conversation(sample, found)

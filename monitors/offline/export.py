@@ -65,7 +65,7 @@ async def export(
         if sample.skip_reason is not None and not (gaps and is_declined(sample, evaluations)):
             exported.left_out += 1
             continue
-        record = captured.as_record(sample, {one.metric: one for one in evaluations})
+        record = captured.as_record(sample, {evaluation.metric: evaluation for evaluation in evaluations})
         file.write(msgspec.json.encode(record).decode() + "\n")
         exported.written += 1
     return exported
@@ -75,6 +75,10 @@ def _is_gap(sample: Sample, evaluations: Sequence[Evaluation], metric: str | Non
     """Return whether a question has no good answer."""
     if is_declined(sample, evaluations) or (sample.context_source != "none" and not sample.contexts):
         return True
-    scores = {one.metric: one.outcome.value for one in evaluations if isinstance(one.outcome, Score)}
-    name = next((one for one in ((metric,) if metric else DEFAULT_METRICS) if one in scores), None)
+    scores = {
+        evaluation.metric: evaluation.outcome.value
+        for evaluation in evaluations
+        if isinstance(evaluation.outcome, Score)
+    }
+    name = next((candidate for candidate in ((metric,) if metric else DEFAULT_METRICS) if candidate in scores), None)
     return name is not None and not default_passing(name).passes(scores[name])

@@ -51,5 +51,5 @@ def bounded_difference(differences: Sequence[float], *, alpha: float = 0.05) -> 
     >>> [round(bound, 3) for bound in bounded_difference([0.1, 0.0, 0.2, 0.1] * 10)]
     [0.045, 0.154]
     """
-    low, high = bounded_mean([(one + 1.0) / 2.0 for one in differences], alpha=alpha)
+    low, high = bounded_mean([(difference + 1.0) / 2.0 for difference in differences], alpha=alpha)
     return 2.0 * low - 1.0, 2.0 * high - 1.0

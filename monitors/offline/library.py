@@ -145,8 +145,8 @@ async def evaluate_samples(
 
 def _not_computed(samples: Sequence[Sample], plan: Plan) -> list[str]:
     """Say once which metrics no sample can have: each sample is skipped with a word that does not say why."""
-    names = [one.metric.name for one in plan.metrics if scores_conversations(one.metric)]
-    if not names or any(one.transcript for one in samples):
+    names = [enabled.metric.name for enabled in plan.metrics if scores_conversations(enabled.metric)]
+    if not names or any(sample.transcript for sample in samples):
         return []
     verb = "is about whole conversations" if len(names) == 1 else "are about whole conversations"
     return [f"{', '.join(names)} {verb}: computed on live traffic only, so every record is skipped (no_transcript)"]
@@ -154,8 +154,8 @@ def _not_computed(samples: Sequence[Sample], plan: Plan) -> list[str]:
 
 def _not_known(samples: Sequence[Sample], plan: Plan) -> list[str]:
     """Say which metrics records name as theirs and nothing computes: a misspelt name scores nothing."""
-    named = dict.fromkeys(name for one in samples for name in one.only_metrics or ())
-    missing = [name for name in named if name not in {one.metric.name for one in plan.metrics}]
+    named = dict.fromkeys(name for sample in samples for name in sample.only_metrics or ())
+    missing = [name for name in named if name not in {enabled.metric.name for enabled in plan.metrics}]
     return [f"only_metrics of some records names {', '.join(missing)}, not computed in this run"] if missing else []
 
 

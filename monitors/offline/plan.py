@@ -65,8 +65,8 @@ async def open_plan(request: EvaluationRequest) -> AsyncIterator[tuple[Plan, tup
             raise ConfigError(["there is no metric to compute", *notes])
         yield _plan(shared, request, enabled, embeddings), notes
     finally:
-        for one in ours:
-            await one.aclose()
+        for client in ours:
+            await client.aclose()
 
 
 def _plan(
@@ -163,12 +163,12 @@ def _metrics(
     embeddings: MinimalEmbeddings | None,
     verifier: Verifier | None,
 ) -> tuple[tuple[Enabled, ...], tuple[str, ...]]:
-    names = None if request.metrics is None else [one for one in request.metrics if isinstance(one, str)]
+    names = None if request.metrics is None else [metric for metric in request.metrics if isinstance(metric, str)]
     settings = selected(shared.metrics, names)
     catalogue = build(settings, judge, embeddings, shared.judge.mode, steps_dir=request.steps_dir, verifier=verifier)
-    given = tuple(_enabled(one) for one in request.metrics or () if not isinstance(one, str))
+    given = tuple(_enabled(metric) for metric in request.metrics or () if not isinstance(metric, str))
     enabled = (*_ordered(catalogue.enabled, names), *given)
-    known = {one.metric.name for one in enabled}
+    known = {enabled_metric.metric.name for enabled_metric in enabled}
     if lost := [name for name in names or () if name not in known and name != ALL and not _is_import(name)]:
         why = {note.partition(" ")[0]: note for note in catalogue.notes}
         raise ConfigError([f"metrics: {why.get(name, f'{name} cannot run')}" for name in lost])
@@ -204,7 +204,7 @@ def selected(settings: Mapping[str, config.Metric], names: Sequence[str] | None)
 def _ordered(enabled: Sequence[Enabled], names: Sequence[str] | None) -> list[Enabled]:
     """Sort by the order of `names`."""
     places = {name: place for place, name in enumerate(names or ())}
-    return sorted(enabled, key=lambda one: places.get(one.metric.name, len(places)))
+    return sorted(enabled, key=lambda enabled_metric: places.get(enabled_metric.metric.name, len(places)))
 
 
 def _enabled(metric: Metric) -> Enabled:

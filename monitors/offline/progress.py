@@ -58,22 +58,22 @@ def show_run(console: Console, run: Run) -> None:
     """Print a table of all metrics."""
     alike = ("n_eff", "design effect") if run.clustered else ()
     rows = []
-    for one in run.summary:
-        mark = " (0 is best)" if run.measure(one.metric).lower_is_better else ""
+    for summary in run.summary:
+        mark = " (0 is best)" if run.measure(summary.metric).lower_is_better else ""
         cells = (
-            str(one.n),
-            *(effective(one) if alike else ()),
-            _number(one.mean),
-            f"{_number(one.low)} to {_number(one.high)}" if one.n else "-",
-            f"{one.usd:.4f}",
+            str(summary.n),
+            *(effective(summary) if alike else ()),
+            _number(summary.mean),
+            f"{_number(summary.low)} to {_number(summary.high)}" if summary.n else "-",
+            f"{summary.usd:.4f}",
         )
-        rows.append((one.metric + mark, [cells]))
+        rows.append((summary.metric + mark, [cells]))
     named_table.show(console, run.source, ("metric", "n", *alike, "mean", "95 % interval", "USD"), rows)
-    for one in run.summary:
-        if one.skipped:
-            console.print(f"{escape(one.metric)}: skipped {_counts(one.skipped)}", soft_wrap=True)
-        if one.failed:
-            console.print(f"[red]{escape(one.metric)}: failed {_counts(one.failed)}[/red]", soft_wrap=True)
+    for summary in run.summary:
+        if summary.skipped:
+            console.print(f"{escape(summary.metric)}: skipped {_counts(summary.skipped)}", soft_wrap=True)
+        if summary.failed:
+            console.print(f"[red]{escape(summary.metric)}: failed {_counts(summary.failed)}[/red]", soft_wrap=True)
     again = f", {counted(run.reused, 'evaluation')} reused from earlier runs" if run.reused else ""
     console.print(f"{counted(len(run.rows), 'sample')} in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
     if run.clustered:
@@ -88,9 +88,9 @@ def show_run(console: Console, run: Run) -> None:
 
 def show_floors(console: Console, floors: Sequence[Floor]) -> None:
     """Print one line per floor."""
-    for one in floors:
-        word = "[green]met[/green]" if one.met else "[red]missed[/red]"
-        console.print(f"{word}  {escape(one.metric)} {one.limit:g}: {escape(one.reason)}", soft_wrap=True)
+    for floor in floors:
+        word = "[green]met[/green]" if floor.met else "[red]missed[/red]"
+        console.print(f"{word}  {escape(floor.metric)} {floor.limit:g}: {escape(floor.reason)}", soft_wrap=True)
 
 
 def show_comparison(
@@ -98,24 +98,26 @@ def show_comparison(
 ) -> None:
     """Print a table of a comparison."""
     headers = ("metric", "pairs", "before", "after", "change", "95 % interval", "verdict")
-    rows = [(one.metric, [_compared(one)]) for one in comparisons]
+    rows = [(comparison.metric, [_compared(comparison)]) for comparison in comparisons]
     named_table.show(console, f"Compared with {against}", headers, rows, left=("verdict",))
-    for one in (one for one in comparisons if one.more):
-        console.print(f"{escape(one.metric)}: needs about {one.more} more samples", soft_wrap=True)
-    for one in (one for one in comparisons if one.reason):
-        console.print(f"[dim]{escape(one.metric)}: {escape(one.reason)}[/dim]", soft_wrap=True)
+    for comparison in comparisons:
+        if comparison.more:
+            console.print(f"{escape(comparison.metric)}: needs about {comparison.more} more samples", soft_wrap=True)
+    for comparison in comparisons:
+        if comparison.reason:
+            console.print(f"[dim]{escape(comparison.metric)}: {escape(comparison.reason)}[/dim]", soft_wrap=True)
     if any(unpaired):
         old = counted(unpaired[0], "sample")
         verb = "is" if unpaired[0] == 1 else "are"
         console.print(f"[dim]{old} {verb} only in the old run, {unpaired[1]} only in the new one[/dim]")
 
 
-def _compared(one: Comparison) -> tuple[str, ...]:
+def _compared(comparison: Comparison) -> tuple[str, ...]:
     change = ("-", "-")
-    if one.difference is not None and one.low is not None and one.high is not None:
-        change = (signed(one.difference), f"{signed(one.low)} to {signed(one.high)}")
-    means = _number(one.old_mean), _number(one.new_mean)
-    return str(one.pairs), *means, *change, f"[{_COLOURS[one.verdict]}]{one.verdict}[/]"
+    if comparison.difference is not None and comparison.low is not None and comparison.high is not None:
+        change = (signed(comparison.difference), f"{signed(comparison.low)} to {signed(comparison.high)}")
+    means = _number(comparison.old_mean), _number(comparison.new_mean)
+    return str(comparison.pairs), *means, *change, f"[{_COLOURS[comparison.verdict]}]{comparison.verdict}[/]"
 
 
 def _number(value: float | None) -> str:

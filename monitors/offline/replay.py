@@ -83,16 +83,20 @@ async def _again(
         return None
     sample, stored = found
     known = _known(plan, stored, label)
-    missing = [one.metric for one in plan.metrics if one.metric.name not in known]
+    missing = [enabled.metric for enabled in plan.metrics if enabled.metric.name not in known]
     fresh = await asyncio.gather(*(evaluated(metric, sample, plan.timeout_s) for metric in missing))
     names = {metric.name: name_of(metric, label) for metric in missing}
-    labelled = [replace(one, metric=names[one.metric]) for one in fresh if not isinstance(one.outcome, Failed)]
+    labelled = [
+        replace(evaluation, metric=names[evaluation.metric])
+        for evaluation in fresh
+        if not isinstance(evaluation.outcome, Failed)
+    ]
     if labelled:
         await store.add(sample, labelled)
     progress.reused += len(known)
-    progress.failed += sum(isinstance(one.outcome, Failed) for one in fresh)
-    progress.usd += sum(one.cost_usd for one in fresh)
-    return _rows(sample, stored, known | {one.metric: one for one in fresh})
+    progress.failed += sum(isinstance(evaluation.outcome, Failed) for evaluation in fresh)
+    progress.usd += sum(evaluation.cost_usd for evaluation in fresh)
+    return _rows(sample, stored, known | {evaluation.metric: evaluation for evaluation in fresh})
 
 
 def _known(plan: Plan, stored: Sequence[Evaluation], label: str | None) -> dict[str, Evaluation]:
@@ -100,9 +104,9 @@ def _known(plan: Plan, stored: Sequence[Evaluation], label: str | None) -> dict[
 
     With an explicit label, live scores are not reused.
     """
-    there = {one.metric: one for one in stored}
+    there = {evaluation.metric: evaluation for evaluation in stored}
     known: dict[str, Evaluation] = {}
-    for metric in (one.metric for one in plan.metrics):
+    for metric in (enabled.metric for enabled in plan.metrics):
         now = (str(metric.version), judge_of(metric))
         live, again = there.get(metric.name), there.get(name := name_of(metric, label))
         if again is not None and (again.version, again.judge) != now:
@@ -116,7 +120,7 @@ def _known(plan: Plan, stored: Sequence[Evaluation], label: str | None) -> dict[
 
 
 def _rows(sample: Sample, stored: Sequence[Evaluation], now: dict[str, Evaluation]) -> tuple[Row, Row]:
-    live = {one.metric: one for one in stored if SEPARATOR not in one.metric}
+    live = {evaluation.metric: evaluation for evaluation in stored if SEPARATOR not in evaluation.metric}
     return Row(sample=sample, evaluations=live), Row(sample=sample, evaluations=now)
 
 
@@ -126,7 +130,7 @@ def _measures(plan: Plan, rows: Sequence[Row]) -> tuple[Measure, ...]:
     for row in rows:
         latest |= row.evaluations
     return tuple(
-        replace(one, version=latest[one.name].version, judge=latest[one.name].judge)
-        for one in plan.measures()
-        if one.name in latest
+        replace(measure, version=latest[measure.name].version, judge=latest[measure.name].judge)
+        for measure in plan.measures()
+        if measure.name in latest
     )

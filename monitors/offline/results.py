@@ -103,12 +103,12 @@ class Run:
     @cached_property
     def summary(self) -> tuple[MetricSummary, ...]:
         """One summary per metric, in the order of `measures`."""
-        return tuple(_summary(one, self.rows) for one in self.measures)
+        return tuple(_summary(measure, self.rows) for measure in self.measures)
 
     @property
     def clustered(self) -> bool:
         """Whether scores may be alike, so that reports show `n_eff` and the design effect."""
-        return any(one.clusters is not None for one in self.summary)
+        return any(metric_summary.clusters is not None for metric_summary in self.summary)
 
     @cached_property
     def abstained(self) -> int:
@@ -131,9 +131,9 @@ class Run:
 
     def measure(self, metric: str) -> Measure:
         """Return the metric of this name. Raises KeyError."""
-        for one in self.measures:
-            if one.name == metric:
-                return one
+        for measure in self.measures:
+            if measure.name == metric:
+                return measure
         raise KeyError(metric)
 
     def scores(self, metric: str) -> list[float]:
@@ -144,7 +144,7 @@ class Run:
         """Return the `count` rows with the worst scores of one metric, the worst first."""
         measure = self.measure(metric)
         scored = [(measure.badness(value), row) for row in self.rows if (value := row.score(metric)) is not None]
-        return [row for _, row in sorted(scored, key=lambda one: -one[0])[:count]]
+        return [row for _, row in sorted(scored, key=lambda pair: -pair[0])[:count]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole run as JSON-compatible values, which `from_dict` reads."""
@@ -157,15 +157,15 @@ class Run:
             "paid_usd": self.paid_usd,
             "reused": self.reused,
             "notes": list(self.notes),
-            "measures": [codec.plain(one) for one in self.measures],
-            "summary": [codec.plain(one) for one in self.summary],
+            "measures": [codec.plain(measure) for measure in self.measures],
+            "summary": [codec.plain(metric_summary) for metric_summary in self.summary],
             "latency": codec.plain(self.latency),
             "retrieval_latency": codec.plain(self.latencies["retrieval"]),
             "abstained": self.abstained,
             "rows": [
                 {
                     "sample": codec.plain(row.sample),
-                    "evaluations": [codec.from_evaluation(one) for one in row.evaluations.values()],
+                    "evaluations": [codec.from_evaluation(evaluation) for evaluation in row.evaluations.values()],
                 }
                 for row in self.rows
             ],
@@ -179,9 +179,14 @@ class Run:
         return cls(
             source=found.source,
             created_at=found.created_at,
-            measures=tuple(codec.read(one, Measure) for one in found.measures),
+            measures=tuple(codec.read(measure, Measure) for measure in found.measures),
             rows=tuple(
-                Row(sample=sample, evaluations={one["metric"]: codec.to_evaluation(sample.id, one) for one in some})
+                Row(
+                    sample=sample,
+                    evaluations={
+                        evaluation["metric"]: codec.to_evaluation(sample.id, evaluation) for evaluation in some
+                    },
+                )
                 for sample, some in rows
             ),
             seconds=found.seconds,
@@ -229,7 +234,7 @@ class Run:
         except ImportError as error:
             raise ImportError("to_pandas needs pandas: pip install pandas") from error
         frame = pandas.DataFrame(rows.records(self), columns=rows.columns(self))
-        numbers = ["duration_s", *(one.name for one in self.measures)]
+        numbers = ["duration_s", *(measure.name for measure in self.measures)]
         return frame.astype(dict.fromkeys(numbers, "float64"))
 
     def _rendered(self, suffix: str) -> str:
@@ -239,14 +244,14 @@ class Run:
 
     def __str__(self) -> str:
         samples = "1 sample" if len(self.rows) == 1 else f"{len(self.rows)} samples"
-        return "\n".join([samples, *(_line(one) for one in self.summary)])
+        return "\n".join([samples, *(_line(metric_summary) for metric_summary in self.summary)])
 
 
 def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:
     having = [row for row in rows if measure.name in row.evaluations]
     found = [row.evaluations[measure.name] for row in having]
     scored = [row for row in having if isinstance(row.evaluations[measure.name].outcome, Score)]
-    values = [one.outcome.value for one in found if isinstance(one.outcome, Score)]
+    values = [evaluation.outcome.value for evaluation in found if isinstance(evaluation.outcome, Score)]
     groups = _groups([row.sample for row in scored])
     found_mean = hajek(values, [1.0] * len(values), groups) if values else None
     low, high = closed_window(found_mean) if found_mean else (None, None)
@@ -258,10 +263,10 @@ def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:
         low=low,
         high=high,
         passed=sum(measure.passes(value) for value in values),
-        skipped=Counter(one.outcome.reason for one in found if isinstance(one.outcome, Skipped)),
-        failed=Counter(one.outcome.error for one in found if isinstance(one.outcome, Failed)),
-        usd=sum(one.cost_usd for one in found),
-        seconds=sum(one.seconds for one in found),
+        skipped=Counter(evaluation.outcome.reason for evaluation in found if isinstance(evaluation.outcome, Skipped)),
+        failed=Counter(evaluation.outcome.error for evaluation in found if isinstance(evaluation.outcome, Failed)),
+        usd=sum(evaluation.cost_usd for evaluation in found),
+        seconds=sum(evaluation.seconds for evaluation in found),
         n_eff=found_mean.n_eff if found_mean else None,
         design_effect=found_mean.design_effect if found_mean and alike else None,
         clusters=found_mean.clusters if found_mean and alike else None,
@@ -274,8 +279,8 @@ def _groups(samples: Sequence[Sample]) -> list[int]:
     A session named in a data set is a cluster however large it is. If all samples are in one, it says nothing about how
     sessions differ, and each sample counts alone.
     """
-    names = [_session(one) for one in samples]
-    others = groups_of([None if name else one.cluster for one, name in zip(samples, names, strict=True)])
+    names = [_session(sample) for sample in samples]
+    others = groups_of([None if name else sample.cluster for sample, name in zip(samples, names, strict=True)])
     if len(set(names)) == 1 and names[0]:
         return others
     first: dict[tuple[str, ...], int] = {}
@@ -288,7 +293,9 @@ def _session(sample: Sample) -> tuple[str, ...]:
     return (sample.app, "conversation", sample.conversation) if sample.conversation else ()
 
 
-def _line(one: MetricSummary) -> str:
-    if one.mean is None or one.low is None or one.high is None:
-        return f"{one.metric}: no score ({sum(one.skipped.values())} skipped, {sum(one.failed.values())} failed)"
-    return f"{one.metric}: {one.mean:.3f} [{one.low:.3f}, {one.high:.3f}] over {one.n}"
+def _line(result: MetricSummary) -> str:
+    if result.mean is None or result.low is None or result.high is None:
+        return (
+            f"{result.metric}: no score ({sum(result.skipped.values())} skipped, {sum(result.failed.values())} failed)"
+        )
+    return f"{result.metric}: {result.mean:.3f} [{result.low:.3f}, {result.high:.3f}] over {result.n}"

@@ -64,9 +64,9 @@ class ResultsCache:
     async def put(self, content: str, evaluations: Iterable[tuple[Key, Evaluation]]) -> None:
         """Store outcomes; a later one replaces an earlier one."""
         rows = [
-            (content, key.metric, key.version, key.judge, time.time(), codec.encode(codec.from_evaluation(one)))
-            for key, one in evaluations
-            if not isinstance(one.outcome, Failed)
+            (content, key.metric, key.version, key.judge, time.time(), codec.encode(codec.from_evaluation(evaluation)))
+            for key, evaluation in evaluations
+            if not isinstance(evaluation.outcome, Failed)
         ]
         if rows:
             await self._database.write(lambda connection: connection.executemany(_PUT, rows))

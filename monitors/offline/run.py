@@ -55,13 +55,13 @@ class Plan:
         """Return the metrics as a run records them."""
         return [
             Measure(
-                name=one.metric.name,
-                version=str(one.metric.version),
-                judge=judge_of(one.metric),
-                lower_is_better=lower_is_better(one.metric),
-                threshold=one.threshold,
+                name=enabled.metric.name,
+                version=str(enabled.metric.version),
+                judge=judge_of(enabled.metric),
+                lower_is_better=lower_is_better(enabled.metric),
+                threshold=enabled.threshold,
             )
-            for one in self.metrics
+            for enabled in self.metrics
         ]
 
 
@@ -101,30 +101,33 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], con
     try:
         await asyncio.gather(*workers)
     finally:
-        for one in workers:
-            one.cancel()
+        for task in workers:
+            task.cancel()
         await asyncio.wait(workers)
 
 
 async def _row(sample: Sample, plan: Plan, cache: ResultsCache | None, progress: Progress) -> Row:
     content = content_key(sample)
     known: Mapping[Key, Evaluation] = await cache.get(content, sample.id) if cache else {}
-    chosen = [one.metric for one in plan.metrics if _selected(one.metric, sample)]
+    chosen = [enabled.metric for enabled in plan.metrics if _selected(enabled.metric, sample)]
     keys = {metric.name: plan.key(metric) for metric in chosen}
     missing = [metric for metric in chosen if keys[metric.name] not in known]
     found = await asyncio.gather(*(evaluated(metric, sample, plan.timeout_s) for metric in missing))
-    fresh = {one.metric: one for one in found}
+    fresh = {evaluation.metric: evaluation for evaluation in found}
     if cache:
-        await cache.put(content, [(keys[name], one) for name, one in fresh.items()])
+        await cache.put(content, [(keys[name], evaluation) for name, evaluation in fresh.items()])
     progress.reused += len(keys) - len(fresh)
-    progress.failed += sum(isinstance(one.outcome, Failed) for one in fresh.values())
-    progress.usd += sum(one.cost_usd for one in fresh.values())
+    progress.failed += sum(isinstance(evaluation.outcome, Failed) for evaluation in fresh.values())
+    progress.usd += sum(evaluation.cost_usd for evaluation in fresh.values())
     evaluations = {name: fresh[name] if name in fresh else known[key] for name, key in keys.items()}
     others = {
-        one.metric.name: _not_selected(one.metric, sample) for one in plan.metrics if one.metric.name not in evaluations
+        enabled.metric.name: _not_selected(enabled.metric, sample)
+        for enabled in plan.metrics
+        if enabled.metric.name not in evaluations
     }
     return Row(
-        sample=sample, evaluations={one.metric.name: (evaluations | others)[one.metric.name] for one in plan.metrics}
+        sample=sample,
+        evaluations={enabled.metric.name: (evaluations | others)[enabled.metric.name] for enabled in plan.metrics},
     )
 
 

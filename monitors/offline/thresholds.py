@@ -29,7 +29,7 @@ def parse(text: str) -> dict[str, float]:
     {'faithfulness': 0.8, 'hallucination': 0.1}
     """
     floors: dict[str, float] = {}
-    for part in filter(None, (one.strip() for one in text.split(","))):
+    for part in filter(None, (pair.strip() for pair in text.split(","))):
         name, equals, number = part.rpartition("=")
         try:
             limit = float(number)
@@ -46,7 +46,7 @@ def judge(run: Run, floors: Mapping[str, float], *, max_failed: float = MAX_FAIL
 
     Raises ValueError for a metric that was not computed.
     """
-    known = {one.name for one in run.measures}
+    known = {measure.name for measure in run.measures}
     if unknown := [name for name in floors if name not in known]:
         raise ValueError(f"{unknown[0]!r} was not computed; there are {', '.join(sorted(known)) or 'no metrics'}")
     return [_judged(run, metric, limit, max_failed) for metric, limit in floors.items()]
@@ -54,12 +54,12 @@ def judge(run: Run, floors: Mapping[str, float], *, max_failed: float = MAX_FAIL
 
 def missed(floors: Iterable[Floor]) -> bool:
     """Return whether any floor is missed."""
-    return any(not one.met for one in floors)
+    return any(not floor.met for floor in floors)
 
 
 def _judged(run: Run, metric: str, limit: float, max_failed: float) -> Floor:
     lower = run.measure(metric).lower_is_better
-    summary = next(one for one in run.summary if one.metric == metric)
+    summary = next(known for known in run.summary if known.metric == metric)
     bound = summary.high if lower else summary.low
     if bound is None or summary.mean is None:
         return Floor(metric=metric, limit=limit, bound=None, met=False, reason="no sample has a score")

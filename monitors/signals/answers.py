@@ -28,15 +28,19 @@ def declines_to_judge(evaluations: Iterable[Evaluation]) -> bool | None:
 
     It does with a score of 0 for a noncommittal answer, or by skipping it as `abstained`; not with another score.
     """
-    judged = [one.outcome for one in evaluations if one.judge and isinstance(one.outcome, Score | Skipped)]
+    judged = [
+        evaluation.outcome
+        for evaluation in evaluations
+        if evaluation.judge and isinstance(evaluation.outcome, Score | Skipped)
+    ]
     if any(
-        one.reason == "abstained"
-        if isinstance(one, Skipped)
-        else one.value == 0.0 and one.reason.endswith(NONCOMMITTAL)
-        for one in judged
+        outcome.reason == "abstained"
+        if isinstance(outcome, Skipped)
+        else outcome.value == 0.0 and outcome.reason.endswith(NONCOMMITTAL)
+        for outcome in judged
     ):
         return True
-    return False if any(isinstance(one, Score) for one in judged) else None
+    return False if any(isinstance(outcome, Score) for outcome in judged) else None
 
 
 def is_truncated(sample: Sample) -> float | None:

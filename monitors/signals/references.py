@@ -84,7 +84,7 @@ class Reference:
 
     def saved(self) -> tuple[float, bytes, bytes]:
         """Return the state to save: time, bins, and values not taken in yet; at most 2.6 KB."""
-        bins = array("f", [number for one in self._bins for number in one])
+        bins = array("f", [number for bin_ in self._bins for number in bin_])
         return self._at, bins.tobytes(), self._pending.tobytes()
 
     @classmethod
@@ -102,9 +102,9 @@ class Reference:
         return found
 
     def _set(self, bins: Iterable[Bin]) -> None:
-        self._bins = [Bin(*array("f", one)) for one in bins]  # as it is saved: a restart changes nothing
-        self._highs = [one.high for one in self._bins]
-        self._below = [0.0, *accumulate(one.weight for one in self._bins)]
+        self._bins = [Bin(*array("f", bin_)) for bin_ in bins]  # as it is saved: a restart changes nothing
+        self._highs = [bin_.high for bin_ in self._bins]
+        self._below = [0.0, *accumulate(bin_.weight for bin_ in self._bins)]
 
     def _place(self, value: float) -> tuple[int, bool]:
         """Return the number of bins below `value`, and whether the next one holds it."""
@@ -140,28 +140,28 @@ class Reference:
         self._at = at
 
 
-def _split(one: Bin, values: list[float]) -> list[Bin]:
+def _split(bin_: Bin, values: list[float]) -> list[Bin]:
     """Split a bin between two of `values`, a sorted sample of those in it, at about their median."""
     cuts = [place for place in range(1, len(values)) if values[place - 1] < values[place]]
     if not cuts:
-        return [one]
+        return [bin_]
     cut = min(cuts, key=lambda place: abs(2 * place - len(values)))
-    part = one.weight * cut / len(values)
-    return [Bin(one.low, values[cut - 1], part), Bin(values[cut], one.high, one.weight - part)]
+    part = bin_.weight * cut / len(values)
+    return [Bin(bin_.low, values[cut - 1], part), Bin(values[cut], bin_.high, bin_.weight - part)]
 
 
 def _joined(bins: list[Bin]) -> list[Bin]:
     """Join neighbours that weigh at most 2/`BINS` of all together; then there are fewer than `BINS`."""
     if len(bins) <= BINS:
         return bins
-    most = 2.0 * sum(one.weight for one in bins) / BINS
+    most = 2.0 * sum(bin_.weight for bin_ in bins) / BINS
     kept = bins[:1]
-    for one in bins[1:]:
+    for bin_ in bins[1:]:
         last = kept[-1]
-        if last.weight + one.weight <= most:
-            kept[-1] = Bin(last.low, one.high, last.weight + one.weight)
+        if last.weight + bin_.weight <= most:
+            kept[-1] = Bin(last.low, bin_.high, last.weight + bin_.weight)
         else:
-            kept.append(one)
+            kept.append(bin_)
     return kept
 
 
@@ -198,14 +198,14 @@ class References:
     def dumps(self) -> bytes:
         """Return the state to save; at most 2.6 KB for each app and quantity."""
         return msgspec.msgpack.encode(
-            {app: {name: one.saved() for name, one in known.items()} for app, known in self._apps.items()}
+            {app: {name: reference.saved() for name, reference in known.items()} for app, known in self._apps.items()}
         )
 
     def loads(self, state: bytes) -> None:
         """Restore a saved state. Raises ValueError, or TypeError for an incomplete one."""
         saved = msgspec.msgpack.decode(state, type=dict[str, dict[str, tuple[float | bytes, ...]]])
         self._apps = {
-            app: {name: Reference.restored(*one) for name, one in known.items()}  # type: ignore[arg-type]
+            app: {name: Reference.restored(*bins) for name, bins in known.items()}  # type: ignore[arg-type]
             for app, known in list(saved.items())[:MAX_APPS]
         }
         self.changed = False

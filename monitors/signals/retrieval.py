@@ -33,7 +33,9 @@ def count_rank(sample: Sample, usual: References) -> float | None:
 
 def score_rank(sample: Sample, usual: References) -> float | None:
     """Return the rank of the passages' mean retriever score among the app's usual ones; None without scores."""
-    scores = [one.score for one in sample.contexts if one.score is not None and math.isfinite(one.score)]
+    scores = [
+        context.score for context in sample.contexts if context.score is not None and math.isfinite(context.score)
+    ]
     return _rank(sample, usual, _SCORE, sum(scores) / len(scores)) if scores else None
 
 

@@ -10,22 +10,22 @@ from monitors.signals.answers import COMPLETED
 
 def invalid(sample: Sample) -> float | None:
     """Return the share of the calls whose arguments do not fit the schema that the request gives."""
-    return _share(sample, lambda one: (one.invalid, one.validated))
+    return _share(sample, lambda checks: (checks.invalid, checks.validated))
 
 
 def unknown(sample: Sample) -> float | None:
     """Return the share of the calls of a tool that the request does not offer."""
-    return _share(sample, lambda one: (one.unknown, one.calls if one.offered else 0))
+    return _share(sample, lambda checks: (checks.unknown, checks.calls if checks.offered else 0))
 
 
 def repeated(sample: Sample) -> float | None:
     """Return the share of the calls that repeat one of the same turn, name and arguments alike."""
-    return _share(sample, lambda one: (one.repeated, one.calls))
+    return _share(sample, lambda checks: (checks.repeated, checks.calls))
 
 
 def empty(sample: Sample) -> float | None:
     """Return whether a tool result that the response was made from is empty."""
-    return _share(sample, lambda one: (int(one.empty_results > 0), int(one.results > 0)))
+    return _share(sample, lambda checks: (int(checks.empty_results > 0), int(checks.results > 0)))
 
 
 def _share(sample: Sample, counts: Callable[[ToolChecks], tuple[int, int]]) -> float | None:

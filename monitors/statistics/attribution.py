@@ -117,7 +117,7 @@ def blamed(some: Retrievals, alpha: float = ALPHA) -> tuple[Blamed, ...]:
         if source in _e_bh(evidence, alpha):
             named.append(source)
     for source in reversed(list(named)):
-        evidence[source] = min(evidence[source], tested.given(source, [one for one in named if one != source]))
+        evidence[source] = min(evidence[source], tested.given(source, [other for other in named if other != source]))
         if source not in _e_bh(evidence, alpha):
             named.remove(source)
     named = [source for source in _e_bh(evidence, alpha) if source in named]
@@ -125,7 +125,7 @@ def blamed(some: Retrievals, alpha: float = ALPHA) -> tuple[Blamed, ...]:
 
 
 def _e_bh(evidence: Array, alpha: float) -> list[int]:
-    return [int(name) for name in affected({str(at): float(one) for at, one in enumerate(evidence)}, alpha)]
+    return [int(name) for name in affected({str(at): float(value) for at, value in enumerate(evidence)}, alpha)]
 
 
 def _tested(some: Retrievals) -> _Units:

@@ -110,7 +110,7 @@ class DesignEffect:
         total, keep = sum(deviations), _kept(len(deviations))
         self._n = keep * self._n + len(deviations)
         self._clusters = keep * self._clusters + total * (total + 2.0 * earlier)
-        self._scores = keep * self._scores + sum(one * one for one in deviations)
+        self._scores = keep * self._scores + sum(deviation * deviation for deviation in deviations)
         return earlier + total
 
     @property
@@ -139,7 +139,9 @@ def groups_of(names: Sequence[str | None]) -> list[int]:
 
     first: dict[str, int] = {}
     return [
-        next((first.setdefault(one, at) for one in (some or "").split() if counts[one] <= most(one)), at)
+        next(
+            (first.setdefault(cluster, at) for cluster in (some or "").split() if counts[cluster] <= most(cluster)), at
+        )
         for at, some in enumerate(names)
     ]
 
@@ -228,7 +230,7 @@ class Clusters:
 
     >>> clusters = Clusters()
     >>> found = clusters.means([0.5, 1.0, 0.0], [1.0, 1.0, 1.0], ["s:a k:b", "s:a k:b", None], at=0.0)
-    >>> [(one.score, one.n) for one in found]
+    >>> [(mean.score, mean.n) for mean in found]
     [(0.75, 2), (0.0, 1)]
     """
 
@@ -267,7 +269,7 @@ class Clusters:
         groups: dict[str | int, list[int]] = {}
         is_cluster = cache(self._is_cluster)  # the counts change after the bucket
         for index, some in enumerate(names):
-            name = next((one for one in some.split() if is_cluster(one)), index) if some else index
+            name = next((cluster for cluster in some.split() if is_cluster(cluster)), index) if some else index
             groups.setdefault(name, []).append(index)
         r = self.correlation.lower
         found = [

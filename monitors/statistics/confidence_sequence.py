@@ -57,7 +57,7 @@ def difference_sequence(
     >>> round(low, 3), round(high, 3)
     (0.043, 0.155)
     """
-    (t_a, mean_a, variance_a), (t_b, mean_b, variance_b) = (_with_pseudo_scores(one, alpha) for one in (a, b))
+    (t_a, mean_a, variance_a), (t_b, mean_b, variance_b) = (_with_pseudo_scores(estimate, alpha) for estimate in (a, b))
     t = 4.0 * t_a * t_b / (t_a + t_b)
     middle, found = mean_b - mean_a, b.mean - a.mean
     half = math.sqrt((variance_a / t_a + variance_b / t_b) * t) * _boundary(t, alpha, tightest_at)

@@ -90,7 +90,7 @@ def sums(cheap: Sequence[float] | Array, scores: Sequence[float] | Array, rates:
     u, yj, fj = 1.0 / pi[judged], y[judged], f[judged]
     terms = {"": np.ones_like(yj), "y": yj, "f": fj, "yy": yj * yj, "yf": yj * fj, "ff": fj * fj}
     weighted = {
-        f"{name}{key}": float((w * one).sum()) for name, w in (("u", u), ("u2", u * u)) for key, one in terms.items()
+        f"{name}{key}": float((w * term).sum()) for name, w in (("u", u), ("u2", u * u)) for key, term in terms.items()
     }
     return Sums(n_all=f.size, f=float(f.sum()), ff=float((f * f).sum()), n=yj.size, **weighted)
 
@@ -130,8 +130,8 @@ def powered(strata: Iterable[Sums], fits: Iterable[Fit] | None = None) -> Powere
     (400, 0.49, 0.95, 5.0)
     """
     pairs = _pooled(list(strata), None if fits is None else list(fits))
-    parts = [_part(one, fit) for one, fit in pairs]
-    return _together([one for one, _ in pairs], parts)
+    parts = [_part(stratum, fit) for stratum, fit in pairs]
+    return _together([stratum for stratum, _ in pairs], parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class _Part:
 def _together(strata: Sequence[Sums], parts: Sequence[_Part]) -> Powered:
     """Combine strata weighted by their share of the traffic."""
     total = _total(strata)
-    shares = [one.n_all / total.n_all for one in strata]
+    shares = [stratum.n_all / total.n_all for stratum in strata]
     return _summary(
         total,
         mean=sum(share * part.mean for share, part in zip(shares, parts, strict=True)),
@@ -170,30 +170,32 @@ def _summary(total: Sums, *, mean: float, variance: float, plain: float) -> Powe
     )
 
 
-def _part(one: Sums, fit: Fit | None) -> _Part:
-    if one.n < 2 or not (one.u > 0.0 and math.isfinite(one.u2) and one.n_all >= one.n):  # noqa: PLR2004 - a variance
+def _part(stratum: Sums, fit: Fit | None) -> _Part:
+    if stratum.n < 2 or not (stratum.u > 0.0 and math.isfinite(stratum.u2) and stratum.n_all >= stratum.n):  # noqa: PLR2004 - a variance
         raise ValueError("an estimate needs at least two judged scores, and all exchanges counted")
-    plain = _variance(one, Fit(intercept=one.uy / one.u), _GIVEN)[1]
-    mean, variance = _variance(one, fit or fitted(one), _GIVEN if fit else _FITTED)
+    plain = _variance(stratum, Fit(intercept=stratum.uy / stratum.u), _GIVEN)[1]
+    mean, variance = _variance(stratum, fit or fitted(stratum), _GIVEN if fit else _FITTED)
     return _Part(mean=mean, variance=variance, plain=plain)
 
 
-def _variance(one: Sums, fit: Fit, parameters: int) -> tuple[float, float]:
+def _variance(stratum: Sums, fit: Fit, parameters: int) -> tuple[float, float]:
     """mean(Z) and var(Z)/N, the latter scaled up by n/(n - parameters)."""
-    z, zz = _moments(one, fit)
-    mean = z / one.n_all
-    freedom = one.n / max(1, one.n - parameters)
-    return mean, max(0.0, zz / one.n_all - mean * mean) / one.n_all * freedom
+    z, zz = _moments(stratum, fit)
+    mean = z / stratum.n_all
+    freedom = stratum.n / max(1, stratum.n - parameters)
+    return mean, max(0.0, zz / stratum.n_all - mean * mean) / stratum.n_all * freedom
 
 
-def _moments(one: Sums, fit: Fit) -> tuple[float, float]:
+def _moments(stratum: Sums, fit: Fit) -> tuple[float, float]:
     """Sum Z and sum Z^2, with Z = g + u r and r = Y - g: sum g^2 over all, 2 u g r and u^2 r^2 over the judged."""
     a, b = fit.intercept, fit.slope
-    ur = one.uy - a * one.u - b * one.uf
-    ufr = one.uyf - a * one.uf - b * one.uff
-    u2rr = (one.u2yy + a * a * one.u2 + b * b * one.u2ff) - 2.0 * (a * one.u2y + b * one.u2yf - a * b * one.u2f)
-    gg = a * a * one.n_all + 2.0 * a * b * one.f + b * b * one.ff
-    return a * one.n_all + b * one.f + ur, gg + 2.0 * (a * ur + b * ufr) + u2rr
+    ur = stratum.uy - a * stratum.u - b * stratum.uf
+    ufr = stratum.uyf - a * stratum.uf - b * stratum.uff
+    u2rr = (stratum.u2yy + a * a * stratum.u2 + b * b * stratum.u2ff) - 2.0 * (
+        a * stratum.u2y + b * stratum.u2yf - a * b * stratum.u2f
+    )
+    gg = a * a * stratum.n_all + 2.0 * a * b * stratum.f + b * b * stratum.ff
+    return a * stratum.n_all + b * stratum.f + ur, gg + 2.0 * (a * ur + b * ufr) + u2rr
 
 
 def _centred(xy: float, xs: tuple[float, float], w: float, means: tuple[float, float]) -> float:
@@ -201,20 +203,20 @@ def _centred(xy: float, xs: tuple[float, float], w: float, means: tuple[float, f
     return xy - means[1] * xs[0] - means[0] * xs[1] + means[0] * means[1] * w
 
 
-def _spread(one: Sums) -> tuple[float, float]:
+def _spread(stratum: Sums) -> tuple[float, float]:
     """Return the standard deviation of Y and its correlation with f, over all traffic."""
-    mean_y, mean_f = one.uy / one.u, one.uf / one.u
-    var_y = max(0.0, _centred(one.uyy, (one.uy, one.uy), one.u, (mean_y, mean_y)) / one.u)
-    var_f = max(0.0, _centred(one.uff, (one.uf, one.uf), one.u, (mean_f, mean_f)) / one.u)
-    covariance = _centred(one.uyf, (one.uy, one.uf), one.u, (mean_y, mean_f)) / one.u
+    mean_y, mean_f = stratum.uy / stratum.u, stratum.uf / stratum.u
+    var_y = max(0.0, _centred(stratum.uyy, (stratum.uy, stratum.uy), stratum.u, (mean_y, mean_y)) / stratum.u)
+    var_f = max(0.0, _centred(stratum.uff, (stratum.uf, stratum.uf), stratum.u, (mean_f, mean_f)) / stratum.u)
+    covariance = _centred(stratum.uyf, (stratum.uy, stratum.uf), stratum.u, (mean_y, mean_f)) / stratum.u
     scale = math.sqrt(var_y * var_f)
     return math.sqrt(var_y), max(-1.0, min(1.0, covariance / scale)) if scale > 1e-12 else 0.0  # noqa: PLR2004 - 0/0
 
 
 def _total(parts: Iterable[Sums]) -> Sums:
     total = Sums()
-    for one in parts:
-        total += one
+    for stratum in parts:
+        total += stratum
     return total
 
 
@@ -222,19 +224,19 @@ def _pooled(strata: list[Sums], fits: list[Fit] | None) -> list[tuple[Sums, Fit 
     """Pair strata with their fits; too small strata are pooled, with traffic-weighted fits if fits were given."""
     if fits is not None and len(fits) != len(strata):
         raise ValueError(f"{len(strata)} strata with {len(fits)} fits")
-    pairs = [(one, None if fits is None else fits[i]) for i, one in enumerate(strata) if one.n_all]
+    pairs = [(stratum, None if fits is None else fits[i]) for i, stratum in enumerate(strata) if stratum.n_all]
     small = [pair for pair in pairs if pair[0].n < MIN_JUDGED]
     large = [pair for pair in pairs if pair[0].n >= MIN_JUDGED]
-    if sum(one.n for one, _ in small) < 2 and large:  # noqa: PLR2004 - no variance: the smallest of the others joins
+    if sum(stratum.n for stratum, _ in small) < 2 and large:  # noqa: PLR2004 - no variance: the smallest of the others joins
         large.sort(key=lambda pair: -pair[0].n)
         small = [*small, large.pop()] if small else small
     if not small:
         if not large:
             raise ValueError("an estimate needs at least two judged scores, and all exchanges counted")
         return list(large)
-    together = _total(one for one, _ in small)
+    together = _total(stratum for stratum, _ in small)
     if fits is None:
         return [*large, (together, None)]
-    mean = sum(one.n_all * fit.intercept for one, fit in small if fit) / together.n_all
-    slope = sum(one.n_all * fit.slope for one, fit in small if fit) / together.n_all
+    mean = sum(stratum.n_all * fit.intercept for stratum, fit in small if fit) / together.n_all
+    slope = sum(stratum.n_all * fit.slope for stratum, fit in small if fit) / together.n_all
     return [*large, (together, Fit(intercept=mean, slope=slope))]

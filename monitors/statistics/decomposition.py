@@ -116,7 +116,7 @@ def decompose(before: Grouped, since: Grouped, *, least: float = LEAST_N_EFF) ->
     >>> old = Grouped(values=easy * 3 + hard, rates=[1.0] * 400, groups=[0] * 300 + [1] * 100)
     >>> new = Grouped(values=easy + hard, rates=[1.0] * 200, groups=[0] * 100 + [1] * 100)
     >>> parts = decompose(old, new)
-    >>> [abs(round(one.value, 3)) for one in (parts.total, parts.within, parts.mix)]
+    >>> [abs(round(part.value, 3)) for part in (parts.total, parts.within, parts.mix)]
     [0.15, 0.0, 0.15]
     """
     sides = _Side(before), _Side(since)

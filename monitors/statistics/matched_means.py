@@ -59,8 +59,8 @@ def matched_means(some: Retrievals) -> MatchedMeans:
     keys, cell = np.unique(some.columns * groups + some.strata[some.rows], return_inverse=True)
     source, stratum = keys // groups, keys % groups
     moments = _moments(weights, some.scores)
-    inside = [_sums(cell, one[some.rows], len(keys)) for one in moments]
-    outside = [_sums(some.strata, one, groups)[stratum] - part for one, part in zip(moments, inside, strict=True)]
+    inside = [_sums(cell, moment[some.rows], len(keys)) for moment in moments]
+    outside = [_sums(some.strata, moment, groups)[stratum] - part for moment, part in zip(moments, inside, strict=True)]
     counts = _sums(cell, np.ones(len(cell)), len(keys))
     others: Array = _sums(some.strata, np.ones(len(some.scores)), groups)[stratum] - counts
     matched = others > 0.0

@@ -157,7 +157,7 @@ class PairedComparison:
         d = (b - a + 1.0) / 2.0
         self._pairs.add(d, w)
         both = eprocess.drop_payoffs(d, w, self._m0), eprocess.rise_payoffs(d, w, self._m0)
-        self._capital += np.stack([eprocess.log_factors(one, self._bets).sum(axis=0) for one in both])
+        self._capital += np.stack([eprocess.log_factors(side, self._bets).sum(axis=0) for side in both])
         down, up = (float(value) for value in eprocess.log_mean(self._capital))
         self._progress.see(down, up, self._threshold)
 
@@ -191,8 +191,8 @@ def cells(margin: float) -> tuple[Array, Array, Array]:
         eprocess.bets() / np.maximum(ends[1] + margin, _TINY)[:, None],
         eprocess.bets() / (1.0 - ends[0])[:, None],
     )
-    for one in found:
-        one.setflags(write=False)
+    for capital in found:
+        capital.setflags(write=False)
     return found
 
 

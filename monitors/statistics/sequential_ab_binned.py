@@ -56,9 +56,9 @@ class CountedComparison(Comparison):
     def judge(self, looks: int, champion: ScoreBins, challenger: ScoreBins) -> Verdict:
         """Evaluate `looks` looks in order, up to the decision."""
         arms: dict[Arm, ScoreBins] = {"champion": champion, "challenger": challenger}
-        for arm, one in arms.items():
-            self._arms[arm].add_groups(n=one.n, x=one.x, x2=one.x2, w=one.weight)
-        shared = {arm: _shared(looks, one) for arm, one in arms.items()}
+        for arm, bins in arms.items():
+            self._arms[arm].add_groups(n=bins.n, x=bins.x, x2=bins.x2, w=bins.weight)
+        shared = {arm: _shared(looks, bins) for arm, bins in arms.items()}
         seen = []
         for side, mirrored in zip(self._sides, (False, True), strict=True):
             on = {arm: _gained(side.margin, arm, *shared[arm], mirrored=mirrored) for arm in arms}

@@ -37,15 +37,15 @@ async def examples_of(store: Store, alert: Alert, now: float) -> tuple[list[Exam
     query = incident_query(alert, onset, until)
     worst = await _found(store, replace(query, order="highest" if rises else "lowest"), WORST, fields)
     good = await _found(store, replace(query, order="lowest" if rises else "highest"), GOOD, fields)
-    shown = {one.id for one in worst}
-    return worst, [one for one in good if one.id not in shown]
+    shown = {example.id for example in worst}
+    return worst, [example for example in good if example.id not in shown]
 
 
 async def _found(store: Store, query: Query, most: int, fields: Mapping[str, str]) -> list[Example]:
     found = await search(store, query, after=None, wanted=most, budget_s=BUDGET_S, clock=time.monotonic)
     first: dict[str, Point] = {}
-    for one in found.points:
-        first.setdefault(one.sample_id, one)
+    for point in found.points:
+        first.setdefault(point.sample_id, point)
     examples = []
     for point in list(first.values())[:most]:
         stored = await store.sample(point.sample_id)
@@ -62,6 +62,6 @@ async def _found(store: Store, query: Query, most: int, fields: Mapping[str, str
 
 def question_of(sample: Sample, most: int = _QUESTION) -> str:
     """The question on one line, truncated; of a conversation its first message."""
-    opening = next((one.text for one in sample.transcript if one.role == "user"), "")
+    opening = next((message.text for message in sample.transcript if message.role == "user"), "")
     words = " ".join((sample.question or opening)[: 4 * most].split())
     return words if len(words) <= most else words[: most - 1] + "…"

@@ -70,10 +70,10 @@ def prompt_of(sample: Sample, *, everything: bool = False) -> Prompt | None:
         found_by=found_by(capture),
         explicit=capture.source == "explicit",
         messages=tuple(_messages(parts, everything=everything)),
-        size=sum(one.size for one in parts),
+        size=sum(piece.size for piece in parts),
         elsewhere=() if replaced else tuple(unplaced(capture.parts, len(sample.contexts))),
         replaced=replaced,
-        lost=any(one.kind == "passage" and one.text is None for one in parts),
+        lost=any(piece.kind == "passage" and piece.text is None for piece in parts),
         shortened=capture.shortened,
         cut=capture.cut,
     )
@@ -82,10 +82,10 @@ def prompt_of(sample: Sample, *, everything: bool = False) -> Prompt | None:
 def _messages(parts: Sequence[Piece], *, everything: bool) -> list[Message]:
     found: list[Message] = []
     before = -1
-    for index, some in groupby(parts, key=lambda one: one.message):
+    for index, some in groupby(parts, key=lambda piece: piece.message):
         own = list(some)
         title = TITLES.get(own[0].role, own[0].role)
-        shown = tuple(_shown(one, everything=everything) for one in own)
+        shown = tuple(_shown(piece, everything=everything) for piece in own)
         found.append(Message(title=title, shown=shown, skipped=max(0, index - before - 1)))
         before = index
     return found

@@ -108,21 +108,26 @@ def read(
     everything: bool = False,
 ) -> Reading:
     """Put verdicts on the texts; `by` names the metric whose claims are wanted. May take some tenths of a second."""
-    sources = {one.metric: one for one in _best_first(evaluations) if claims_in([one])}
+    sources = {evaluation.metric: evaluation for evaluation in _best_first(evaluations) if claims_in([evaluation])}
     chosen = sources.get(by) or next(iter(sources.values()), None)
     shown = contexts[: None if everything else MAX_PASSAGES]
     claims = judged(chosen, claims_in([chosen]), len(shown)) if chosen is not None else []
-    recalled = next((one for one in evaluations if claims_of_reference(one)), None)
+    recalled = next((evaluation for evaluation in evaluations if claims_of_reference(evaluation)), None)
     wanted = judged(recalled, claims_of_reference(recalled), len(shown), first=len(claims) + 1) if recalled else []
     everyone = [*claims, *wanted]
-    quotes = [(one, patterns(one.claim.quote)) for one in everyone if one.claim.quote]
+    quotes = [
+        (judged_claim, patterns(judged_claim.claim.quote)) for judged_claim in everyone if judged_claim.claim.quote
+    ]
     effort, some = EFFORT, []
-    for number, one in enumerate(shown, 1):
+    for number, context in enumerate(shown, 1):
         here = [(claim, of) for claim, of in quotes if number in claim.passages or not claim.passages]
-        effort -= min(len(one.text), SEARCHED) * sum(len(of) for _, of in here)
-        some.append(passage(number, one, here if effort >= 0 else [], everything=everything))
+        effort -= min(len(context.text), SEARCHED) * sum(len(of) for _, of in here)
+        some.append(passage(number, context, here if effort >= 0 else [], everything=everything))
     passages, quoted = _anchored(some)
-    claims, wanted = ([replace(one, quoted_in=quoted.get(one.number)) for one in some] for some in (claims, wanted))
+    claims, wanted = (
+        [replace(judged_claim, quoted_in=quoted.get(judged_claim.number)) for judged_claim in some]
+        for some in (claims, wanted)
+    )
     total = len(claims_in([chosen])) if chosen is not None else 0
     return Reading(
         response=marked(response, claims, everything=everything),
@@ -144,7 +149,7 @@ def judged(evaluation: Evaluation, claims: Sequence[Claim], passages: int, *, fi
     for item in evidence:
         some = item.get("contexts", [item.get("context")])
         indexes = some if isinstance(some, (list, tuple)) else []
-        valid = tuple(one + 1 for one in indexes if type(one) is int and 0 <= one < passages)
+        valid = tuple(index + 1 for index in indexes if type(index) is int and 0 <= index < passages)
         named.setdefault(str(item.get("claim", item.get("sentence"))), valid)
     return [
         Judged(number=number, claim=claim, passages=named.get(claim.text, ()))
@@ -155,16 +160,16 @@ def judged(evaluation: Evaluation, claims: Sequence[Claim], passages: int, *, fi
 def marked(text: str, claims: Sequence[Judged], *, everything: bool = False) -> Text:
     """Split a text into sentences with their claims; text beyond `MARKED` characters stays one plain sentence."""
     shown = text[: MOST if everything else SHOWN]
-    pieces, nowhere = mark(shown[:MARKED], [one.claim for one in claims])
-    numbers = {id(one.claim): one for one in claims}
+    pieces, nowhere = mark(shown[:MARKED], [judged_claim.claim for judged_claim in claims])
+    numbers = {id(judged_claim.claim): judged_claim for judged_claim in claims}
     sentences = [
-        Sentence(text=one.text, verdict=one.verdict, claims=tuple(numbers[id(claim)] for claim in one.claims))
-        for one in _joined(pieces)
+        Sentence(text=piece.text, verdict=piece.verdict, claims=tuple(numbers[id(claim)] for claim in piece.claims))
+        for piece in _joined(pieces)
     ]
     if len(shown) > MARKED:
         sentences.append(Sentence(text=shown[MARKED:]))
     return Text(
-        sentences=tuple(sentences), nowhere=tuple(numbers[id(one)] for one in nowhere), rest=len(text) - len(shown)
+        sentences=tuple(sentences), nowhere=tuple(numbers[id(claim)] for claim in nowhere), rest=len(text) - len(shown)
     )
 
 
@@ -177,7 +182,11 @@ def passage(
 ) -> Passage:
     """A passage with its quotes marked; shown up to the last quote, within bounds."""
     text = context.text
-    spans = [(start, end, one.number) for one, quote in quotes for start, end in find(quote, text[:SEARCHED])]
+    spans = [
+        (start, end, judged_claim.number)
+        for judged_claim, quote in quotes
+        for start, end in find(quote, text[:SEARCHED])
+    ]
     least = max([SHOWN_OF_PASSAGE, *(end + 200 for _, end, _ in spans)])
     shown = text[: MOST if everything else min(least, SHOWN)]
     segments = tuple(segmented(shown, [span for span in spans if span[1] <= len(shown)]))
@@ -205,13 +214,13 @@ def find(quote: Iterable[re.Pattern[str]], text: str) -> list[tuple[int, int]]:
     >>> find(patterns("within 30 days ... by post"), "Return it Within  30 days, if you like by post.")
     [(10, 25)]
     """
-    return [match.span() for one in quote if (match := one.search(text)) is not None]
+    return [match.span() for pattern in quote if (match := pattern.search(text)) is not None]
 
 
 def segmented(text: str, spans: Iterable[tuple[int, int, int]]) -> list[Segment]:
     """Split a text at spans (start, end, claim number); overlapping spans are merged.
 
-    >>> [(one.text, one.claims) for one in segmented("one two three", [(4, 7, 1), (6, 9, 2)])]
+    >>> [(segment.text, segment.claims) for segment in segmented("one two three", [(4, 7, 1), (6, 9, 2)])]
     [('one ', ()), ('two t', (1, 2)), ('hree', ())]
     """
     runs: list[tuple[int, int, tuple[int, ...]]] = []
@@ -226,20 +235,20 @@ def segmented(text: str, spans: Iterable[tuple[int, int, int]]) -> list[Segment]
     for start, end, run in runs:
         segments += [Segment(text=text[at:start]), Segment(text=text[start:end], claims=run)]
         at = end
-    return [one for one in [*segments, Segment(text=text[at:])] if one.text]
+    return [segment for segment in [*segments, Segment(text=text[at:])] if segment.text]
 
 
 def _anchored(passages: Iterable[Passage]) -> tuple[list[Passage], dict[int, int]]:
     """Mark the first occurrence of each quote; also returns claim number -> passage number."""
     places: dict[int, int] = {}
     found = []
-    for one in passages:
+    for anchored in passages:
         segments = []
-        for segment in one.segments:
+        for segment in anchored.segments:
             first = tuple(number for number in segment.claims if number not in places)
-            places |= dict.fromkeys(first, one.number)
+            places |= dict.fromkeys(first, anchored.number)
             segments.append(replace(segment, first=first))
-        found.append(replace(one, segments=tuple(segments)))
+        found.append(replace(anchored, segments=tuple(segments)))
     return found, places
 
 
@@ -247,17 +256,17 @@ def _joined(pieces: Iterable[Any]) -> list[Any]:
     """Merge neighbouring sentences without claims: a long text has thousands."""
     joined: list[Any] = []
     plain: list[str] = []
-    for one in pieces:
-        if one.verdict is None:
-            plain.append(one.text)
+    for piece in pieces:
+        if piece.verdict is None:
+            plain.append(piece.text)
             continue
         if plain:
-            joined.append(type(one)("".join(plain)))
+            joined.append(type(piece)("".join(plain)))
             plain = []
-        joined.append(one)
+        joined.append(piece)
     return [*joined, *([Sentence(text="".join(plain))] if plain else [])]
 
 
 def _best_first(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
     """Judged evaluations first, faithfulness before all others; the rest only compare words."""
-    return sorted(evaluations, key=lambda one: (one.judge is None, one.metric != "faithfulness"))
+    return sorted(evaluations, key=lambda evaluation: (evaluation.judge is None, evaluation.metric != "faithfulness"))

@@ -116,23 +116,23 @@ async def search(
     enough = wanted + skip + 1
     narrowed = steps(query, after)
     narrow = (query.model, query.prompt, query.tag, query.text, query.source, query.session)
-    indexed = by_value and not any(one is not None for one in narrow)
-    walk = Walk(query.since, max(one.until for one in narrowed), whole=indexed)
+    indexed = by_value and not any(narrowing is not None for narrowing in narrow)
+    walk = Walk(query.since, max(stretch.until for stretch in narrowed), whole=indexed)
     points: list[Point] = []
     began = clock()
     start = began
     while not walk.over and start - began < budget_s and (by_value or len(points) < enough):
-        for one in narrowed:
-            since, until = max(one.since, walk.next), min(one.until, walk.at)
+        for stretch in narrowed:
+            since, until = max(stretch.since, walk.next), min(stretch.until, walk.at)
             if since < until:
                 limit = enough if by_value else enough - len(points)
-                points += await store.series(replace(one, since=since, until=until, limit=limit))
+                points += await store.series(replace(stretch, since=since, until=until, limit=limit))
         ended = clock()
         walk.took(ended - start)
         start = ended
     if by_value:
         sign = 1.0 if query.order == "lowest" else -1.0
-        points.sort(key=lambda one: (sign * (one.value or 0.0), one.started_at))
+        points.sort(key=lambda point: (sign * (point.value or 0.0), point.started_at))
     page, following = cut(points[skip:], wanted, query.order, after)
     if walk.over or (len(points) >= enough and not by_value):
         return Found(points=page, after=following)
@@ -150,9 +150,9 @@ async def everything(store: Store, query: Query, *, clock: Callable[[], float]) 
         spent, more = 0.0, True
         while more:
             start = clock()
-            (one,) = steps(replace(newest, since=walk.next, until=walk.at), after)
+            (stretch,) = steps(replace(newest, since=walk.next, until=walk.at), after)
             skip = after.skip if after is not None else 0
-            points = (await store.series(replace(one, limit=_AT_ONCE + skip + 1)))[skip:]
+            points = (await store.series(replace(stretch, limit=_AT_ONCE + skip + 1)))[skip:]
             page, after = cut(points, _AT_ONCE, "newest", after)
             spent, more = spent + clock() - start, after is not None
             if page:
@@ -164,7 +164,7 @@ def steps(query: Query, after: Cursor | None) -> list[Query]:
     """Queries that continue after a cursor, in order; `skip` points of the first have been shown already.
 
     >>> query = Query(since=0.0, until=9.0, order="lowest")
-    >>> [(one.least, one.most, one.since) for one in steps(query, Cursor(at=5.0, value=0.5))]
+    >>> [(step.least, step.most, step.since) for step in steps(query, Cursor(at=5.0, value=0.5))]
     [(0.5, 0.5, 5.0), (0.5000000000000001, None, 0.0)]
     """
     if after is None:
@@ -186,12 +186,12 @@ def cut(
     if len(points) <= wanted:
         return points, None
     page = list(points[:wanted])
-    beginning = next(index for index, one in enumerate(page) if one.sample_id == page[-1].sample_id)
+    beginning = next(index for index, point in enumerate(page) if point.sample_id == page[-1].sample_id)
     if order not in BY_VALUE and points[wanted].sample_id == page[-1].sample_id and beginning > 0:
         page = page[:beginning]
     last = page[-1]
     value = last.value if order in BY_VALUE else None
-    alike = sum(one.started_at == last.started_at and (value is None or one.value == value) for one in page)
+    alike = sum(point.started_at == last.started_at and (value is None or point.value == value) for point in page)
     if after is not None and after.at == last.started_at and after.value == value:
         alike += after.skip
     return page, Cursor(at=last.started_at, skip=alike, value=value)
@@ -199,4 +199,4 @@ def cut(
 
 def together(points: Sequence[Point]) -> list[list[Point]]:
     """Group neighbouring points by exchange."""
-    return [list(some) for _, some in groupby(points, key=lambda one: one.sample_id)]
+    return [list(some) for _, some in groupby(points, key=lambda point: point.sample_id)]

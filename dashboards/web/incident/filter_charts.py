@@ -50,9 +50,9 @@ def distributions(
 ) -> list[FilterChart]:
     """The distribution of each metric's scores, the most frequent metric first; a click on a bar selects its scores."""
     values: dict[str, list[float]] = {}
-    for one in points:
-        if one.value is not None:
-            values.setdefault(one.metric, []).append(one.value)
+    for point in points:
+        if point.value is not None:
+            values.setdefault(point.metric, []).append(point.value)
     ranked = sorted(values.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:most]
     return [_distribution(metric, some, fields, passing) for metric, some in ranked]
 
@@ -76,7 +76,7 @@ def _distribution(metric: str, some: Sequence[float], fields: Mapping[str, str],
                 url=explore(fields_without(fields, "after") | narrowed),
             )
         )
-    mean, tallest = sum(some) / len(some), max(bars, key=lambda one: one.n)
+    mean, tallest = sum(some) / len(some), max(bars, key=lambda bar: bar.n)
     desc = f"{len(some)} scores, unweighted mean {mean:.2f}; the largest bin, {tallest.words}, has {tallest.n}"
     svg = filter_bars(bars, f"Scores of {metric}. {desc}", end="1.00", major=2)
     return FilterChart(name=metric, n=len(some), mean=mean, bars=bars, svg=svg)
@@ -86,14 +86,14 @@ def over_time(
     points: Sequence[Point], since: float, until: float, fields: Mapping[str, str], passing: Passings
 ) -> FilterChart | None:
     """Scores by time, with those that fail their threshold; a click on a bar selects its time. None without scores."""
-    scored = [one for one in points if one.value is not None]
+    scored = [point for point in points if point.value is not None]
     if not scored:
         return None
-    step = next((one for one in STEPS_S if (until - since) / one <= TIME_BINS), STEPS_S[-1])
+    step = next((seconds for seconds in STEPS_S if (until - since) / seconds <= TIME_BINS), STEPS_S[-1])
     first = math.floor(since / step)
     parts: list[list[Point]] = [[] for _ in range(min(TIME_BINS + 2, math.ceil(until / step) - first))]
-    for one in scored:
-        parts[min(len(parts) - 1, max(0, math.floor(one.started_at / step) - first))].append(one)
+    for point in scored:
+        parts[min(len(parts) - 1, max(0, math.floor(point.started_at / step) - first))].append(point)
     bars = []
     for index, part in enumerate(parts):
         start = float((first + index) * step)
@@ -103,13 +103,13 @@ def over_time(
                 label=begin[11:16] if step < STEPS_S[12] else begin[5:10],
                 words=f"{begin} to {end}",
                 n=len(part),
-                low=sum(not passing(one.metric).passes(one.value or 0.0) for one in part),
+                low=sum(not passing(point.metric).passes(point.value or 0.0) for point in part),
                 url=explore(fields_without(fields, "after") | {"since": begin, "until": end}),
                 at=begin,
             )
         )
-    mean = sum(one.value or 0.0 for one in scored) / len(scored)
-    low = sum(one.low for one in bars)
+    mean = sum(point.value or 0.0 for point in scored) / len(scored)
+    low = sum(bar.low for bar in bars)
     svg = filter_bars(bars, f"Scores over time. {len(scored)} scores, {low} of which fail their metric's threshold")
     return FilterChart(name="Scores over time", n=len(scored), mean=mean, bars=bars, svg=svg)
 
@@ -120,16 +120,16 @@ def filter_bars(bars: Sequence[Bar], title: str, *, end: str = "", major: int = 
     Labels stand below the left edges of their bars, and `end` below the right edge of the last one. Narrow charts
     show only one in `major` of them, and the end.
     """
-    tallest, width = max([1, *(one.n for one in bars)]), _WIDTH / max(1, len(bars))
+    tallest, width = max([1, *(bar.n for bar in bars)]), _WIDTH / max(1, len(bars))
     every = max(1, math.ceil(len(bars) / _LABELS))
     parts = [Markup('<line class="axis" x1="10" y1="170" x2="990" y2="170"/>')]
-    for index, one in enumerate(bars):
+    for index, bar in enumerate(bars):
         x = round(_LEFT + width * index, 1)
         if index % every == 0:
             kind = "minor" if index % (major * every) else "major"  # narrow charts hide the minor ones
-            parts.append(_label(x, f"{kind} {'mid' if index else 'start'}", one.label, one.at))
-        if one.n:
-            parts.append(_bar(one, x, round(width - 2, 1), lambda n: round(_TALL * n / tallest, 1)))
+            parts.append(_label(x, f"{kind} {'mid' if index else 'start'}", bar.label, bar.at))
+        if bar.n:
+            parts.append(_bar(bar, x, round(width - 2, 1), lambda n: round(_TALL * n / tallest, 1)))
     if end:
         parts.append(_label(_LEFT + _WIDTH, "major end", end, ""))
     return Markup(
@@ -145,15 +145,15 @@ def _label(x: float, kind: str, text: str, at: str) -> Markup:
     return tick + Markup('<text x="{}" y="178" class="{}"{}>{}</text>').format(x, kind, time, text)
 
 
-def _bar(one: Bar, x: float, width: float, tall: Callable[[int], float]) -> Markup:
-    said = f"{one.words}: {count(one.n)} scores" + (f", {count(one.low)} below the threshold" if one.low else "")
-    height, low = tall(one.n), tall(one.low)
+def _bar(bar: Bar, x: float, width: float, tall: Callable[[int], float]) -> Markup:
+    said = f"{bar.words}: {count(bar.n)} scores" + (f", {count(bar.low)} below the threshold" if bar.low else "")
+    height, low = tall(bar.n), tall(bar.low)
     return Markup(
         '<a href="{}" aria-label="{}"><title>{}</title>'
         '<rect class="bar" x="{}" y="{}" width="{}" height="{}"/>'
         '<rect class="bar low" x="{}" y="{}" width="{}" height="{}"/>'
         '<rect class="hit" x="{}" y="20" width="{}" height="150"/></a>'
     ).format(
-        *(one.url, said, said, x, round(_FOOT - height, 1), width, height),
+        *(bar.url, said, said, x, round(_FOOT - height, 1), width, height),
         *(x, round(_FOOT - low, 1), width, low, x, width),
     )

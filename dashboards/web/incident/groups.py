@@ -75,17 +75,23 @@ class Grouping:
         key = (query.app, query.metric, round(query.since / FRESH_S), round(query.until / FRESH_S), field)
         if (sums := self._sums.get(key)) is None:
             sums = self._sums[key] = await self._store.summary(query, by=field)
-        for one in sums:
-            found = estimated(one)
+        for summary in sums:
+            found = estimated(summary)
             if found is None:
                 continue
-            if not one.slice:
+            if not summary.slice:
                 without += found.n
                 continue
             low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
             mean = Level(mean=min(1.0, max(0.0, found.mean)), n=found.n, low=low, high=high)
             rows.append(
-                Group(value=one.slice, words=one.slice, level=mean, failed=None, url=_url(fields, field, one.slice))
+                Group(
+                    value=summary.slice,
+                    words=summary.slice,
+                    level=mean,
+                    failed=None,
+                    url=_url(fields, field, summary.slice),
+                )
             )
         return _ranked(field, query.metric or "", rows, without, complete=True)
 
@@ -100,27 +106,27 @@ class Grouping:
         within_s: float,
     ) -> Groups:
         """The groups of scores that were read, of the metric that most of them are of."""
-        scored = [one for one in points if usable(one)]
-        metric = next((name for name, _ in Counter(one.metric for one in scored).most_common(1)), "")
+        scored = [point for point in points if usable(point)]
+        metric = next((name for name, _ in Counter(point.metric for point in scored).most_common(1)), "")
         first: dict[str, Point] = {}
-        for one in scored:
-            if one.metric == metric:
-                first.setdefault(one.sample_id, one)
+        for point in scored:
+            if point.metric == metric:
+                first.setdefault(point.sample_id, point)
         read = drawn(list(first.values()), MAX_EXCHANGES)
         values = await self._values(read, field, base, within_s)
         if values is None:
             return Groups(field=field, metric=metric, waiting=True)
         by_value: dict[str, list[Answer]] = {}
-        for one in read:
+        for point in read:
             answer = Answer(
-                id=one.sample_id,
-                started_at=one.started_at,
-                rate=one.rate,
-                score=one.value or 0.0,
+                id=point.sample_id,
+                started_at=point.started_at,
+                rate=point.rate,
+                score=point.value or 0.0,
                 traits=(),
-                cluster=one.cluster,
+                cluster=point.cluster,
             )
-            for value in values.get(one.sample_id, ()):
+            for value in values.get(point.sample_id, ()):
                 by_value.setdefault(value, []).append(answer)
         rule = self._passing(metric)
         kept = {**fields, "metric": metric}
@@ -131,13 +137,13 @@ class Grouping:
                 value=value,
                 words=topic_words(value) if field == "topic" else value,
                 level=found,
-                failed=sum(not rule.passes(one.score) for one in some),
+                failed=sum(not rule.passes(member.score) for member in some),
                 url=_url(kept, field, value),
             )
             for value, some in by_value.items()
             if (found := level(some)) is not None
         ]
-        without = sum(not values.get(one.sample_id) for one in read)
+        without = sum(not values.get(point.sample_id) for point in read)
         return _ranked(field, metric, rows, without, complete=complete and len(read) == len(first), read=len(read))
 
     async def _values(
@@ -145,10 +151,10 @@ class Grouping:
     ) -> Mapping[str, Sequence[str]] | None:
         """The values of each exchange by id; None while topics are being found."""
         if field == "model":
-            return {one.sample_id: (one.model,) for one in points}
+            return {point.sample_id: (point.model,) for point in points}
         if field == "prompt":
-            return {one.sample_id: (one.prompt,) for one in points if one.prompt}
-        ids = [one.sample_id for one in points]
+            return {point.sample_id: (point.prompt,) for point in points if point.prompt}
+        ids = [point.sample_id for point in points]
         if field == "topic":
             topics = await self._reports.topics(base, within_s=within_s)
             if topics is None:
@@ -156,9 +162,10 @@ class Grouping:
             return {name: (topic,) for name, topic in (await self._reports.of(topics, ids)).items()}
         samples = await read_samples(self._store, ids)
         if field == "session":
-            return {name: (one.session,) for name, one in samples.items() if one.session}
+            return {name: (sample.session,) for name, sample in samples.items() if sample.session}
         return {
-            name: tuple(dict.fromkeys(source for source in self._names(one) if source)) for name, one in samples.items()
+            name: tuple(dict.fromkeys(source for source in self._names(sample) if source))
+            for name, sample in samples.items()
         }
 
 
@@ -169,7 +176,7 @@ def _url(fields: Mapping[str, str], field: str, value: str) -> str:
 def _ranked(
     field: str, metric: str, rows: list[Group], without: int, *, complete: bool, read: int | None = None
 ) -> Groups:
-    rows.sort(key=lambda one: (-one.level.n, one.value))
+    rows.sort(key=lambda group: (-group.level.n, group.value))
     shown = rows[:MAX_GROUPS]
     return Groups(
         field=field,

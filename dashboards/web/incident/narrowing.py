@@ -68,12 +68,12 @@ class Narrowing:
         """The points of exchanges with the topic and the source."""
         if self._topic:
             topics = topics or await self._topics(math.inf)
-            topic = await self._reports.of(topics, [one.sample_id for one in points]) if topics is not None else {}
-            points = [one for one in points if topic.get(one.sample_id) == self._topic]
+            topic = await self._reports.of(topics, [point.sample_id for point in points]) if topics is not None else {}
+            points = [point for point in points if topic.get(point.sample_id) == self._topic]
         if self._source:
-            samples = await read_samples(self._store, [one.sample_id for one in points])
+            samples = await read_samples(self._store, [point.sample_id for point in points])
             got = {name for name, sample in samples.items() if self._source in self._names(sample)}
-            points = [one for one in points if one.sample_id in got]
+            points = [point for point in points if point.sample_id in got]
         return list(points)
 
     async def _topics(self, within_s: float) -> Topics | None:

@@ -66,10 +66,16 @@ async def place_of(
 def _value(evaluations: Sequence[Evaluation], query: Query) -> float | None:
     """The score that the exchange has in the list."""
     scores = [
-        one.outcome.value
-        for one in evaluations
-        if isinstance(one.outcome, Score) and query.metric in (None, one.metric) and one.metric not in SIGNALS
-    ] or [one.outcome.value for one in evaluations if isinstance(one.outcome, Score) and query.metric == one.metric]
+        evaluation.outcome.value
+        for evaluation in evaluations
+        if isinstance(evaluation.outcome, Score)
+        and query.metric in (None, evaluation.metric)
+        and evaluation.metric not in SIGNALS
+    ] or [
+        evaluation.outcome.value
+        for evaluation in evaluations
+        if isinstance(evaluation.outcome, Score) and query.metric == evaluation.metric
+    ]
     return scores[-1] if scores else None
 
 
@@ -131,7 +137,7 @@ async def _beyond(
     most = query.most if upwards else min(1.0 if query.most is None else query.most, edge)
     order: Literal["lowest", "highest"] = "lowest" if upwards else "highest"
     points = await store.series(replace(query, least=least, most=most, order=order, limit=MAX_ALIKE))
-    first = next((one for one in points if one.sample_id != sample.id), None)
+    first = next((point for point in points if point.sample_id != sample.id), None)
     if first is None or onward:
         return first
     ties = replace(query, least=first.value, most=first.value)
@@ -140,5 +146,5 @@ async def _beyond(
 
 def _first_other(points: Sequence[Point], sample_id: str) -> Point | None:
     """The first point after the exchange itself, or the first of all where it is not among them."""
-    at = max((index for index, one in enumerate(points) if one.sample_id == sample_id), default=-1)
-    return next((one for one in points[at + 1 :] if one.sample_id != sample_id), None)
+    at = max((index for index, point in enumerate(points) if point.sample_id == sample_id), default=-1)
+    return next((point for point in points[at + 1 :] if point.sample_id != sample_id), None)

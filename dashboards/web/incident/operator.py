@@ -17,7 +17,7 @@ MAX_NAME = 200
 def operator_of(request: Page) -> str:
     """The name that the visitor gave last; "" without one. It identifies nobody: anybody can write any name."""
     given = unquote(request.cookies.get(OPERATOR_COOKIE, "")[: 12 * MAX_NAME], errors="replace")
-    return "".join(one for one in given if one.isprintable()).strip()[:MAX_NAME]
+    return "".join(character for character in given if character.isprintable()).strip()[:MAX_NAME]
 
 
 def operator_cookie(site: Site, request: Page, name: str) -> Cookie:

@@ -27,27 +27,29 @@ class Line:
     reason: str = ""
 
 
-def line_of(one: Evaluation, passing: Passings) -> Line:
+def line_of(evaluation: Evaluation, passing: Passings) -> Line:
     """The outcome of an evaluation."""
-    match one.outcome:
+    match evaluation.outcome:
         case Score(value):
-            return Line(metric=one.metric, kind="score", value=value, passes=passing(one.metric).passes(value))
+            return Line(
+                metric=evaluation.metric, kind="score", value=value, passes=passing(evaluation.metric).passes(value)
+            )
         case Skipped(reason):
-            return Line(metric=one.metric, kind="skipped", reason=reason.replace("_", " "))
+            return Line(metric=evaluation.metric, kind="skipped", reason=reason.replace("_", " "))
         case Failed(error):
-            return Line(metric=one.metric, kind="failed", reason=error.replace("_", " "))
+            return Line(metric=evaluation.metric, kind="failed", reason=error.replace("_", " "))
 
 
 def summary_of(
     sample: Sample, evaluations: Sequence[Evaluation], names: Sequence[str], passing: Passings
 ) -> dict[str, Any]:
     """The fields of `preview.html`; `names` are those of the passages."""
-    lines = [line_of(one, passing) for one in evaluations if one.metric not in SIGNALS]
-    failing = [one.metric for one in lines if one.value is not None and not one.passes]
+    lines = [line_of(evaluation, passing) for evaluation in evaluations if evaluation.metric not in SIGNALS]
+    failing = [line.metric for line in lines if line.value is not None and not line.passes]
     faults = [fault for metric in failing for fault in faults_of(evaluations, metric)]
     passages = [
-        (name, " ".join(one.text[: 4 * PASSAGE].split())[:PASSAGE])
-        for name, one in zip(names, sample.contexts, strict=False)
+        (name, " ".join(context.text[: 4 * PASSAGE].split())[:PASSAGE])
+        for name, context in zip(names, sample.contexts, strict=False)
     ]
     return {
         "title": question_of(sample) or "(no question)",

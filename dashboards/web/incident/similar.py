@@ -44,15 +44,15 @@ async def similar_failures(
 ) -> Similar | None:
     """Find similar failures of `metric`, or of the first metric that the exchange fails; None if it fails none."""
     failing = [
-        one
-        for one in evaluations
-        if one.metric not in SIGNALS
-        and isinstance(one.outcome, Score)
-        and not passing(one.metric).passes(one.outcome.value)
+        evaluation
+        for evaluation in evaluations
+        if evaluation.metric not in SIGNALS
+        and isinstance(evaluation.outcome, Score)
+        and not passing(evaluation.metric).passes(evaluation.outcome.value)
     ]
     if not failing or not sample.question:
         return None
-    metric = next((one.metric for one in failing if one.metric == metric), failing[0].metric)
+    metric = next((evaluation.metric for evaluation in failing if evaluation.metric == metric), failing[0].metric)
     rule = passing(metric)
     query = Query(
         since=sample.started_at - WITHIN_S,
@@ -64,8 +64,8 @@ async def similar_failures(
         order="highest" if rule.flipped else "lowest",
         limit=MAX_READ,
     )
-    points = [one for one in await store.series(query) if one.value is not None and not rule.passes(one.value)]
-    values = {one.sample_id: one.value or 0.0 for one in points if one.sample_id != sample.id}
+    points = [point for point in await store.series(query) if point.value is not None and not rule.passes(point.value)]
+    values = {point.sample_id: point.value or 0.0 for point in points if point.sample_id != sample.id}
     questions = await store.questions(list(values))
     near = await asyncio.to_thread(most_alike, sample.question, questions, most=SIMILAR)
     fields = {"app": sample.app, "metric": metric, "order": query.order}

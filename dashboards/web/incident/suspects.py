@@ -64,12 +64,12 @@ def rows_of(alert: Alert, report: IncidentReport) -> list[Row]:
     """The values that the bad answers of an alert have more often, those that stand for themselves first."""
     return [
         Row(
-            difference=one,
-            words=words_of(one.trait),
-            bad_url=answers_url(alert, report, one.trait),
-            all_url=answers_url(alert, report, one.trait, bad=False),
+            difference=difference,
+            words=words_of(difference.trait),
+            bad_url=answers_url(alert, report, difference.trait),
+            all_url=answers_url(alert, report, difference.trait, bad=False),
         )
-        for one in report.comparison.differences[:ROWS]
+        for difference in report.comparison.differences[:ROWS]
     ]
 
 
@@ -77,12 +77,12 @@ def changes_of(alert: Alert, report: IncidentReport) -> list[ChangedRow]:
     """The values that more answers have since the onset."""
     return [
         ChangedRow(
-            change=one,
-            words=words_of(one.trait),
-            bad_url=answers_url(alert, report, one.trait),
-            all_url=answers_url(alert, report, one.trait, bad=False),
+            change=change,
+            words=words_of(change.trait),
+            bad_url=answers_url(alert, report, change.trait),
+            all_url=answers_url(alert, report, change.trait, bad=False),
         )
-        for one in report.comparison.changes[:ROWS]
+        for change in report.comparison.changes[:ROWS]
     ]
 
 
@@ -109,12 +109,12 @@ def suspects_of(alert: Alert, report: IncidentReport) -> list[Suspect]:
     rows = [Suspect(label="all answers", before=before, since=since, url=answers_url(alert, report))]
     rows += [
         Suspect(
-            label=words_of(one.trait),
-            before=one.before,
-            since=one.since,
-            url=answers_url(alert, report, one.trait),
+            label=words_of(difference.trait),
+            before=difference.before,
+            since=difference.since,
+            url=answers_url(alert, report, difference.trait),
         )
-        for one in shown
+        for difference in shown
     ]
     if shown:
         rows.append(Suspect(label="none of the values found", before=found.others[0], since=found.others[1]))
@@ -123,10 +123,10 @@ def suspects_of(alert: Alert, report: IncidentReport) -> list[Suspect]:
 
 def chart_of(suspects: Sequence[Suspect], metric: str) -> Markup:
     """Means before (upper) and since (lower) of each suspect with their intervals, on one scale."""
-    levels = [one for row in suspects for one in (row.before, row.since) if one is not None]
+    levels = [level for row in suspects for level in (row.before, row.since) if level is not None]
     if not levels:
         return Markup("")
-    ends = [value for one in levels for value in (one.mean, one.low, one.high) if value is not None]
+    ends = [value for level in levels for value in (level.mean, level.low, level.high) if value is not None]
     low, high = max(0.0, min(ends) - 0.03), min(1.0, max(ends) + 0.03)
     height = _TOP + _ROW * len(suspects) + 24
 
@@ -134,12 +134,12 @@ def chart_of(suspects: Sequence[Suspect], metric: str) -> Markup:
         return round(_LEFT + _WIDTH * (value - low) / max(high - low, 1e-9), 1)
 
     parts = [_tick(x(value), value, height) for value in ticks(low, high)]
-    for at, one in enumerate(suspects):
+    for at, suspect in enumerate(suspects):
         y = _TOP + _ROW * at
-        parts.append(_label(one, y))
+        parts.append(_label(suspect, y))
         parts += [
             _level(level, x, y + shift, kind)
-            for level, shift, kind in ((one.before, 34.0, 1), (one.since, 50.0, 2))
+            for level, shift, kind in ((suspect.before, 34.0, 1), (suspect.since, 50.0, 2))
             if level is not None
         ]
     said = f"Mean {metric} before and since the onset, by suspect. The table has the numbers."
@@ -155,8 +155,8 @@ def _tick(x: float, value: float, height: float) -> Markup:
     ).format(x, _TOP - 4, round(height - 20), round(height - 4), f"{value:.2f}")
 
 
-def _label(one: Suspect, y: float) -> Markup:
-    label = one.label if len(one.label) <= _SHOWN_LABEL else one.label[: _SHOWN_LABEL - 1] + "…"
+def _label(suspect: Suspect, y: float) -> Markup:
+    label = suspect.label if len(suspect.label) <= _SHOWN_LABEL else suspect.label[: _SHOWN_LABEL - 1] + "…"
     return Markup('<text class="start" x="0" y="{}">{}</text>').format(y + 20, label)
 
 

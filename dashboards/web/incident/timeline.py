@@ -41,20 +41,22 @@ def timeline_of(
     """The entries, oldest first. What an older release stored has no history: then the latest state is shown."""
     known = progress or {}
     found = [*_of_silences(alert, history, silences, now), *_of_acts(history, ack)]
-    found += [_of_delivery(one, known.get(one.notifier)) for one in history if one.task is not None]
-    with_history = {one.notifier for one in history}
-    found += _of_progress({name: one for name, one in known.items() if name not in with_history})
+    found += [_of_delivery(event, known.get(event.notifier)) for event in history if event.task is not None]
+    with_history = {event.notifier for event in history}
+    found += _of_progress({name: delivery for name, delivery in known.items() if name not in with_history})
     found += [
         Entry(
-            at=one.at,
-            words=Markup("notification to {} given up after {}").format(one.notifier, counted(one.attempts, "attempt")),
+            at=notification.at,
+            words=Markup("notification to {} given up after {}").format(
+                notification.notifier, counted(notification.attempts, "attempt")
+            ),
             trouble=True,
         )
-        for one in undelivered
-        if one.notifier not in with_history
+        for notification in undelivered
+        if notification.notifier not in with_history
     ]
-    latest = sorted(found, key=lambda one: one.at)[-ENTRIES:]
-    return sorted([*_of_alert(alert), *latest], key=lambda one: one.at)
+    latest = sorted(found, key=lambda entry: entry.at)[-ENTRIES:]
+    return sorted([*_of_alert(alert), *latest], key=lambda entry: entry.at)
 
 
 def _of_alert(alert: Alert) -> list[Entry]:
@@ -76,23 +78,32 @@ def _of_alert(alert: Alert) -> list[Entry]:
 def _of_silences(alert: Alert, history: Sequence[Event], silences: Sequence[Silence], now: float) -> list[Entry]:
     """Begin and end of each silence of the time of the alert; one that is no longer listed is in the history."""
     found = []
-    ended = {one.silence: one for one in history if one.kind == "unsilenced"}
-    listed = {one.id for one in silences}
+    ended = {event.silence: event for event in history if event.kind == "unsilenced"}
+    listed = {silence.id for silence in silences}
     made = [
-        Event(at=one.starts, kind="silenced", by=one.by, comment=one.comment, silence=one.id, until=one.ends)
-        for one in silences
-        if one.ends >= alert.finding.onset and (alert.ended_at is None or one.starts <= alert.ended_at)
+        Event(
+            at=silence.starts,
+            kind="silenced",
+            by=silence.by,
+            comment=silence.comment,
+            silence=silence.id,
+            until=silence.ends,
+        )
+        for silence in silences
+        if silence.ends >= alert.finding.onset and (alert.ended_at is None or silence.starts <= alert.ended_at)
     ]
-    made += [one for one in history if one.kind == "silenced" and one.silence not in listed]
-    removed = {one.id for one in silences if one.removed} | ended.keys()
-    chosen = {one.silence: one.until for one in history if one.kind == "silenced"}
-    for one in made:
-        until = chosen.get(one.silence) or one.until or one.at
-        words = Markup("silenced by {} until {}{}").format(one.by, at(until), _remark(one.comment))
-        found.append(Entry(at=one.at, words=words))
-        if one.silence in removed:
-            act = ended.get(one.silence)
-            found.append(Entry(at=act.at if act is not None else one.until or until, words=_by("silence removed", act)))
+    made += [event for event in history if event.kind == "silenced" and event.silence not in listed]
+    removed = {silence.id for silence in silences if silence.removed} | ended.keys()
+    chosen = {event.silence: event.until for event in history if event.kind == "silenced"}
+    for event in made:
+        until = chosen.get(event.silence) or event.until or event.at
+        words = Markup("silenced by {} until {}{}").format(event.by, at(until), _remark(event.comment))
+        found.append(Entry(at=event.at, words=words))
+        if event.silence in removed:
+            act = ended.get(event.silence)
+            found.append(
+                Entry(at=act.at if act is not None else event.until or until, words=_by("silence removed", act))
+            )
         else:
             found.append(Entry(at=until, words=Markup("silence ends"), ahead=until > now))
     return found
@@ -100,56 +111,58 @@ def _of_silences(alert: Alert, history: Sequence[Event], silences: Sequence[Sile
 
 def _of_acts(history: Sequence[Event], ack: Ack | None) -> list[Entry]:
     found = []
-    acks = [one for one in history if one.kind == "acknowledged"]
-    if ack is not None and ack.at not in [one.at for one in acks]:
+    acks = [event for event in history if event.kind == "acknowledged"]
+    if ack is not None and ack.at not in [event.at for event in acks]:
         acks.append(Event(at=ack.at, kind="acknowledged", by=ack.by, comment=ack.comment))
-    for one in acks:
-        words = Markup("acknowledged by {}{}").format(one.by, _remark(one.comment))
-        found.append(Entry(at=one.at, words=words))
-    for one in history:
-        if one.kind == "unacknowledged":
-            found.append(Entry(at=one.at, words=_by("acknowledgement undone", one)))
-        elif one.kind == "rebaselined":
-            found.append(Entry(at=one.at, words=Markup("baseline of the rule reset")))
+    for event in acks:
+        words = Markup("acknowledged by {}{}").format(event.by, _remark(event.comment))
+        found.append(Entry(at=event.at, words=words))
+    for event in history:
+        if event.kind == "unacknowledged":
+            found.append(Entry(at=event.at, words=_by("acknowledgement undone", event)))
+        elif event.kind == "rebaselined":
+            found.append(Entry(at=event.at, words=Markup("baseline of the rule reset")))
     return found
 
 
-def _of_delivery(one: Event, progress: Progress | None) -> Entry:
-    what = "acknowledgement" if one.task == "acknowledged" else f"“{one.task}”"
-    if one.kind == "delivered":
-        words = Markup("{} delivered to {}").format(what, one.notifier)
-        if one.times > 1 and one.first is not None:
-            words += Markup(", again {} times since {}").format(one.times, at(one.first))
-        if one.task == "firing" and one.mean_since is not None:
-            words += f": mean {number(one.mean_since)} since the onset ({counted(one.n, 'score')})"
-        return Entry(at=one.at, words=words)
-    if one.kind == "not_sent":
-        words = Markup("{} not sent to {}: “firing” was never delivered").format(what, one.notifier)
-        return Entry(at=one.at, words=words, trouble=True)
-    attempts = escape(counted(one.times, "attempt"))
-    if one.times > 1 and one.first is not None:
-        attempts += Markup(" since {}").format(at(one.first))
-    if one.kind == "given_up":
+def _of_delivery(event: Event, progress: Progress | None) -> Entry:
+    what = "acknowledgement" if event.task == "acknowledged" else f"“{event.task}”"
+    if event.kind == "delivered":
+        words = Markup("{} delivered to {}").format(what, event.notifier)
+        if event.times > 1 and event.first is not None:
+            words += Markup(", again {} times since {}").format(event.times, at(event.first))
+        if event.task == "firing" and event.mean_since is not None:
+            words += f": mean {number(event.mean_since)} since the onset ({counted(event.n, 'score')})"
+        return Entry(at=event.at, words=words)
+    if event.kind == "not_sent":
+        words = Markup("{} not sent to {}: “firing” was never delivered").format(what, event.notifier)
+        return Entry(at=event.at, words=words, trouble=True)
+    attempts = escape(counted(event.times, "attempt"))
+    if event.times > 1 and event.first is not None:
+        attempts += Markup(" since {}").format(at(event.first))
+    if event.kind == "given_up":
         words = Markup("{} notification to {} given up after {}: {}")
-        return Entry(at=one.at, words=words.format(what, one.notifier, attempts, one.error), trouble=True)
-    words = Markup("{} notification to {} failed ({}): {}").format(what, one.notifier, attempts, one.error)
-    if progress is not None and progress.failing == one.task and progress.held is None:
+        return Entry(at=event.at, words=words.format(what, event.notifier, attempts, event.error), trouble=True)
+    words = Markup("{} notification to {} failed ({}): {}").format(what, event.notifier, attempts, event.error)
+    if progress is not None and progress.failing == event.task and progress.held is None:
         words += Markup("; next attempt at {}").format(at(progress.not_before))
-    return Entry(at=one.at, words=words, trouble=True)
+    return Entry(at=event.at, words=words, trouble=True)
 
 
 def _of_progress(progress: Mapping[str, Progress]) -> list[Entry]:
     """The latest state of deliveries without a history."""
     found = []
-    for name, one in sorted(progress.items()):
-        if one.told is not None and one.at and one.outcome in (None, "delivered"):
-            more = ", acknowledgement too" if one.acknowledged else ""
-            found.append(Entry(at=one.at, words=Markup("“{}” delivered to {}{}").format(one.told, name, more)))
-        if one.failing is not None:
-            words = Markup("“{}” notification to {} failed ({}); next attempt at {}").format(
-                one.failing, name, counted(one.attempts, "attempt"), at(one.not_before)
+    for name, delivery in sorted(progress.items()):
+        if delivery.told is not None and delivery.at and delivery.outcome in (None, "delivered"):
+            more = ", acknowledgement too" if delivery.acknowledged else ""
+            found.append(
+                Entry(at=delivery.at, words=Markup("“{}” delivered to {}{}").format(delivery.told, name, more))
             )
-            found.append(Entry(at=one.since, words=words, trouble=True))
+        if delivery.failing is not None:
+            words = Markup("“{}” notification to {} failed ({}); next attempt at {}").format(
+                delivery.failing, name, counted(delivery.attempts, "attempt"), at(delivery.not_before)
+            )
+            found.append(Entry(at=delivery.since, words=words, trouble=True))
     return found
 
 

@@ -40,20 +40,20 @@ def spans_of(sample: Sample, evaluations: Sequence[Evaluation]) -> list[Span]:
     if sample.duration_s is not None:
         found.append(Span(name=f"model {sample.model}", kind="model", start=0.0, seconds=sample.duration_s))
     judged = [
-        one
-        for one in evaluations
-        if one.seconds > 0.0 and one.metric not in SIGNALS and not isinstance(one.outcome, Skipped)
+        evaluation
+        for evaluation in evaluations
+        if evaluation.seconds > 0.0 and evaluation.metric not in SIGNALS and not isinstance(evaluation.outcome, Skipped)
     ]
-    judged.sort(key=lambda one: -one.seconds)
+    judged.sort(key=lambda evaluation: -evaluation.seconds)
     end = sample.duration_s or 0.0
     found += [
         Span(
-            name=f"{one.metric}{f' by {one.judge}' if one.judge else ''}",
+            name=f"{evaluation.metric}{f' by {evaluation.judge}' if evaluation.judge else ''}",
             kind="judge",
             start=end,
-            seconds=one.seconds,
+            seconds=evaluation.seconds,
         )
-        for one in judged[:JUDGED]
+        for evaluation in judged[:JUDGED]
     ]
     return found
 
@@ -62,22 +62,22 @@ def chart_of(spans: Sequence[Span]) -> Markup:
     """The spans on one scale; empty without any."""
     if not spans:
         return Markup("")
-    first = min(one.start for one in spans)
-    length = max(max(one.start + one.seconds for one in spans) - first, 1e-9)
+    first = min(span.start for span in spans)
+    length = max(max(span.start + span.seconds for span in spans) - first, 1e-9)
     height = round(_ROW * len(spans) + 10)
     parts = []
-    for at, one in enumerate(spans):
-        x = round(_LEFT + _WIDTH * (one.start - first) / length, 1)
-        width = round(max(_LEAST, _WIDTH * one.seconds / length), 1)
+    for at, span in enumerate(spans):
+        x = round(_LEFT + _WIDTH * (span.start - first) / length, 1)
+        width = round(max(_LEAST, _WIDTH * span.seconds / length), 1)
         y = _ROW * at
         side, anchor = ("end", _LEFT + _WIDTH) if x > _LEFT + _WIDTH / 2 else ("start", x)
         parts.append(
             Markup(
                 '<text class="{}" x="{}" y="{}">{}: {}</text>'
                 '<rect class="bar {}" x="{}" y="{}" width="{}" height="14"/>'
-            ).format(*(side, anchor, y + 18, one.name[:60], duration(one.seconds), one.kind, x, y + 25, width))
+            ).format(*(side, anchor, y + 18, span.name[:60], duration(span.seconds), span.kind, x, y + 25, width))
         )
-    said = "; ".join(f"{one.name} {duration(one.seconds)}" for one in spans)
+    said = "; ".join(f"{span.name} {duration(span.seconds)}" for span in spans)
     return Markup(
         '<svg class="chart waterfall" viewBox="0 0 1010 {0}" width="1010" height="{0}" role="img" aria-label="{1}">'
         "<title>{1}</title>{2}</svg>"

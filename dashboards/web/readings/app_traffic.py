@@ -82,7 +82,7 @@ class TrafficReader:
         found = await spread_sample(self._store, query, wanted=EXCHANGES, budget_s=BUDGET_S, clock=time.monotonic)
         if found is None:
             return
-        ids = list(dict.fromkeys(one.sample_id for one in found.points))
+        ids = list(dict.fromkeys(point.sample_id for point in found.points))
         samples: list[Sample] = []
         for start in range(0, len(ids), AT_ONCE):
             samples += (await self._store.samples(ids[start : start + AT_ONCE])).values()
@@ -92,17 +92,17 @@ class TrafficReader:
 
 def traffic_of(samples: Sequence[Sample], total: int, *, exact: bool = True) -> Traffic:
     """Estimate from exchanges, of `total` in all; those without the field in question do not count."""
-    seconds = sorted(one.duration_s for one in samples if one.duration_s is not None)
-    used = [one.usage for one in samples if one.usage is not None]
+    seconds = sorted(sample.duration_s for sample in samples if sample.duration_s is not None)
+    used = [sample.usage for sample in samples if sample.usage is not None]
     return Traffic(
         exchanges=len(samples),
         total=total,
         exact=exact,
         median_s=percentile(seconds, 0.5),
         p95_s=percentile(seconds, 0.95),
-        input_tokens=mean([float(one.input_tokens) for one in used if one.input_tokens is not None]),
-        output_tokens=mean([float(one.output_tokens) for one in used if one.output_tokens is not None]),
-        cost_usd=mean([one.cost_usd for one in samples if one.cost_usd is not None]),
+        input_tokens=mean([float(usage.input_tokens) for usage in used if usage.input_tokens is not None]),
+        output_tokens=mean([float(usage.output_tokens) for usage in used if usage.output_tokens is not None]),
+        cost_usd=mean([sample.cost_usd for sample in samples if sample.cost_usd is not None]),
     )
 
 
@@ -117,7 +117,7 @@ def mean(values: Sequence[float]) -> Measured:
     if n < LEAST:
         return Measured(n=n)
     middle = math.fsum(values) / n
-    spread = math.sqrt(math.fsum((one - middle) ** 2 for one in values) / (n - 1) / n)
+    spread = math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (n - 1) / n)
     half = student(_ALPHA, n - 1) * spread
     return Measured(n=n, value=middle, low=max(0.0, middle - half), high=middle + half)
 

@@ -54,8 +54,8 @@ async def threads(store: Store, query: Query, after: Cursor | None, passing: Pas
     """Read a page of conversations: those of the next `MAX_POINTS` evaluations of a query, newest first."""
     found = await search(store, query, after=after, wanted=MAX_POINTS, budget_s=BUDGET_S, clock=time.monotonic)
     points: dict[str, list[Point]] = {}
-    for one in found.points:
-        points.setdefault(one.sample_id, []).append(one)
+    for point in found.points:
+        points.setdefault(point.sample_id, []).append(point)
     ids = list(points)
     samples: dict[str, Sample] = {}
     for start in range(0, len(ids), AT_ONCE):
@@ -64,25 +64,27 @@ async def threads(store: Store, query: Query, after: Cursor | None, passing: Pas
     for sample in samples.values():
         if not sample.transcript and (key := sample.conversation or sample.session):
             by_key.setdefault((sample.app, key), []).append(sample)
-    rows = [_thread(some, [point for one in some for point in points[one.id]], passing) for some in by_key.values()]
-    kept = [one for one in rows if one.session or one.turns > 1 or one.exchanges > 1]
-    kept.sort(key=lambda one: -one.last_at)
-    listed = sum(one.exchanges for one in kept)
+    rows = [
+        _thread(some, [point for sample in some for point in points[sample.id]], passing) for some in by_key.values()
+    ]
+    kept = [thread for thread in rows if thread.session or thread.turns > 1 or thread.exchanges > 1]
+    kept.sort(key=lambda thread: -thread.last_at)
+    listed = sum(thread.exchanges for thread in kept)
     return Threads(rows=kept, found=found, exchanges=len(samples), single=len(samples) - listed)
 
 
 def _thread(some: Sequence[Sample], points: Sequence[Point], passing: Passings) -> Thread:
-    first, last = (pick(some, key=lambda one: one.started_at) for pick in (min, max))
-    scored = [one for one in points if one.value is not None]
+    first, last = (pick(some, key=lambda sample: sample.started_at) for pick in (min, max))
+    scored = [point for point in points if point.value is not None]
     return Thread(
         key=last.conversation or "",
         session=last.session or "",
         app=last.app,
         opening=first.question or "",
-        turns=max([1, *(one.turn or 0 for one in some)]),
+        turns=max([1, *(sample.turn or 0 for sample in some)]),
         exchanges=len(some),
         last_at=last.started_at,
-        worst=min(scored, key=lambda one: _goodness(one, passing), default=None),
+        worst=min(scored, key=lambda point: _goodness(point, passing), default=None),
     )
 
 
@@ -97,9 +99,11 @@ async def exchanges_of(store: Store, key: str, app: str) -> list[tuple[Sample, S
 
     Without an `app` those of the app with the latest exchange: a conversation is one app's.
     """
-    stored = [one for one in await store.conversation(key, MAX_EXCHANGES + 1) if not one.transcript]
+    stored = [sample for sample in await store.conversation(key, MAX_EXCHANGES + 1) if not sample.transcript]
     if not stored:
         return []
     whose = app or stored[-1].app
-    ids = [one.id for one in stored if one.app == whose][-MAX_EXCHANGES:]
-    return [one for one in await asyncio.gather(*(store.sample(name) for name in ids)) if one is not None]
+    ids = [sample.id for sample in stored if sample.app == whose][-MAX_EXCHANGES:]
+    return [
+        exchange for exchange in await asyncio.gather(*(store.sample(name) for name in ids)) if exchange is not None
+    ]

@@ -83,8 +83,8 @@ def funnel_of(gateway: Mapping[str, int], stored: Iterable[OutcomeCount]) -> Fun
     What was captured is what the store holds, or what the gateways counted where that is more: the difference waits or
     is gone. So each stage is the one before without its losses, whatever was restarted in between.
     """
-    exchanges = [one for one in stored if not one.metric]
-    kept = sum(one.n for one in exchanges)
+    exchanges = [count for count in stored if not count.metric]
+    kept = sum(count.n for count in exchanges)
     counted = gateway.get("captured", 0)
     captured = max(kept, counted)
     outside = {name: n for name, n in gateway.items() if name != "captured" and n > 0}
@@ -92,7 +92,7 @@ def funnel_of(gateway: Mapping[str, int], stored: Iterable[OutcomeCount]) -> Fun
     no_answer = {name: n for name, n in skipped.items() if name in NO_ANSWER}
     inapplicable = {name: n for name, n in skipped.items() if name not in NO_ANSWER}
     failed = _by_reason(exchanges, "failed")
-    unselected = sum(one.n for one in exchanges if one.outcome == "none")
+    unselected = sum(count.n for count in exchanges if count.outcome == "none")
     steps: list[tuple[str, str, list[Loss]]] = [
         ("Requests", "that may be answered: chat completions, completions, responses, messages", []),
         ("Captured", "selected, and put into the queue", _losses(outside, NOT_CAPTURED)),
@@ -105,7 +105,7 @@ def funnel_of(gateway: Mapping[str, int], stored: Iterable[OutcomeCount]) -> Fun
     left = total = captured + sum(outside.values())
     stages = []
     for name, words, losses in steps:
-        left -= sum(one.count for one in losses)
+        left -= sum(loss.count for loss in losses)
         share = left / total if total else 0.0
         bar = meter(share, title=f"{100 * share:.1f} %")
         stages.append(Stage(name=name, words=words, count=left, percent=100 * share, bar=bar, losses=tuple(losses)))
@@ -114,15 +114,15 @@ def funnel_of(gateway: Mapping[str, int], stored: Iterable[OutcomeCount]) -> Fun
 
 def _by_reason(exchanges: Iterable[OutcomeCount], outcome: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    for one in exchanges:
-        if one.outcome == outcome:
-            found[one.reason] = found.get(one.reason, 0) + one.n
+    for count in exchanges:
+        if count.outcome == outcome:
+            found[count.reason] = found.get(count.reason, 0) + count.n
     return found
 
 
 def _losses(counts: Mapping[str, int], words: Mapping[str, str], *, bad: bool = False) -> list[Loss]:
     """The losses that occurred, the largest first."""
-    known = sorted(((name, n) for name, n in counts.items() if n), key=lambda one: -one[1])
+    known = sorted(((name, n) for name, n in counts.items() if n), key=lambda pair: -pair[1])
     found = [Loss(name=name, words=words.get(name, ""), count=n, bad=bad or name in LOST) for name, n in known]
-    rest = sum(one.count for one in found[MAX_REASONS:])
+    rest = sum(loss.count for loss in found[MAX_REASONS:])
     return [*found[:MAX_REASONS], *([Loss(name="other reasons", words="", count=rest, bad=bad)] if rest else [])]

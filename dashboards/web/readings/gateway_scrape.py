@@ -50,7 +50,7 @@ class Series:
         """Sums by label values, joined with a space."""
         sums: dict[str, float] = {}
         for found, value in self.rows(name):
-            key = " ".join(found.get(one, "") for one in labels).strip()
+            key = " ".join(found.get(label, "") for label in labels).strip()
             sums[key] = sums.get(key, 0.0) + value
         return sums
 
@@ -83,7 +83,7 @@ def gateway_urls(configured: Sequence[str] | None, gateway: Mapping[str, Any]) -
     ('http://a:9464',)
     """
     if configured is not None:
-        return tuple(one.rstrip("/") for one in configured)
+        return tuple(address.rstrip("/") for address in configured)
     host = str(gateway.get("admin_host", ADMIN_HOST))
     host = _ANYWHERE.get(host, host)
     return (f"http://{f'[{host}]' if ':' in host else host}:{gateway.get('admin_port', ADMIN_PORT)}",)

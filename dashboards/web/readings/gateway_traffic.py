@@ -80,12 +80,12 @@ def totals_of(series: Series) -> dict[str, Totals]:
     """
     found: dict[str, Totals] = {}
     for labels, value in series.rows(_REQUESTS):
-        one = found.setdefault(labels.get("app", ""), Totals())
-        one.requests += value
+        totals = found.setdefault(labels.get("app", ""), Totals())
+        totals.requests += value
         if labels.get("status_class") in ("4xx", "5xx") or labels.get("ending") in _BROKEN:
-            one.errors += value
+            totals.errors += value
         elif labels.get("route") in _ANSWERS and labels.get("status_class") == "2xx":
-            one.answers += value
+            totals.answers += value
     for labels, value in series.rows(_COST):
         found.setdefault(labels.get("app", ""), Totals()).cost_usd += value
     for labels, value in series.rows(_BUCKETS):
@@ -112,12 +112,12 @@ def traffic_over(snapshots: Sequence[Snapshot], configured: int) -> Traffic:
             continue
         windows.append(window_s)
         for before, now in _runs([apps for _, apps in answers]):
-            for app, one in now.items():
+            for app, totals in now.items():
                 old = before.get(app, Totals())
-                _add(sums.setdefault(app, Totals()), one, old)
-                per_min[app] = per_min.get(app, 0.0) + (one.requests - old.requests) * 60.0 / window_s
+                _add(sums.setdefault(app, Totals()), totals, old)
+                per_min[app] = per_min.get(app, 0.0) + (totals.requests - old.requests) * 60.0 / window_s
     return Traffic(
-        apps={app: _traffic(one, per_min[app]) for app, one in sums.items()},
+        apps={app: _traffic(totals, per_min[app]) for app, totals in sums.items()},
         window_s=max(windows, default=None),
         gateways=len(windows) or len(last),
         configured=configured,
@@ -128,7 +128,7 @@ def _runs(answers: Sequence[Mapping[str, Totals]]) -> Iterator[tuple[Mapping[str
     """The first and the last counters of each run of a gateway; after a restart it counts from 0."""
     first = last = answers[0]
     for now in answers[1:]:
-        if any(one.requests > now.get(app, Totals()).requests for app, one in last.items()):
+        if any(totals.requests > now.get(app, Totals()).requests for app, totals in last.items()):
             yield first, last
             first = {}
         last = now
@@ -195,7 +195,9 @@ class TrafficReader:
     async def read(self) -> None:
         """Take a snapshot; gateways that do not answer are missing in it."""
         answers = await ask_all(self._urls, self._token, only=NAMES)
-        found = {one.url: await asyncio.to_thread(totals_of, one.series) for one in answers if not one.error}
+        found = {
+            answer.url: await asyncio.to_thread(totals_of, answer.series) for answer in answers if not answer.error
+        }
         now = self._clock()
         self._snapshots.append((now, found))
         while len(self._snapshots) > 1 and now - self._snapshots[1][0] >= WINDOW_S:
@@ -222,10 +224,10 @@ def _add(total: Totals, now: Totals, before: Totals) -> None:
         total.buckets[bound] = total.buckets.get(bound, 0.0) + added
 
 
-def _traffic(one: Totals, requests_per_min: float) -> AppTraffic:
+def _traffic(totals: Totals, requests_per_min: float) -> AppTraffic:
     return AppTraffic(
         requests_per_min=requests_per_min,
-        error_ratio=one.errors / one.requests if one.requests > 0.0 else None,
-        p95_s=quantile(P95, one.buckets),
-        usd_per_answer=one.cost_usd / one.answers if one.answers > 0.0 and one.cost_usd > 0.0 else None,
+        error_ratio=totals.errors / totals.requests if totals.requests > 0.0 else None,
+        p95_s=quantile(P95, totals.buckets),
+        usd_per_answer=totals.cost_usd / totals.answers if totals.answers > 0.0 and totals.cost_usd > 0.0 else None,
     )

@@ -37,9 +37,9 @@ async def prompt_change(store: Store, query: Query, a: str, b: str) -> Sequence[
 
 async def _instructions(store: Store, query: Query, version: str) -> Sequence[str]:
     newest = replace(query, prompt=version, order="newest", limit=_LOOKED_AT)
-    ids = dict.fromkeys(one.sample_id for one in await store.series(newest))
+    ids = dict.fromkeys(point.sample_id for point in await store.series(newest))
     stored = await store.samples(list(ids))
-    return next((lines for one in ids if one in stored and (lines := _lines(stored[one]))), [])
+    return next((lines for sample_id in ids if sample_id in stored and (lines := _lines(stored[sample_id]))), [])
 
 
 def _lines(sample: Sample) -> Sequence[str]:

@@ -96,16 +96,16 @@ def _most_missing(parts: Sequence[_Part], wanted: int) -> int | None:
     """The place of the part that lacks the most of its share, or is too large a part of the sample; None for none."""
     share, largest = _share(parts, wanted), wanted / _LEAST_PARTS
     missing = [
-        (max(_SPARE * share * one.total - len(one.points), share * one.total - largest), place)
-        for place, one in enumerate(parts)
-        if not one.whole and one.until - one.since >= _LEAST_S
+        (max(_SPARE * share * part.total - len(part.points), share * part.total - largest), place)
+        for place, part in enumerate(parts)
+        if not part.whole and part.until - part.since >= _LEAST_S
     ]
     most, place = max(missing, default=(0.0, 0))
     return place if most > 0.0 else None
 
 
 def _share(parts: Sequence[_Part], wanted: int) -> float:
-    return min(1.0, wanted / max(1.0, sum(one.total for one in parts)))
+    return min(1.0, wanted / max(1.0, sum(part.total for part in parts)))
 
 
 async def _read(store: Store, query: Query, since: float, until: float, most: int) -> _Part:
@@ -113,7 +113,7 @@ async def _read(store: Store, query: Query, since: float, until: float, most: in
     if len(found) <= most:
         return _Part(since=since, until=until, read_since=since, points=found)
     edge = found[-1].started_at
-    kept = [one for one in found if one.started_at > edge]  # all of an exchange, and of equal times, or none
+    kept = [point for point in found if point.started_at > edge]  # all of an exchange, and of equal times, or none
     return _Part(since=since, until=until, read_since=edge, points=kept or found)
 
 
@@ -122,17 +122,17 @@ async def _split(store: Store, query: Query, part: _Part) -> list[_Part]:
     older = await _read(store, query, part.since, middle, NEXT)
     if part.read_since > middle:
         return [older, await _read(store, query, middle, part.until, NEXT)]
-    points = [one for one in part.points if one.started_at >= middle]
+    points = [point for point in part.points if point.started_at >= middle]
     return [older, _Part(since=middle, until=part.until, read_since=middle, points=points)]
 
 
 def _thinned(parts: Sequence[_Part], wanted: int) -> SpreadSample:
     share = _share(parts, wanted)
     kept: list[Point] = []
-    for one in parts:
-        kept += one.points if share >= 1.0 else drawn(one.points, round(share * one.total))
-    kept.sort(key=lambda one: -one.started_at)
-    return SpreadSample(points=kept, total=sum(one.total for one in parts), exact=all(one.whole for one in parts))
+    for part in parts:
+        kept += part.points if share >= 1.0 else drawn(part.points, round(share * part.total))
+    kept.sort(key=lambda point: -point.started_at)
+    return SpreadSample(points=kept, total=sum(part.total for part in parts), exact=all(part.whole for part in parts))
 
 
 def drawn(points: Sequence[Point], most: int) -> Sequence[Point]:
@@ -140,8 +140,8 @@ def drawn(points: Sequence[Point], most: int) -> Sequence[Point]:
     if len(points) <= most:
         return points
     by_id: dict[str, int] = {}
-    for one in points:
-        by_id[one.sample_id] = by_id.get(one.sample_id, 0) + 1
+    for point in points:
+        by_id[point.sample_id] = by_id.get(point.sample_id, 0) + 1
     chosen: set[str] = set()
     left = most
     for name in sorted(by_id, key=lambda name: (crc32(name.encode()), name)):
@@ -149,4 +149,4 @@ def drawn(points: Sequence[Point], most: int) -> Sequence[Point]:
             break
         chosen.add(name)
         left -= by_id[name]
-    return [one for one in points if one.sample_id in chosen]
+    return [point for point in points if point.sample_id in chosen]

@@ -50,8 +50,8 @@ class Trends:
         found: dict[Key, list[tuple[float, Summary]]] = {}
         indexes = self._indexes()
         for index in reversed(indexes):
-            for one in self._hours.get(index, (0.0, ()))[1]:
-                found.setdefault((one.app, one.metric), []).append((index * HOUR_S, one))
+            for summary in self._hours.get(index, (0.0, ()))[1]:
+                found.setdefault((summary.app, summary.metric), []).append((index * HOUR_S, summary))
         return found, all(index in self._hours for index in indexes)
 
     async def _read(self) -> None:
@@ -62,7 +62,7 @@ class Trends:
             self._hours[index] = now, largest(summaries, MAX_PER_HOUR)
             self.version += 1
         oldest = self._indexes()[-1]
-        self._hours = {index: one for index, one in self._hours.items() if index >= oldest}
+        self._hours = {index: hour for index, hour in self._hours.items() if index >= oldest}
 
     def _stale(self) -> list[int]:
         return [index for index in self._indexes() if not self._is_fresh(index)]
@@ -86,8 +86,8 @@ def dots_of(hours: Sequence[tuple[float, Summary]], now: float) -> tuple[list[Do
     dots: list[Dot] = []
     for width in WIDTHS:
         groups: dict[int, list[Summary]] = {}
-        for start, one in hours:
-            groups.setdefault((last - math.floor(start / HOUR_S)) // width, []).append(one)
+        for start, summary in hours:
+            groups.setdefault((last - math.floor(start / HOUR_S)) // width, []).append(summary)
         dots = []
         for index, some in sorted(groups.items(), reverse=True):
             total = together(some)
@@ -118,11 +118,11 @@ def estimated(summary: Summary) -> Estimate | None:
 def together(summaries: Iterable[Summary]) -> Summary | None:
     """Total of several summaries; None for none."""
     total: Summary | None = None
-    for one in summaries:
+    for summary in summaries:
         if total is None:
-            total = one
+            total = summary
         else:
-            added = {name: getattr(total, name) + getattr(one, name) for name in _SUMS}
+            added = {name: getattr(total, name) + getattr(summary, name) for name in _SUMS}
             total = replace(total, **added)
     return total
 
@@ -134,9 +134,9 @@ def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_bet
     loaded.
     """
     edge = now - RECENT_HOURS * HOUR_S
-    before = together(one for start, one in hours if start < edge)
-    since = together(one for start, one in hours if start >= edge)
-    old, new = (estimated(one) if one is not None else None for one in (before, since))
+    before = together(summary for start, summary in hours if start < edge)
+    since = together(summary for start, summary in hours if start >= edge)
+    old, new = (estimated(summary) if summary is not None else None for summary in (before, since))
     if old is None or new is None or min(old.n_eff, new.n_eff) < MIN_N:
         return "too few scores to compare"
     (old_low, old_high), (new_low, new_high) = confidence_sequence(old), confidence_sequence(new)

@@ -105,7 +105,7 @@ def _rebaseline_handlers(site: Site) -> list[Any]:
     def confirm(request: Page, fingerprint: FromPath[str]) -> Template:
         alert = found_alert(site, fingerprint)
         _refuse_slo(site, alert)
-        streams = [one for one in site.engine.streams() if (one.rule, one.app) == (alert.rule, alert.app)]
+        streams = [stream for stream in site.engine.streams() if (stream.rule, stream.app) == (alert.rule, alert.app)]
         if not streams:
             raise NotFoundException(f"rule {alert.rule} has no baseline for {alert.app}")
         return site.render(

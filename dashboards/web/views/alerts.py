@@ -51,7 +51,7 @@ def span(alert: Alert, now: float) -> tuple[float, float]:
 
 async def dots_around(store: Store, query: Query) -> list[Dot]:
     """Means over the query's time range; the number of bins grows with the number of scores."""
-    total = sum(one.n for one in await store.summary(query))
+    total = sum(summary.n for summary in await store.summary(query))
     bins = max(LEAST_BINS, min(BINS, total // PER_BIN))
     seconds = (query.until - query.since) / bins
     dots = []
@@ -102,11 +102,13 @@ def alert_view_handlers(site: Site) -> list[Any]:
             request,
             "alerts.html",
             title="Alerts",
-            open_alerts=[(one, headline(one)) for one in every if one.state != "resolved"],
-            over=[(one, headline(one)) for one in every if one.state == "resolved"],
-            acknowledged={one.fingerprint: acknowledged_by(site, one) for one in every},
+            open_alerts=[(listed, headline(listed)) for listed in every if listed.state != "resolved"],
+            over=[(listed, headline(listed)) for listed in every if listed.state == "resolved"],
+            acknowledged={listed.fingerprint: acknowledged_by(site, listed) for listed in every},
             silenced=silenced(site, every),
-            silences=[(one, "removed" if one.removed else one.state(now)) for one in await desk.silences()],
+            silences=[
+                (silence, "removed" if silence.removed else silence.state(now)) for silence in await desk.silences()
+            ],
             letters=await desk.undelivered(),
         )
 
@@ -114,8 +116,8 @@ def alert_view_handlers(site: Site) -> list[Any]:
     async def alert(request: Page, fingerprint: FromPath[str]) -> Template:
         found = found_alert(site, fingerprint)
         desk = site.engine.acknowledgements
-        streams = [one for one in site.engine.streams() if one.rule == found.rule]
-        watched = [one for one in streams if one.app == found.app and one.slice == found.slice]
+        streams = [stream for stream in site.engine.streams() if stream.rule == found.rule]
+        watched = [stream for stream in streams if stream.app == found.app and stream.slice == found.slice]
         slo = slo_of(found.rule, site.config.alerts.rules or ())
         baseline = watched[0].m0 if watched else None
         measured = await _measured(site, reports, found, baseline if slo is None else slo)
@@ -124,7 +126,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
             "alert.html",
             title=headline(measured["current"]),
             alert=found,
-            affected=[slice_words(one) for one in found.affected],
+            affected=[slice_words(where) for where in found.affected],
             changed=changed,
             nothing_changed=NOTHING_CHANGED,
             watched=watched[0] if watched else None,
@@ -138,9 +140,9 @@ def alert_view_handlers(site: Site) -> list[Any]:
             slo=slo,
             can_rebaseline=bool(streams) and slo is None,
             same=[
-                one
-                for one in site.engine.alerts()
-                if one.app == found.app and one.fingerprint != fingerprint and one.state == "firing"
+                other
+                for other in site.engine.alerts()
+                if other.app == found.app and other.fingerprint != fingerprint and other.state == "firing"
             ],
         )
 
@@ -167,7 +169,7 @@ def runbook_handlers(site: Site) -> list[Any]:
 
 def prometheus_runbooks() -> dict[str, str]:
     """Alert of the Prometheus rules -> its runbook in Markdown."""
-    pages = [one for one in (files("dashboards") / "runbooks").iterdir() if one.name.startswith("Gaugeway")]
+    pages = [entry for entry in (files("dashboards") / "runbooks").iterdir() if entry.name.startswith("Gaugeway")]
     return {page.name.removesuffix(".md"): page.read_text("utf-8") for page in pages}
 
 
@@ -181,7 +183,7 @@ def acknowledged_by(site: Site, alert: Alert) -> str:
 def silenced(site: Site, alerts: Iterable[Alert]) -> dict[str, Silence]:
     """The active silence of each of these alerts that has not ended, by fingerprint."""
     desk = site.engine.acknowledgements
-    found = ((one.fingerprint, desk.silence_of(one)) for one in alerts if one.state != "resolved")
+    found = ((alert.fingerprint, desk.silence_of(alert)) for alert in alerts if alert.state != "resolved")
     return {fingerprint: silence for fingerprint, silence in found if silence is not None}
 
 
@@ -226,16 +228,18 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
     now, desk = site.clock(), site.engine.acknowledgements
     progress = None if site.delivery_progress is None else site.delivery_progress(alert.fingerprint)
     labels = labels_of(alert)
-    about = [one for one in await desk.silences() if one.matches(labels)]
-    letters = [one for one in await desk.undelivered() if one.alert.fingerprint == alert.fingerprint]
+    about = [silence for silence in await desk.silences() if silence.matches(labels)]
+    letters = [
+        notification for notification in await desk.undelivered() if notification.alert.fingerprint == alert.fingerprint
+    ]
     history = desk.history.of(alert.fingerprint)
     first_sent, last_sent = sent_means(history)
     deliveries = None if progress is None else notified(progress, now)
     return {
-        "silences": [one for one in about if one.mutes(labels, now)],
+        "silences": [silence for silence in about if silence.mutes(labels, now)],
         "notified": deliveries,
         "unreached": unreached(progress or {}),
-        "failing": any(one.trouble for one in deliveries or ()),
+        "failing": any(delivery.trouble for delivery in deliveries or ()),
         "first_sent": first_sent,
         "last_sent": last_sent,
         "letters": letters,
@@ -253,13 +257,13 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
 
 def slo_of(name: str, rules: Sequence[Rule]) -> float | None:
     """The SLO of a rule by its name; None for a learned baseline."""
-    named = (one for one in rules if name in (name_of(one, lower_is_better=lower) for lower in (False, True)))
-    return next((one.slo for one in named), None)
+    named = (rule for rule in rules if name in (name_of(rule, lower_is_better=lower) for lower in (False, True)))
+    return next((rule.slo for rule in named), None)
 
 
 def found_alert(site: Site, fingerprint: str) -> Alert:
     """The alert of that fingerprint. Raises NotFoundException."""
-    found = next((one for one in site.engine.alerts() if one.fingerprint == fingerprint), None)
+    found = next((alert for alert in site.engine.alerts() if alert.fingerprint == fingerprint), None)
     if found is None:
         raise NotFoundException(f"no alert has the fingerprint {fingerprint}. Old alerts are deleted.")
     return found

@@ -90,8 +90,8 @@ class AppRequest:
 
 def known_metrics(site: Site, app: str, enabled: Sequence[str]) -> list[str]:
     """The metrics and signals with recent scores of an app, metrics first; the enabled ones if there are none."""
-    found = {one.metric for one in site.insight.quality() if one.app == app and not one.slice}
-    found |= {one.metric for one in site.engine.streams() if one.app == app}
+    found = {quality.metric for quality in site.insight.quality() if quality.app == app and not quality.slice}
+    found |= {stream.metric for stream in site.engine.streams() if stream.app == app}
     return sorted(found or set(enabled), key=lambda name: (name in SIGNALS, name))
 
 
@@ -101,13 +101,15 @@ def usual_metric(site: Site, app: str, metrics: Sequence[str], enabled: Sequence
     One whose alert fires; else one with an objective, one with a recent alert, one with a rule, one that is no signal,
     the one with the most scores, and the first enabled one.
     """
-    alerts = [one for one in site.engine.alerts() if one.app in (app, ALL)]
-    firing = {one.metric for one in alerts if one.state == "firing"}
-    alerted = {one.metric for one in alerts}
-    rules = [one for one in site.config.alerts.rules or () if any(fnmatchcase(app, name) for name in one.apps)]
-    objectives = {one.metric for one in rules if one.slo is not None}
-    watched = {one.metric for one in rules} | {one.metric for one in site.engine.streams() if one.app == app}
-    scores = {one.metric: one.n for one in site.insight.quality() if one.app == app and not one.slice}
+    alerts = [alert for alert in site.engine.alerts() if alert.app in (app, ALL)]
+    firing = {alert.metric for alert in alerts if alert.state == "firing"}
+    alerted = {alert.metric for alert in alerts}
+    rules = [rule for rule in site.config.alerts.rules or () if any(fnmatchcase(app, name) for name in rule.apps)]
+    objectives = {rule.metric for rule in rules if rule.slo is not None}
+    watched = {rule.metric for rule in rules} | {stream.metric for stream in site.engine.streams() if stream.app == app}
+    scores = {
+        quality.metric: quality.n for quality in site.insight.quality() if quality.app == app and not quality.slice
+    }
     place = {metric: index for index, metric in enumerate(enabled)}
 
     def rank(metric: str) -> tuple[bool, bool, bool, bool, bool, bool, int, str]:
@@ -127,7 +129,7 @@ def usual_metric(site: Site, app: str, metrics: Sequence[str], enabled: Sequence
 
 async def is_known(site: Site, app: str, metrics: Sequence[str]) -> bool:
     """Return whether an app has recent scores or answers, a rule's stream, or a stored evaluation of the metrics."""
-    if any(name == app for name, _ in site.apps()) or any(one.app == app for one in site.engine.streams()):
+    if any(name == app for name, _ in site.apps()) or any(stream.app == app for stream in site.engine.streams()):
         return True
     now = site.clock()
     for metric in metrics:
@@ -142,9 +144,9 @@ def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Sit
     query = asked.query(metric)
     step, since, until = query.step_s, query.steps.start * query.step_s, query.steps.stop * query.step_s
     dots = [
-        Dot(at=one.at + step / 2, mean=one.mean, low=one.ci_low, high=one.ci_high, n=one.n)
-        for one in (group.points if group is not None else ())
-        if one.mean is not None
+        Dot(at=point.at + step / 2, mean=point.mean, low=point.ci_low, high=point.ci_high, n=point.n)
+        for point in (group.points if group is not None else ())
+        if point.mean is not None
     ]
     if group is None or not dots:
         return Markup("")
@@ -160,7 +162,8 @@ def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Sit
         until=until,
         baseline=lines[0].value if lines else None,
         marks=[
-            Mark(at=max(since, one.at), label=f"{one.kind.removeprefix('tag:')} {one.value}"[:24]) for one in marks[-4:]
+            Mark(at=max(since, mark.at), label=f"{mark.kind.removeprefix('tag:')} {mark.value}"[:24])
+            for mark in marks[-4:]
         ],
     )
 
@@ -205,9 +208,9 @@ def volume(asked: AppRequest, group: SeriesGroup | None) -> Markup:
     if group is None:
         return Markup("")
     query = asked.query(asked.metric)
-    counts = {round(one.at / query.step_s): one.n for one in group.points}
+    counts = {round(point.at / query.step_s): point.n for point in group.points}
     bounds = [iso(index * query.step_s) for index in (*query.steps, query.steps.stop)]
-    words = [one[5:10] if asked.range.seconds > MANY_DAYS_S else one[11:16] for one in bounds]
+    words = [bound[5:10] if asked.range.seconds > MANY_DAYS_S else bound[11:16] for bound in bounds]
     return bars(
         [counts.get(index, 0) for index in query.steps],
         title=f"Scores of {asked.metric} by {duration(query.step_s)}",
@@ -239,11 +242,11 @@ def app_handlers(site: Site) -> list[Any]:
         if not name or len(name) > MAX_NAME:
             raise HTTPException(status_code=404, detail="an app has a name of 1 to 300 characters")
         about = await site.insight.status()
-        metrics = known_metrics(site, name, [one["name"] for one in about["metrics"]])
+        metrics = known_metrics(site, name, [metric["name"] for metric in about["metrics"]])
         lower = await site.lower_is_better()
         chosen = params.get("metric", "").strip()[:MAX_NAME]
-        firing = [one for one in site.engine.alerts() if one.app in (name, ALL) and one.state == "firing"]
-        usual = usual_metric(site, name, metrics, [one["name"] for one in about["metrics"]])
+        firing = [alert for alert in site.engine.alerts() if alert.app in (name, ALL) and alert.state == "firing"]
+        usual = usual_metric(site, name, metrics, [metric["name"] for metric in about["metrics"]])
         metrics = list(dict.fromkeys([*metrics, chosen] if chosen else metrics))
         asked = AppRequest(
             app=name,
@@ -254,7 +257,7 @@ def app_handlers(site: Site) -> list[Any]:
         charts, more = await asyncio.gather(
             metric_charts(site, asked, metrics[:MAX_CHARTS], lower), details(site, asked, traffic, heat)
         )
-        if all(one.complete and one.group is None for one in charts) and not await is_known(site, name, metrics):
+        if all(chart.complete and chart.group is None for chart in charts) and not await is_known(site, name, metrics):
             raise HTTPException(status_code=404, detail="no app of this name has scores")
         return site.render(
             request,
@@ -265,7 +268,7 @@ def app_handlers(site: Site) -> list[Any]:
             charts=charts,
             more_charts=max(0, len(metrics) - MAX_CHARTS),
             metrics=metrics,
-            alerts=[(one, headline(one)) for one in firing],
+            alerts=[(alert, headline(alert)) for alert in firing],
             dimensions=dimensions(site, name, asked.by),
             height=HEIGHT,
             rows=MAX_TABLE_ROWS,
@@ -311,6 +314,8 @@ def dimension(text: str) -> str:
 
 def dimensions(site: Site, app: str, chosen: str) -> list[str]:
     """The choices of the breakdown: model, prompt and the tags of the app's versions and of the configuration."""
-    tags = {one for one in site.config.alerts.slices if one.startswith("tag:")}
-    tags |= {one.kind for one in site.engine.versions.all() if one.app == app and one.kind.startswith("tag:")}
+    tags = {key for key in site.config.alerts.slices if key.startswith("tag:")}
+    tags |= {
+        version.kind for version in site.engine.versions.all() if version.app == app and version.kind.startswith("tag:")
+    }
     return list(dict.fromkeys(["model", "prompt", *sorted(tags)[:MAX_TAGS], chosen]))

@@ -51,7 +51,7 @@ class Selection:
 def usual_app(site: Site) -> str:
     """The app with the most scores; "" without any."""
     scored = site.insight.quality()
-    return max(scored, key=lambda one: one.n).app if scored else ""
+    return max(scored, key=lambda quality: quality.n).app if scored else ""
 
 
 def selection_of(request: Page, site: Site) -> Selection:
@@ -66,7 +66,7 @@ def selection_of(request: Page, site: Site) -> Selection:
     return Selection(
         app=given["app"] or usual_app(site),
         metric=given["metric"],
-        order=next((one for one in ORDERS if one == given["order"]), "named"),
+        order=next((order for order in ORDERS if order == given["order"]), "named"),
         source=given["source"],
         period=period,
     )
@@ -112,7 +112,7 @@ async def report_view(
         report=report,
         rows=rows(report, wanted) if report is not None else [],
         problem=problem,
-        apps=sorted({one.app for one in scored}),
-        metrics=sorted({one.metric for one in scored} | {*DEFAULT_METRICS}),
+        apps=sorted({quality.app for quality in scored}),
+        metrics=sorted({quality.metric for quality in scored} | {*DEFAULT_METRICS}),
         **context,
     )

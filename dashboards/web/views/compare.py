@@ -145,22 +145,24 @@ def parse_form(params: Mapping[str, str]) -> CompareForm:
 def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: Iterable[str] = ()) -> Start:
     """Choose defaults: the kind of version that changed last, its latest value as `b` and the one before as `a`.
 
-    >>> seen = [Version(app="a", kind="model", value=one, first_seen=at, exchanges=30) for at, one in enumerate("xyz")]
+    >>> seen = [Version(app="a", kind="model", value=name, first_seen=at, exchanges=9) for at, name in enumerate("xyz")]
     >>> start(seen)
     Start(by='model', a='y', b='z', kinds=('model', 'prompt', 'period'), values=('x', 'y', 'z'))
     """
-    ours = [one for one in versions if app in ("", one.app)]
-    old = {one.value for one in ours if one.kind == "prompt" and not one.value.startswith(PROMPT_SCHEME)}
-    if any(one.kind == "prompt" and one.value not in old for one in ours):
-        ours = [one for one in ours if one.kind != "prompt" or one.value not in old]
+    ours = [version for version in versions if app in ("", version.app)]
+    old = {
+        version.value for version in ours if version.kind == "prompt" and not version.value.startswith(PROMPT_SCHEME)
+    }
+    if any(version.kind == "prompt" and version.value not in old for version in ours):
+        ours = [version for version in ours if version.kind != "prompt" or version.value not in old]
     values: dict[str, dict[str, float]] = {}
-    for one in ours:
-        known = values.setdefault(one.kind, {})
-        known[one.value] = min(one.first_seen, known.get(one.value, one.first_seen))
+    for version in ours:
+        known = values.setdefault(version.kind, {})
+        known[version.value] = min(version.first_seen, known.get(version.value, version.first_seen))
     several = {kind: max(known.values()) for kind, known in values.items() if len(known) > 1}
     chosen = by or max(several, key=several.__getitem__, default="model")
     known = values.get(chosen, {})
-    latest = sorted(known, key=lambda one: (known[one], one))
+    latest = sorted(known, key=lambda value: (known[value], value))
     a, b = latest[-2:] if len(latest) > 1 else ("", "")
     if chosen == PERIOD:
         a, b = PERIODS
@@ -177,37 +179,39 @@ def rows_of(
     margin: float,
 ) -> tuple[list[Row], Markup]:
     """Table rows with their charts, decided ones first; and the scale of their plots."""
-    sides = {(one.app, one.metric): one for one in everything}
+    sides = {(sides_of.app, sides_of.metric): sides_of for sides_of in everything}
     order = ("roll back", "ship", "not enough data", "differs", "within the margin")
     effects = {
-        (one.app, one.metric): effect_of(one.difference, one.ci_low, one.ci_high, lower_is_better=one.metric in lower)
-        for one in compared
-        if one.difference is not None and one.directed
+        (result.app, result.metric): effect_of(
+            result.difference, result.ci_low, result.ci_high, lower_is_better=result.metric in lower
+        )
+        for result in compared
+        if result.difference is not None and result.directed
     }
     scale = reach(effects.values(), margin)
     rows = []
-    for one in sorted(compared, key=lambda row: (order.index(row.decision), row.app, row.metric)):
-        effect = effects.get((one.app, one.metric))
-        about = f"B - A {signed(one.difference)}, 95 % interval {interval(one.ci_low, one.ci_high)}"
+    for result in sorted(compared, key=lambda row: (order.index(row.decision), row.app, row.metric)):
+        effect = effects.get((result.app, result.metric))
+        about = f"B - A {signed(result.difference)}, 95 % interval {interval(result.ci_low, result.ci_high)}"
         drawn = Markup("") if effect is None else forest_row(effect, reach=scale, margin=margin, title=about)
-        made = chart(sides[one.app, one.metric], names)
+        made = chart(sides[result.app, result.metric], names)
         rows.append(
             Row(
-                compared=one,
+                compared=result,
                 chart=made,
                 forest=drawn,
-                lower_is_better=one.metric in lower,
-                unpaired=unpaired(one, counted_only=isinstance(sides[one.app, one.metric], Parts)),
+                lower_is_better=result.metric in lower,
+                unpaired=unpaired(result, counted_only=isinstance(sides[result.app, result.metric], Parts)),
             )
         )
     return rows, forest_axis(scale, margin)
 
 
-def unpaired(one: Compared, *, counted_only: bool) -> str:
+def unpaired(compared: Compared, *, counted_only: bool) -> str:
     """Why the row says nothing of questions that both versions answered; "" where it does."""
-    if one.wins is not None:
+    if compared.wins is not None:
         return ""
-    if not one.directed:
+    if not compared.directed:
         return "neither more nor less is better"
     if counted_only:
         return f"questions are not read: more than {MOST_QUESTIONS:,} scores, or it would take too long"
@@ -240,7 +244,7 @@ def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
 
 def _one_by_one(sides: Sides) -> tuple[float, float, float, list[list[Dot]]]:
     points = (*sides.champion, *sides.challenger)
-    since, until = min(one.started_at for one in points), max(one.started_at for one in points)
+    since, until = min(point.started_at for point in points), max(point.started_at for point in points)
     bins = max(LEAST_BINS, min(BINS, len(points) // (2 * PER_BIN)))
     width = max((until - since) / bins, 1.0)
     return since, until, width, [dots(some, since, width) for some in (sides.champion, sides.challenger)]
@@ -249,15 +253,21 @@ def _one_by_one(sides: Sides) -> tuple[float, float, float, list[list[Dot]]]:
 def _counted(sides: Parts) -> tuple[float, float, float, list[list[Dot]]]:
     """Dots from binned scores. Days are not split: a dot spans at least the widest bin of the store."""
     parts = (*sides.champion, *sides.challenger)
-    since, until = min(one.since for one in parts), max(one.until for one in parts)
-    width = max((until - since) / BINS, *(one.until - one.since for one in parts))
+    since, until = min(histogram.since for histogram in parts), max(histogram.until for histogram in parts)
+    width = max((until - since) / BINS, *(histogram.until - histogram.since for histogram in parts))
     both = []
     for side in (sides.champion, sides.challenger):
         bins: dict[int, list[ScoreHistogram]] = {}
-        for one in side:
-            bins.setdefault(int(((one.since + one.until) / 2.0 - since) / width), []).append(one)
+        for histogram in side:
+            bins.setdefault(int(((histogram.since + histogram.until) / 2.0 - since) / width), []).append(histogram)
         known = ((index, estimate(some)) for index, some in sorted(bins.items()))
-        both.append([_dot(since + (at + 0.5) * width, one) for at, one in known if one is not None and one.n >= FEW])
+        both.append(
+            [
+                _dot(since + (at + 0.5) * width, bin_mean)
+                for at, bin_mean in known
+                if bin_mean is not None and bin_mean.n >= FEW
+            ]
+        )
     return since, until, width, both
 
 
@@ -269,14 +279,14 @@ def _dot(at: float, known: Estimate) -> Dot:
 def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
     """Means in bins of `width` seconds; bins with fewer than `FEW` scores have no dot, few effective scores no band."""
     bins: dict[int, list[Point]] = {}
-    for one in points:
-        bins.setdefault(int((one.started_at - since) / width), []).append(one)
+    for point in points:
+        bins.setdefault(int((point.started_at - since) / width), []).append(point)
     found = []
     for index, some in sorted(bins.items()):
         if len(some) < FEW:
             continue
-        groups = groups_of([one.cluster for one in some])
-        known = hajek([one.value or 0.0 for one in some], [one.rate for one in some], groups)
+        groups = groups_of([point.cluster for point in some])
+        known = hajek([point.value or 0.0 for point in some], [point.rate for point in some], groups)
         found.append(_dot(since + (index + 0.5) * width, known))
     return found
 
@@ -285,8 +295,8 @@ def verdict(
     rows: Iterable[Compared], decision: str, a: str, b: str, names: Mapping[str, str] = VERSION_WORDS
 ) -> dict[str, Any]:
     """Overall verdict: its style (`kind`), a sentence, and how many comparisons have which outcome (`counts`)."""
-    some = [one for one in rows if one.directed]
-    numbers = {word: sum(one.decision == word for one in some) for word in names}
+    some = [compared for compared in rows if compared.directed]
+    numbers = {word: sum(compared.decision == word for compared in some) for word in names}
     counts = (
         f"Of {counted(len(some), 'comparison')}: "
         + ", ".join(f"{n} {names[word]}" for word, n in numbers.items())
@@ -295,15 +305,15 @@ def verdict(
     if len(some) <= 1:
         counts = ""
     if decision == "roll back":
-        worse = [f"{one.metric} of {one.app}" for one in some if one.decision == "roll back"]
+        worse = [f"{compared.metric} of {compared.app}" for compared in some if compared.decision == "roll back"]
         more = f" and {len(worse) - NAMED} more" if len(worse) > NAMED else ""
         words = f"{b} is worse than {a} by more than the margin: {', '.join(worse[:NAMED])}{more}."
         return {"kind": "bad", "words": f"{names['roll back'].capitalize()}. {words}", "counts": counts}
     if decision == "ship":
         words = f"{names['ship'].capitalize()}. {b} is not worse than {a} by more than the margin on any metric."
         return {"kind": "good", "words": words, "counts": counts}
-    open_ = [one for one in some if one.decision == "not enough data"]
-    more_scores = [one.more for one in open_ if one.more is not None]
+    open_ = [compared for compared in some if compared.decision == "not enough data"]
+    more_scores = [compared.more for compared in open_ if compared.more is not None]
     needed = ""
     if open_ and len(more_scores) == len(open_):
         needed = f" About {max(more_scores):,} more scores are needed if the difference persists."
@@ -383,10 +393,15 @@ async def finer(store: Store, everything: Sequence[Sides | Parts], wanted: Versi
 
     With too many scores to read within `FINE_WITHIN_S` they stay as they are.
     """
-    parts = [one for some in everything if isinstance(some, Parts) for one in (*some.champion, *some.challenger)]
+    parts = [
+        histogram for some in everything if isinstance(some, Parts) for histogram in (*some.champion, *some.challenger)
+    ]
     if not parts or wanted.periods is not None:
         return everything
-    since, until = min(one.since for one in parts), min(max(one.until for one in parts), wanted.until)
+    since, until = (
+        min(histogram.since for histogram in parts),
+        min(max(histogram.until for histogram in parts), wanted.until),
+    )
     if until - since > FINE_S:
         return everything
     deadline = time.monotonic() + FINE_WITHIN_S
@@ -398,15 +413,15 @@ async def finer(store: Store, everything: Sequence[Sides | Parts], wanted: Versi
         if found is None or time.monotonic() > deadline:
             return everything
         for side, value in zip(both, (wanted.a, wanted.b), strict=True):
-            side.extend(one for one in found.parts if one.slice == value)
-    fine = {(one.app, one.metric): one for one in parts_of(*both)}
-    return [fine.get((one.app, one.metric), one) for one in everything]
+            side.extend(histogram for histogram in found.parts if histogram.slice == value)
+    fine = {(sides.app, sides.metric): sides for sides in parts_of(*both)}
+    return [fine.get((coarse.app, coarse.metric), coarse) for coarse in everything]
 
 
 def too_long(by: str, both: tuple[str, str], since: str, now: float) -> list[str]:
     """Problems with the times to compare: periods that are none, or that began over a year ago."""
     try:
-        first = min(period_of(one, now)[0] for one in both) if by == PERIOD else captured.since(since, now)
+        first = min(period_of(period, now)[0] for period in both) if by == PERIOD else captured.since(since, now)
     except (ValueError, OverflowError) as error:
         return [str(error)]
     return ["since: at most one year ago"] if first < now - LONGEST_S else []
@@ -415,7 +430,7 @@ def too_long(by: str, both: tuple[str, str], since: str, now: float) -> list[str
 def compare_view_handlers(site: Site) -> list[Any]:
     """The handlers of `/compare`."""
     comparisons = Comparisons(site.insight.store)
-    configured = [one for one in site.config.alerts.slices if one.startswith("tag:")]
+    configured = [key for key in site.config.alerts.slices if key.startswith("tag:")]
 
     @get("/compare")
     async def compare(request: Page) -> Template:
@@ -426,7 +441,7 @@ def compare_view_handlers(site: Site) -> list[Any]:
         if not (a or b):
             a, b = begin.a, begin.b
         about = await site.insight.status()
-        lower = LOWER_IS_BETTER | {one["name"] for one in about["metrics"] if one["lower_is_better"]}
+        lower = LOWER_IS_BETTER | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]}
         answer, problems, missing = None, list(wanted.problems), ""
         problems += too_long(begin.by, (a, b), wanted.since, now)
         if a and b and not problems:
@@ -451,7 +466,9 @@ def compare_view_handlers(site: Site) -> list[Any]:
             missing=missing,
             signs=SIGNS,
             spans=SPANS,
-            apps=sorted({one.app for one in versions} | {one.app for one in site.insight.quality()})[:MAX_APPS],
+            apps=sorted({version.app for version in versions} | {quality.app for quality in site.insight.quality()})[
+                :MAX_APPS
+            ],
             alpha=comparing.ALPHA,
             most_questions=MOST_QUESTIONS,
             periods=begin.by == PERIOD,

@@ -43,9 +43,13 @@ class Conversation:
 
 def conversation_of(sample: Sample, evaluations: Sequence[Evaluation]) -> Conversation:
     """Table row of a conversation."""
-    users = [one.text for one in sample.transcript if one.role == "user"]
-    values = {one.metric: one.outcome.value for one in evaluations if isinstance(one.outcome, Score)}
-    lines = [line_of(one) for one in evaluations if not isinstance(one.outcome, Score)]
+    users = [message.text for message in sample.transcript if message.role == "user"]
+    values = {
+        evaluation.metric: evaluation.outcome.value
+        for evaluation in evaluations
+        if isinstance(evaluation.outcome, Score)
+    }
+    lines = [line_of(evaluation) for evaluation in evaluations if not isinstance(evaluation.outcome, Score)]
     return Conversation(
         id=sample.id,
         app=sample.app,
@@ -64,9 +68,9 @@ async def listed(
     metric = chosen.query.metric if chosen.query.metric in metrics else metrics[0]
     query = replace(chosen.query, metric=metric)
     found = await search(store, query, after=after, wanted=ROWS, budget_s=BUDGET_S, clock=time.monotonic)
-    ids = list(dict.fromkeys(one.sample_id for one in found.points))
-    stored = await asyncio.gather(*(store.sample(one) for one in ids))
-    return [conversation_of(*one) for one in stored if one is not None and one[0].transcript], found
+    ids = list(dict.fromkeys(point.sample_id for point in found.points))
+    stored = await asyncio.gather(*(store.sample(sample_id) for sample_id in ids))
+    return [conversation_of(*exchange) for exchange in stored if exchange is not None and exchange[0].transcript], found
 
 
 async def from_exchanges(site: Site, request: Page, key: str) -> Template:
@@ -80,7 +84,10 @@ async def from_exchanges(site: Site, request: Page, key: str) -> Template:
         title=shortened(some[0][0].question) or "Conversation",
         app=some[-1][0].app,
         session=some[-1][0].session,
-        some=[(sample, [line_of(one) for one in made if one.metric not in SIGNALS]) for sample, made in some],
+        some=[
+            (sample, [line_of(evaluation) for evaluation in made if evaluation.metric not in SIGNALS])
+            for sample, made in some
+        ],
         most=MAX_EXCHANGES,
         lower=await site.lower_is_better(),
     )
@@ -97,7 +104,7 @@ def conversation_handlers(site: Site) -> list[Any]:
     async def conversations(request: Page) -> Template:
         params = request.query_params
         about = await site.insight.status()
-        metrics = [one["name"] for one in about["metrics"] if one["of_conversations"]]
+        metrics = [metric["name"] for metric in about["metrics"] if metric["of_conversations"]]
         period, chosen = time_range(params, site.clock()), selection(params, site.clock())
         after = Cursor.read(params.get("after", ""))
         scored = bool(metrics) and params.get("list") != "all"
@@ -119,7 +126,7 @@ def conversation_handlers(site: Site) -> list[Any]:
             scored=scored,
             threads=read,
             passes=passes,
-            known_metrics=[one["name"] for one in about["metrics"] if not one["of_conversations"]],
+            known_metrics=[metric["name"] for metric in about["metrics"] if not metric["of_conversations"]],
             rows=rows,
             found=found,
             paged=after is not None,
@@ -139,8 +146,8 @@ def conversation_handlers(site: Site) -> list[Any]:
             "conversation.html",
             title=conversation_of(sample, ()).opening or "Conversation",
             sample=sample,
-            lines=[line_of(one) for one in evaluations],
-            steps=[one for one in steps_of(sample, exchanges) if not one.current],
+            lines=[line_of(evaluation) for evaluation in evaluations],
+            steps=[step for step in steps_of(sample, exchanges) if not step.current],
             facts=facts_of(sample),
             lower=await site.lower_is_better(),
         )

@@ -51,15 +51,15 @@ class Line:
     evidence: str = ""
 
 
-def line_of(one: Evaluation) -> Line:
+def line_of(evaluation: Evaluation) -> Line:
     """Table row of an evaluation; long evidence is truncated."""
-    match one.outcome:
+    match evaluation.outcome:
         case Score(value, reason, evidence):
-            return Line(evaluation=one, kind="score", value=value, reason=reason, evidence=evidence_of(evidence))
+            return Line(evaluation=evaluation, kind="score", value=value, reason=reason, evidence=evidence_of(evidence))
         case Skipped(reason):
-            return Line(evaluation=one, kind="skipped", reason=reason.replace("_", " "))
+            return Line(evaluation=evaluation, kind="skipped", reason=reason.replace("_", " "))
         case Failed(error, detail):
-            return Line(evaluation=one, kind="failed", reason=error.replace("_", " "), detail=detail[:_EVIDENCE])
+            return Line(evaluation=evaluation, kind="failed", reason=error.replace("_", " "), detail=detail[:_EVIDENCE])
 
 
 def evidence_of(evidence: Sequence[Mapping[str, Any]]) -> str:
@@ -134,17 +134,20 @@ def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
 def scores_of(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """The lines of metrics, and the signals: name, what the mean of it is, and value."""
     signals = [
-        (one.metric, SIGNALS[one.metric].meaning, one.outcome.value)
-        for one in evaluations
-        if one.metric in SIGNALS and isinstance(one.outcome, Score)
+        (evaluation.metric, SIGNALS[evaluation.metric].meaning, evaluation.outcome.value)
+        for evaluation in evaluations
+        if evaluation.metric in SIGNALS and isinstance(evaluation.outcome, Score)
     ]
-    return {"lines": [line_of(one) for one in evaluations if one.metric not in SIGNALS], "signals": signals}
+    return {
+        "lines": [line_of(evaluation) for evaluation in evaluations if evaluation.metric not in SIGNALS],
+        "signals": signals,
+    }
 
 
 def standalone_of(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
     """A follow-up's question as a judge read it after the conversation; "" where it says the same as the question."""
-    for one in evaluations:
-        for item in one.outcome.evidence if isinstance(one.outcome, Score) else ():
+    for evaluation in evaluations:
+        for item in evaluation.outcome.evidence if isinstance(evaluation.outcome, Score) else ():
             if isinstance(found := item.get("standalone_question"), str):
                 return "" if found == (sample.question or "").strip() else found
     return ""
@@ -172,20 +175,24 @@ async def _steps(store: Store, sample: Sample) -> list[Step]:
 
 def steps_of(sample: Sample, stored: Sequence[Sample]) -> list[Step]:
     """The exchanges of a sample's conversation in the order of time; none if there is no other."""
-    others = {one.id: one for one in stored if one.app == sample.app and not one.transcript} | {sample.id: sample}
+    others = {other.id: other for other in stored if other.app == sample.app and not other.transcript} | {
+        sample.id: sample
+    }
     if len(others) < 2:  # noqa: PLR2004 - the exchange itself
         return []
     return [
         Step(
-            id=one.id,
-            turn=one.turn,
-            hop=one.hop,
-            text=_short(", ".join(f"{call.name}()" for call in one.calls) if one.skip_reason else one.question or ""),
-            note=(one.skip_reason or "").replace("_", " "),
-            current=one.id == sample.id,
-            answer="" if one.skip_reason else _short(one.response, _ANSWER),
+            id=other.id,
+            turn=other.turn,
+            hop=other.hop,
+            text=_short(
+                ", ".join(f"{call.name}()" for call in other.calls) if other.skip_reason else other.question or ""
+            ),
+            note=(other.skip_reason or "").replace("_", " "),
+            current=other.id == sample.id,
+            answer="" if other.skip_reason else _short(other.response, _ANSWER),
         )
-        for one in sorted(others.values(), key=lambda one: one.started_at)
+        for other in sorted(others.values(), key=lambda hop: hop.started_at)
     ]
 
 

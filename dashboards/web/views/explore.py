@@ -201,12 +201,12 @@ def choices(versions: Iterable[Version], apps: Iterable[str], metrics: Iterable[
     """Known values by form field, for the suggestions."""
     known: dict[str, set[str]] = {"app": set(apps), "metric": set(metrics), "model": set(), "prompt": set()}
     known["tag"] = set()
-    for one in versions:
-        known["app"].add(one.app)
-        if one.kind.startswith("tag:"):
-            known["tag"].add(f"{one.kind.removeprefix('tag:')}={one.value}")
-        elif one.kind in known:
-            known[one.kind].add(one.value)
+    for version in versions:
+        known["app"].add(version.app)
+        if version.kind.startswith("tag:"):
+            known["tag"].add(f"{version.kind.removeprefix('tag:')}={version.value}")
+        elif version.kind in known:
+            known[version.kind].add(version.value)
     return {name: sorted(values) for name, values in known.items()}
 
 
@@ -222,7 +222,7 @@ def shortened(text: str | None, most: int = _QUESTION) -> str:
 
 async def rows_of(store: Store, points: Sequence[Point]) -> list[Row]:
     """Table rows of the points, with their questions."""
-    questions = await store.questions(list({one.sample_id for one in points}))
+    questions = await store.questions(list({point.sample_id for point in points}))
     rows = []
     for some in together(points):
         name = some[0].sample_id
@@ -239,11 +239,11 @@ async def lines(
     """
     written: set[str] = set()
     async for points in everything(store, query, clock=time.monotonic):
-        for one in points if keep is None else await keep(points):
-            if one.sample_id in written:
+        for point in points if keep is None else await keep(points):
+            if point.sample_id in written:
                 continue
-            written.add(one.sample_id)
-            stored = await store.sample(one.sample_id)
+            written.add(point.sample_id)
+            stored = await store.sample(point.sample_id)
             if stored is not None and stored[0].skip_reason is None and not stored[0].transcript:
                 record = captured.as_record(stored[0], {made.metric: made for made in stored[1]})
                 yield msgspec.json.encode(record) + b"\n"
@@ -251,7 +251,7 @@ async def lines(
 
 def _named(about: Mapping[str, Any]) -> set[str]:
     """The metrics and signals that are on."""
-    return {one["name"] for one in (*about["metrics"], *about["signals"])}
+    return {metric["name"] for metric in (*about["metrics"], *about["signals"])}
 
 
 class Explorer:
@@ -333,7 +333,7 @@ class Explorer:
         """The charts whose bars narrow the selection, and what they cover."""
         kept = fields_without(chosen.fields, "group")
         query, newest = chosen.query, counted.newest_since
-        oldest = min((one.started_at for one in counted.points), default=query.since)
+        oldest = min((point.started_at for point in counted.points), default=query.since)
         narrow = counted.first or kept.keys() & {"source", "topic", "session"}
         since = newest if newest is not None else oldest if narrow else query.since
         return {
@@ -351,7 +351,9 @@ def counted_of(points: Sequence[Point], *, partial: bool, newest: bool) -> Count
         return Counted(points=points)
     if not newest:
         return Counted(points=points, first=True)
-    return Counted(points=points, newest_since=min((one.started_at for one in points), default=None), first=not points)
+    return Counted(
+        points=points, newest_since=min((point.started_at for point in points), default=None), first=not points
+    )
 
 
 def covered_part(query: Query, newest_since: float | None) -> float:
@@ -408,10 +410,10 @@ def explore_handlers(site: Site) -> list[Any]:
             exchange_url=exchange_url,
             choices=choices(
                 site.engine.versions.all(),
-                {one.app for one in site.insight.quality()},
-                _named(about) | {one.metric for one in site.insight.quality()},
+                {quality.app for quality in site.insight.quality()},
+                _named(about) | {quality.metric for quality in site.insight.quality()},
             ),
-            lower=RISING | {one["name"] for one in about["metrics"] if one["lower_is_better"]},
+            lower=RISING | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]},
             suggested=MAX_SUGGESTED,
             orders=ORDERS,
             outcomes=OUTCOMES,

@@ -107,7 +107,7 @@ def headings(
     """The headings of the table, those of the traffic first. The column it is sorted by links to the opposite order."""
     name, reverse = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
     found = []
-    for key, title in (*COLUMNS, *((one, one) for one in metrics)):
+    for key, title in (*COLUMNS, *((metric, metric) for metric in metrics)):
         now = key == name
         descending = is_descending(key, lower_is_better) != reverse
         found.append(
@@ -123,8 +123,8 @@ def headings(
 
 def low_captures(captured: Iterable[Captured]) -> list[Captured]:
     """Apps whose capture share is significantly low, lowest first."""
-    low = [one for one in captured if one.answers >= LEAST_ANSWERS and one.ci_high < LOW_CAPTURE]
-    return sorted(low, key=lambda one: (one.ratio, -one.answers, one.app))
+    low = [capture for capture in captured if capture.answers >= LEAST_ANSWERS and capture.ci_high < LOW_CAPTURE]
+    return sorted(low, key=lambda capture: (capture.ratio, -capture.answers, capture.app))
 
 
 def dimensions(tags: Iterable[str]) -> list[str]:
@@ -134,9 +134,10 @@ def dimensions(tags: Iterable[str]) -> list[str]:
 
 def recently_resolved(alerts: Iterable[Alert], now: float) -> list[Alert]:
     """Alerts that were resolved in the last 24 hours, the latest first."""
-    over = [one for one in alerts if one.state == "resolved" and one.ended_at is not None]
+    over = [alert for alert in alerts if alert.state == "resolved" and alert.ended_at is not None]
     return sorted(
-        (one for one in over if now - (one.ended_at or 0.0) < RESOLVED_S), key=lambda one: -(one.ended_at or 0)
+        (alert for alert in over if now - (alert.ended_at or 0.0) < RESOLVED_S),
+        key=lambda alert: -(alert.ended_at or 0),
     )
 
 
@@ -145,13 +146,13 @@ async def slices_of(store: Store, by: str, window_s: float, now: float) -> list[
     found: dict[tuple[str, str, str], Quality] = {}
     for seconds in sorted({window_s, max(window_s, _DAY_S)}):
         summaries = largest(await store.summary(Query(since=now - seconds, until=now + _DAY_S), by))
-        for one in estimate(summaries, window_s=seconds):
-            known = found.get((one.app, one.metric, one.slice))
-            if one.slice and (known is None or (known.mean is None and one.mean is not None)):
-                found[one.app, one.metric, one.slice] = one
-        if all(one.mean is not None for one in found.values()) and found:
+        for quality in estimate(summaries, window_s=seconds):
+            known = found.get((quality.app, quality.metric, quality.slice))
+            if quality.slice and (known is None or (known.mean is None and quality.mean is not None)):
+                found[quality.app, quality.metric, quality.slice] = quality
+        if all(quality.mean is not None for quality in found.values()) and found:
             break
-    return sorted(found.values(), key=lambda one: (one.metric, one.app, -one.n))
+    return sorted(found.values(), key=lambda quality: (quality.metric, quality.app, -quality.n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +178,9 @@ def table(known: Known, wanted: Wanted, params: Sequence[tuple[str, str]]) -> di
     )
     after = wanted.after if wanted.after < len(found) else 0
     rows = found[after : after + MAX_APPS]
-    metrics = [one for one in metrics_of(found) if one not in SIGNALS]
+    metrics = [metric for metric in metrics_of(found) if metric not in SIGNALS]
     shown = metrics[: MAX_ALL_METRICS if wanted.every_metric else MAX_METRICS]
-    signals = [one for one in metrics_of(rows) if one in SIGNALS]
+    signals = [metric for metric in metrics_of(rows) if metric in SIGNALS]
     before, following = max(0, after - MAX_APPS), after + MAX_APPS
     return {
         "rows": [(row, _cells(row, shown, known), _cells(row, signals, known)) for row in rows],
@@ -198,14 +199,14 @@ def table(known: Known, wanted: Wanted, params: Sequence[tuple[str, str]]) -> di
 
 def notices(alerts: Sequence[Alert], captured: Iterable[Captured], now: float) -> dict[str, Any]:
     """What stands above the table: firing alerts, recently resolved ones, apps whose capture is incomplete."""
-    firing = [one for one in alerts if one.state == "firing"]
+    firing = [alert for alert in alerts if alert.state == "firing"]
     resolved, low = recently_resolved(alerts, now), low_captures(captured)
     return {
-        "alerts": [(one, headline(one)) for one in firing[:ALERTS]],
+        "alerts": [(alert, headline(alert)) for alert in firing[:ALERTS]],
         "firing_alerts": len(firing),
-        "resolved": [(one, headline(one)) for one in resolved[:RESOLVED]],
+        "resolved": [(alert, headline(alert)) for alert in resolved[:RESOLVED]],
         "more_resolved": len(resolved[RESOLVED:]),
-        "pending": sum(one.state == "pending" for one in alerts),
+        "pending": sum(alert.state == "pending" for alert in alerts),
         "low": low[:MAX_CAPTURE_NOTES],
         "more_low": len(low[MAX_CAPTURE_NOTES:]),
     }
@@ -238,7 +239,7 @@ def overview_handlers(site: Site) -> list[Any]:
     """The handlers of `/`."""
     trends = Trends(site.insight.store, site.clock)
     reader = TrafficReader(site.gateways, site.config.gateway.get("admin_token"), stopping=site.stopping)
-    configured = [one for one in site.config.alerts.slices if one.startswith("tag:")]
+    configured = [key for key in site.config.alerts.slices if key.startswith("tag:")]
     first_scores = FirstScores(site)
     remembered: TTLCache[str, list[Quality]] = TTLCache(MAX_BREAKDOWNS, BREAKDOWN_FRESH_S)
     counted: TTLCache[str, dict[str, Disagreement]] = TTLCache(1, ABSTENTIONS_FRESH_S)
@@ -256,11 +257,11 @@ def overview_handlers(site: Site) -> list[Any]:
             rows=rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), hours),
             hours=hours,
             traffic=traffic,
-            captured={one.app: one for one in captured},
-            lower=RISING | {one["name"] for one in about["metrics"] if one["lower_is_better"]},
+            captured={capture.app: capture for capture in captured},
+            lower=RISING | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]},
             now=now,
         )
-        kinds = {one.kind for one in site.engine.versions.all() if one.kind.startswith("tag:")}
+        kinds = {version.kind for version in site.engine.versions.all() if version.kind.startswith("tag:")}
         parts = remembered.get(wanted.by, [])
         if wanted.by and wanted.by not in remembered:
             parts = remembered[wanted.by] = await slices_of(site.insight.store, wanted.by, window_s, now)
@@ -274,13 +275,13 @@ def overview_handlers(site: Site) -> list[Any]:
             operational=[key for key, _ in COLUMNS[1:]],
             **table(known, wanted, list(request.query_params.multi_items())),
             **notices(site.engine.alerts(), captured, now),
-            acknowledged={one.fingerprint: acknowledged_by(site, one) for one in site.engine.alerts()},
+            acknowledged={alert.fingerprint: acknowledged_by(site, alert) for alert in site.engine.alerts()},
             silenced=silenced(site, site.engine.alerts()),
             traffic=traffic,
             captured=known.captured,
             lower=known.lower,
             capped=len(quality) >= MAX_STREAMS,
-            meanings={name: one.meaning for name, one in SIGNALS.items()},
+            meanings={name: signal.meaning for name, signal in SIGNALS.items()},
             abstains=ABSTENTIONS_BESIDE,
             disagreements=counted.get("", {}),
             complete=complete,
@@ -296,4 +297,4 @@ def overview_handlers(site: Site) -> list[Any]:
 
 
 def _cells(row: AppRow, metrics: Sequence[str], known: Known) -> list[tuple[str, Cell | None]]:
-    return [(one, cell(row, one, known.hours, lower_is_better=known.lower, now=known.now)) for one in metrics]
+    return [(metric, cell(row, metric, known.hours, lower_is_better=known.lower, now=known.now)) for metric in metrics]

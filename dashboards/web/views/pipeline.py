@@ -50,12 +50,12 @@ def evaluations_of(stored: Iterable[OutcomeCount]) -> list[Evaluations]:
     """Outcome counts by metric; at most `MAX_METRICS`, those with the most evaluations."""
     found: dict[str, dict[str, int]] = {}
     reasons: dict[str, Counter[tuple[str, str]]] = {}
-    for one in stored:
-        if one.metric:
-            sums = found.setdefault(one.metric, {})
-            sums[one.outcome] = sums.get(one.outcome, 0) + one.n
-            if one.outcome != "score":
-                reasons.setdefault(one.metric, Counter())[one.outcome, one.reason] += one.n
+    for count in stored:
+        if count.metric:
+            sums = found.setdefault(count.metric, {})
+            sums[count.outcome] = sums.get(count.outcome, 0) + count.n
+            if count.outcome != "score":
+                reasons.setdefault(count.metric, Counter())[count.outcome, count.reason] += count.n
     rows = [
         Evaluations(
             metric=metric,
@@ -66,7 +66,7 @@ def evaluations_of(stored: Iterable[OutcomeCount]) -> list[Evaluations]:
         )
         for metric, sums in found.items()
     ]
-    return sorted(heapq.nlargest(MAX_METRICS, rows, key=lambda one: one.total), key=lambda one: one.metric)
+    return sorted(heapq.nlargest(MAX_METRICS, rows, key=lambda row: row.total), key=lambda row: row.metric)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +172,14 @@ def judging_of(series: Series, budget_usd: float | None) -> Judging:
 
 
 def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted(((name, n) for name, n in counts.items() if n), key=lambda one: -one[1])[:20])
+    return tuple(sorted(((name, n) for name, n in counts.items() if n), key=lambda pair: -pair[1])[:20])
 
 
 def together(answers: Sequence[Answer]) -> Series:
     """Series of all gateways, merged."""
     total = Series()
-    for one in answers:
-        total = total.plus(one.series)
+    for answer in answers:
+        total = total.plus(answer.series)
     return total
 
 
@@ -197,7 +197,7 @@ def pipeline_handlers(site: Site) -> list[Any]:
         counted = await site.counts.outcomes(since, until, app or None)
         stored = await site.insight.store.outcomes(Query(since=since, until=until, app=app or None))
         about = await site.insight.status()
-        known = {one.app for one in site.insight.captured()} | {one.app for one in stored} | {app}
+        known = {capture.app for capture in site.insight.captured()} | {count.app for count in stored} | {app}
         return site.render(
             request,
             "pipeline.html",

@@ -43,14 +43,14 @@ def entry_of(given: Mapping[str, str]) -> UserTemplate:
 
 def prefilled(app: str, learned: Sequence[StoredTemplate], latest: Sequence[Sample]) -> Described:
     """Form defaults: the latest learned template, or else the common text of recent prompts without passages."""
-    for one in reversed(learned):
-        if (template := learned_of(one)) is None:
+    for stored in reversed(learned):
+        if (template := learned_of(stored)) is None:
             continue
         try:
             return describe(template)
         except ValueError:
             continue
-    texts = [text for one in latest if one.context_source == "none" and (text := _user_text(one))][:_COMPARED]
+    texts = [text for sample in latest if sample.context_source == "none" and (text := _user_text(sample))][:_COMPARED]
     return Described(guess(app, texts) if texts else UserTemplate(app, ""))
 
 

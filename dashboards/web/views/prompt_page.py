@@ -37,24 +37,24 @@ async def render(site: Site, request: Page, app: str, given: UserTemplate | None
     """Return the page, for `app` if one is chosen, with the result of the entry `given`."""
     kept, trouble = await _stored(site)
     latest = await _latest(site, app) if app else []
-    own = [one for one in kept if one.app == app]
+    own = [template for template in kept if template.app == app]
     result: Applied | None = None
-    sample = next((one for one in latest if one.context_source == "none"), next(iter(latest), None))
+    sample = next((recent for recent in latest if recent.context_source == "none"), next(iter(latest), None))
     described = None
     if given is not None:
         described, result = Described(given), applied(given, sample)
     elif app:
-        described = prefilled(app, [one for one in own if one.state != "rejected"], latest)
+        described = prefilled(app, [template for template in own if template.state != "rejected"], latest)
     return site.render(
         request,
         "prompts.html",
         title="Prompts",
-        rows=[_shown(one) for one in kept],
+        rows=[_shown(template) for template in kept],
         trouble=trouble,
-        low=[one for one in low_captures(site.insight.captured()) if one.without_passages],
+        low=[capture for capture in low_captures(site.insight.captured()) if capture.without_passages],
         app=app,
-        own=[_shown(one) for one in own],
-        example=next((one for one in latest if one.context_source == "learned"), None),
+        own=[_shown(template) for template in own],
+        example=next((recent for recent in latest if recent.context_source == "learned"), None),
         content=site.config.capture.content,
         entry=described.entry if described is not None else None,
         most=MAX_ENTRY,
@@ -79,8 +79,8 @@ async def _latest(site: Site, app: str) -> list[Sample]:
     now = site.clock()
     query = Query(since=now - _WEEK_S, until=now + _DAY_S, app=app, order="newest", limit=_POINTS)
     ids = dict.fromkeys(point.sample_id for point in await site.insight.store.series(query))
-    found = [await site.insight.store.sample(one) for one in list(ids)[:MAX_LOOKED_AT]]
-    return [one[0] for one in found if one is not None and one[0].skip_reason is None]
+    found = [await site.insight.store.sample(sample_id) for sample_id in list(ids)[:MAX_LOOKED_AT]]
+    return [exchange[0] for exchange in found if exchange is not None and exchange[0].skip_reason is None]
 
 
 def _shown(template: StoredTemplate) -> Shown:

@@ -157,7 +157,7 @@ class Reviews:
             )
         else:
             found = label((), rated, passing=lambda _: passing, half_width=choice.half_width, scored=sums)
-        return next((one for one in found if one.source == "rating"), None)
+        return next((agreement for agreement in found if agreement.source == "rating"), None)
 
     async def next(self, draw: Draw, after: str, labelled_ids: set[str]) -> Sample | None:
         """The next drawn answer that is still stored and has no label."""
@@ -173,7 +173,9 @@ class Reviews:
         if not label or (found := await self.site.insight.store.sample(sample_id)) is None:
             return None
         scores = [
-            one.outcome.value for one in found[1] if one.metric == choice.metric and isinstance(one.outcome, Score)
+            evaluation.outcome.value
+            for evaluation in found[1]
+            if evaluation.metric == choice.metric and isinstance(evaluation.outcome, Score)
         ]
         if not scores:
             return Verdict(sample_id=sample_id, label=label)
@@ -193,11 +195,11 @@ async def choices_of(site: Site) -> list[tuple[str, str]]:
         limit=_LATEST,
     )
     latest = await site.insight.store.series(query)
-    judged = Counter((one.app, one.metric) for one in latest if one.judge is not None)
-    others = Counter((one.app, one.metric) for one in latest)
-    for one in site.insight.quality():
-        if not one.slice and one.metric not in SIGNALS:
-            others[one.app, one.metric] += one.n
+    judged = Counter((point.app, point.metric) for point in latest if point.judge is not None)
+    others = Counter((point.app, point.metric) for point in latest)
+    for quality in site.insight.quality():
+        if not quality.slice and quality.metric not in SIGNALS:
+            others[quality.app, quality.metric] += quality.n
     return list(dict.fromkeys([*(key for key, _ in judged.most_common()), *(key for key, _ in others.most_common())]))[
         :MAX_CHOICES
     ]
@@ -207,7 +209,7 @@ def choice_of(fields: Mapping[str, str], known: Sequence[tuple[str, str]]) -> Ch
     """The app and metric of the address, else the first known; None without any. Raises HTTPException (400)."""
     app, metric = fields.get("app", ""), fields.get("metric", "")
     if not (app and metric):
-        fitting = [one for one in known if app in ("", one[0]) and metric in ("", one[1])]
+        fitting = [stream for stream in known if app in ("", stream[0]) and metric in ("", stream[1])]
         if not fitting:
             return None
         app, metric = fitting[0]
@@ -222,9 +224,9 @@ def choice_of(fields: Mapping[str, str], known: Sequence[tuple[str, str]]) -> Ch
 
 def passing_of(metrics: Sequence[Mapping[str, Any]], metric: str) -> Passing:
     """The passing rule of a metric in use, else its default."""
-    for one in metrics:
-        if one["name"] == metric.partition("~")[0]:
-            return Passing(threshold=one["threshold"], flipped=one["lower_is_better"])
+    for known in metrics:
+        if known["name"] == metric.partition("~")[0]:
+            return Passing(threshold=known["threshold"], flipped=known["lower_is_better"])
     return default_passing(metric)
 
 
@@ -272,7 +274,7 @@ def _view(site: Site, reviews: Reviews) -> Any:
             progress=progress_of(found),
             passing=passing,
             waiting=sum(1 for (name, _), word in recent.items() if word and name not in _ids(rated)),
-            people=Counter(one.by or "(no name)" for one in rated).most_common(20),
+            people=Counter(rating.by or "(no name)" for rating in rated).most_common(20),
         )
 
     return review
@@ -299,16 +301,16 @@ def _query(site: Site, choice: Choice) -> Query:
 
 async def _rated(site: Site, choice: Choice) -> list[LabelledScore]:
     """The labels that people gave, in the order received."""
-    return [one for one in await site.insight.store.ratings(_query(site, choice)) if one.source == "rating"]
+    return [rating for rating in await site.insight.store.ratings(_query(site, choice)) if rating.source == "rating"]
 
 
 def _ids(rated: Sequence[LabelledScore]) -> set[str]:
-    return {one.sample_id for one in rated}
+    return {rating.sample_id for rating in rated}
 
 
 def _own(rated: Sequence[LabelledScore], sample_id: str, by: str) -> str:
     words = {value: word for word, value in LABELS.items()}
-    own = [words.get(one.rating, "") for one in rated if one.sample_id == sample_id and one.by == by]
+    own = [words.get(rating.rating, "") for rating in rated if rating.sample_id == sample_id and rating.by == by]
     return own[-1] if own else ""
 
 
@@ -323,7 +325,7 @@ async def _given(site: Site, request: Page) -> tuple[dict[str, str], Choice, Sam
     if stored is None:
         raise NotFoundException("This exchange is no longer stored. It may have expired.")
     sample, evaluations = stored
-    if sample.app != choice.app or choice.metric not in {one.metric for one in evaluations}:
+    if sample.app != choice.app or choice.metric not in {evaluation.metric for evaluation in evaluations}:
         raise HTTPException(status_code=400, detail="this exchange has no score of that app and metric")
     return fields, choice, sample, by
 

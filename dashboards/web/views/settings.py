@@ -58,7 +58,9 @@ class Receiver:
 
 def receivers_of(config: Config, routes: Mapping[str, Route], results: Mapping[str, Tested]) -> list[Receiver]:
     """The notifiers in use, in the order of the configuration."""
-    kinds = {one.name or f"{one.kind}-{index}": one.kind for index, one in enumerate(config.notifiers)}
+    kinds = {
+        notifier.name or f"{notifier.kind}-{index}": notifier.kind for index, notifier in enumerate(config.notifiers)
+    }
     found = []
     for name, route in routes.items():
         tested = results.get(name)
@@ -85,8 +87,8 @@ def _taken(what: str, patterns: tuple[str, ...]) -> str:
 def rules_of(config: Config) -> list[tuple[str, str]]:
     """The alert rules: name, and what they compare with."""
     shown = [
-        (one.name or one.metric, f"SLO {one.slo:g}" if one.slo is not None else f"baseline {one.baseline}")
-        for one in config.alerts.rules or ()
+        (rule.name or rule.metric, f"SLO {rule.slo:g}" if rule.slo is not None else f"baseline {rule.baseline}")
+        for rule in config.alerts.rules or ()
     ]
     if keeps_defaults(config.alerts):
         shown.append(
@@ -131,7 +133,7 @@ def settings_handlers(site: Site) -> list[Any]:
             base=base,
             needs_token=config.monitors.token is not None,
             root=base.removesuffix("/v1"),
-            targets=[urlsplit(one).netloc for one in (*gateways, here)],
+            targets=[urlsplit(address).netloc for address in (*gateways, here)],
             given=[row for row in rows if row.source != DEFAULT],
             defaults=[row for row in rows if row.source == DEFAULT],
             receivers=receivers_of(config, tests.routes(), tests.results()),

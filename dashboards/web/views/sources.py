@@ -54,20 +54,25 @@ def rows_of(report: SourceReport, wanted: Selection) -> list[Row]:
     """Table rows in the order wanted; of the one source that was asked for."""
     some: Sequence[Source] = ordered(report, wanted.order)
     if wanted.source:
-        some = [one for one in some if one.name == wanted.source]
-    return [Row(source=one, address=wanted.address(one.name), chart=chart_of(one, report)) for one in some[:ROWS]]
+        some = [source for source in some if source.name == wanted.source]
+    return [
+        Row(source=source, address=wanted.address(source.name), chart=chart_of(source, report))
+        for source in some[:ROWS]
+    ]
 
 
-def chart_of(one: Source, report: SourceReport) -> Markup:
+def chart_of(source: Source, report: SourceReport) -> Markup:
     """Mean score of the exchanges with a source, by twelfth of the window."""
-    length = (report.until - report.since) / max(len(one.trend), 1)
-    dots = [Dot(at=part.since + length / 2, mean=part.mean, n=part.uses) for part in one.trend if part.mean is not None]
+    length = (report.until - report.since) / max(len(source.trend), 1)
+    dots = [
+        Dot(at=part.since + length / 2, mean=part.mean, n=part.uses) for part in source.trend if part.mean is not None
+    ]
     if not dots:
         return Markup("")
-    uses = by_part([part.uses for part in one.trend], "use")
+    uses = by_part([part.uses for part in source.trend], "use")
     mean = f"From {number(dots[0].mean, 2)} to {number(dots[-1].mean, 2)}" if dots[1:] else number(dots[0].mean, 2)
     desc = f"{mean}; {uses}."
-    title = f"Mean {report.metric} of exchanges with {one.name}"
+    title = f"Mean {report.metric} of exchanges with {source.name}"
     return sparkline(dots, title=title, desc=desc, since=report.since, until=report.until, gap_s=2.5 * length)
 
 

@@ -17,18 +17,18 @@ from monitors.analysis.retrieval.coverage_gaps import OTHERS, GapReport, TopicGa
 GAP_WORDS = {"declined": "declined", "no_passages": "no passages", "low": "low score"}
 
 
-def chart_of(one: TopicGaps) -> Markup:
+def chart_of(topic: TopicGaps) -> Markup:
     """Questions of a topic without a good answer, by twelfth of the period."""
-    if not one.gaps:
+    if not topic.gaps:
         return Markup("")
-    counts = [part.gaps for part in one.trend]
-    about = "in no topic" if one.topic == OTHERS else f"about {one.topic}"
+    counts = [part.gaps for part in topic.trend]
+    about = "in no topic" if topic.topic == OTHERS else f"about {topic.topic}"
     return bars(counts, title=f"Questions without a good answer {about}", desc=f"{by_part(counts, 'question')}.")
 
 
 def rows_of(report: GapReport, _: Selection) -> list[tuple[TopicGaps, Markup]]:
     """Topics with their charts."""
-    return [(one, chart_of(one)) for one in report.topics]
+    return [(topic, chart_of(topic)) for topic in report.topics]
 
 
 def topic_handlers(site: Site) -> list[Any]:

@@ -72,20 +72,20 @@ class Requests:
 def requests_of(answers: Sequence[Answer]) -> Requests:
     """Add up the requests of all gateways."""
     series = Series()
-    for one in answers:
-        series = series.plus(one.series)
+    for answer in answers:
+        series = series.plus(answer.series)
     return Requests(
         seen=round(series.total("gaugeway_requests_total")),
         exchanges=round(series.total("gaugeway_exchanges_total")),
         rejected=round(series.total("gaugeway_exchanges_total", outcome="rejected")),
         failed=round(
             sum(
-                series.total("gaugeway_requests_total", status_class=one) - _rejected(series, one)
-                for one in _ERROR_CLASSES
+                series.total("gaugeway_requests_total", status_class=status) - _rejected(series, status)
+                for status in _ERROR_CLASSES
             )
         ),
         unknown_path=round(series.total("gaugeway_invalid_requests_total", reason="unknown_path")),
-        unreachable=tuple((one.url, one.error) for one in answers if one.error),
+        unreachable=tuple((answer.url, answer.error) for answer in answers if answer.error),
     )
 
 
@@ -105,10 +105,13 @@ class Passages:
 
 def passages_of(captured: Sequence[Captured]) -> Passages:
     """Add up what was found in the answers of each app."""
-    without = sorted((one for one in captured if one.without_passages == one.answers), key=lambda one: -one.answers)
+    without = sorted(
+        (capture for capture in captured if capture.without_passages == capture.answers),
+        key=lambda capture: -capture.answers,
+    )
     return Passages(
-        answers=sum(one.answers for one in captured),
-        found=sum(one.answers - one.without_passages for one in captured),
+        answers=sum(capture.answers for capture in captured),
+        found=sum(capture.answers - capture.without_passages for capture in captured),
         without=tuple(without[:MAX_APPS]),
         more=len(without[MAX_APPS:]),
     )
@@ -131,7 +134,7 @@ class Judging:
 
 def judging_of(series: Series, model: str) -> Judging:
     """Return what this process's series say of the judge."""
-    errors = sorted(series.by("gaugeway_judge_errors_total", "error").items(), key=lambda one: -one[1])
+    errors = sorted(series.by("gaugeway_judge_errors_total", "error").items(), key=lambda pair: -pair[1])
     return Judging(
         model=model,
         responses=round(series.total("gaugeway_judge_requests_total")),
@@ -160,12 +163,12 @@ def unjudged_of(counts: Sequence[OutcomeCount]) -> Unjudged | None:
     tried: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     reasons: Counter[tuple[str, str]] = Counter()
-    for one in counts:
-        if one.metric and one.outcome in ("score", "failed"):
-            tried[one.metric] += one.n
-            if one.outcome == "failed":
-                failed[one.metric] += one.n
-                reasons[one.metric, one.reason] += one.n
+    for count in counts:
+        if count.metric and count.outcome in ("score", "failed"):
+            tried[count.metric] += count.n
+            if count.outcome == "failed":
+                failed[count.metric] += count.n
+                reasons[count.metric, count.reason] += count.n
     if not failed:
         return None
     metric = max(failed, key=lambda name: failed[name])
@@ -186,7 +189,7 @@ def rates_in_words(metrics: Sequence[Mapping[str, Any]]) -> str:
     """
     if not metrics:
         return ""
-    n, rates = len(metrics), sorted(one["rate"] for one in metrics)
+    n, rates = len(metrics), sorted(metric["rate"] for metric in metrics)
     said = _NUMBERS[n - 1] if n <= len(_NUMBERS) else str(n)
     shares = list(dict.fromkeys(f"{100.0 * rate:.3g}" for rate in (rates[0], rates[-1])))
     begin = f"{said} metric{' is' if n == 1 else 's are'} judged on {' to '.join(shares)} % of answers"
@@ -233,8 +236,8 @@ def init_command(upstreams: Sequence[Mapping[str, Any]], model: str, judge_url: 
 
 async def first_judged(site: Site, metrics: Sequence[Mapping[str, Any]]) -> Point | None:
     """Return a recent score that a judge gave, if there is one."""
-    for one in metrics:
-        for point in await site.insight.store.series(_scores(site, limit=1, metric=one["name"])):
+    for metric in metrics:
+        for point in await site.insight.store.series(_scores(site, limit=1, metric=metric["name"])):
             if point.judge is not None:
                 return point
     return None
@@ -251,7 +254,9 @@ async def latest_exchange(site: Site) -> tuple[str, str] | None:
     for point in await site.insight.store.series(_recent(site, limit=1)):
         if (found := await site.insight.store.sample(point.sample_id)) is not None:
             sample, evaluations = found
-            return sample.id, described(sample, [one for one in evaluations if one.metric not in SIGNALS])
+            return sample.id, described(
+                sample, [evaluation for evaluation in evaluations if evaluation.metric not in SIGNALS]
+            )
     return None
 
 
@@ -293,7 +298,7 @@ def welcome_handlers(site: Site) -> list[Any]:
             unjudged=unjudged,
             has_file=any(source != OPTION for source in site.origins.values()),
             init_command=init_command(config.upstreams, config.judge.model or "", config.judge.base_url),
-            rates=rates_in_words([one for one in about["metrics"] if one["rate"] < 1.0]),
+            rates=rates_in_words([metric for metric in about["metrics"] if metric["rate"] < 1.0]),
             scores=count,
             enough=FIRST_SCORES,
             latest=latest,

@@ -33,9 +33,9 @@ _NEEDS = (
 def scripts() -> tuple[str, ...]:
     """The SQL scripts: the one at n leads from version n to n + 1."""
     found = sorted(
-        (one.name, one.read_text("utf-8"))
-        for one in files("gaugeway.storage.engines.migrations").iterdir()
-        if one.name.endswith(".sql")
+        (entry.name, entry.read_text("utf-8"))
+        for entry in files("gaugeway.storage.engines.migrations").iterdir()
+        if entry.name.endswith(".sql")
     )
     return tuple(script for _, script in found)
 

@@ -58,17 +58,19 @@ class MemoryQueue(Queue):
     async def lease(self, limit: int) -> Sequence[Lease]:
         now = self._clock()
         self._bury(now)
-        free = (one for one in self._waiting.values() if one.leased_until is None or one.leased_until <= now)
+        free = (
+            waiting for waiting in self._waiting.values() if waiting.leased_until is None or waiting.leased_until <= now
+        )
         leases = []
-        for one in islice(free, max(limit, 0)):
-            one.attempts += 1
-            one.leased_until = now + self._lease_s
-            leases.append(Lease(sample=one.sample, attempt=one.attempts))
+        for waiting in islice(free, max(limit, 0)):
+            waiting.attempts += 1
+            waiting.leased_until = now + self._lease_s
+            leases.append(Lease(sample=waiting.sample, attempt=waiting.attempts))
         return leases
 
     async def set_aside(self, sample_id: str, reason: str) -> None:  # noqa: ARG002 - the port's shape
-        if (one := self._waiting.pop(sample_id, None)) is not None:
-            self._dead[sample_id] = one.sample
+        if (waiting := self._waiting.pop(sample_id, None)) is not None:
+            self._dead[sample_id] = waiting.sample
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
         for sample_id in sample_ids:
@@ -78,12 +80,14 @@ class MemoryQueue(Queue):
     async def depth(self) -> Depth:
         now = self._clock()
         self._bury(now)
-        leased = sum(one.leased_until is not None and one.leased_until > now for one in self._waiting.values())
+        leased = sum(
+            waiting.leased_until is not None and waiting.leased_until > now for waiting in self._waiting.values()
+        )
         return Depth(
             ready=len(self._waiting) - leased,
             leased=leased,
             dead=len(self._dead),
-            oldest_started_at=min((one.sample.started_at for one in self._waiting.values()), default=None),
+            oldest_started_at=min((waiting.sample.started_at for waiting in self._waiting.values()), default=None),
             bytes=self._bytes(),
             fill=self._bytes() / self._max_bytes if self._max_bytes is not None else 0.0,
         )
@@ -97,11 +101,11 @@ class MemoryQueue(Queue):
 
     async def take(self, limit: int) -> Sequence[Supplement]:
         now = self._clock()
-        free = (one for one in self._supplies.values() if one.taken_until is None or one.taken_until <= now)
+        free = (supply for supply in self._supplies.values() if supply.taken_until is None or supply.taken_until <= now)
         taken = []
-        for one in islice(free, max(limit, 0)):
-            one.taken_until = now + self._lease_s
-            taken.append(one.supplement)
+        for supply in islice(free, max(limit, 0)):
+            supply.taken_until = now + self._lease_s
+            taken.append(supply.supplement)
         return taken
 
     async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
@@ -112,14 +116,14 @@ class MemoryQueue(Queue):
         now = self._clock()
         old = [
             sample_id
-            for sample_id, one in self._waiting.items()
-            if one.sample.started_at < before and (one.leased_until is None or one.leased_until <= now)
+            for sample_id, waiting in self._waiting.items()
+            if waiting.sample.started_at < before and (waiting.leased_until is None or waiting.leased_until <= now)
         ]
         dead = [sample_id for sample_id, sample in self._dead.items() if sample.started_at < before]
         said = [
             supplement_id
-            for supplement_id, one in self._supplies.items()
-            if one.supplement.received_at < before and (one.taken_until is None or one.taken_until <= now)
+            for supplement_id, supply in self._supplies.items()
+            if supply.supplement.received_at < before and (supply.taken_until is None or supply.taken_until <= now)
         ]
         await self.ack([*old, *dead])
         await self.ack_supplies(said)
@@ -127,9 +131,11 @@ class MemoryQueue(Queue):
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         trail = Trail(subject)
-        waiting = [one.sample.id for one in self._waiting.values() if trail.sample(one.sample.id, _json(one.sample))]
-        dead = [one.id for one in self._dead.values() if trail.sample(one.id, _json(one))]
-        said = [name for name, one in self._supplies.items() if trail.supplement(name, _json(one.supplement))]
+        waiting = [
+            held.sample.id for held in self._waiting.values() if trail.sample(held.sample.id, _json(held.sample))
+        ]
+        dead = [sample.id for sample in self._dead.values() if trail.sample(sample.id, _json(sample))]
+        said = [name for name, supply in self._supplies.items() if trail.supplement(name, _json(supply.supplement))]
         if not dry_run:
             await self.ack([*waiting, *dead])
             await self.ack_supplies(said)
@@ -139,18 +145,20 @@ class MemoryQueue(Queue):
         """Nothing to release."""
 
     def _bytes(self) -> int:
-        return sum(one.size for one in self._waiting.values())
+        return sum(waiting.size for waiting in self._waiting.values())
 
     def _bury(self, now: float) -> None:
         """Set aside the samples whose last lease has ended."""
         spent = [
             sample_id
-            for sample_id, one in self._waiting.items()
-            if one.attempts >= self._max_attempts and one.leased_until is not None and one.leased_until <= now
+            for sample_id, waiting in self._waiting.items()
+            if waiting.attempts >= self._max_attempts
+            and waiting.leased_until is not None
+            and waiting.leased_until <= now
         ]
         for sample_id in spent:
             self._dead[sample_id] = self._waiting.pop(sample_id).sample
 
 
-def _json(one: Sample | Supplement) -> str:
-    return encoded(one).decode()
+def _json(record: Sample | Supplement) -> str:
+    return encoded(record).decode()

@@ -221,8 +221,8 @@ class Store(Protocol):
 
         One that is refused leaves the others as they are. Raises EngineError only when it stored none of them.
         """
-        added = await asyncio.gather(*(self.add(*one) for one in some), return_exceptions=True)
-        return [_returned(one) for one in added]
+        added = await asyncio.gather(*(self.add(*pair) for pair in some), return_exceptions=True)
+        return [_returned(result) for result in added]
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         """Return a sample with all its evaluations, or None."""
@@ -247,8 +247,8 @@ class Store(Protocol):
 
     async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
         """Return those of these samples that are stored, by id; a few hundred at once."""
-        found = [await self.sample(one) for one in sample_ids]
-        return {one[0].id: one[0] for one in found if one is not None}
+        found = [await self.sample(sample_id) for sample_id in sample_ids]
+        return {stored[0].id: stored[0] for stored in found if stored is not None}
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         """Store supplements, each id once; return the stored samples that these concern, the oldest first.
@@ -265,7 +265,7 @@ class Store(Protocol):
 
     async def supplements_of_each(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]]:
         """Do what `supplements_of` does for several samples."""
-        return await asyncio.gather(*(self.supplements_of(one) for one in samples))
+        return await asyncio.gather(*(self.supplements_of(sample) for sample in samples))
 
     async def series(self, query: Query) -> Sequence[Point]:
         """Return the points that `query` selects."""

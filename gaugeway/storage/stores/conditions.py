@@ -52,9 +52,9 @@ class Conditions(ABC):
         conditions = [self.window(query)]
         equal = {"metric": query.metric if metric else None, "app": query.app, "model": query.model}
         equal |= {"prompt": query.prompt, "outcome": query.outcome}
-        conditions += [f"{name} = {self.value(one)}" for name, one in equal.items() if one is not None]
+        conditions += [f"{name} = {self.value(wanted)}" for name, wanted in equal.items() if wanted is not None]
         if metric and query.without:
-            conditions.append(f"metric NOT IN ({', '.join(self.value(one) for one in query.without)})")
+            conditions.append(f"metric NOT IN ({', '.join(self.value(excluded) for excluded in query.without)})")
         if query.least is not None:
             conditions.append(f"value >= {self.value(float(query.least), 'Float64')}")
         if query.most is not None:
@@ -74,7 +74,7 @@ class Conditions(ABC):
         conditions = [self.window(query)]
         if query.app is not None:
             conditions.append(f"app = {self.value(query.app)}")
-        signals = ", ".join(self.value(one) for one in SIGNALS)
+        signals = ", ".join(self.value(signal) for signal in SIGNALS)
         if not exchanges:
             conditions.append(f"metric NOT IN ({signals})")
         return {"conditions": " AND ".join(conditions), "signals": signals}

@@ -66,10 +66,10 @@ class HashingStore(Store):
         add: Callable[[Sample, Sequence[Evaluation]], Awaitable[Sequence[Evaluation]]],
     ) -> Sequence[Evaluation]:
         self._remember(sample)
-        wordless = [replace(one, outcome=_without_words(one.outcome)) for one in evaluations]
+        wordless = [replace(evaluation, outcome=_without_words(evaluation.outcome)) for evaluation in evaluations]
         new = await add(self._redactor.without_content(sample), wordless)
-        fresh = {(one.metric, one.version) for one in new}
-        return [one for one in evaluations if (one.metric, one.version) in fresh]
+        fresh = {(evaluation.metric, evaluation.version) for evaluation in new}
+        return [evaluation for evaluation in evaluations if (evaluation.metric, evaluation.version) in fresh]
 
     def _remember(self, sample: Sample) -> None:
         """Keep a step on the way to an answer until that answer was judged."""
@@ -87,8 +87,8 @@ class HashingStore(Store):
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         """Return those whose texts are still in memory: hashes must not be judged."""
         now = self._clock()
-        kept = [one for until, one in self._hops.values() if until > now and one.conversation == name]
-        return sorted(kept, key=lambda one: (one.started_at, one.id))[-limit:]
+        kept = [sample for until, sample in self._hops.values() if until > now and sample.conversation == name]
+        return sorted(kept, key=lambda sample: (sample.started_at, sample.id))[-limit:]
 
     async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
         return await self._store.addressed(by, value, since, until)
@@ -105,15 +105,17 @@ class HashingStore(Store):
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         """Store hashes; keep the texts in memory for `window_s`."""
         now = self._clock()
-        for one in supplements:
-            if (known := self._recent.pop(one.id, None)) is not None:
+        for supplement in supplements:
+            if (known := self._recent.pop(supplement.id, None)) is not None:
                 self._bytes -= size(known[1])
-            self._recent[one.id] = (now + self._window_s, one)
-            self._bytes += size(one)
+            self._recent[supplement.id] = (now + self._window_s, supplement)
+            self._bytes += size(supplement)
         while self._recent and (self._overfull() or next(iter(self._recent.values()))[0] <= now):
             _, (_, oldest) = self._recent.popitem(last=False)
             self._bytes -= size(oldest)
-        await self._store.supplement([self._redactor.supplement_without_content(one) for one in supplements])
+        await self._store.supplement(
+            [self._redactor.supplement_without_content(supplement) for supplement in supplements]
+        )
         return ()
 
     def _overfull(self) -> bool:
@@ -123,8 +125,8 @@ class HashingStore(Store):
         """Return those whose texts are still in memory: hashes must not be judged."""
         found = await self._store.supplements_of(sample)
         now = self._clock()
-        known = (self._recent.get(one.id, (0.0, one)) for one in found)
-        return [one for until, one in known if until > now]
+        known = (self._recent.get(supplement.id, (0.0, supplement)) for supplement in found)
+        return [supplement for until, supplement in known if until > now]
 
     async def series(self, query: Query) -> Sequence[Point]:
         return await self._store.series(query)
@@ -176,7 +178,7 @@ class HashingStore(Store):
 
 def _size(sample: Sample) -> int:
     """About how many bytes the texts of a sample take up."""
-    return len(sample.question or "") + len(sample.response) + sum(len(one.text) for one in sample.contexts)
+    return len(sample.question or "") + len(sample.response) + sum(len(context.text) for context in sample.contexts)
 
 
 def _without_words(outcome: Outcome) -> Outcome:

@@ -47,11 +47,11 @@ def effective(labels: Iterable[LabelledScore]) -> list[LabelledScore]:
     Labels without a name are all kept; the order stays.
     """
     found: dict[object, LabelledScore] = {}
-    for number, one in enumerate(labels):
-        key = (one.sample_id, one.metric, one.by) if one.by and one.source == "rating" else number
+    for number, label in enumerate(labels):
+        key = (label.sample_id, label.metric, label.by) if label.by and label.source == "rating" else number
         found.pop(key, None)
-        found[key] = one
-    return [one for one in found.values() if not math.isnan(one.rating)]
+        found[key] = label
+    return [label for label in found.values() if not math.isnan(label.rating)]
 
 
 def is_rating(said: Supplement) -> bool:

@@ -81,10 +81,10 @@ def next_step(step_s: float, took_s: float, *, quick_s: float, least_s: float, m
 def add_summaries(parts: Iterable[Summary]) -> list[Summary]:
     """One summary for each app, metric and slice."""
     found: dict[tuple[str, str, str], list[float]] = {}
-    for one in parts:
-        sums = found.setdefault((one.app, one.metric, one.slice), [0] * len(_SUMS))
+    for summary in parts:
+        sums = found.setdefault((summary.app, summary.metric, summary.slice), [0] * len(_SUMS))
         for place, name in enumerate(_SUMS):
-            sums[place] += getattr(one, name)
+            sums[place] += getattr(summary, name)
     return [
         Summary(app=app, metric=metric, slice=part, **dict(zip(_SUMS, sums, strict=True)))  # type: ignore[arg-type]  # counts stay whole
         for (app, metric, part), sums in found.items()
@@ -94,17 +94,17 @@ def add_summaries(parts: Iterable[Summary]) -> list[Summary]:
 def add_scored(parts: Iterable[ScoreSums]) -> list[ScoreSums]:
     """One for each app and metric."""
     found: dict[tuple[str, str], list[ScoreSums]] = {}
-    for one in parts:
-        found.setdefault((one.app, one.metric), []).append(one)
+    for sums in parts:
+        found.setdefault((sums.app, sums.metric), []).append(sums)
     return [
         ScoreSums(
             app=app,
             metric=metric,
-            n=sum(one.n for one in some),
-            x=math.fsum(one.x for one in some),
-            x2=math.fsum(one.x2 for one in some),
-            least_rate=min(one.least_rate for one in some),
-            most_rate=max(one.most_rate for one in some),
+            n=sum(sums.n for sums in some),
+            x=math.fsum(sums.x for sums in some),
+            x2=math.fsum(sums.x2 for sums in some),
+            least_rate=min(sums.least_rate for sums in some),
+            most_rate=max(sums.most_rate for sums in some),
         )
         for (app, metric), some in found.items()
     ]
@@ -113,18 +113,18 @@ def add_scored(parts: Iterable[ScoreSums]) -> list[ScoreSums]:
 def add_outcomes(parts: Iterable[OutcomeCount]) -> list[OutcomeCount]:
     """One for each app, metric, outcome and reason."""
     found: dict[OutcomeCount, int] = {}
-    for one in parts:
-        key = replace(one, n=0)
-        found[key] = found.get(key, 0) + one.n
-    return [replace(one, n=n) for one, n in found.items()]
+    for count in parts:
+        key = replace(count, n=0)
+        found[key] = found.get(key, 0) + count.n
+    return [replace(count, n=n) for count, n in found.items()]
 
 
 def add_spreads(parts: Iterable[ScoreHistogram]) -> list[ScoreHistogram]:
     """One for each app, metric, slice, judge, version and rate, over all the time of its parts."""
     found: dict[tuple[object, ...], list[ScoreHistogram]] = {}
-    for one in parts:
-        key = (one.app, one.metric, one.slice, one.version, one.judge, one.rate)
-        found.setdefault(key, []).append(one)
+    for histogram in parts:
+        key = (histogram.app, histogram.metric, histogram.slice, histogram.version, histogram.judge, histogram.rate)
+        found.setdefault(key, []).append(histogram)
     return [_whole(some) for some in found.values()]
 
 
@@ -143,14 +143,14 @@ def hundredths(bins: Iterable[bytes]) -> Array:
 
 
 def _whole(parts: Sequence[ScoreHistogram]) -> ScoreHistogram:
-    k, n, x = hundredths(one.bins for one in parts).T
+    k, n, x = hundredths(histogram.bins for histogram in parts).T
     places, at = np.unique(k, return_inverse=True)
     return replace(
         parts[0],
-        since=min(one.since for one in parts),
-        until=max(one.until for one in parts),
-        n=sum(one.n for one in parts),
-        x=math.fsum(one.x for one in parts),
-        x2=math.fsum(one.x2 for one in parts),
+        since=min(histogram.since for histogram in parts),
+        until=max(histogram.until for histogram in parts),
+        n=sum(histogram.n for histogram in parts),
+        x=math.fsum(histogram.x for histogram in parts),
+        x2=math.fsum(histogram.x2 for histogram in parts),
         bins=packed(np.stack([places, np.bincount(at, n), np.bincount(at, x)], axis=1)),
     )

@@ -93,7 +93,7 @@ class Sums:
             return await read(query, by)
         found = await self._added(query, kind, lambda part: read(part, kind), add_summaries, list[Summary])
         if kind != by:
-            found = [replace(one, slice="") for one in found if one.slice == wanted]
+            found = [replace(summary, slice="") for summary in found if summary.slice == wanted]
         return add_summaries(found)
 
     async def scored(
@@ -123,10 +123,14 @@ class Sums:
             found, complete = await self._counted(SPREAD + by, spans, deadline, lambda part: read(part, by))
         else:
             found, complete = await self._unkept(query, spans, deadline, lambda part: read(part, by))
-        found = [one for one in found if query.app in (None, one.app) and query.metric in (None, one.metric)]
+        found = [
+            histogram
+            for histogram in found
+            if query.app in (None, histogram.app) and query.metric in (None, histogram.metric)
+        ]
         for since, until in joined(times):
             found += await read(Query(since=since, until=until, app=query.app, metric=query.metric), by)
-        return Spreads(sorted(found, key=lambda one: one.since), complete)
+        return Spreads(sorted(found, key=lambda histogram: histogram.since), complete)
 
     async def _counted(
         self,
@@ -147,7 +151,7 @@ class Sums:
             known |= await self._known(kind, missing, list[ScoreHistogram])
             if task.done() and task is not earlier:  # that one may have read before the latest rows were written
                 known |= {span: some for span, some in task.result().items() if span in missing}
-        return [one for some in known.values() for one in some], not missing
+        return [histogram for some in known.values() for histogram in some], not missing
 
     async def _unkept(
         self,
@@ -177,13 +181,13 @@ class Sums:
         Of the days in which the usual windows begin the hours, too: there are none of days that were written at once.
         """
         held = await self._held()
-        for one in [] if held is None else _beforehand(max(since, held[0]), self._clock()):
-            await self.summary(one, "", _leisurely(summary, lambda _, found: add_summaries(found)))
-            await self.scored(one, _leisurely(scored, lambda _, found: add_scored(found)))
+        for query in [] if held is None else _beforehand(max(since, held[0]), self._clock()):
+            await self.summary(query, "", _leisurely(summary, lambda _, found: add_summaries(found)))
+            await self.scored(query, _leisurely(scored, lambda _, found: add_scored(found)))
             if outcomes is not None:
-                await self.outcomes(one, _leisurely(outcomes, lambda _, found: add_outcomes(found)))
+                await self.outcomes(query, _leisurely(outcomes, lambda _, found: add_outcomes(found)))
             for by in _VERSIONS:
-                await self.spread(one, by, None, _leisurely(spread, _over))
+                await self.spread(query, by, None, _leisurely(spread, _over))
 
     def _keeps(self, by: str) -> bool:
         """Whether sums by this are kept: of few tags only."""
@@ -200,7 +204,11 @@ class Sums:
         if query.tag is not None:
             sliced[f"tag:{query.tag[0]}"] = query.tag[1]
         others = (query.outcome, query.least, query.most, query.text, query.source, query.session)
-        if any(one is not None for one in others) or "" in given.values() or (query.tag or ("", "x"))[1] == "":
+        if (
+            any(condition is not None for condition in others)
+            or "" in given.values()
+            or (query.tag or ("", "x"))[1] == ""
+        ):
             return None, ""
         if len(sliced) > 1 or (sliced and by):
             return None, ""
@@ -222,12 +230,12 @@ class Sums:
         if missing and not any(narrow.values()):
             known |= await self._made(kind, missing, read, add, as_type)
         elif missing:  # a part of the rows has an index of its own, all of them take long
-            times += [(float(one.start), float(one.start + one.seconds)) for one in missing]
+            times += [(float(bucket.start), float(bucket.start + bucket.seconds)) for bucket in missing]
         found = [
-            one
+            histogram
             for some in known.values()
-            for one in some
-            if query.app in (None, one.app) and query.metric in (None, one.metric)
+            for histogram in some
+            if query.app in (None, histogram.app) and query.metric in (None, histogram.metric)
         ]
         for since, until in joined(times):
             found += await read(Query(since=since, until=until, **narrow))  # type: ignore[arg-type]  # two of its fields
@@ -336,4 +344,4 @@ def _leisurely(
 
 def _over(query: Query, parts: Iterable[ScoreHistogram]) -> list[ScoreHistogram]:
     """Spreads of parts of a query's time, as spreads over all of it."""
-    return [replace(one, since=query.since, until=query.until) for one in add_spreads(parts)]
+    return [replace(histogram, since=query.since, until=query.until) for histogram in add_spreads(parts)]

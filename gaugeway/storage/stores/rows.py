@@ -81,16 +81,16 @@ def paired(groups: Iterable[Sequence[Any]], totals: Iterable[Sequence[Any]]) -> 
     cheap = {app: Sums(n_all=n, f=f, ff=ff) for app, n, f, ff in totals}
     found: dict[tuple[str, str], PairedSums] = {}
     for app, metric, outcome, rate, cheap_rate, n, *products in groups:
-        one = found.get((app, metric)) or PairedSums(
+        sums = found.get((app, metric)) or PairedSums(
             app=app, metric=metric, sums=cheap.get(app, Sums()), alone=0, missing=0
         )
         if outcome != "score":
-            one = replace(one, missing=one.missing + n)
+            sums = replace(sums, missing=sums.missing + n)
         elif not (isinstance(cheap_rate, float) and isinstance(rate, float) and _LEAST_RATE <= rate <= 1.0):
-            one = replace(one, alone=one.alone + n)
+            sums = replace(sums, alone=sums.alone + n)
         else:
-            one = replace(one, sums=one.sums + judged(n, products, max(1.0, cheap_rate / rate)))
-        found[app, metric] = one
+            sums = replace(sums, sums=sums.sums + judged(n, products, max(1.0, cheap_rate / rate)))
+        found[app, metric] = sums
     return list(found.values())
 
 
@@ -234,7 +234,7 @@ def questions(payloads: Iterable[str]) -> dict[str, str]:
             asked = msgspec.json.decode(payload, type=_Asked)
         except (TypeError, ValueError):
             continue
-        opening = next((one.text for one in asked.transcript if one.role == "user"), None)
+        opening = next((message.text for message in asked.transcript if message.role == "user"), None)
         if (question := asked.question or opening) is not None:
             found[asked.id] = question
     return found
@@ -245,10 +245,10 @@ def samples(payloads: Iterable[str]) -> dict[str, Sample]:
     found = {}
     for payload in payloads:
         try:
-            one = msgspec.json.decode(payload, type=Sample)
+            stored = msgspec.json.decode(payload, type=Sample)
         except (TypeError, ValueError):
             continue
-        found[one.id] = one
+        found[stored.id] = stored
     return found
 
 

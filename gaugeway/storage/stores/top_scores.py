@@ -33,10 +33,10 @@ async def first(
     names = await metrics(query) if query.metric is None else (query.metric,)
     found: list[Point] = []
     for name in names:
-        one = replace(query, metric=name)
-        found += await (points(one, None) if query.order == "lowest" else _highest(one, top, points))
+        narrowed = replace(query, metric=name)
+        found += await (points(narrowed, None) if query.order == "lowest" else _highest(narrowed, top, points))
     sign = 1.0 if query.order == "lowest" else -1.0
-    return sorted(found, key=lambda one: (sign * (one.value or 0.0), one.started_at))[: query.limit]
+    return sorted(found, key=lambda point: (sign * (point.value or 0.0), point.started_at))[: query.limit]
 
 
 async def _highest(

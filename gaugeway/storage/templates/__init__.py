@@ -112,18 +112,18 @@ async def all_of(rows: Iterable[Sequence[str]]) -> list[StoredTemplate]:
 
 def ordered(templates: Iterable[StoredTemplate | None]) -> list[StoredTemplate]:
     """Return those that could be read, by app, the oldest first."""
-    found = [one for one in templates if one is not None]
-    return sorted(found, key=lambda one: (one.app, one.learned_at, one.version))
+    found = [template for template in templates if template is not None]
+    return sorted(found, key=lambda template: (template.app, template.learned_at, template.version))
 
 
 def only_templates(kept: Iterable[StoredTemplate]) -> list[StoredTemplate]:
     """Leave out the requests for the judge."""
-    return [one for one in kept if one.state not in ASKED]
+    return [template for template in kept if template.state not in ASKED]
 
 
 def beyond_bounds(kept: Iterable[tuple[str, str, str, float]]) -> list[tuple[str, str]]:
     """Return which of the templates (app, version, state, learned at) are too many, as (app, version)."""
-    stays_first = sorted(kept, key=lambda one: (-_LEAVES_FIRST.index(one[2]), -one[3], one[1]))
+    stays_first = sorted(kept, key=lambda row: (-_LEAVES_FIRST.index(row[2]), -row[3], row[1]))
     of_app: dict[str, int] = {}
     total = 0
     gone = []
@@ -142,12 +142,12 @@ def meant(templates: Iterable[StoredTemplate], subject: Subject) -> list[StoredT
     No template has a session. A request that the judge marked may be of any, so it counts.
     """
     if subject.session is not None:
-        return [one for one in templates if one.state in ASKED]
+        return [template for template in templates if template.state in ASKED]
     return [
-        one
-        for one in templates
-        if (subject.app is None or one.app == subject.app)
-        and subject.meets_texts([*one.literals, *map(str, one.split.values())])
+        template
+        for template in templates
+        if (subject.app is None or template.app == subject.app)
+        and subject.meets_texts([*template.literals, *map(str, template.split.values())])
     ]
 
 

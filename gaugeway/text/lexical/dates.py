@@ -96,12 +96,12 @@ def _time(found: re.Match[str]) -> Number | None:
         hours = [hour % _NOON + (_NOON if half == "p" else 0)] if hour <= _NOON else [hour]
     else:
         hours = [hour, hour + _NOON] if 0 < hour < _NOON and not found[1].startswith("0") else [hour % _HOURS]
-    keys = [f"{one:02}:{minute:02}" for one in hours]
+    keys = [f"{h:02}:{minute:02}" for h in hours]
     stated = {*keys, str(hour)}
     if found[2] is None and not found[0].endswith(("m.", "hr", "HR")):
         keys.append(str(hour))  # "um 5 am Montag" is no morning
     tokens = (keys[0],)
-    return Number(found[0].strip(), tuple(frozenset({one}) for one in keys), frozenset(stated), tokens, found.end())
+    return Number(found[0].strip(), tuple(frozenset({key}) for key in keys), frozenset(stated), tokens, found.end())
 
 
 FORMS = {
@@ -135,7 +135,7 @@ def _date(text: str, end: int, orders: list[tuple[int | None, int | None, int | 
             states |= {in_year, str(year)}
         else:
             return None
-        tokens = tokens or tuple(str(one) for one in (day, _WORDS[month - 1], year) if one is not None)
+        tokens = tokens or tuple(str(part) for part in (day, _WORDS[month - 1], year) if part is not None)
     return Number(text.strip(), tuple(asks), frozenset(states), tokens, end) if asks else None
 
 

@@ -132,14 +132,14 @@ LANGUAGES: dict[str, Language] = {
 
 _EVERY = Language(
     marks=frozenset(),
-    counts={word: value for one in reversed(LANGUAGES.values()) for word, value in one.counts.items()},
+    counts={word: value for language in reversed(LANGUAGES.values()) for word, value in language.counts.items()},
     tens=_words(_ENGLISH_TENS),
 )
 
 
 _VOTES: dict[str, tuple[str, ...]] = {
-    word: tuple(name for name, one in LANGUAGES.items() if word in one.marks)
-    for word in frozenset().union(*(one.marks for one in LANGUAGES.values()))
+    word: tuple(name for name, language in LANGUAGES.items() if word in language.marks)
+    for word in frozenset().union(*(language.marks for language in LANGUAGES.values()))
 }
 
 

@@ -67,15 +67,15 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
 
 
 def _compared(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compared]]:
-    flat = source.vocabulary.ids([token for one in said for token in one.tokens]).astype(np.int64)
-    lengths = np.array([len(one.tokens) for one in said])
+    flat = source.vocabulary.ids([token for said_sentence in said for token in said_sentence.tokens]).astype(np.int64)
+    lengths = np.array([len(said_sentence.tokens) for said_sentence in said])
     sentence = np.arange(len(said)).repeat(lengths)
     rows = _Rows(flat, source)
     pairs, run = _runs(flat, sentence, lengths, source)
     best, overlap = _overlaps(sentence, lengths, rows)
     bigrams = np.where(lengths > 1, pairs / np.maximum(lengths - 1, 1), overlap)
     stated = frozenset[str]()
-    if numbers := [number for one in said for number in one.numbers]:
+    if numbers := [number for said_sentence in said for number in said_sentence.numbers]:
         asked = frozenset().union(*(ask for number in numbers for ask in number.asks))
         stated = frozenset().union(*(asked & passage.numbers for _, _, passage in source.contexts))
     shares = zip(overlap.tolist(), bigrams.tolist(), (run / np.minimum(lengths, LONGEST_RUN)).tolist(), strict=True)
@@ -85,8 +85,10 @@ def _compared(said: Sequence[Sentence], source: Source) -> tuple[float, list[Com
             sentence,
             context,
             *share,
-            tuple([one.text for one in sentence.numbers if not one.supported_by(stated)]) if sentence.numbers else (),
-            tuple([one.text for one in sentence.names if not _named(one, rows, source)]) if sentence.names else (),
+            tuple([number.text for number in sentence.numbers if not number.supported_by(stated)])
+            if sentence.numbers
+            else (),
+            tuple([name.text for name in sentence.names if not _named(name, rows, source)]) if sentence.names else (),
         )
         for sentence, context, share in zip(said, contexts, shares, strict=True)
     ]

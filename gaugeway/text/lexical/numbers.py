@@ -70,7 +70,7 @@ class Quantity(NamedTuple):
             return self, second
         readings = self.readings
         if second.scale and not self.scale:
-            readings |= {_shifted(one, second.scale) for one in readings}
+            readings |= {_shifted(reading, second.scale) for reading in readings}
         first = self._replace(readings=readings, unit=self.unit or second.unit)
         return first, second._replace(unit=second.unit or (self.unit if self.unit in _SIGNS else ""))
 
@@ -85,19 +85,19 @@ def _meaning(
     readings: frozenset[str], parts: frozenset[str], scale: int, unit: str
 ) -> tuple[tuple[frozenset[str], ...], frozenset[str], tuple[str, ...]]:
     """What a quantity asks for, states and counts as. A unit is compared where both sides have one."""
-    values = frozenset(_shifted(one, scale) for one in readings)
+    values = frozenset(_shifted(reading, scale) for reading in readings)
     tokens: tuple[str, ...] = (min(values, key=lambda value: ("." in value, -len(value), value)),)
-    unitless = frozenset(f"{one}|" for one in values)
+    unitless = frozenset(f"{value}|" for value in values)
     if unit:
         base, shift, name = UNITS[unit]
-        with_unit = frozenset(f"{_shifted(one, shift)}|{base}" for one in values)
+        with_unit = frozenset(f"{_shifted(value, shift)}|{base}" for value in values)
         asked, states = with_unit | unitless, values | with_unit
         tokens = (*tokens, name)
     else:
         asked, states = values, values | unitless
-    asks = tuple(frozenset({one}) for one in sorted(asked))
+    asks = tuple(frozenset({key}) for key in sorted(asked))
     if parts:
-        asks, states = (*asks, parts), states | parts | {f"{one}|" for one in parts}
+        asks, states = (*asks, parts), states | parts | {f"{part}|" for part in parts}
     return asks, states, tokens
 
 
@@ -108,9 +108,9 @@ def quantity(text: str, written: re.Match[str], unit: str = "") -> Quantity:
         minus, currency, digits = split.groups()
     readings, parts, end = _readings(digits.replace(" ", "")), _NOTHING, written.end()
     if " " in digits:
-        parts = frozenset(one for part in digits.split() for one in _readings(part))
+        parts = frozenset(reading for part in digits.split() for reading in _readings(part))
     if minus:
-        readings = frozenset(f"-{one}" for one in readings)
+        readings = frozenset(f"-{reading}" for reading in readings)
     if text[end : end + 1] in _AFTER_ALL:
         return Quantity(written.start(), end, readings, parts, 0, currency or unit)
     if (ordinal := _ORDINAL.match(text, end)) is not None:
@@ -158,7 +158,7 @@ def _longer(number: Quantity, following: re.Match[str]) -> Quantity:
     attached, end = following.start() in (following.start("word"), following.start("sign")), following.end()
     if word == "m" and not number.scale and (attached or number.unit):
         # "$5m" are millions; "5m" may be metres: then both are asked for.
-        millions = frozenset(_shifted(one, SCALES["million"]) for one in number.readings)
+        millions = frozenset(_shifted(reading, SCALES["million"]) for reading in number.readings)
         return number._replace(end=end, readings=millions if number.unit else millions | number.readings)
     if word in SCALES and not number.scale and (len(word) > 1 or attached or number.unit):
         return number._replace(end=end, scale=SCALES[word])

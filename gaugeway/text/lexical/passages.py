@@ -39,15 +39,17 @@ class Passage:
     def initials(self, text: str) -> frozenset[str]:
         """The initials of the names in the passage, whose text is `text`; read when first asked for."""
         if self._initials is None:
-            self._initials = frozenset().union(*(name.initials for one in sentences(text) for name in one.names))
+            self._initials = frozenset().union(
+                *(name.initials for sentence in sentences(text) for name in sentence.names)
+            )
         return self._initials
 
 
 def read_passage(text: str, vocabulary: Vocabulary, allowance: Allowance) -> Passage:
     """Parse a passage. Raises TooLongError when it has more tokens than the allowance has left."""
     said = sentences(text, allowance, with_names=False)
-    words = vocabulary.ids([token for one in said for token in one.tokens])
-    rows = np.repeat(np.arange(len(said)), [len(one.tokens) for one in said])
+    words = vocabulary.ids([token for sentence in said for token in sentence.tokens])
+    rows = np.repeat(np.arange(len(said)), [len(sentence.tokens) for sentence in said])
     pairs = np.sort(rows * len(vocabulary) + vocabulary.stems(words))  # np.unique takes five times as long
     row, stem = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], max(1, len(vocabulary)))
     return Passage(
@@ -55,7 +57,7 @@ def read_passage(text: str, vocabulary: Vocabulary, allowance: Allowance) -> Pas
         stems=stem.astype(np.int32),
         rows=row.astype(np.int32),
         sentences=len(said),
-        numbers=frozenset().union(*(number.states for one in said for number in one.numbers)),
+        numbers=frozenset().union(*(number.states for sentence in said for number in sentence.numbers)),
     )
 
 

@@ -45,8 +45,8 @@ _LONE_NUMBER = re.compile(
 )
 # In lower case, with 0 for digits and brackets, and a space for all but letters and apostrophes.
 _LETTERS = bytes(
-    ord("0") if chr(one) in "0123456789[" else one if chr(one).isalpha() or one == ord("'") else ord(" ")
-    for one in bytes(range(128)).lower()
+    ord("0") if chr(code) in "0123456789[" else code if chr(code).isalpha() or code == ord("'") else ord(" ")
+    for code in bytes(range(128)).lower()
 ).ljust(256)
 _THREES = re.compile(f"[{_THAI}]")
 _CHARACTERS = re.compile(f"[{_UNSPACED}]")
@@ -302,7 +302,7 @@ def _names(text: str, language: Language) -> tuple[Name, ...]:
 
 
 def _places(text: str) -> list[Word]:
-    return [Word(one[0], fold(one[0]), one.start(), one.end()) for one in _PLAIN.finditer(text)]
+    return [Word(match[0], fold(match[0]), match.start(), match.end()) for match in _PLAIN.finditer(text)]
 
 
 def fold(word: str) -> str:
@@ -359,11 +359,11 @@ class _Reading:
             self._found += words
             if self._with_names:
                 places = _WORD.finditer(self._text, position, end)
-                self.words += [Word(one[0], word, *one.span()) for one, word in zip(places, words, strict=True)]
+                self.words += [Word(place[0], word, *place.span()) for place, word in zip(places, words, strict=True)]
             return position
         found: Iterator[tuple[re.Match[str], str]] = zip(_WORD.finditer(self._text, position, end), words, strict=True)
-        while (one := next(found, None)) is not None:
-            match, word = one
+        while (found_word := next(found, None)) is not None:
+            match, word = found_word
             if match.start() < position:
                 if match.end() > position:  # what was taken ends within this word
                     found = ((other, fold(other[0])) for other in _WORD.finditer(self._text, position, end))

@@ -25,8 +25,10 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | N
     if not some:
         return None
     alpha = ALPHA / len(some)
-    against = next((one for one in some if one.contradicts(alpha)), None)
-    found = against or next((one for one in some if one.worsened(alpha) or one.beyond_questions(alpha)), None)
+    against = next((suspect for suspect in some if suspect.contradicts(alpha)), None)
+    found = against or next(
+        (suspect for suspect in some if suspect.worsened(alpha) or suspect.beyond_questions(alpha)), None
+    )
     if found is None:
         return None
     here = words.change(drop.metric, found.inside.old, found.inside.new)
@@ -78,7 +80,7 @@ def _arrival(found: Suspect, alpha: float) -> tuple[str, str]:
 def confined_to(some: Sequence[Suspect]) -> Suspect | None:
     """Return the document that most of the drop is confined to, and low scores point at; None without one."""
     alpha = ALPHA / max(len(some), 1)
-    return next((one for one in some if one.noticed and one.confines(alpha)), None)
+    return next((suspect for suspect in some if suspect.noticed and suspect.confines(alpha)), None)
 
 
 def placed(found: Explanation, source: Suspect | None) -> Explanation:
@@ -102,7 +104,7 @@ def doubted(found: Explanation, some: Sequence[Suspect], drop: Fall, words: Word
     """
     if found.cause != "generation" or drop.contrast is None:
         return found
-    doubtful = next((one for one in some if one.doubtful(ALPHA / len(some))), None)
+    doubtful = next((suspect for suspect in some if suspect.doubtful(ALPHA / len(some))), None)
     if doubtful is None and seen < _ENOUGH:
         return replace(found, strength=_UNSEEN * (found.strength or 0.0))
     if doubtful is None:

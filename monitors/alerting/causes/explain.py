@@ -94,7 +94,7 @@ class _Documents:
         self.suspects = suspects.suspects(drop, passages, whole, part)
         self.blamed = documents.blamed(drop, self.suspects, words)
         self.source = documents.confined_to(self.suspects)
-        self.count = sum(one.sample_id in passages for one in drop.since)
+        self.count = sum(observation.sample_id in passages for observation in drop.since)
         numbers = [_mean_count(side, passages) for side in (drop.before, drop.since)]
         self.counts = None if numbers[0] is None or numbers[1] is None else (numbers[0], numbers[1])
 
@@ -134,8 +134,8 @@ def _inside(
     """Return the evidence within a slice."""
     return retrieval_or_generation.Evidence(
         place.fall,
-        before if place.new else [one for one in before if place.contains(one)],
-        [one for one in since if place.contains(one)],
+        before if place.new else [observation for observation in before if place.contains(observation)],
+        [observation for observation in since if place.contains(observation)],
     )
 
 
@@ -159,7 +159,7 @@ def _placed(found: Explanation, place: slices.Slice | None, new: Sequence[slices
     if place is not None:
         return replace(found, detail=f"{found.detail} {place.sentence(words, alone=True)}", slice=place.name)
     if new:
-        sentences = " ".join(one.sentence(words, alone=False) for one in new)
+        sentences = " ".join(slice_.sentence(words, alone=False) for slice_ in new)
         return replace(found, detail=f"{found.detail} {sentences}", slice=new[0].name)
     return found
 
@@ -167,7 +167,9 @@ def _placed(found: Explanation, place: slices.Slice | None, new: Sequence[slices
 def _no_drop(drop: Fall, words: Words) -> str:
     """Return why there is nothing to explain."""
     if drop.contrast is None:
-        old, new = (_effective(len(side), one) for side, one in ((drop.before, drop.old), (drop.since, drop.new)))
+        old, new = (
+            _effective(len(side), estimate) for side, estimate in ((drop.before, drop.old), (drop.since, drop.new))
+        )
         if not drop.before and drop.since:
             return f"No scores of {drop.metric} before the onset to compare with ({new} since)."
         return f"Too few scores of {drop.metric} to compare ({old} before, {new} since)."

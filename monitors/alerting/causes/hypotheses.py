@@ -97,7 +97,7 @@ def posterior(
     """
     limits = (PASSED_ON, math.inf) if one_source else (PASSED_ON,)
     weight = {
-        "retrieval": sum(_retrieval(moved, one) for one in limits) / len(limits),
+        "retrieval": sum(_retrieval(moved, limit) for limit in limits) / len(limits),
         "generation": _generation(moved),
         "questions": _questions(moved),
         "judge": _judge(moved, answers=False),
@@ -115,7 +115,7 @@ def posterior(
 def strength_word(probability: float) -> str:
     """Return what a strength is called, as it is shown: with two decimals.
 
-    >>> [strength_word(one) for one in (0.97, 0.9, 0.7999, 0.7)]
+    >>> [strength_word(share) for share in (0.97, 0.9, 0.7999, 0.7)]
     ['strong', 'moderate', 'moderate', 'weak']
     """
     shown = round(probability, 2)
@@ -144,53 +144,53 @@ def _broken(part: Array) -> Array:
 def _retrieval(moved: Sequence[Moved], passed_on: float) -> float:
     lost = _GRID
     weight = _broken(lost)
-    for one in moved:
-        if one.retrieval:
-            weight = weight * _at(one, lost * one.level)
+    for metric in moved:
+        if metric.retrieval:
+            weight = weight * _at(metric, lost * metric.level)
         else:
-            weight = weight * _within(one, 0.0 * lost, np.minimum(1.0, passed_on * lost) * one.level)
+            weight = weight * _within(metric, 0.0 * lost, np.minimum(1.0, passed_on * lost) * metric.level)
     return float(weight.mean())
 
 
 def _generation(moved: Sequence[Moved]) -> float:
     worse = _GRID
     weight = _broken(worse)
-    for one in moved:
-        most = (SLIPPED if one.retrieval else 1.0) * worse * one.level
-        moves = UNMOVED if one.retrieval else 1.0 - UNMOVED
-        weight = weight * _within(one, 0.0 * worse, most, moves)
+    for metric in moved:
+        most = (SLIPPED if metric.retrieval else 1.0) * worse * metric.level
+        moves = UNMOVED if metric.retrieval else 1.0 - UNMOVED
+        weight = weight * _within(metric, 0.0 * worse, most, moves)
     return float(weight.mean())
 
 
 def _questions(moved: Sequence[Moved]) -> float:
     share = _GRID
     weight = SILENT * (1.0 - share) ** (SILENT - 1.0)
-    for one in moved:
-        bounds = 0.0 * share, HARDEST * share * one.level
-        weight = weight * (_spread(one, *bounds) if one.retrieval else _within(one, *bounds))
+    for metric in moved:
+        bounds = 0.0 * share, HARDEST * share * metric.level
+        weight = weight * (_spread(metric, *bounds) if metric.retrieval else _within(metric, *bounds))
     return float(weight.mean())
 
 
 def _judge(moved: Sequence[Moved], *, answers: bool) -> float:
     """Return the weight of a stricter judge; with `answers`, the app's answers got worse as well."""
-    if not any(one.judged for one in moved):
+    if not any(metric.judged for metric in moved):
         return 0.0
     stricter: Array = -STRICTER * np.log1p(-_GRID)
     weight = np.ones_like(stricter)
-    for one in moved:
-        low, high = ((bound * stricter if one.judged else 0.0 * stricter) for bound in UNEQUAL)
-        if answers and not one.retrieval:
-            weight = weight * _within(one, low, np.maximum(high, one.level))
-        elif one.judged:
-            weight = weight * _spread(one, low, np.maximum(high, low + 1e-6))
+    for metric in moved:
+        low, high = ((bound * stricter if metric.judged else 0.0 * stricter) for bound in UNEQUAL)
+        if answers and not metric.retrieval:
+            weight = weight * _within(metric, low, np.maximum(high, metric.level))
+        elif metric.judged:
+            weight = weight * _spread(metric, low, np.maximum(high, low + 1e-6))
         else:
-            weight = weight * _at(one, low)
+            weight = weight * _at(metric, low)
     return float(weight.mean())
 
 
 def _judge_alone(moved: Sequence[Moved]) -> float:
     """Return the weight of a judge that is stricter on the metric of the alert and on no other."""
-    if not any(one.main and one.judged for one in moved):
+    if not any(metric.main and metric.judged for metric in moved):
         return 0.0
     stricter: Array = -STRICTER * np.log1p(-_GRID)
     weight = np.ones_like(stricter)
@@ -199,26 +199,26 @@ def _judge_alone(moved: Sequence[Moved]) -> float:
     return float(weight.mean())
 
 
-def _within(one: Moved, low: Array, high: Array, moves: float = 1.0 - UNMOVED) -> Array:
+def _within(metric: Moved, low: Array, high: Array, moves: float = 1.0 - UNMOVED) -> Array:
     """Return the density of the seen fall if the true one is uniform with probability `moves`, else `low`.
 
     The metric of the alert did move.
     """
-    spread = _spread(one, low, np.maximum(high, low + 1e-6))
-    return spread if one.main else (1.0 - moves) * _at(one, low) + moves * spread
+    spread = _spread(metric, low, np.maximum(high, low + 1e-6))
+    return spread if metric.main else (1.0 - moves) * _at(metric, low) + moves * spread
 
 
-def _spread(one: Moved, low: Array, high: Array) -> Array:
-    scale = _error(one) * math.sqrt(2.0)
-    between: Array = 0.5 * (_erf((high - one.fall) / scale) - _erf((low - one.fall) / scale))
+def _spread(metric: Moved, low: Array, high: Array) -> Array:
+    scale = _error(metric) * math.sqrt(2.0)
+    between: Array = 0.5 * (_erf((high - metric.fall) / scale) - _erf((low - metric.fall) / scale))
     return np.maximum(between, 1e-300) / (high - low)
 
 
-def _at(one: Moved, fall: Array) -> Array:
-    error = _error(one)
-    density: Array = np.exp(-0.5 * ((one.fall - fall) / error) ** 2) / (error * math.sqrt(2.0 * math.pi))
+def _at(metric: Moved, fall: Array) -> Array:
+    error = _error(metric)
+    density: Array = np.exp(-0.5 * ((metric.fall - fall) / error) ** 2) / (error * math.sqrt(2.0 * math.pi))
     return density
 
 
-def _error(one: Moved) -> float:
-    return math.hypot(INFLATION * one.se, DRIFT)
+def _error(metric: Moved) -> float:
+    return math.hypot(INFLATION * metric.se, DRIFT)

@@ -43,12 +43,12 @@ def drifted(judge: JudgeEvidence | None) -> Explanation | None:
 
 def failing(before: Sequence[Observation], since: Sequence[Observation], alpha: float) -> Explanation | None:
     """Return the cause "judge" if evaluations clearly fail more often, over the metrics that ever fail."""
-    metrics = {one.metric for one in (*before, *since) if one.outcome == "failed"}
+    metrics = {observation.metric for observation in (*before, *since) if observation.outcome == "failed"}
     old, new = _failures(before, metrics), _failures(since, metrics)
     more = fall(new, old)  # with the sides swapped: a rise
     if old is None or new is None or more is None or not more.clear(alpha) or more.value < MATERIAL:
         return None
-    words = _counted(one.reason for one in since if one.outcome == "failed")
+    words = _counted(observation.reason for observation in since if observation.outcome == "failed")
     return Explanation(
         cause="judge",
         detail=f"{percent(new.mean)} of the evaluations failed ({words}), {percent(old.mean)} before (n {new.n}).",
@@ -59,20 +59,22 @@ def failing(before: Sequence[Observation], since: Sequence[Observation], alpha: 
 
 def replaced(drop: Fall, alpha: float, words: Words) -> Explanation | None:
     """Return the cause "judge" if scores are by another version or judge, and those made as before did not fall."""
-    makers = sorted({(one.version, one.judge or "") for one in (*drop.before, *drop.since)})
+    makers = sorted({(observation.version, observation.judge or "") for observation in (*drop.before, *drop.since)})
     if len(makers) == 1:
         return None
     groups = {maker: index for index, maker in enumerate(makers)}
     sides = [
         Grouped(
-            values=[one.value or 0.0 for one in side],
-            rates=[one.rate for one in side],
-            groups=[groups[one.version, one.judge or ""] for one in side],
+            values=[observation.value or 0.0 for observation in side],
+            rates=[observation.rate for observation in side],
+            groups=[groups[observation.version, observation.judge or ""] for observation in side],
         )
         for side in (drop.before, drop.since)
     ]
-    known = {(one.version, one.judge or "") for one in drop.before}
-    new = share(((one.version, one.judge or "") not in known, one.rate) for one in drop.since)
+    known = {(observation.version, observation.judge or "") for observation in drop.before}
+    new = share(
+        ((observation.version, observation.judge or "") not in known, observation.rate) for observation in drop.since
+    )
     parts = decompose(*sides)
     explained = parts is not None and (
         parts.mix.clear(alpha) and parts.mix.value >= CARRIED * parts.total.value and not parts.within.clear(ALPHA)
@@ -93,7 +95,9 @@ def replaced(drop: Fall, alpha: float, words: Words) -> Explanation | None:
 
 def _failures(side: Iterable[Observation], metrics: set[str]) -> Estimate | None:
     return share(
-        (one.outcome == "failed", one.rate) for one in side if one.metric in metrics and one.outcome != "skipped"
+        (observation.outcome == "failed", observation.rate)
+        for observation in side
+        if observation.metric in metrics and observation.outcome != "skipped"
     )
 
 
@@ -106,8 +110,8 @@ def _counted(reasons: Iterable[str]) -> str:
 
 def _usual(scores: Iterable[Observation]) -> tuple[str, str]:
     counts: dict[tuple[str, str], int] = {}
-    for one in scores:
-        maker = one.version, one.judge or ""
+    for observation in scores:
+        maker = observation.version, observation.judge or ""
         counts[maker] = counts.get(maker, 0) + 1
     return max(sorted(counts), key=counts.__getitem__)
 

@@ -80,7 +80,7 @@ class Fall:
     @property
     def judged(self) -> bool:
         """Whether a judge made the scores."""
-        return any(one.judge is not None for one in self.since)
+        return any(observation.judge is not None for observation in self.since)
 
     def clear(self, alpha: float) -> bool:
         """Return whether the mean fell significantly."""
@@ -112,43 +112,48 @@ class Words:
         n = new.n if new is not None else 0
         return f"{self.mean(metric, old)} to {self.mean(metric, new)} (n {n})"
 
-    def whole(self, one: Fall) -> str:
+    def whole(self, drop: Fall) -> str:
         """Return a clause about a metric that got worse."""
-        return f"{one.metric} {self.fell(one.metric)}, {self.change(one.metric, one.old, one.new)}"
+        return f"{drop.metric} {self.fell(drop.metric)}, {self.change(drop.metric, drop.old, drop.new)}"
 
-    def beside(self, one: Fall, note: str = "") -> str:
+    def beside(self, other: Fall, note: str = "") -> str:
         """Return a clause about a metric that got worse by less than half as much as another one, if at all."""
-        change = self.change(one.metric, one.old, one.new)
-        if one.clear(ALPHA):
-            return f"{one.metric}{note} {self.fell(one.metric)} too, by less than half as much, {change}"
-        return f"{one.metric}{note} did not, {change}"
+        change = self.change(other.metric, other.old, other.new)
+        if other.clear(ALPHA):
+            return f"{other.metric}{note} {self.fell(other.metric)} too, by less than half as much, {change}"
+        return f"{other.metric}{note} did not, {change}"
 
 
-def usable(one: Observation) -> bool:
+def usable(observation: Observation) -> bool:
     """Return whether it is a valid score."""
-    return one.outcome == "score" and one.value is not None and 0.0 <= one.value <= 1.0 and 0.0 < one.rate <= 1.0
+    return (
+        observation.outcome == "score"
+        and observation.value is not None
+        and 0.0 <= observation.value <= 1.0
+        and 0.0 < observation.rate <= 1.0
+    )
 
 
 def scores_of(metric: str, observations: Iterable[Observation]) -> list[Observation]:
     """Return the scores of one metric, the first one per exchange."""
     found: dict[str, Observation] = {}
-    for one in observations:
-        if one.metric == metric and usable(one):
-            found.setdefault(one.sample_id, one)
+    for observation in observations:
+        if observation.metric == metric and usable(observation):
+            found.setdefault(observation.sample_id, observation)
     return list(found.values())
 
 
 def values_of(scores: Iterable[Observation]) -> list[float]:
     """Return the values of scores."""
-    return [one.value or 0.0 for one in scores]
+    return [observation.value or 0.0 for observation in scores]
 
 
 def estimate(scores: Sequence[Observation], *, heaviest: float = math.inf) -> Estimate | None:
     """Return the mean over all traffic; None without scores. No weight exceeds `heaviest` times the smallest."""
     if not scores:
         return None
-    least_rate = max(one.rate for one in scores) / heaviest
-    return hajek(values_of(scores), [max(one.rate, least_rate) for one in scores])
+    least_rate = max(observation.rate for observation in scores) / heaviest
+    return hajek(values_of(scores), [max(observation.rate, least_rate) for observation in scores])
 
 
 def compare(metric: str, before: Sequence[Observation], since: Sequence[Observation]) -> Fall:

@@ -20,8 +20,8 @@ from monitors.alerting.causes.observations import (
 )
 from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.slices import ROOM, Slice
+from monitors.statistics import decomposition
 from monitors.statistics.change_point import Onset, onset
-from monitors.statistics.decomposition import fall
 from monitors.statistics.weighted_mean import Estimate
 
 RETRIEVAL = (
@@ -54,7 +54,7 @@ def is_retrieval(metric: str) -> bool:
     >>> is_retrieval("ndcg@10"), is_retrieval("context_utilization")
     (True, False)
     """
-    return any(metric == one or (one.endswith("@") and metric.startswith(one)) for one in RETRIEVAL)
+    return any(metric == name or (name.endswith("@") and metric.startswith(name)) for name in RETRIEVAL)
 
 
 class Evidence:
@@ -64,7 +64,7 @@ class Evidence:
         self.drop = drop
         old, new = _by_metric(before), _by_metric(since)
         self.retrieval = [_alike(metric, old[metric], new[metric]) for metric in old if metric in new]
-        self.retrieval = [one for one in self.retrieval if is_retrieval(one.metric) and one.metric != drop.metric]
+        self.retrieval = [fall for fall in self.retrieval if is_retrieval(fall.metric) and fall.metric != drop.metric]
         self.retrieval += [drop] if is_retrieval(drop.metric) else []
         self.answers = [drop] if not is_retrieval(drop.metric) else []
         self.answers += [
@@ -90,16 +90,21 @@ class Evidence:
         Steady: it fell by less than half of the drop, if at all.
         A stricter judge looks like that, and so does a retrieval of irrelevant passages that answers still copy from.
         """
-        everything = [one for one in (*self.retrieval, *self.answers) if one.contrast is not None]
-        judged = [one for one in everything if one.judged]
-        apart = [one for one in everything if not one.judged and one.at_most(ALPHA) < ROOM * _size(self.drop)]
-        both = any(is_retrieval(one.metric) for one in judged) and any(not is_retrieval(one.metric) for one in judged)
-        return apart[0] if apart and both and all(one.clear(alpha) for one in judged) else None
+        everything = [fall for fall in (*self.retrieval, *self.answers) if fall.contrast is not None]
+        judged = [fall for fall in everything if fall.judged]
+        apart = [fall for fall in everything if not fall.judged and fall.at_most(ALPHA) < ROOM * _size(self.drop)]
+        both = any(is_retrieval(fall.metric) for fall in judged) and any(
+            not is_retrieval(fall.metric) for fall in judged
+        )
+        return apart[0] if apart and both and all(fall.clear(alpha) for fall in judged) else None
 
     def together(self, alpha: float) -> Fall | None:
         """Return a metric of the other kind (retrieval or answers) that fell too; None unless the judge scored both."""
         others = self.answers if is_retrieval(self.drop.metric) else self.retrieval
-        return next((one for one in others if self.drop.judged and one.judged and one.clear(alpha)), None)
+        return next(
+            (fall for fall in others if self.drop.judged and fall.judged and fall.clear(alpha)),
+            None,
+        )
 
 
 def blamed(evidence: Evidence, alpha: float, words: Words, place: Slice | None) -> Explanation | None:
@@ -110,9 +115,9 @@ def blamed(evidence: Evidence, alpha: float, words: Words, place: Slice | None) 
 def doubt(evidence: Evidence, words: Words) -> str:
     """Return why neither is named."""
     drop = evidence.drop
-    known = [one for one in evidence.retrieval if one.contrast is not None]
+    known = [fall for fall in evidence.retrieval if fall.contrast is not None]
     if not known:
-        thin = next((one for one in evidence.retrieval), None)
+        thin = next((fall for fall in evidence.retrieval), None)
         why = (
             f"{thin.metric} has too few scores (n {thin.new.n if thin.new is not None else 0})"
             if thin is not None
@@ -120,7 +125,7 @@ def doubt(evidence: Evidence, words: Words) -> str:
         )
         return f"{words.whole(drop)}; {why}, so retrieval and generation cannot be told apart."
     level = ALPHA / len(known)
-    widest = max(known, key=lambda one: one.at_most(level))
+    widest = max(known, key=lambda fall: fall.at_most(level))
     change = words.change(widest.metric, widest.old, widest.new)
     room = widest.at_most(level)
     return f"{words.whole(drop)}; {widest.metric}, {change}, leaves room for a fall of {room:.2f}."
@@ -148,7 +153,7 @@ def _retrieval(evidence: Evidence, alpha: float, words: Words) -> Explanation | 
     if is_retrieval(drop.metric):
         return Explanation(cause="retrieval", detail=f"{words.whole(drop)}.")
     old, new = evidence.found
-    rarer = fall(old, new)
+    rarer = decomposition.fall(old, new)
     if old is not None and new is not None and rarer is not None and rarer.clear(alpha) and rarer.value >= MATERIAL:
         detail = f"Contexts came with {percent(new.mean)} of the exchanges, with {percent(old.mean)} before (n {new.n})"
         return Explanation(
@@ -158,16 +163,16 @@ def _retrieval(evidence: Evidence, alpha: float, words: Words) -> Explanation | 
             evidence=("share of exchanges with contexts",),
         )
     large = _QUARTER * _size(drop)
-    fallen = [one for one in evidence.retrieval if one.clear(alpha) and _size(one) >= large]
-    for one in sorted(fallen, key=_size, reverse=True):
-        which, gap = order(one, drop)
+    fallen = [fall for fall in evidence.retrieval if fall.clear(alpha) and _size(fall) >= large]
+    for fall in sorted(fallen, key=_size, reverse=True):
+        which, gap = order(fall, drop)
         if which == "later":
             continue
-        what = words.change(one.metric, one.old, one.new)
+        what = words.change(fall.metric, fall.old, fall.new)
         if which == "first":
-            detail = f"{one.metric} fell first, {what}; {drop.metric} followed {duration(gap)} later"
+            detail = f"{fall.metric} fell first, {what}; {drop.metric} followed {duration(gap)} later"
         else:
-            detail = f"{one.metric} fell with {drop.metric}, {what}"
+            detail = f"{fall.metric} fell with {drop.metric}, {what}"
         return Explanation(
             cause="retrieval",
             detail=f"{detail} ({words.mean(drop.metric, drop.old)} to {words.mean(drop.metric, drop.new)}).",
@@ -181,8 +186,8 @@ def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | N
     Without retrieval metrics, a drop confined to one new model or prompt beside old ones is enough: all of them got the
     same contexts.
     """
-    fallen = [one for one in evidence.answers if one.clear(alpha)]
-    known = [one for one in evidence.retrieval if one.contrast is not None]
+    fallen = [fall for fall in evidence.answers if fall.clear(alpha)]
+    known = [fall for fall in evidence.retrieval if fall.contrast is not None]
     if not fallen:
         return None
     worst = max(fallen, key=_size)
@@ -190,19 +195,19 @@ def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | N
         if place is None or not place.new or place.key not in ("model", "prompt"):
             return None
         return Explanation(cause="generation", detail=f"{words.whole(worst)}.")
-    steady = [one for one in known if one.at_most(ALPHA / len(known)) < ROOM * _size(worst)]
-    rest = [one for one in known if one not in steady]
-    late = [one for one in rest if one.clear(alpha) and order(one, evidence.drop)[0] == "later"]
+    steady = [fall for fall in known if fall.at_most(ALPHA / len(known)) < ROOM * _size(worst)]
+    rest = [fall for fall in known if fall not in steady]
+    late = [fall for fall in rest if fall.clear(alpha) and order(fall, evidence.drop)[0] == "later"]
     if len(steady) + len(late) < len(known):
         return None
-    others = ", ".join(words.beside(one) for one in steady[:2])
+    others = ", ".join(words.beside(fall) for fall in steady[:2])
     others = others or f"{late[0].metric} only later, {words.change(late[0].metric, late[0].old, late[0].new)}"
     return Explanation(cause="generation", detail=f"{words.whole(worst)}; {others}.")
 
 
-def order(one: Fall, drop: Fall) -> tuple[str, float]:
+def order(fall: Fall, drop: Fall) -> tuple[str, float]:
     """Return "first", "later" or "together" (not distinguishable), and the time between the onsets."""
-    ours, theirs = _dated(one), _dated(drop)
+    ours, theirs = _dated(fall), _dated(drop)
     if ours is None or theirs is None:
         return "together", 0.0
     if ours.latest < theirs.earliest:
@@ -212,44 +217,51 @@ def order(one: Fall, drop: Fall) -> tuple[str, float]:
     return "together", 0.0
 
 
-def _dated(one: Fall) -> Onset | None:
+def _dated(fall: Fall) -> Onset | None:
     """Date the fall of a metric, in the scores since the onset and as many before."""
-    recent = sorted(one.before, key=lambda old: old.started_at)[-max(_RECENT, len(one.since)) :]
-    scores = [*recent, *one.since]
+    recent = sorted(fall.before, key=lambda old: old.started_at)[-max(_RECENT, len(fall.since)) :]
+    scores = [*recent, *fall.since]
     return onset([score.started_at for score in scores], values_of(scores), [score.rate for score in scores])
 
 
-def _size(one: Fall) -> float:
-    return one.contrast.value if one.contrast is not None else 0.0
+def _size(fall: Fall) -> float:
+    return fall.contrast.value if fall.contrast is not None else 0.0
 
 
 def _by_metric(observations: Iterable[Observation]) -> dict[str, list[Observation]]:
     found: dict[str, list[Observation]] = {}
-    for one in observations:
-        found.setdefault(one.metric, []).append(one)
+    for observation in observations:
+        found.setdefault(observation.metric, []).append(observation)
     wanted = [metric for metric in found if metric in (*ANSWERS, *OF_RETRIEVAL) or is_retrieval(metric)]
     return {metric: scores_of(metric, found[metric]) for metric in wanted}
 
 
 def _alike(metric: str, before: Sequence[Observation], since: Sequence[Observation]) -> Fall:
     """Compare the scores by versions and judges present on both sides; others are not comparable."""
-    makers = {(one.version, one.judge) for one in before} & {(one.version, one.judge) for one in since}
-    old, new = ([one for one in side if (one.version, one.judge) in makers] for side in (before, since))
+    makers = {(observation.version, observation.judge) for observation in before} & {
+        (observation.version, observation.judge) for observation in since
+    }
+    old, new = (
+        [observation for observation in side if (observation.version, observation.judge) in makers]
+        for side in (before, since)
+    )
     return compare(metric, old, new)
 
 
 def _found(side: Sequence[Observation], other: Sequence[Observation]) -> Estimate | None:
     """Return the share of exchanges with contexts, from metrics that were ever skipped for lack of contexts."""
-    wanting = {one.metric for one in (*side, *other) if one.reason == NO_CONTEXTS}
+    wanting = {observation.metric for observation in (*side, *other) if observation.reason == NO_CONTEXTS}
     return share(_flags(side, wanting))
 
 
 def _flags(side: Iterable[Observation], wanting: set[str]) -> Iterator[tuple[bool, float]]:
     """Yield one (has contexts, rate) pair per exchange, with the largest rate of its evaluations."""
     flags: dict[str, tuple[bool, float]] = {}
-    for one in side:
-        if one.metric not in wanting or (one.outcome == "skipped" and one.reason != NO_CONTEXTS):
+    for observation in side:
+        if observation.metric not in wanting or (
+            observation.outcome == "skipped" and observation.reason != NO_CONTEXTS
+        ):
             continue
-        there, rate = flags.get(one.sample_id, (True, 0.0))
-        flags[one.sample_id] = there and one.reason != NO_CONTEXTS, max(rate, one.rate)
+        there, rate = flags.get(observation.sample_id, (True, 0.0))
+        flags[observation.sample_id] = there and observation.reason != NO_CONTEXTS, max(rate, observation.rate)
     yield from flags.values()

@@ -97,30 +97,30 @@ def beside_retrieval(
     if drop.metric not in _OF_ANSWERS or drop.contrast is None:
         return None
     falls = [compare(name, scores_of(name, before), scores_of(name, since)) for name in OF_RETRIEVAL]
-    known = [one for one in falls if one.contrast is not None]
+    known = [fall for fall in falls if fall.contrast is not None]
     if not known:
         return None
     room = {"no_contexts": ROOM * drop.contrast.value}
     what = words.whole(drop)
-    for one in known:
-        low, high = _interval(one, alpha / len(known))
-        if (low > 0.0 or high < 0.0) and max(high, -low) > room.get(one.metric, _RANKS):
-            change = words.change(one.metric, one.old, one.new)
+    for fall in known:
+        low, high = _interval(fall, alpha / len(known))
+        if (low > 0.0 or high < 0.0) and max(high, -low) > room.get(fall.metric, _RANKS):
+            change = words.change(fall.metric, fall.old, fall.new)
             return Explanation(
                 cause="retrieval",
-                detail=f"{one.metric} changed with {drop.metric}, {change}; {what}.",
+                detail=f"{fall.metric} changed with {drop.metric}, {change}; {what}.",
                 strength=_BY_NATURE,
-                evidence=(one.metric,),
+                evidence=(fall.metric,),
             )
     steady = []
-    for one in known:
-        low, high = _interval(one, ALPHA / len(known))
-        if max(high, -low) < room.get(one.metric, _RANKS):
-            steady.append(one)
+    for fall in known:
+        low, high = _interval(fall, ALPHA / len(known))
+        if max(high, -low) < room.get(fall.metric, _RANKS):
+            steady.append(fall)
     if not steady:
         return None
-    same = ", ".join(f"{one.metric} {words.change(one.metric, one.old, one.new)}" for one in steady)
-    names = tuple(one.metric for one in steady)
+    same = ", ".join(f"{fall.metric} {words.change(fall.metric, fall.old, fall.new)}" for fall in steady)
+    names = tuple(fall.metric for fall in steady)
     if len(steady) == len(known) and "retriever_score" in names:
         detail = f"{what}; the retrieval returns about as much as before, with about the same scores: {same}."
         return Explanation(cause="generation", detail=detail, strength=_BESIDE_STEADY, evidence=names)
@@ -128,5 +128,5 @@ def beside_retrieval(
     return Explanation(cause="unknown", detail=f"{detail} Whether passages are as relevant is not known.")
 
 
-def _interval(one: Fall, alpha: float) -> tuple[float, float]:
-    return one.contrast.interval(alpha) if one.contrast is not None else (0.0, 0.0)
+def _interval(fall: Fall, alpha: float) -> tuple[float, float]:
+    return fall.contrast.interval(alpha) if fall.contrast is not None else (0.0, 0.0)

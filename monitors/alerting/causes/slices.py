@@ -38,9 +38,9 @@ class Slice:
         """The name in alerts."""
         return slice_name(self.key, self.value)
 
-    def contains(self, one: Observation) -> bool:
+    def contains(self, observation: Observation) -> bool:
         """Return whether an evaluation belongs to the slice."""
-        return value_of(one, self.key) == self.value
+        return value_of(observation, self.key) == self.value
 
     def confined(self, drop: Contrast, alpha: float) -> bool:
         """Return whether only this slice fell, and its fall is most of the drop."""
@@ -76,18 +76,18 @@ def slices_of(drop: Fall, keys: Sequence[str]) -> list[Slice]:
         large = [value for value in new.parts if len(new.parts[value]) >= LEAST_N_EFF]
         commonest = sorted(large, key=lambda value: (-len(new.parts[value]), value))[:MAX_VALUES]
         found += [_slice(value, drop.metric, old, new) for value in commonest]
-    return [one for one in found if one is not None]
+    return [slice_ for slice_ in found if slice_ is not None]
 
 
 def confined(slices: Sequence[Slice], drop: Contrast, alpha: float) -> Slice | None:
     """Return the slice the drop is confined to; of several the one that differs most from the rest."""
-    fitting = [one for one in slices if one.confined(drop, alpha)]
+    fitting = [slice_ for slice_ in slices if slice_.confined(drop, alpha)]
     return max(fitting, key=_apart, default=None)
 
 
 def arrived(slices: Sequence[Slice]) -> list[Slice]:
     """Return new versions that replaced all traffic at the onset, so nothing is left to compare them with."""
-    return [one for one in slices if one.new and one.share > LARGEST]
+    return [slice_ for slice_ in slices if slice_.new and slice_.share > LARGEST]
 
 
 class _Divided:
@@ -97,18 +97,18 @@ class _Divided:
         self.key = key
         self.whole = scores
         self.parts: dict[str, list[Observation]] = {}
-        for one in scores:
-            self.parts.setdefault(value_of(one, key), []).append(one)
+        for observation in scores:
+            self.parts.setdefault(value_of(observation, key), []).append(observation)
 
     def without(self, value: str) -> list[Observation]:
         """Return the scores of all other values."""
-        return [one for other, part in self.parts.items() if other != value for one in part]
+        return [observation for other, part in self.parts.items() if other != value for observation in part]
 
 
 def _slice(value: str, metric: str, old: _Divided, new: _Divided) -> Slice | None:
     inside, outside, before = new.parts[value], new.without(value), old.parts.get(value, [])
-    weight = sum(1.0 / one.rate for one in inside)
-    part = weight / (weight + sum(1.0 / one.rate for one in outside))
+    weight = sum(1.0 / observation.rate for observation in inside)
+    part = weight / (weight + sum(1.0 / observation.rate for observation in outside))
     arrived_now = is_version(new.key) and part >= _LEAST_NEW and not before_tail(before, old.whole)
     if part > LARGEST and not arrived_now:
         return None
@@ -126,13 +126,13 @@ def before_tail(some: Sequence[Observation], everything: Sequence[Observation]) 
     """Return those of `some` that are older than the last tenth of everything."""
     if not some:
         return []
-    times = sorted(one.started_at for one in everything)
+    times = sorted(observation.started_at for observation in everything)
     edge = times[int((1.0 - _TAIL) * (len(times) - 1))]
-    return [one for one in some if one.started_at < edge]
+    return [observation for observation in some if observation.started_at < edge]
 
 
-def _apart(one: Slice) -> float:
-    ours, theirs = one.fall.contrast, one.rest.contrast
+def _apart(slice_: Slice) -> float:
+    ours, theirs = slice_.fall.contrast, slice_.rest.contrast
     if ours is None or theirs is None:
         return 0.0
     return (ours.value - theirs.value) / math.hypot(ours.se, theirs.se)

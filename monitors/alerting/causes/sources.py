@@ -31,7 +31,7 @@ class Spread:
         """
         minutes = int(self.since // 60) % 1440
         clock = f"{minutes // 60:02}:{minutes % 60:02} UTC"
-        bad, good = (percent(one) if one is not None else "none" for one in (self.bad, self.good))
+        bad, good = (percent(ratio) if ratio is not None else "none" for ratio in (self.bad, self.good))
         return f"Source {name}, since {clock}, in {bad} of the bad answers and {good} of the good."
 
 
@@ -44,21 +44,24 @@ def suspicious(
     those of a question that is asked often with one another only; not so `across_questions`, where a source cannot be
     told apart from the questions that it comes with.
     """
-    names = sorted({name for one in since for name in documents[one.sample_id]})
+    names = sorted({name for observation in since for name in documents[observation.sample_id]})
     if not names:
         return []
     index = {name: number for number, name in enumerate(names)}
     numbers: dict[tuple[str, ...], int] = {}
     questions: dict[str, int] = {}
-    pairs = [(row, index[name]) for row, one in enumerate(since) for name in sorted(documents[one.sample_id])]
-    keys = [tuple(one.strata.get(key, "") for key in _STRATA) for one in since]
+    pairs = [
+        (row, index[name]) for row, observation in enumerate(since) for name in sorted(documents[observation.sample_id])
+    ]
+    keys = [tuple(observation.strata.get(key, "") for key in _STRATA) for observation in since]
     asked = [
-        questions.setdefault((not across_questions and one.question) or one.sample_id, len(questions)) for one in since
+        questions.setdefault((not across_questions and observation.question) or observation.sample_id, len(questions))
+        for observation in since
     ]
     found = blamed(
         Retrievals(
             scores=np.array(values_of(since)),
-            rates=np.array([one.rate for one in since]),
+            rates=np.array([observation.rate for observation in since]),
             strata=np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp),
             rows=np.array([row for row, _ in pairs], dtype=np.intp),
             columns=np.array([column for _, column in pairs], dtype=np.intp),
@@ -67,7 +70,7 @@ def suspicious(
         ),
         ALPHA,
     )
-    return [names[one.source] for one in found]
+    return [names[source.source] for source in found]
 
 
 def spread_of(
@@ -80,11 +83,15 @@ def spread_of(
 ) -> Spread:
     """Return how a source is spread over bad and good answers; a `new` one counts from its first use."""
     is_bad = _bad(values_of(before) or values_of(since))
-    got = [name in documents[one.sample_id] for one in since]
-    first = [one.started_at for one, has in zip(since, got, strict=True) if has or not new]
+    got = [name in documents[observation.sample_id] for observation in since]
+    first = [observation.started_at for observation, has in zip(since, got, strict=True) if has or not new]
 
     def part(*, bad: bool) -> float | None:
-        found = share((has, one.rate) for one, has in zip(since, got, strict=True) if is_bad(one.value or 0.0) is bad)
+        found = share(
+            (has, observation.rate)
+            for observation, has in zip(since, got, strict=True)
+            if is_bad(observation.value or 0.0) is bad
+        )
         return None if found is None else found.mean
 
     return Spread(since=min(first, default=0.0), bad=part(bad=True), good=part(bad=False))

@@ -85,25 +85,25 @@ def fallen_step(before: Sequence[Retrieved], since: Sequence[Retrieved]) -> Fall
         return None
     alpha = ALPHA / len(found)
     step, (old, new, worst) = max(found.items(), key=lambda item: item[1][2].value)
-    others = [dropped for one, (_, _, dropped) in found.items() if one != step]
+    others = [dropped for other, (_, _, dropped) in found.items() if other != step]
     if not worst.clear(alpha) or any(
-        one.value >= _APART * worst.value or one.interval(ALPHA)[1] >= worst.value for one in others
+        contrast.value >= _APART * worst.value or contrast.interval(ALPHA)[1] >= worst.value for contrast in others
     ):
         return None
-    alone = not any(one.clear(ALPHA) for one in others)
+    alone = not any(contrast.clear(ALPHA) for contrast in others)
     return FallenStep(step=step, before=old.mean, since=new.mean, n_before=old.n, n_since=new.n, alone=alone)
 
 
 def _most_frequent(some: Sequence[Retrieved]) -> list[Step]:
     counts: dict[Step, int] = {}
-    for one in some:
-        for step in one.relevance:
+    for exchange in some:
+        for step in exchange.relevance:
             counts[step] = counts.get(step, 0) + 1
     return sorted(counts, key=lambda step: -counts[step])[:MAX_STEPS]
 
 
 def _mean(some: Sequence[Retrieved], step: Step) -> Estimate | None:
-    there = [one for one in some if step in one.relevance]
+    there = [exchange for exchange in some if step in exchange.relevance]
     if not there:
         return None
-    return hajek([one.relevance[step] for one in there], [one.rate for one in there])
+    return hajek([exchange.relevance[step] for exchange in there], [exchange.rate for exchange in there])

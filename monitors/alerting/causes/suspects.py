@@ -125,10 +125,10 @@ class Suspect:
             return True
         if self.contradictions is None:
             return False
-        one, other = self.p_apart, self.contradictions.p_value
-        product = max(one * other, 1e-300)
+        apart, other = self.p_apart, self.contradictions.p_value
+        product = max(apart * other, 1e-300)
         pointed = self.share * self.apart >= _PART * self.drop.value
-        return pointed and max(one, other) < _PLAIN and product * (1.0 - math.log(product)) < alpha
+        return pointed and max(apart, other) < _PLAIN and product * (1.0 - math.log(product)) < alpha
 
     def _too_large(self, alpha: float) -> bool:
         ours, old = self.inside.contrast, self.inside.old
@@ -144,10 +144,13 @@ def suspects(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: st
     found = list(_compared(drop, passages, whole, part))
     if drop is not whole:
         _, since = _known(drop, passages)
-        everywhere = [one for one in _compared(whole, passages, whole, "") if _fills(since, one.name, passages)]
+        everywhere = [
+            suspect for suspect in _compared(whole, passages, whole, "") if _fills(since, suspect.name, passages)
+        ]
         found += everywhere
     return sorted(
-        (one for one in found if one.can_carry()), key=lambda one: (one.p, not one.pointed_at, one.p_apart, one.name)
+        (suspect for suspect in found if suspect.can_carry()),
+        key=lambda suspect: (suspect.p, not suspect.pointed_at, suspect.p_apart, suspect.name),
     )
 
 
@@ -156,7 +159,7 @@ def _compared(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: s
     if drop.contrast is None:
         return
     documents = {name: seen.documents for name, seen in passages.items()}
-    counts = Counter(name for one in since for name in documents[one.sample_id])
+    counts = Counter(name for observation in since for name in documents[observation.sample_id])
     common = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if counts[name] >= LEAST_N_EFF]
     lately, both = suspicious(since, documents), suspicious([*before, *since], documents)
     across = suspicious([*before, *since], documents, across_questions=True)
@@ -232,9 +235,13 @@ def _asked_again(before: Sequence[Observation], since: Sequence[Observation]) ->
 
     Where a document comes with whole questions, the rest are other questions, which may always have scored lower.
     """
-    known = {one.question for one in before if one.question} & {one.question for one in since}
-    again = [one for one in before if one.question in known]
-    enough = len(again) >= LEAST_N_EFF and sum(one.question in known for one in since) >= ROOM * len(since)
+    known = {observation.question for observation in before if observation.question} & {
+        observation.question for observation in since
+    }
+    again = [observation for observation in before if observation.question in known]
+    enough = len(again) >= LEAST_N_EFF and sum(observation.question in known for observation in since) >= ROOM * len(
+        since
+    )
     return again if enough else before
 
 
@@ -244,22 +251,24 @@ def _fills(side: Sequence[Observation], name: str, passages: Mapping[str, Passag
 
 
 def _share(name: str, side: Sequence[Observation], passages: Mapping[str, Passages]) -> Estimate | None:
-    return share((name in passages[one.sample_id].documents, one.rate) for one in side)
+    return share((name in passages[observation.sample_id].documents, observation.rate) for observation in side)
 
 
 def _known(drop: Fall, passages: Mapping[str, Passages]) -> tuple[list[Observation], list[Observation]]:
     """Return the scores on both sides whose passages were read."""
-    before, since = ([one for one in side if one.sample_id in passages] for side in (drop.before, drop.since))
+    before, since = (
+        [observation for observation in side if observation.sample_id in passages] for side in (drop.before, drop.since)
+    )
     return before, since
 
 
 def _divided(
     name: str, side: Sequence[Observation], passages: Mapping[str, Passages]
 ) -> tuple[list[Observation], list[Observation]]:
-    with_it = [one for one in side if name in passages[one.sample_id].documents]
-    return with_it, [one for one in side if name not in passages[one.sample_id].documents]
+    with_it = [observation for observation in side if name in passages[observation.sample_id].documents]
+    return with_it, [observation for observation in side if name not in passages[observation.sample_id].documents]
 
 
 def _contradicted(side: Sequence[Observation], passages: Mapping[str, Passages]) -> Estimate | None:
-    known = ((passages[one.sample_id].contradicted, one.rate) for one in side)
+    known = ((passages[observation.sample_id].contradicted, observation.rate) for observation in side)
     return share((flag, rate) for flag, rate in known if flag is not None)

@@ -50,23 +50,23 @@ def keys_of(observations: Iterable[Observation]) -> list[str]:
     values: dict[str, set[str]] = {}
     count = 0
     seen: dict[str, int] = {}
-    for one in observations:
+    for observation in observations:
         count += 1
-        for key, value in one.strata.items():
+        for key, value in observation.strata.items():
             values.setdefault(key, set()).add(value)
             seen[key] = seen.get(key, 0) + 1
     several = [key for key in values if len(values[key]) > 1 or seen[key] < count]
     return sorted(several, key=lambda key: (not is_version(key), key == "topic", key))[:MAX_KEYS]
 
 
-def value_of(one: Observation, key: str) -> str:
+def value_of(observation: Observation, key: str) -> str:
     """Return the value of a stratum, `NONE` without one."""
-    return one.strata.get(key, NONE)
+    return observation.strata.get(key, NONE)
 
 
 def labelled(scores: Sequence[Observation], key: str) -> Sequence[Observation]:
     """Return the scores to use for this key: topics may be known of some exchanges only."""
-    return [one for one in scores if key in one.strata] if key == "topic" else scores
+    return [observation for observation in scores if key in observation.strata] if key == "topic" else scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +121,12 @@ def shifted(drop: Fall, keys: Sequence[str], alpha: float, words: Words) -> Expl
 def shift_of(key: str, drop: Fall) -> Shift | None:
     """Decompose the drop by one key; None if that is impossible or a new version of the app changed the shares."""
     before, since = labelled(drop.before, key), labelled(drop.since, key)
-    old, new = ([value_of(one, key) for one in side] for side in (before, since))
-    names = _names(old, _Worth(new, [one.rate for one in since]))
+    old, new = ([value_of(observation, key) for observation in side] for side in (before, since))
+    names = _names(old, _Worth(new, [observation.rate for observation in since]))
     index = {name: number for number, name in enumerate(names)}
     groups = [[index.get(value, index[REST]) for value in side] for side in (old, new)]
     sides = [
-        Grouped(values=values_of(side), rates=[one.rate for one in side], groups=members)
+        Grouped(values=values_of(side), rates=[observation.rate for observation in side], groups=members)
         for side, members in zip((before, since), groups, strict=True)
         if side
     ]
@@ -172,9 +172,11 @@ def _names(old: Sequence[str], since: _Worth) -> list[str]:
 
     values = sorted(before | since.count, key=lambda value: (-before[value] - since.count[value], value))
     alone = [value for value in values if since.of(value) >= LEAST_N_EFF or gone(value)][:MAX_VALUES]
-    joining = sorted((one for one in alone if before[one] and not gone(one)), key=lambda one: (since.count[one], one))
+    joining = sorted(
+        (known for known in alone if before[known] and not gone(known)), key=lambda known: (since.count[known], known)
+    )
     pooled = [value for value in values if value not in alone]
-    while joining and any(before[one] for one in pooled) and 0.0 < since.of(*pooled) < LEAST_N_EFF:
+    while joining and any(before[known] for known in pooled) and 0.0 < since.of(*pooled) < LEAST_N_EFF:
         pooled.append(joining.pop(0))
     return [*(value for value in alone if value not in pooled), REST]
 

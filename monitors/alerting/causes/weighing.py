@@ -56,20 +56,20 @@ def weighed(
         rests.append(f"{main.metric} fell {when}")
     if when == "later":
         main, factors["retrieval"] = None, _UNLIKELY
-    used = ([main] if main is not None else []) + [one for one in evidence.answers if one.contrast is not None]
+    used = ([main] if main is not None else []) + [fall for fall in evidence.answers if fall.contrast is not None]
     by_source = document is not None and name == "retrieval"
     if by_source:  # what writes the answers is the same for all documents, and leaves the relevance alone
         factors["generation"] = _UNLIKELY
-    odds = posterior([_moved(one, evidence.drop) for one in used], factors, one_source=by_source)
-    metrics = ", ".join(one.metric for one in used)
+    odds = posterior([_moved(fall, evidence.drop) for fall in used], factors, one_source=by_source)
+    metrics = ", ".join(fall.metric for fall in used)
     likely = odds[name] + (odds["judge and generation"] if name == "generation" else 0.0)
     if likely >= NAMED:
         if name == "generation" and (judge is None or judge.pending) and any(metric.judged for metric in used):
             likely = min(likely, WITHOUT_ANCHORS)
         return replace(found, strength=likely, evidence=(f"sizes of the falls of {metrics}", *rests))
-    ranked = sorted(odds, key=lambda one: -odds[one])
+    ranked = sorted(odds, key=lambda cause: -odds[cause])
     said = _SAID if document is None else _SAID | {"generation": "worse answers, with that source only"}
-    some = [f"{said[one]} ({percent(odds[one])})" for one in ranked if odds[one] >= _LIKELY][:3]
+    some = [f"{said[cause]} ({percent(odds[cause])})" for cause in ranked if odds[cause] >= _LIKELY][:3]
     what = words.whole(evidence.drop)
     if main is not None:
         what += f"; {main.metric}: {words.change(main.metric, main.old, main.new)}"
@@ -80,18 +80,18 @@ def weighed(
 
 def _main(evidence: Evidence) -> Fall | None:
     """Return the retrieval metric that moved most."""
-    known = [one for one in evidence.retrieval if one.contrast is not None]
-    return max(known, key=lambda one: one.contrast.value / one.contrast.se if one.contrast else 0.0, default=None)
+    known = [fall for fall in evidence.retrieval if fall.contrast is not None]
+    return max(known, key=lambda fall: fall.contrast.value / fall.contrast.se if fall.contrast else 0.0, default=None)
 
 
-def _moved(one: Fall, drop: Fall) -> Moved:
+def _moved(fall: Fall, drop: Fall) -> Moved:
     return Moved(
-        level=max(_LEAST_LEVEL, one.old.mean if one.old is not None else 1.0),
-        fall=one.contrast.value if one.contrast is not None else 0.0,
-        se=one.contrast.se if one.contrast is not None else 1.0,
-        retrieval=is_retrieval(one.metric),
-        judged=one.judged,
-        main=one.metric == drop.metric,
+        level=max(_LEAST_LEVEL, fall.old.mean if fall.old is not None else 1.0),
+        fall=fall.contrast.value if fall.contrast is not None else 0.0,
+        se=fall.contrast.se if fall.contrast is not None else 1.0,
+        retrieval=is_retrieval(fall.metric),
+        judged=fall.judged,
+        main=fall.metric == drop.metric,
     )
 
 
@@ -123,7 +123,7 @@ def _factors(
         elif again.interval(ALPHA)[1] < half:
             factors |= {name: _UNLIKELY for name in PRIORS if name != "questions"}
             rests.append("questions that recur did not fall")
-    elif any("topic" in one.strata for one in evidence.drop.since):
+    elif any("topic" in observation.strata for observation in evidence.drop.since):
         factors["questions"] = min(_NO_TOPIC, factors.get("questions", 1.0))
         rests.append("the topics do not explain it")
     return factors, rests
@@ -149,9 +149,9 @@ def repeated(drop: Fall) -> Contrast | None:
 
 def _by_question(drop: Fall, *, before: bool) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
-    for one in drop.before if before else drop.since:
-        if one.question and one.value is not None:
-            found.setdefault(one.question, []).append(one.value)
+    for observation in drop.before if before else drop.since:
+        if observation.question and observation.value is not None:
+            found.setdefault(observation.question, []).append(observation.value)
     return found
 
 

@@ -42,11 +42,11 @@ class Bucket:
         return cls(
             start=start,
             seconds=seconds,
-            scores=tuple(one.score for one in means),
-            weights=tuple(one.weight for one in means),
-            earlier=tuple(one.earlier for one in means),
-            shrinkage=tuple(one.shrinkage for one in means),
-            n=sum(one.n for one in means),
+            scores=tuple(mean.score for mean in means),
+            weights=tuple(mean.weight for mean in means),
+            earlier=tuple(mean.earlier for mean in means),
+            shrinkage=tuple(mean.shrinkage for mean in means),
+            n=sum(mean.n for mean in means),
         )
 
     @property

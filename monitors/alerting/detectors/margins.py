@@ -75,7 +75,7 @@ class HourlyMargin:
     def dumps(self) -> str:
         """Return the state, under 6 kB."""
         hour = math.nan if self._hour is None else float(self._hour)
-        past = [value for one in self._past for value in one]
+        past = [value for reading in self._past for value in reading]
         return packed(np.array([hour, self._value, *self._sums, *past]))
 
     def loads(self, state: str) -> None:

@@ -44,16 +44,16 @@ class AlertmanagerNotifier(Notifier):
         runbook_url: str = RUNBOOK,
     ) -> None:
         every = {"url": url} if url else {}
-        every |= {f"urls[{index}]": one for index, one in enumerate(urls)}
+        every |= {f"urls[{index}]": address for index, address in enumerate(urls)}
         problems = [] if every else ["urls: an alertmanager needs at least one"]
         if token and username:
             problems.append("token: either a token or a username with its password")
         if username and password is None:
             problems.append("password: a username needs one")
         self._addresses = []
-        for key, one in every.items():
+        for key, target in every.items():
             try:
-                self._addresses.append(Address(one, what="alertmanager", timeout_s=timeout_s, suffix=ROUTE, key=key))
+                self._addresses.append(Address(target, what="alertmanager", timeout_s=timeout_s, suffix=ROUTE, key=key))
             except ValueError as error:
                 problems.append(str(error))
         if problems:
@@ -72,7 +72,10 @@ class AlertmanagerNotifier(Notifier):
 
     async def notify_all(self, alerts: Sequence[Alert]) -> None:
         # Resolved first: Alertmanager keeps the last of two alerts with the same labels.
-        body = [self._posted(alert) for alert in sorted(alerts, key=lambda one: (one.state != "resolved", one.since))]
+        body = [
+            self._posted(alert)
+            for alert in sorted(alerts, key=lambda posted: (posted.state != "resolved", posted.since))
+        ]
         errors = await asyncio.gather(*(self._post(address, body) for address in self._addresses))
         failed = [error for error in errors if error is not None]
         if len(failed) == len(errors):

@@ -125,8 +125,8 @@ def text_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = 
     for alert in alerts:
         lines = [f"{alert.state.upper()}: {summary(alert)}", ""]
         lines += [f"{name}: {plain(value, MAX_FACT)}" for name, value in facts(alert)]
-        for one, note in worst(alert):
-            lines.append(f"Exchange {one} {exchange_link(one, public_url)} {note}".rstrip())
+        for sample_id, note in worst(alert):
+            lines.append(f"Exchange {sample_id} {exchange_link(sample_id, public_url)} {note}".rstrip())
         lines += [alert_link(alert, public_url)] * bool(public_url)
         parts.append("\n".join(lines))
     parts += [f"… and {more} more"] * bool(more)
@@ -142,7 +142,8 @@ def html_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = 
             for name, value in facts(alert)
         )
         found = "".join(
-            f"<li>{_linked(one, exchange_link(one, public_url))} {html.escape(note)}</li>" for one, note in worst(alert)
+            f"<li>{_linked(sample_id, exchange_link(sample_id, public_url))} {html.escape(note)}</li>"
+            for sample_id, note in worst(alert)
         )
         page = alert_link(alert, public_url)
         parts.append(

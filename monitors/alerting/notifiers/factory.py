@@ -102,8 +102,8 @@ def _build(settings: Settings, where: str, shared: Mapping[str, Any]) -> Notifie
     arguments = {key: value for key, value in defaults.items() if key in parameters} | given | settings.options
     missing = [
         f"{where}.{key}: {required}"
-        for key, one in parameters.items()
-        if one.default is one.empty and one.kind not in _VARIADIC and key not in arguments
+        for key, parameter in parameters.items()
+        if parameter.default is parameter.empty and parameter.kind not in _VARIADIC and key not in arguments
     ] + _empty(given, where, parameters)
     if missing:
         raise ConfigError(problems + missing)
@@ -125,7 +125,7 @@ def _empty(given: Mapping[str, Any], where: str, parameters: Mapping[str, inspec
 
 
 def _takes(parameters: Mapping[str, inspect.Parameter], key: str) -> bool:
-    return key in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return key in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def _key_problems(
@@ -140,7 +140,7 @@ def _key_problems(
         problems.append(f"{where}.heartbeat: not for {settings.kind}: {_NO_HEARTBEAT[settings.kind]}")
     if built_in and settings.host is not None and (problem := host_problem(settings.host)) is not None:
         problems += [] if settings.host == "" else [f"{where}.host: {problem}"]
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return problems
     what = settings.kind if built_in else "this"
     known = ", ".join(sorted(key for key in parameters if key in Settings.__struct_fields__)) or "none of these"

@@ -197,13 +197,13 @@ def _name(value: str) -> str:
     return plain(bounded(value), MAX_LABEL)
 
 
-def _change(one: Change) -> str:
-    what = f"{_KINDS.get(one.kind, one.kind.removeprefix('tag:'))} {_name(one.value)}"
-    if one.replaced:
-        return f"{what} replaced {_name(one.replaced)}"
-    if one.before < _FEW:
-        return f"{what} appeared in {one.since:.0%} of the answers"
-    return f"{what} grew from {one.before:.0%} to {one.since:.0%} of the answers"
+def _change(change: Change) -> str:
+    what = f"{_KINDS.get(change.kind, change.kind.removeprefix('tag:'))} {_name(change.value)}"
+    if change.replaced:
+        return f"{what} replaced {_name(change.replaced)}"
+    if change.before < _FEW:
+        return f"{what} appeared in {change.since:.0%} of the answers"
+    return f"{what} grew from {change.before:.0%} to {change.since:.0%} of the answers"
 
 
 def facts(alert: Alert) -> list[tuple[str, str]]:
@@ -226,7 +226,7 @@ def facts(alert: Alert) -> list[tuple[str, str]]:
         ("Source", bounded(alert.cause_source or "")),
         ("Why", alert.cause_detail),
         ("Cause found first", first.replace("_", " ") if first != alert.likely_cause else ""),
-        ("Also fell", ", ".join(bounded(slice_words(one)) for one in alert.affected)),
+        ("Also fell", ", ".join(bounded(slice_words(where)) for where in alert.affected)),
     ]
     return [(name, value) for name, value in rows if value]
 
@@ -234,24 +234,24 @@ def facts(alert: Alert) -> list[tuple[str, str]]:
 def worst(alert: Alert) -> list[tuple[str, str]]:
     """Return the id of each worst exchange with one line of its score and, if quoting is allowed, texts and faults."""
     if not alert.examples:
-        return [(one, "") for one in alert.worst_exchanges]
+        return [(sample_id, "") for sample_id in alert.worst_exchanges]
     found = []
-    for one in alert.examples:
-        answer = plain(one.answer, MAX_ANSWER)
+    for example in alert.examples:
+        answer = plain(example.answer, MAX_ANSWER)
         parts = [
-            number(one.value),
-            plain(one.question, MAX_QUESTION),
+            number(example.value),
+            plain(example.question, MAX_QUESTION),
             f"→ {answer}" if answer else "",
-            plain("; ".join(one.faults), MAX_FAULTS),
+            plain("; ".join(example.faults), MAX_FAULTS),
         ]
-        found.append((one.id, " · ".join(part for part in parts if part)))
+        found.append((example.id, " · ".join(part for part in parts if part)))
     return found
 
 
 def worst_answers(alert: Alert) -> str:
     """Return the texts of the worst exchanges, one line each; empty if quoting is not allowed."""
-    quoted = {one.id for one in alert.examples if one.question or one.answer or one.faults}
-    lines = [f"{one}: {note}" for one, note in worst(alert) if one in quoted]
+    quoted = {example.id for example in alert.examples if example.question or example.answer or example.faults}
+    lines = [f"{sample_id}: {note}" for sample_id, note in worst(alert) if sample_id in quoted]
     return "\n".join(lines)[:MAX_WORST]
 
 
@@ -286,7 +286,7 @@ def trial(now: float) -> tuple[Alert, Alert]:
 
 def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str = RUNBOOK) -> dict[str, str]:
     """Return the annotations, on the metric's own scale; `evidence` is log10 of e-value / threshold (0 = alarm)."""
-    links = [exchange_link(one, public_url) for one in alert.worst_exchanges]
+    links = [exchange_link(sample_id, public_url) for sample_id in alert.worst_exchanges]
     return {
         "summary": summary(alert),
         "mean_before": number(alert.mean_before),
@@ -386,7 +386,7 @@ def number(value: float | None) -> str:
 
 
 def _common(every: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    return {name: value for name, value in every[0].items() if all(one.get(name) == value for one in every)}
+    return {name: value for name, value in every[0].items() if all(labels.get(name) == value for labels in every)}
 
 
 def _quoted(value: str) -> str:

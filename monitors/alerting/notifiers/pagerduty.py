@@ -81,6 +81,7 @@ class PagerDutyNotifier(Notifier):
             return {"links": [runbook]}
         page = alert_link(alert, self._public_url)
         exchanges = [
-            {"href": exchange_link(one, self._public_url), "text": f"exchange {one}"} for one in alert.worst_exchanges
+            {"href": exchange_link(sample_id, self._public_url), "text": f"exchange {sample_id}"}
+            for sample_id in alert.worst_exchanges
         ]
         return {"client_url": page, "links": [{"href": page, "text": "the alert"}, runbook, *exchanges]}

@@ -92,7 +92,7 @@ def _blocks(alert: Alert, public_url: str | None, most: int) -> list[dict[str, A
     blocks = [_section(f"{colour} {_escaped(summary(alert), MAX_TEXT)}{link}")]
     if fields and alert.state != "resolved":
         blocks[0]["fields"] = fields[:MAX_FIELDS]
-    if found := [_exchange(one, note, public_url, most) for one, note in worst(alert)[:MAX_EXCHANGES]]:
+    if found := [_exchange(sample_id, note, public_url, most) for sample_id, note in worst(alert)[:MAX_EXCHANGES]]:
         blocks.append(_context("Worst exchanges:\n" + "\n".join(found)))
     return blocks
 

@@ -177,14 +177,16 @@ def cutoff_of(
 
 def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, *, alpha: float = ALPHA) -> Comparison:
     """Compare the bad answers since an onset with the good ones; up to a second for 2,000 answers on each side."""
-    bad = [cutoff.is_bad(one.score) for one in since]
+    bad = [cutoff.is_bad(answer.score) for answer in since]
     tested = _tested(since, bad, alpha)
     across = _Tested()
     if not tested.named and max(Counter(filter(None, map(_question_of, since))).values(), default=0) >= FREQUENT:
         across = _tested(*_across_questions(since, before, cutoff), alpha)
     tested = across if across.named else tested
-    differences = tuple(_difference(one, tested, list(zip(since, bad, strict=True)), before) for one in tested.named)
-    suspects = {one.trait for one in differences}
+    differences = tuple(
+        _difference(trait, tested, list(zip(since, bad, strict=True)), before) for trait in tested.named
+    )
+    suspects = {difference.trait for difference in differences}
     return Comparison(
         cutoff=cutoff,
         n=len(since),
@@ -207,57 +209,61 @@ def _across_questions(
     Answers to questions that were mostly answered badly before the onset are left out: these did not get worse.
     """
     earlier: dict[str, list[bool]] = {}
-    for one in before:
-        if question := _question_of(one):
-            earlier.setdefault(question, []).append(cutoff.is_bad(one.score))
+    for answer in before:
+        if question := _question_of(answer):
+            earlier.setdefault(question, []).append(cutoff.is_bad(answer.score))
     poor = {question for question, some in earlier.items() if 2 * sum(some) >= len(some)}
     kept = [
-        replace(one, cluster=" ".join(name for name in (one.cluster or "").split() if not name.startswith(QUESTION)))
-        for one in since
-        if _question_of(one) not in poor
+        replace(
+            answer, cluster=" ".join(name for name in (answer.cluster or "").split() if not name.startswith(QUESTION))
+        )
+        for answer in since
+        if _question_of(answer) not in poor
     ]
-    return kept, [cutoff.is_bad(one.score) for one in kept]
+    return kept, [cutoff.is_bad(answer.score) for answer in kept]
 
 
-def _question_of(one: Answer) -> str:
-    return next((name for name in (one.cluster or "").split() if name.startswith(QUESTION)), "")
+def _question_of(answer: Answer) -> str:
+    return next((name for name in (answer.cluster or "").split() if name.startswith(QUESTION)), "")
 
 
 def _tested(since: Sequence[Answer], bad: Sequence[bool], alpha: float) -> _Tested:
-    uses = Counter(trait for one in since for trait in one.traits)
-    most = [trait for trait in sorted(uses, key=lambda one: (-uses[one], one)) if uses[trait] >= MIN_USES][:MAX_VALUES]
+    uses = Counter(trait for answer in since for trait in answer.traits)
+    most = [trait for trait in sorted(uses, key=lambda used: (-uses[used], used)) if uses[trait] >= MIN_USES][
+        :MAX_VALUES
+    ]
     index = {"\0".join(trait): number for number, trait in enumerate(most)}
     exchanges = [
         RetrievedExchange(
-            id=one.id,
-            started_at=one.started_at,
+            id=answer.id,
+            started_at=answer.started_at,
             model="",
-            rate=one.rate,
-            passages=tuple("\0".join(trait) for trait in one.traits),
-            cluster=one.cluster,
+            rate=answer.rate,
+            passages=tuple("\0".join(trait) for trait in answer.traits),
+            cluster=answer.cluster,
             score=0.0 if is_bad else 1.0,
         )
-        for one, is_bad in zip(since, bad, strict=True)
+        for answer, is_bad in zip(since, bad, strict=True)
     ]
     some = retrievals_of(exchanges, index)
     if some is None or not any(bad) or all(bad):
         return _Tested(dict.fromkeys(most, 0.0))
     logs = log_e_values(some)
-    evidence = {trait: float(one) for trait, one in zip(most, logs, strict=True)}
-    found = affected({str(at): float(one) for at, one in enumerate(logs)}, alpha)
-    alone = frozenset(most[one.source] for one in blamed(some, alpha))
-    named = sorted((most[int(at)] for at in found), key=lambda one: (one not in alone, -evidence[one], one))
+    evidence = {trait: float(log) for trait, log in zip(most, logs, strict=True)}
+    found = affected({str(at): float(log) for at, log in enumerate(logs)}, alpha)
+    alone = frozenset(most[suspect.source] for suspect in blamed(some, alpha))
+    named = sorted((most[int(at)] for at in found), key=lambda trait: (trait not in alone, -evidence[trait], trait))
     return _Tested(evidence, tuple(named), alone)
 
 
 def _difference(
     trait: Trait, tested: _Tested, since: Sequence[tuple[Answer, bool]], before: Sequence[Answer]
 ) -> Difference:
-    have = [(one, is_bad) for one, is_bad in since if trait in one.traits]
+    have = [(answer, is_bad) for answer, is_bad in since if trait in answer.traits]
     shares = [
         share_of(
-            [one.rate for one, is_bad in have if is_bad is side],
-            Whole([one.rate for one, is_bad in since if is_bad is side]),
+            [answer.rate for answer, is_bad in have if is_bad is side],
+            Whole([answer.rate for answer, is_bad in since if is_bad is side]),
         )
         for side in (True, False)
     ]
@@ -269,8 +275,8 @@ def _difference(
         in_good=shares[1],
         evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
         alone=trait in tested.alone,
-        before=level([one for one in before if trait in one.traits]),
-        since=level([one for one, _ in have]),
+        before=level([answer for answer in before if trait in answer.traits]),
+        since=level([answer for answer, _ in have]),
     )
 
 
@@ -278,18 +284,18 @@ def _changes(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
     """Return the values that more answers have since the onset than before, by at least `LEAST_GROWTH`."""
     both = [*since, *before]
     tested = _tested(both, [True] * len(since) + [False] * len(before), alpha)
-    whole_since, whole_before = (Whole([one.rate for one in side]) for side in (since, before))
+    whole_since, whole_before = (Whole([answer.rate for answer in side]) for side in (since, before))
     found = []
     for trait in tested.named:
-        have = [one for one in since if trait in one.traits]
-        now = share_of([one.rate for one in have], whole_since)
-        then = share_of([one.rate for one in before if trait in one.traits], whole_before)
+        have = [answer for answer in since if trait in answer.traits]
+        now = share_of([answer.rate for answer in have], whole_since)
+        then = share_of([answer.rate for answer in before if trait in answer.traits], whole_before)
         if now is None or then is None or now.ratio - then.ratio < LEAST_GROWTH:
             continue
         change = Change(
             trait=trait,
             n=len(have),
-            bad=sum(cutoff.is_bad(one.score) for one in have),
+            bad=sum(cutoff.is_bad(answer.score) for answer in have),
             before=then,
             since=now,
             evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
@@ -297,18 +303,18 @@ def _changes(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
             without=_without(since, {trait}),
         )
         found.append(change)
-    return tuple(sorted(found, key=lambda one: (one.before.ratio - one.since.ratio, one.trait)))
+    return tuple(sorted(found, key=lambda changed: (changed.before.ratio - changed.since.ratio, changed.trait)))
 
 
 def _without(answers: Sequence[Answer], traits: set[Trait]) -> Level | None:
-    return level([one for one in answers if traits.isdisjoint(one.traits)])
+    return level([answer for answer in answers if traits.isdisjoint(answer.traits)])
 
 
 def level(answers: Sequence[Answer]) -> Level | None:
     """Return the mean of some answers with its confidence sequence; None without answers."""
     if not answers:
         return None
-    groups = groups_of([one.cluster for one in answers])
-    found = hajek([one.score for one in answers], [one.rate for one in answers], groups)
+    groups = groups_of([answer.cluster for answer in answers])
+    found = hajek([answer.score for answer in answers], [answer.rate for answer in answers], groups)
     low, high = confidence_sequence(found) if found.n_eff >= MIN_N_EFF else (None, None)
     return Level(mean=float(np.clip(found.mean, 0.0, 1.0)), n=found.n, low=low, high=high)

@@ -127,7 +127,7 @@ async def incident_report(
     before, onset, until = incident_span(alert, now)
     old, all_old = await scored_points(store, incident_query(alert, before, onset), MAX_ANSWERS)
     new, all_new = await scored_points(store, incident_query(alert, onset, until), MAX_ANSWERS)
-    read = await _read(store, [one.sample_id for one in (*old, *new)], names)
+    read = await _read(store, [point.sample_id for point in (*old, *new)], names)
     rule = passing(alert.metric)
     means = (alert.mean_before, alert.mean_since)
 
@@ -139,7 +139,7 @@ async def incident_report(
             [_answer(point, read.get(point.sample_id), topic, prompts=prompts) for point in side] for side in (old, new)
         ]
         cutoff = cutoff_of(
-            [one.score for one in answers[1]],
+            [answer.score for answer in answers[1]],
             threshold=rule.threshold,
             flipped=rule.flipped if alert.direction is None else alert.direction == "rise",
             before=means[0],
@@ -166,7 +166,7 @@ async def scored_points(store: Store, query: Query, most: int) -> tuple[list[Poi
 
 async def read_samples(store: Store, ids: Iterable[str]) -> Mapping[str, Sample]:
     """Return stored samples by id."""
-    return {name: one async for some in _samples(store, ids) for name, one in some.items()}
+    return {name: sample async for some in _samples(store, ids) for name, sample in some.items()}
 
 
 async def _samples(store: Store, ids: Iterable[str]) -> AsyncIterator[Mapping[str, Sample]]:
@@ -188,8 +188,8 @@ async def _read(store: Store, ids: Iterable[str], names: Namer) -> Mapping[str, 
 
     def kept(samples: Mapping[str, Sample]) -> dict[str, _Read]:
         return {
-            name: _Read(_question(one), tuple(dict.fromkeys(source for source in names(one) if source)))
-            for name, one in samples.items()
+            name: _Read(_question(sample), tuple(dict.fromkeys(source for source in names(sample) if source)))
+            for name, sample in samples.items()
         }
 
     found: dict[str, _Read] = {}
@@ -204,8 +204,8 @@ def _fitted_topics(read: Mapping[str, _Read], points: Sequence[Point]) -> TopicM
 
 
 def _questions(read: Mapping[str, _Read], points: Sequence[Point]) -> Mapping[str, str]:
-    found = ((one.sample_id, read.get(one.sample_id)) for one in points)
-    return {name: one.question for name, one in found if one is not None and one.question}
+    found = ((point.sample_id, read.get(point.sample_id)) for point in points)
+    return {name: exchange.question for name, exchange in found if exchange is not None and exchange.question}
 
 
 class TopicReports:
@@ -225,7 +225,7 @@ class TopicReports:
 
         async def make() -> Topics:
             points, complete = await scored_points(self._store, query, MAX_ANSWERS)
-            read = await _read(self._store, [one.sample_id for one in points], _no_names)
+            read = await _read(self._store, [point.sample_id for point in points], _no_names)
             model = await asyncio.to_thread(_fitted_topics, read, points)
             return Topics(model=model, complete=complete)
 
@@ -233,11 +233,15 @@ class TopicReports:
 
     async def of(self, found: Topics, ids: Sequence[str]) -> Mapping[str, str]:
         """Return the topics of any exchanges by id, each the nearest one of those found."""
-        unknown = [one for one in dict.fromkeys(ids) if one not in found.topic]
+        unknown = [sample_id for sample_id in dict.fromkeys(ids) if sample_id not in found.topic]
         read = await _read(self._store, unknown, _no_names)
-        others = {name: one.question for name, one in read.items() if one.question}
+        others = {name: exchange.question for name, exchange in read.items() if exchange.question}
         more = found.model.of(others) if found.model is not None else {}
-        return {one: topic for one in ids if (topic := found.topic.get(one) or more.get(one)) is not None}
+        return {
+            sample_id: topic
+            for sample_id in ids
+            if (topic := found.topic.get(sample_id) or more.get(sample_id)) is not None
+        }
 
 
 def _no_names(_: Sample) -> Sequence[str]:

@@ -96,33 +96,39 @@ def is_declined(sample: Sample, evaluations: Iterable[Evaluation]) -> bool:
     if sample.skip_reason in _DECLINED:
         return True
     computed = False
-    for one in evaluations:
-        if isinstance(one.outcome, Skipped) and one.outcome.reason in _DECLINED:
+    for evaluation in evaluations:
+        if isinstance(evaluation.outcome, Skipped) and evaluation.outcome.reason in _DECLINED:
             return True
-        if isinstance(one.outcome, Score):
-            if one.outcome.reason.endswith(NONCOMMITTAL) or (one.metric == _SIGNAL and one.outcome.value > 0.0):
+        if isinstance(evaluation.outcome, Score):
+            if evaluation.outcome.reason.endswith(NONCOMMITTAL) or (
+                evaluation.metric == _SIGNAL and evaluation.outcome.value > 0.0
+            ):
                 return True
-            computed |= one.metric == _SIGNAL
+            computed |= evaluation.metric == _SIGNAL
     return not computed and declines(sample) == 1.0
 
 
-def gap_of(one: RetrievedExchange) -> Gap | None:
+def gap_of(exchange: RetrievedExchange) -> Gap | None:
     """Return why a question has no good answer; None if it has one, or it is not known."""
-    if one.declined:
+    if exchange.declined:
         return "declined"
-    if one.found_nothing:
+    if exchange.found_nothing:
         return "no_passages"
-    return "low" if one.passed is False else None
+    return "low" if exchange.passed is False else None
 
 
 def gaps_of(exchanges: Sequence[RetrievedExchange], scope: Scope) -> GapReport:
     """Build the report from exchanges of one app, whose topics are known."""
-    asked = [one for one in exchanges if one.question or one.declined or one.found_nothing or one.score is not None]
+    asked = [
+        exchange
+        for exchange in exchanges
+        if exchange.question or exchange.declined or exchange.found_nothing or exchange.score is not None
+    ]
     by_topic: dict[str, list[RetrievedExchange]] = {}
-    for one in asked:
-        name = OTHERS if one.topic in ("", UNLIKE, NAMELESS) else one.topic.removeprefix("topic:")
-        by_topic.setdefault(name, []).append(one)
-    whole = Whole([one.rate for one in asked])
+    for exchange in asked:
+        name = OTHERS if exchange.topic in ("", UNLIKE, NAMELESS) else exchange.topic.removeprefix("topic:")
+        by_topic.setdefault(name, []).append(exchange)
+    whole = Whole([exchange.rate for exchange in asked])
     topics = [_topic(name, some, whole, scope) for name, some in by_topic.items()]
     return GapReport(
         app=scope.app,
@@ -133,44 +139,44 @@ def gaps_of(exchanges: Sequence[RetrievedExchange], scope: Scope) -> GapReport:
         complete=scope.complete,
         pending=scope.pending,
         questions=len(asked),
-        gaps=sum(one.gaps for one in topics),
-        topics=tuple(sorted(topics, key=lambda one: (-_volume(one), one.topic))),
+        gaps=sum(topic.gaps for topic in topics),
+        topics=tuple(sorted(topics, key=lambda topic: (-_volume(topic), topic.topic))),
     )
 
 
 def _topic(name: str, some: Sequence[RetrievedExchange], whole: Whole, scope: Scope) -> TopicGaps:
-    found = [(one, gap) for one in some if (gap := gap_of(one)) is not None]
+    found = [(exchange, gap) for exchange in some if (gap := gap_of(exchange)) is not None]
     kinds = [gap for _, gap in found]
     newest = sorted(found, key=lambda pair: (-pair[0].started_at, pair[0].id))
     return TopicGaps(
         topic=name,
         questions=len(some),
-        share=share_of([one.rate for one in some], whole),
+        share=share_of([exchange.rate for exchange in some], whole),
         gaps=len(found),
-        ratio=share_of([one.rate for one, _ in found], Whole([one.rate for one in some])),
+        ratio=share_of([exchange.rate for exchange, _ in found], Whole([exchange.rate for exchange in some])),
         declined=kinds.count("declined"),
         no_passages=kinds.count("no_passages"),
         low=kinds.count("low"),
         trend=_trend(some, scope),
         examples=tuple(
-            GapExample(id=one.id, started_at=one.started_at, question=one.question, gap=gap)
-            for one, gap in newest[:MAX_EXAMPLES]
+            GapExample(id=exchange.id, started_at=exchange.started_at, question=exchange.question, gap=gap)
+            for exchange, gap in newest[:MAX_EXAMPLES]
         ),
     )
 
 
-def _volume(one: TopicGaps) -> float:
+def _volume(topic: TopicGaps) -> float:
     """Return the share of the app's traffic that is a gap of this topic."""
-    return one.share.ratio * one.ratio.ratio if one.share is not None and one.ratio is not None else 0.0
+    return topic.share.ratio * topic.ratio.ratio if topic.share is not None and topic.ratio is not None else 0.0
 
 
 def _trend(some: Sequence[RetrievedExchange], scope: Scope) -> tuple[GapTrend, ...]:
     length = max(scope.until - scope.since, 1.0) / TREND_PARTS
     questions, gaps = [0] * TREND_PARTS, [0] * TREND_PARTS
-    for one in some:
-        part = min(TREND_PARTS - 1, max(0, int((one.started_at - scope.since) / length)))
+    for exchange in some:
+        part = min(TREND_PARTS - 1, max(0, int((exchange.started_at - scope.since) / length)))
         questions[part] += 1
-        gaps[part] += gap_of(one) is not None
+        gaps[part] += gap_of(exchange) is not None
     return tuple(
         GapTrend(since=scope.since + at * length, questions=questions[at], gaps=gaps[at]) for at in range(TREND_PARTS)
     )

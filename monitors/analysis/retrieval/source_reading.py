@@ -145,14 +145,14 @@ class SourceReports:
         named = metric or DEFAULT_METRICS[0]
         points: Sequence[Point] = ()
         complete = True
-        for one in (metric,) if metric else DEFAULT_METRICS:
-            window = Query(since=since, until=until, metric=one, app=app)
+        for name in (metric,) if metric else DEFAULT_METRICS:
+            window = Query(since=since, until=until, metric=name, app=app)
             read, complete = await spread_points(self._store, window, MAX_EXCHANGES)
             points = _last_evaluations(read)
             if any(point.value is not None for point in points):
-                named = one
+                named = name
                 break
-        ids = sorted((point.sample_id for point in points), key=lambda one: blake2b(one.encode()).digest())
+        ids = sorted((point.sample_id for point in points), key=lambda sample_id: blake2b(sample_id.encode()).digest())
         deleted = await self._read(ids, deadline)
         known = [point for point in points if point.sample_id in self._known]
         pending = len(points) - len(known) - len(deleted)
@@ -171,27 +171,31 @@ class SourceReports:
     async def _read(self, ids: Sequence[str], deadline: float) -> set[str]:
         """Read exchanges that are not known, then those that may have changed; return those that are deleted."""
         now = self._clock()
-        missing = [one for one in ids if one not in self._known or not self._is_fresh(self._known[one], now)]
+        missing = [
+            sample_id
+            for sample_id in ids
+            if sample_id not in self._known or not self._is_fresh(self._known[sample_id], now)
+        ]
         missing.sort(key=self._known.__contains__)
         gate = asyncio.Semaphore(AT_ONCE)
         deleted: set[str] = set()
 
-        async def read(one: str) -> None:
+        async def read(sample_id: str) -> None:
             async with gate:
-                stored = await self._store.sample(one)
+                stored = await self._store.sample(sample_id)
             if stored is not None:
                 self._remember(*stored)
             else:
-                self._known.pop(one, None)
-                deleted.add(one)
+                self._known.pop(sample_id, None)
+                deleted.add(sample_id)
 
         for start in range(0, len(missing), IN_A_ROW):
             await asyncio.gather(*map(read, missing[start : start + IN_A_ROW]))
             if time.monotonic() >= deadline:
                 break
         wanted = set(ids)
-        for name, one in list(self._known.items()):
-            if now - one.read_at > SETTLED_S or (len(self._known) > MAX_REMEMBERED and name not in wanted):
+        for name, exchange in list(self._known.items()):
+            if now - exchange.read_at > SETTLED_S or (len(self._known) > MAX_REMEMBERED and name not in wanted):
                 del self._known[name]
         return deleted
 
@@ -209,12 +213,12 @@ class SourceReports:
         )
         self._known.move_to_end(sample.id)
 
-    def _is_fresh(self, one: _Remembered, now: float) -> bool:
-        return now - one.read_at < (SETTLED_S if one.settled else FRESH_S)
+    def _is_fresh(self, exchange: _Remembered, now: float) -> bool:
+        return now - exchange.read_at < (SETTLED_S if exchange.settled else FRESH_S)
 
     def _reported(self, points: Sequence[Point], remembered: Mapping[str, _Remembered], scope: Scope) -> Reports:
         passing = self._passing(scope.metric)
-        questions = {name: one.question for name, one in remembered.items() if one.question}
+        questions = {name: exchange.question for name, exchange in remembered.items() if exchange.question}
         narrow, broad = narrow_and_broad_topics(questions, k=MAX_TOPICS - 1)
         exchanges = [
             replace(
@@ -224,7 +228,7 @@ class SourceReports:
             )
             for point in points
         ]
-        by_subject = [replace(one, topic=broad.get(one.id, "")) for one in exchanges]
+        by_subject = [replace(exchange, topic=broad.get(exchange.id, "")) for exchange in exchanges]
         return Reports(reported(exchanges, scope), gaps_of(by_subject, scope))
 
 

@@ -156,17 +156,17 @@ class Scope:
 
 def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: float = ALPHA) -> SourceReport:
     """Build the report from the exchanges of one app; every exchange counts once for each source it got."""
-    got = [one for one in exchanges if any(one.passages)]
-    uses = Counter(name for one in got for name in {*one.passages} - {""})
+    got = [exchange for exchange in exchanges if any(exchange.passages)]
+    uses = Counter(name for exchange in got for name in {*exchange.passages} - {""})
     kept = sorted(uses, key=lambda name: (-uses[name], name))[:MAX_SOURCES]
     index = {name: number for number, name in enumerate(kept)}
-    scored = [one for one in got if one.score is not None]
+    scored = [exchange for exchange in got if exchange.score is not None]
     retrievals = retrievals_of(scored, index, scope)
     evidence, named, means = _tested(retrievals, alpha)
     by_source: list[list[RetrievedExchange]] = [[] for _ in kept]
-    for one in got:
-        for name in {*one.passages} & index.keys():
-            by_source[index[name]].append(one)
+    for exchange in got:
+        for name in {*exchange.passages} & index.keys():
+            by_source[index[name]].append(exchange)
     groups = _Groups(got)
     sources = tuple(
         _source(name, by_source[at], at, groups=groups, scope=scope, means=means, evidence=evidence, named=named)
@@ -183,8 +183,8 @@ def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: flo
         pending=scope.pending,
         with_passages=len(got),
         scored=len(scored),
-        bad=sum(one.passed is False for one in scored),
-        judged=sum(one.cited is not None for one in got),
+        bad=sum(exchange.passed is False for exchange in scored),
+        judged=sum(exchange.cited is not None for exchange in got),
         alpha=alpha,
         sources=sources,
         other_sources=len(uses) - len(kept),
@@ -202,15 +202,15 @@ def retrievals_of(
     length = max(scope.until - scope.since, 1.0) if scope is not None else math.inf
     start = scope.since if scope is not None else 0.0
 
-    def stratum(one: RetrievedExchange) -> int:
-        period = min(PERIODS - 1, max(0, int(PERIODS * (one.started_at - start) / length)))
-        return numbers.setdefault((one.topic, one.model, period), len(numbers))
+    def stratum(exchange: RetrievedExchange) -> int:
+        period = min(PERIODS - 1, max(0, int(PERIODS * (exchange.started_at - start) / length)))
+        return numbers.setdefault((exchange.topic, exchange.model, period), len(numbers))
 
-    pairs = [(row, index[name]) for row, one in enumerate(scored) for name in {*one.passages} & index.keys()]
+    pairs = [(row, index[name]) for row, exchange in enumerate(scored) for name in {*exchange.passages} & index.keys()]
     return Retrievals(
-        scores=np.array([one.score for one in scored], dtype=np.float64),
-        rates=np.array([one.rate for one in scored], dtype=np.float64),
-        strata=np.array([stratum(one) for one in scored], dtype=np.intp),
+        scores=np.array([exchange.score for exchange in scored], dtype=np.float64),
+        rates=np.array([exchange.rate for exchange in scored], dtype=np.float64),
+        strata=np.array([stratum(exchange) for exchange in scored], dtype=np.intp),
         rows=np.array([row for row, _ in pairs], dtype=np.intp),
         columns=np.array([column for _, column in pairs], dtype=np.intp),
         size=len(index),
@@ -222,23 +222,30 @@ def retrievals_of(
 def _numbered(scored: Sequence[RetrievedExchange], kind: str) -> NDArray[np.intp]:
     """Number the names of one kind in the clusters of exchanges; one without such a name has a number of its own."""
     numbers: dict[str, int] = {}
-    names = (next((one for one in (each.cluster or "").split() if one.startswith(kind)), each.id) for each in scored)
+    names = (
+        next((cluster for cluster in (each.cluster or "").split() if cluster.startswith(kind)), each.id)
+        for each in scored
+    )
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.intp)
 
 
 def _tested(some: Retrievals | None, alpha: float) -> tuple[Sequence[float], Mapping[int, Blamed], MatchedMeans | None]:
     if some is None:
         return (), {}, None
-    return log_e_values(some).tolist(), {one.source: one for one in blamed(some, alpha)}, matched_means(some)
+    return (
+        log_e_values(some).tolist(),
+        {suspect.source: suspect for suspect in blamed(some, alpha)},
+        matched_means(some),
+    )
 
 
 class _Groups:
     """All exchanges with passages, the bad and the good answers among them."""
 
     def __init__(self, got: Sequence[RetrievedExchange]) -> None:
-        self.everything = Whole([one.rate for one in got])
-        self.bad = Whole([one.rate for one in got if one.passed is False])
-        self.good = Whole([one.rate for one in got if one.passed])
+        self.everything = Whole([exchange.rate for exchange in got])
+        self.bad = Whole([exchange.rate for exchange in got if exchange.passed is False])
+        self.good = Whole([exchange.rate for exchange in got if exchange.passed])
 
 
 def _source(
@@ -252,21 +259,26 @@ def _source(
     evidence: Sequence[float],
     named: Mapping[int, Blamed],
 ) -> Source:
-    bad, good = ([one.rate for one in got if one.passed is flag] for flag in (False, True))
-    places = [(one, [k for k, passage in enumerate(one.passages) if passage == name]) for one in got]
-    cited = [not one.cited.isdisjoint(some) for one, some in places if one.cited is not None]
-    against = [not one.contradicted.isdisjoint(some) for one, some in places if one.contradicted is not None]
+    bad, good = ([exchange.rate for exchange in got if exchange.passed is flag] for flag in (False, True))
+    places = [(exchange, [k for k, passage in enumerate(exchange.passages) if passage == name]) for exchange in got]
+    cited = [not exchange.cited.isdisjoint(some) for exchange, some in places if exchange.cited is not None]
+    against = [
+        not exchange.contradicted.isdisjoint(some) for exchange, some in places if exchange.contradicted is not None
+    ]
     unused = sum(
-        one.cited.isdisjoint(some) and (one.contradicted or frozenset()).isdisjoint(some)
-        for one, some in places
-        if one.cited is not None
+        exchange.cited.isdisjoint(some) and (exchange.contradicted or frozenset()).isdisjoint(some)
+        for exchange, some in places
+        if exchange.cited is not None
     )
     effect = _effect(means, at, flipped=scope.lower_is_better)
-    scored = sorted((one for one in got if one.score is not None), key=lambda one: (one.score, -one.started_at))
+    scored = sorted(
+        (exchange for exchange in got if exchange.score is not None),
+        key=lambda exchange: (exchange.score, -exchange.started_at),
+    )
     return Source(
         name=name,
         uses=len(got),
-        share=share_of([one.rate for one in got], groups.everything),
+        share=share_of([exchange.rate for exchange in got], groups.everything),
         in_bad=share_of(bad, groups.bad),
         in_good=share_of(good, groups.good),
         judged=len(cited),
@@ -282,10 +294,10 @@ def _source(
         effect_ci_high=effect.ci_high,
         evidence_log10=_log10(named[at].log_e if at in named else evidence[at] if evidence else 0.0),
         named=at in named,
-        first_used=min(one.started_at for one in got),
-        last_used=max(one.started_at for one in got),
+        first_used=min(exchange.started_at for exchange in got),
+        last_used=max(exchange.started_at for exchange in got),
         trend=_trend(got, scope),
-        worst_exchanges=tuple(one.id for one in scored[:MAX_WORST]),
+        worst_exchanges=tuple(exchange.id for exchange in scored[:MAX_WORST]),
     )
 
 
@@ -331,8 +343,8 @@ def share_of(part: Sequence[float], whole: Whole) -> Share | None:
 def _trend(got: Sequence[RetrievedExchange], scope: Scope) -> tuple[TrendPart, ...]:
     length = max(scope.until - scope.since, 1.0) / TREND_PARTS
     parts: list[list[RetrievedExchange]] = [[] for _ in range(TREND_PARTS)]
-    for one in got:
-        parts[min(TREND_PARTS - 1, max(0, int((one.started_at - scope.since) / length)))].append(one)
+    for exchange in got:
+        parts[min(TREND_PARTS - 1, max(0, int((exchange.started_at - scope.since) / length)))].append(exchange)
     return tuple(
         TrendPart(since=scope.since + at * length, uses=len(part), mean=_mean(part, flipped=scope.lower_is_better))
         for at, part in enumerate(parts)
@@ -340,7 +352,7 @@ def _trend(got: Sequence[RetrievedExchange], scope: Scope) -> tuple[TrendPart, .
 
 
 def _mean(some: Sequence[RetrievedExchange], *, flipped: bool) -> float | None:
-    known = [(one.score, one.rate) for one in some if one.score is not None]
+    known = [(exchange.score, exchange.rate) for exchange in some if exchange.score is not None]
     if not known:
         return None
     # as `hajek` has it, without its error: there are tens of thousands of these, most of a few scores

@@ -41,7 +41,7 @@ def step_of(span: Span, operation: str) -> ToolCall:
     agent was asked is not kept.
     """
     found = (span.attributes.get(name) for name in _NAMES[operation])
-    name = next((one for one in found if isinstance(one, str) and one), None)
+    name = next((text for text in found if isinstance(text, str) and text), None)
     if name is None:
         raise ValueError(f"no {_NAMES[operation][0]}")
     arguments = _text(span.attributes) if operation == EXECUTE_TOOL else ""

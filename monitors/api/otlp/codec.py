@@ -216,7 +216,7 @@ def _plain(value: AnyValue, depth: int) -> Any:
     """A protobuf value as a Python value; None if it is empty, bytes, or nested too deeply."""
     match value.WhichOneof("value"):
         case "array_value" if depth < _DEEPEST:
-            return [_plain(one, depth + 1) for one in value.array_value.values]
+            return [_plain(item, depth + 1) for item in value.array_value.values]
         case "kvlist_value" if depth < _DEEPEST:
             return {pair.key: _plain(pair.value, depth + 1) for pair in value.kvlist_value.values}
         case "string_value" | "bool_value" | "int_value" | "double_value" as kind:
@@ -233,7 +233,7 @@ def _json_plain(value: _Value | None, depth: int) -> Any:
     if value is None or depth >= _DEEPEST:
         return None
     if value.array_value is not None:
-        return [_json_plain(one, depth + 1) for one in value.array_value.values]
+        return [_json_plain(item, depth + 1) for item in value.array_value.values]
     if value.kvlist_value is not None:
         return {pair.key: _json_plain(pair.value, depth + 1) for pair in value.kvlist_value.values}
     if value.int_value is not None:

@@ -84,7 +84,7 @@ def blank(span: Span, now: float) -> Supplement:
 def _found(span: Span, convention: str) -> tuple[str | None, tuple[Context, ...]]:
     read = {"openinference": _openinference, "langsmith": _langsmith, "gen_ai": _gen_ai, "traceloop": _traceloop}
     question, documents = read[convention](span)
-    contexts = tuple(context for one in documents if (context := _context(one)) is not None)
+    contexts = tuple(context for document in documents if (context := _context(document)) is not None)
     if documents and not contexts:
         raise NoTextError("no document has a text")
     return question, contexts
@@ -176,7 +176,7 @@ def _query(value: Any) -> str | None:
 def _inner(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         named = [value[name] for name in (*_QUERIES, "inputs", "kwargs", "args") if value.get(name)]
-        yield from named or [one for one in value.values() if isinstance(one, str)]
+        yield from named or [text for text in value.values() if isinstance(text, str)]
     elif isinstance(value, list) and len(value) == 1:
         yield value[0]
 

@@ -51,10 +51,10 @@ def read(decoded: Decoded, now: float) -> Read:
     steps: Counter[str] = Counter()
     rejected, complaints = decoded.unreadable, ["a span has no valid ids"] if decoded.unreadable else []
     for span in decoded.spans:
-        one, failed = None, False
+        retrieval, failed = None, False
         if conventions := conventions_of(span):
             try:
-                convention, one = retrieved(span, conventions, now)
+                convention, retrieval = retrieved(span, conventions, now)
             except ValueError as error:
                 silent = isinstance(error, NoTextError)
                 counts[_UNREADABLE] += 1
@@ -72,9 +72,9 @@ def read(decoded: Decoded, now: float) -> Read:
                 complaints.append(f"span {span.span_id} ({operation}): {error}")
             else:
                 steps[operation] += 1
-                one = replace(one or blank(span, now), calls=(step,))
-        rejected += failed and one is None
-        found += [] if one is None else [one]
+                retrieval = replace(retrieval or blank(span, now), calls=(step,))
+        rejected += failed and retrieval is None
+        found += [] if retrieval is None else [retrieval]
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
     return Read(found, counts, steps, rejected, f"{complaints[0]}{more}" if complaints else "")
 
@@ -107,7 +107,11 @@ def receiver(
 
     def understand(body: bytes, coding: str, content_type: str) -> Read:
         found = read(wire.decode(wire.unpack(body, coding, MAX_PLAIN_BYTES), content_type), time.time())
-        return found if redact is None else found._replace(supplements=[redact(one) for one in found.supplements])
+        return (
+            found
+            if redact is None
+            else found._replace(supplements=[redact(supplement) for supplement in found.supplements])
+        )
 
     @post("/v1/traces", status_code=200, request_max_body_size=MAX_BODY_BYTES)
     async def traces(request: Request[Any, Any, Any]) -> Response[bytes]:
@@ -120,7 +124,7 @@ def receiver(
             async with place:
                 found = await _understood(asyncio.to_thread(understand, body, coding, content_type))
             if app := unquote(request.headers.get("x-gaugeway-app", "")):
-                found = found._replace(supplements=[replace(one, app=app) for one in found.supplements])
+                found = found._replace(supplements=[replace(supplement, app=app) for supplement in found.supplements])
             if found.supplements:
                 await _supplied(supply(found.supplements))
         except _Refused as error:

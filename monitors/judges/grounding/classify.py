@@ -67,15 +67,15 @@ class Predict:
         return int(found) if found.isascii() and found.isdigit() and len(found) <= 9 else 0  # noqa: PLR2004 - digits
 
     def _score(self, row: Sequence[_Predicted]) -> float:
-        named = [one for one in row if self._means_supported(one.label)]
+        named = [predicted for predicted in row if self._means_supported(predicted.label)]
         if len(named) == 1:
             return named[0].score
         if self._label is None and len(row) == 1:
             return row[0].score
-        others = [one for one in row if one.label.lower() not in UNSUPPORTED_LABELS]
+        others = [predicted for predicted in row if predicted.label.lower() not in UNSUPPORTED_LABELS]
         if self._label is None and not named and len(row) == _BINARY and len(others) == 1:
             return others[0].score
-        given = ", ".join(one.label[:40] for one in row[:8])
+        given = ", ".join(predicted.label[:40] for predicted in row[:8])
         raise ValueError(f"set judge.grounding.label: which of the labels {given or '(none)'} means supported?")
 
     def _means_supported(self, label: str) -> bool:

@@ -40,7 +40,7 @@ class Document:
 def documents(passages: Sequence[str], most: int) -> list[Document]:
     """Join passages in order into documents of at most `most` characters; longer passages are cut between sentences.
 
-    >>> [one.texts for one in documents(["One two.", "Three.", "A first. A second."], 16)]
+    >>> [document.texts for document in documents(["One two.", "Three.", "A first. A second."], 16)]
     [('One two.', 'Three.'), ('A first. ',), ('A second.',)]
     """
     found: list[Document] = []
@@ -71,7 +71,7 @@ def _parts(passages: Iterable[str], most: int) -> Iterator[tuple[int, str]]:
 def _cut(text: str, most: int) -> int:
     """Return where to cut: after the last sentence, else word, within `most` characters, but not in the first half."""
     least = most // 2
-    ends = [one.end() for one in _BREAK.finditer(text, max(0, least - 2), most)]
+    ends = [match.end() for match in _BREAK.finditer(text, max(0, least - 2), most)]
     if ends and ends[-1] > least:
         return ends[-1]
     space = text.rfind(" ", least, most)

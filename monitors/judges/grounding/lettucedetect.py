@@ -122,7 +122,7 @@ class SpanVerifier(Verifier):
 
     async def verify(self, material: Material) -> tuple[Support, ...]:
         read = fitting(material, self._most)
-        return _best(await together(self._supports(material, one, HALVINGS) for one in read))
+        return _best(await together(self._supports(material, document, HALVINGS) for document in read))
 
     async def aclose(self) -> None:
         await self._judge.aclose()
@@ -144,7 +144,7 @@ class SpanVerifier(Verifier):
 
 def _best(rows: Sequence[tuple[Support, ...]]) -> tuple[Support, ...]:
     """Return, for each sentence, the support of the document that supports it best."""
-    return tuple(max(column, key=lambda one: one.score) for column in zip(*rows, strict=True))
+    return tuple(max(column, key=lambda score: score.score) for column in zip(*rows, strict=True))
 
 
 class GenerativeDetector(SpanVerifier):
@@ -200,14 +200,14 @@ def context_of(question: str, passages: Sequence[str]) -> str:
 def place(answer: str, quoted: Iterable[QuotedSpan]) -> list[Span]:
     """Find each quote in the answer: the first place that no other quote took, by words where not verbatim.
 
-    >>> [(one.start, one.end) for one in place("Rome fell. Rome fell.", [QuotedSpan("Rome  fell", "contradiction",
+    >>> [(at.start, at.end) for at in place("Rome fell. Rome fell.", [QuotedSpan("Rome  fell", "contradiction",
     ...     "entity")] * 3)]
     [(0, 9), (11, 20)]
     """
     taken: list[tuple[int, int]] = []
     found = []
-    for one in quoted:
-        words = one.text.split()
+    for span in quoted:
+        words = span.text.split()
         if not words:
             continue
         pattern = re.compile(r"\s+".join(map(re.escape, words)), re.IGNORECASE)
@@ -215,19 +215,19 @@ def place(answer: str, quoted: Iterable[QuotedSpan]) -> list[Span]:
             start, end = match.span()
             if not any(start < other_end and other_start < end for other_start, other_end in taken):
                 taken.append((start, end))
-                found.append(Span(start=start, end=end, score=1.0, category=one.category))
+                found.append(Span(start=start, end=end, score=1.0, category=span.category))
                 break
     return found
 
 
 def _supports(sentences: Sequence[tuple[int, int]], document: Document, spans: Iterable[Span]) -> list[Support]:
     """Return the support of each sentence; the spans do not overlap."""
-    ordered = sorted(spans, key=lambda one: one.start)
-    starts, ends = [one.start for one in ordered], [one.end for one in ordered]
+    ordered = sorted(spans, key=lambda span: span.start)
+    starts, ends = [span.start for span in ordered], [span.end for span in ordered]
     rows = []
     for start, end in sentences:
         inside = tuple(ordered[bisect_right(ends, start) : bisect_left(starts, end)])
-        worst = max((one.score for one in inside), default=0.0)
+        worst = max((span.score for span in inside), default=0.0)
         rows.append(Support(score=1.0 - worst, passages=document.indexes, spans=inside))
     return rows
 
@@ -265,12 +265,14 @@ class SpansApi:
         """Return the spans. Raises ValueError for places outside the answer."""
         found = decoded(reply, _DetectedReply, "list of spans").predictions
         length = len(msgspec.json.decode(request, type=_Request).answer)
-        if len(found) > MAX_SPANS or not all(0 <= one.start < one.end <= length for one in found):
+        if len(found) > MAX_SPANS or not all(0 <= detected.start < detected.end <= length for detected in found):
             raise ValueError("the reply has spans outside the answer, or too many")
-        found.sort(key=lambda one: one.start)
-        if any(one.end > other.start for one, other in pairwise(found)):
+        found.sort(key=lambda detected: detected.start)
+        if any(detected.end > other.start for detected, other in pairwise(found)):
             raise ValueError("the spans of the reply overlap")
-        return Spans(spans=[(one.start, one.end, probability(one.hallucination_score)) for one in found])
+        return Spans(
+            spans=[(detected.start, detected.end, probability(detected.hallucination_score)) for detected in found]
+        )
 
     def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
         """Return 0: the API does not say."""
@@ -290,8 +292,8 @@ class TokensApi:
         """Return the spans. Raises ValueError when the tokens are not those of the answer."""
         found = decoded(reply, _ScoredReply, "list of tokens").predictions
         answer = msgspec.json.decode(request, type=_Request).answer
-        places = token_places(answer, [one.token for one in found])
-        scores = [probability(one.hallucination_score) for one in found]
+        places = token_places(answer, [scored.token for scored in found])
+        scores = [probability(scored.hallucination_score) for scored in found]
         placed = [(*at, score) for at, score in zip(places, scores, strict=True) if at[0] < at[1]]
         if not placed or len(placed) * 2 < len(found):
             raise ValueError("the tokens of the reply are not those of the answer")

@@ -44,7 +44,7 @@ class ModelConfig(msgspec.Struct):
     @property
     def of_tokens(self) -> bool:
         """Whether the model labels tokens rather than pairs."""
-        return any(one.endswith("ForTokenClassification") for one in self.architectures)
+        return any(architecture.endswith("ForTokenClassification") for architecture in self.architectures)
 
     @property
     def max_length(self) -> int:
@@ -202,16 +202,16 @@ class LocalModel(Judge):
         pairs = msgspec.json.decode(user, type=list[tuple[str, str]])
         logits, encodings = self._run(pairs, rank=2)
         chances = _chances(logits)[:, self._supported]
-        return PairSupports(supports=[float(one) for one in chances]), _count(encodings)
+        return PairSupports(supports=[float(chance) for chance in chances]), _count(encodings)
 
     def _spans(self, user: str) -> tuple[Spans, int]:
         given = msgspec.json.decode(user, type=_Material)
         logits, encodings = self._run([(context_of(given.question, given.contexts), given.answer)], rank=3)
         unsupported = 1.0 - _chances(logits)[0, :, self._supported]
-        (one,) = encodings
+        (encoding,) = encodings
         spans = [
             (start, end, float(min(1.0, max(0.0, chance))))
-            for sequence, (start, end), chance in zip(one.sequence_ids, one.offsets, unsupported, strict=True)
+            for sequence, (start, end), chance in zip(encoding.sequence_ids, encoding.offsets, unsupported, strict=True)
             if sequence == 1 and start < end
         ]
         return Spans(spans=spans), _count(encodings)
@@ -220,15 +220,15 @@ class LocalModel(Judge):
         """Return the logits for some pairs, and their encodings."""
         tokenizer, session = self._load()
         encodings = tokenizer.encode_batch(list(pairs))
-        longest = max(len(one.ids) for one in encodings)
+        longest = max(len(encoding.ids) for encoding in encodings)
         if longest > self._config.max_length:
             raise JudgeError("context_overflow", f"{longest} tokens, and the model reads {self._config.max_length}")
         columns = {
-            "input_ids": [one.ids for one in encodings],
-            "attention_mask": [one.attention_mask for one in encodings],
-            "token_type_ids": [one.type_ids for one in encodings],
+            "input_ids": [encoding.ids for encoding in encodings],
+            "attention_mask": [encoding.attention_mask for encoding in encodings],
+            "token_type_ids": [encoding.type_ids for encoding in encodings],
         }
-        wanted = {one.name for one in session.get_inputs()}
+        wanted = {argument.name for argument in session.get_inputs()}
         try:
             fed = {name: np.array(rows, dtype=np.int64) for name, rows in columns.items() if name in wanted}
             logits = np.asarray(session.run(None, fed)[0], dtype=np.float64)
@@ -287,7 +287,7 @@ class LocalModel(Judge):
         except Exception as error:  # noqa: BLE001 - the runtime raises classes of its own for each kind of failure
             advice = "it may be incomplete: export the model again"
             raise ValueError(f"model.onnx cannot be loaded; {advice} ({error!s:.200})") from None
-        if unknown := sorted({one.name for one in session.get_inputs()} - set(_INPUTS)):
+        if unknown := sorted({argument.name for argument in session.get_inputs()} - set(_INPUTS)):
             plural = "s" if len(unknown) > 1 else ""
             known = "only input_ids, attention_mask and token_type_ids can be given"
             raise ValueError(f"model.onnx needs the input{plural} {', '.join(unknown)}; {known}")
@@ -313,4 +313,4 @@ def _other_labels(outputs: int, labels: int) -> str:
 
 
 def _count(encodings: Sequence[Any]) -> int:
-    return sum(sum(one.attention_mask) for one in encodings)
+    return sum(sum(encoding.attention_mask) for encoding in encodings)

@@ -99,9 +99,9 @@ class PairVerifier(Verifier):
     async def verify(self, material: Material) -> tuple[Support, ...]:
         read = fitting(material, self._most)
         claims = [material.answer[start:end] for start, end in material.sentences]
-        found = await together(self._support(one, claim, HALVINGS) for claim in claims for one in read)
+        found = await together(self._support(document, claim, HALVINGS) for claim in claims for document in read)
         rows = [found[at : at + len(read)] for at in range(0, len(found), len(read))]
-        return tuple(max(row, key=lambda one: one.score) for row in rows)
+        return tuple(max(row, key=lambda support: support.score) for row in rows)
 
     async def aclose(self) -> None:
         await self._scorer.aclose()
@@ -114,7 +114,7 @@ class PairVerifier(Verifier):
             if halves is None:
                 raise too_long(error) from None
             both = [await self._support(half, claim, halvings - 1) for half in halves]
-            return max(both, key=lambda one: one.score)
+            return max(both, key=lambda support: support.score)
         return Support(score=score, passages=document.indexes)
 
 

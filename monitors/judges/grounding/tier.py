@@ -70,5 +70,5 @@ class GroundingTier(Judge):
             )[0]
 
         found = await together(check(text) for text in contexts.values())
-        scored = zip((one.score for one in found), contexts, strict=True)
-        return max(scored, key=lambda one: one[0])
+        scored = zip((support.score for support in found), contexts, strict=True)
+        return max(scored, key=lambda pair: pair[0])

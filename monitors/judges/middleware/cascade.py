@@ -179,7 +179,7 @@ _NAMES = ("id", "index")
 _JUDGED = ("boolean", "integer", "number")
 
 
-def agreement(one: Any, other: Any) -> float | None:
+def agreement(left: Any, other: Any) -> float | None:
     """Return the share of verdicts that two answers of one type have in common, in [0, 1] (Dice's coefficient).
 
     Verdicts are enumerated texts, booleans and numbers, identified by their key and the `id` or `index` of the objects
@@ -194,7 +194,7 @@ def agreement(one: Any, other: Any) -> float | None:
     >>> agreement(Mood(True, "sun"), Mood(True, "warm")), agreement(Mood(True, "sun"), Mood(False, "rain"))
     (1.0, 0.0)
     """
-    ours, theirs = Counter(_verdicts(one)), Counter(_verdicts(other))
+    ours, theirs = Counter(_verdicts(left)), Counter(_verdicts(other))
     total = ours.total() + theirs.total()
     return 2.0 * (ours & theirs).total() / total if total else None
 

@@ -50,7 +50,7 @@ class Batched(Embeddings):
         loop = asyncio.get_running_loop()
         call = _Call(tuple(texts), loop.create_future())
         self._waiting.append(call)
-        if sum(len(one.texts) for one in self._waiting) >= self._size:
+        if sum(len(waiting.texts) for waiting in self._waiting) >= self._size:
             self._send_now()
         elif self._timer is None:
             self._timer = loop.call_later(self._wait_s, self._send_now)

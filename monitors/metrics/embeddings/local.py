@@ -84,7 +84,7 @@ class LocalEmbeddings(Embeddings):
             return
         from fastembed import TextEmbedding  # noqa: PLC0415 - a second of loading, and an optional package
 
-        if self._name.lower() not in {one["model"].lower() for one in TextEmbedding.list_supported_models()}:
+        if self._name.lower() not in {model["model"].lower() for model in TextEmbedding.list_supported_models()}:
             raise JudgeError("bad_request", f"fastembed has no model {self._name!r}")
         options: dict[str, Any] = {"local_files_only": not self._download}
         if self._path is not None:

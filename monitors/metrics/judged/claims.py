@@ -113,7 +113,7 @@ class Fused:
     async def claims(self, sample: Sample) -> JudgedClaims:
         found = await self._answer(sample)
         sent = frozenset(sent_contexts(sample))
-        claims = [_judged(one.claim, one, sent) for one in found.answer.claims]
+        claims = [_judged(claim.claim, claim, sent) for claim in found.answer.claims]
         return JudgedClaims(noncommittal=found.answer.noncommittal, claims=tuple(claims), standalone=found.standalone)
 
     async def located(self, sample: Sample) -> JudgedClaims:
@@ -125,7 +125,7 @@ class Fused:
 
     async def relevance(self, sample: Sample) -> RatedClaims:
         found = await self._answer(sample)
-        claims = [(one.claim, one.relevance) for one in found.answer.claims]
+        claims = [(claim.claim, claim.relevance) for claim in found.answer.claims]
         return RatedClaims(noncommittal=found.answer.noncommittal, claims=tuple(claims), standalone=found.standalone)
 
     async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
@@ -151,7 +151,7 @@ class Fused:
     async def _ask(self, sample: Sample) -> Asked[answers.ClaimsVerdicts]:
         data = [Datum("response", sample.response), *contexts_of(sample)]
         found = await self._claims.ask(self._judge, sample, data, answers.ClaimsVerdicts)
-        claims = [one for one in found.answer.claims if one.claim.strip()]
+        claims = [claim for claim in found.answer.claims if claim.claim.strip()]
         answer = answers.ClaimsVerdicts(noncommittal=found.answer.noncommittal, claims=claims)
         return Asked(answer=answer, standalone=found.standalone)
 
@@ -201,7 +201,9 @@ class Separate:
 
         async def ask(ids: Sequence[int]) -> Iterable[tuple[int, answers.RelevanceVerdict]]:
             prompt = self._relevance.fill([*question_of(asked), *claims_of(said, ids)])
-            return [(one.id, one) for one in (await self._judge.ask(prompt, answers.ClaimRelevance)).verdicts]
+            return [
+                (verdict.id, verdict) for verdict in (await self._judge.ask(prompt, answers.ClaimRelevance)).verdicts
+            ]
 
         found = await complete(ask, range(len(said)))
         claims = [(claim, found[id_].relevance) for id_, claim in enumerate(said)]
@@ -213,7 +215,10 @@ class Separate:
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.ContradictedContext]]:
             data = [Datum("response", sample.response), *contexts_of(sample, indexes)]
             prompt = self._contradicted.fill(sample, data)
-            return [(one.index, one) for one in (await self._judge.ask(prompt, answers.ContradictedContexts)).contexts]
+            return [
+                (context.index, context)
+                for context in (await self._judge.ask(prompt, answers.ContradictedContexts)).contexts
+            ]
 
         return tuple((await complete(ask, sent_contexts(sample))).values())
 
@@ -263,21 +268,21 @@ class _ClaimVerdicts:
         contradicted, which is the best score. Such claims are asked about once more.
         """
 
-        def placed(one: JudgedClaim) -> bool:
-            return bool(one.contexts) or one.verdict not in needing
+        def placed(claim: JudgedClaim) -> bool:
+            return bool(claim.contexts) or claim.verdict not in needing
 
         async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
-            verdicts = await self._ask(sample, [one.claim for one in judged], ids)
-            return [(id_, one) for id_, one in verdicts if placed(one)]
+            verdicts = await self._ask(sample, [claim.claim for claim in judged], ids)
+            return [(id_, claim) for id_, claim in verdicts if placed(claim)]
 
-        found = await complete(ask, [id_ for id_, one in enumerate(judged) if not placed(one)], times=1)
-        return tuple(found.get(id_, one) for id_, one in enumerate(judged))
+        found = await complete(ask, [id_ for id_, claim in enumerate(judged) if not placed(claim)], times=1)
+        return tuple(found.get(id_, claim) for id_, claim in enumerate(judged))
 
     async def _ask(self, sample: Sample, claims: Sequence[str], ids: Sequence[int]) -> list[tuple[int, JudgedClaim]]:
         prompt = self._template.fill([*contexts_of(sample), *claims_of(claims, ids)])
         verdicts = (await self._judge.ask(prompt, answers.ClaimVerdicts)).verdicts
         sent, asked = frozenset(sent_contexts(sample)), frozenset(ids)
-        return [(one.id, _judged(claims[one.id], one, sent)) for one in verdicts if one.id in asked]
+        return [(verdict.id, _judged(claims[verdict.id], verdict, sent)) for verdict in verdicts if verdict.id in asked]
 
 
 class _Statements:
@@ -302,7 +307,7 @@ class _Statements:
             data = contexts_of(sample, indexes)
             found = await self._template.ask(self._judge, sample, data, answers.ContextStatements)
             standalone.append(found.standalone)
-            return [(one.index, one) for one in found.answer.contexts]
+            return [(context.index, context) for context in found.answer.contexts]
 
         contexts = tuple((await complete(ask, sent_contexts(sample))).values())
         return JudgedContexts(contexts=contexts, standalone=standalone[0] if standalone else None)

@@ -65,8 +65,8 @@ class FollowUps:
 def history_of(sample: Sample) -> list[Datum]:
     """Return the last messages before the question, the oldest first."""
     return [
-        Datum("earlier_user" if one.role == "user" else "earlier_assistant", _cut(one.text))
-        for one in sample.history[-MOST_MESSAGES:]
+        Datum("earlier_user" if message.role == "user" else "earlier_assistant", _cut(message.text))
+        for message in sample.history[-MOST_MESSAGES:]
     ]
 
 
@@ -83,7 +83,7 @@ def version(number: int, *used: str, history: bool) -> str:
     """
     if not history:
         return "-".join([str(number), *used])
-    parts = (prompting.load(one).version for one in ("follow_up", "earlier_messages"))
+    parts = (prompting.load(prompt).version for prompt in ("follow_up", "earlier_messages"))
     return "-".join([str(number + 1), *used, *parts])
 
 
@@ -102,7 +102,7 @@ def _rewriting(answer_type: type[Answer]) -> Any:
 
     A judge that leaves it out is read all the same.
     """
-    fields = [(one.name, one.type) for one in msgspec.structs.fields(answer_type)]
+    fields = [(field.name, field.type) for field in msgspec.structs.fields(answer_type)]
     return msgspec.defstruct(
         answer_type.__name__, [("standalone_question", str, ""), *fields], bases=(Answer,), frozen=True, kw_only=True
     )

@@ -45,14 +45,14 @@ def unscorable(sample: Sample) -> Skipped | None:
 
 def turns_of(transcript: tuple[Message, ...]) -> int:
     """Return the number of a conversation's turns: each begins with a message of the user."""
-    return sum(one.role == "user" for one in transcript)
+    return sum(message.role == "user" for message in transcript)
 
 
 def _shown(transcript: tuple[Message, ...]) -> list[Datum]:
     turn, data = 0, []
-    for one in transcript:
-        turn += one.role == "user"
-        data.append(Datum(one.role, _cut(one.text), id=max(turn, 1)))
+    for message in transcript:
+        turn += message.role == "user"
+        data.append(Datum(message.role, _cut(message.text), id=max(turn, 1)))
     if len(data) <= MOST_MESSAGES:
         return data
     left_out = Datum("left_out", f"{len(data) - MOST_MESSAGES} messages are not shown")

@@ -31,10 +31,10 @@ def passage_verdicts(evaluations: Iterable[Evaluation]) -> PassageVerdicts | Non
     cited: set[int] | None = None
     contradicted: set[int] = set()
     conflict = False
-    for one in evaluations:
-        if one.metric not in CLAIM_METRICS or not isinstance(one.outcome, Score):
+    for evaluation in evaluations:
+        if evaluation.metric not in CLAIM_METRICS or not isinstance(evaluation.outcome, Score):
             continue
-        for item in one.outcome.evidence:
+        for item in evaluation.outcome.evidence:
             verdict = item.get("verdict")
             judged = judged or verdict is not None or "contradicted" in item
             if verdict is not None:
@@ -57,4 +57,4 @@ def _places(item: Mapping[str, Any]) -> list[int]:
     """Return the passages that a piece of evidence names: of a claim its `contexts`, of a passage its `context`."""
     listed = item.get("contexts")
     found = listed if isinstance(listed, list | tuple) else [item.get("context")]
-    return [one for one in found if isinstance(one, int) and not isinstance(one, bool)]
+    return [index for index in found if isinstance(index, int) and not isinstance(index, bool)]

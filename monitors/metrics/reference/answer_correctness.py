@@ -49,9 +49,9 @@ class AnswerCorrectness:
         expected = await self._check(sample, sample.reference or "", sample.response)
         if not expected.claims:
             return Skipped("no_reference_claims")
-        tp = sum(one.verdict == "supported" for one in ours.claims)
+        tp = sum(claim.verdict == "supported" for claim in ours.claims)
         fp = len(ours.claims) - tp
-        fn = sum(one.verdict != "supported" for one in expected.claims)
+        fn = sum(claim.verdict != "supported" for claim in expected.claims)
         f1 = tp / (tp + (fp + fn) / 2) if tp else 0.0
         value, similarity = f1, None
         if self._embeddings is not None:
@@ -69,10 +69,10 @@ class AnswerCorrectness:
 
 def _evidence(ours: JudgedClaims, expected: JudgedClaims) -> list[dict[str, object]]:
     right: list[dict[str, object]] = [
-        {"claim": one.claim, "found": "TP" if one.verdict == "supported" else "FP", "quote": one.quote}
-        for one in ours.claims
+        {"claim": claim.claim, "found": "TP" if claim.verdict == "supported" else "FP", "quote": claim.quote}
+        for claim in ours.claims
     ]
     missing: list[dict[str, object]] = [
-        {"claim": one.claim, "found": "FN"} for one in expected.claims if one.verdict != "supported"
+        {"claim": claim.claim, "found": "FN"} for claim in expected.claims if claim.verdict != "supported"
     ]
     return [*right, *missing]

@@ -39,7 +39,10 @@ class ContextEntityRecall:
         if not entities:
             return Skipped("no_entities")
         texts = {index: _folded(sample.contexts[index].text) for index in sent_contexts(sample)}
-        places = [_place([one.entity for one in same] + [one.found_as for one in same], texts) for same in entities]
+        places = [
+            _place([entity.entity for entity in same] + [entity.found_as for entity in same], texts)
+            for same in entities
+        ]
         present = sum(place is not None for place in places)
         return Score(
             present / len(entities),
@@ -54,16 +57,16 @@ class ContextEntityRecall:
 def _distinct(entities: Iterable[Entity]) -> list[Sequence[Entity]]:
     """Return the entities without duplicates, merging their forms."""
     groups: dict[str, list[Entity]] = {}
-    for one in entities:
-        if key := _folded(one.entity):
-            groups.setdefault(key, []).append(one)
+    for entity in entities:
+        if key := _folded(entity.entity):
+            groups.setdefault(key, []).append(entity)
     return list(groups.values())
 
 
 def _place(forms: Iterable[str], texts: dict[int, str]) -> int | None:
     """Return the index of the first context that holds one of these forms as whole words."""
-    patterns = [_as_words(folded) for one in forms if (folded := _folded(one))]
-    return next((index for index, text in texts.items() if any(one.search(text) for one in patterns)), None)
+    patterns = [_as_words(folded) for form in forms if (folded := _folded(form))]
+    return next((index for index, text in texts.items() if any(pattern.search(text) for pattern in patterns)), None)
 
 
 def _as_words(text: str) -> re.Pattern[str]:

@@ -46,14 +46,16 @@ class Usefulness:
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, UsefulContext]]:
             data = [*question_of(sample), Datum("answer", answer), *contexts_of(sample, indexes)]
             found = await self._judge.ask(self._template.fill(data), UsefulContexts)
-            return [(one.index, one) for one in found.contexts]
+            return [(verdict.index, verdict) for verdict in found.contexts]
 
         contexts = list((await complete(ask, sent_contexts(sample))).values())
-        useful = sum(one.useful for one in contexts)
+        useful = sum(verdict.useful for verdict in contexts)
         return Score(
-            average_precision([one.useful for one in contexts]),
+            average_precision([verdict.useful for verdict in contexts]),
             f"{useful} of {len(contexts)} contexts are useful, in this order",
-            tuple({"context": one.index, "useful": one.useful, "reason": one.reason} for one in contexts),
+            tuple(
+                {"context": verdict.index, "useful": verdict.useful, "reason": verdict.reason} for verdict in contexts
+            ),
         )
 
 

@@ -34,7 +34,7 @@ class ContextRecall:
             found / len(judged.claims),
             f"{found} of {len(judged.claims)} claims of the reference are in the contexts",
             tuple(
-                {"claim": one.claim, "verdict": one.verdict, "contexts": list(one.contexts), "quote": one.quote}
-                for one in judged.claims
+                {"claim": claim.claim, "verdict": claim.verdict, "contexts": list(claim.contexts), "quote": claim.quote}
+                for claim in judged.claims
             ),
         )

@@ -36,12 +36,12 @@ class NoiseSensitivity:
         judged = await (self._verdicts.located(sample) if located else self._verdicts.claims(sample))
         if not judged.claims:
             return Skipped("no_claims")
-        right = await self._verdicts.held_against(sample, [one.claim for one in judged.claims], reference)
-        wrong = [one.verdict != "supported" for one in right]
+        right = await self._verdicts.held_against(sample, [claim.claim for claim in judged.claims], reference)
+        wrong = [claim.verdict != "supported" for claim in right]
         relevant = await self._relevant(sample, reference) if located else frozenset()
         if relevant is None:
             return Skipped("no_reference_claims")
-        noisy = [bad and self._taken(one, relevant) for one, bad in zip(judged.claims, wrong, strict=True)]
+        noisy = [bad and self._taken(claim, relevant) for claim, bad in zip(judged.claims, wrong, strict=True)]
         return Score(
             sum(noisy) / len(noisy),
             f"{sum(noisy)} of {len(noisy)} claims are wrong and come from the contexts",
@@ -53,7 +53,7 @@ class NoiseSensitivity:
         wanted = await self._verdicts.located(replace(sample, response=reference))
         if not wanted.claims:
             return None
-        return frozenset(index for one in wanted.claims if one.verdict == "supported" for index in one.contexts)
+        return frozenset(index for claim in wanted.claims if claim.verdict == "supported" for index in claim.contexts)
 
     def _taken(self, claim: JudgedClaim, relevant: frozenset[int]) -> bool:
         if claim.verdict != "supported" or self._noise == "any":
@@ -64,6 +64,12 @@ class NoiseSensitivity:
 
 def _evidence(claims: Sequence[JudgedClaim], wrong: Sequence[bool], noisy: Sequence[bool]) -> list[dict[str, object]]:
     return [
-        {"claim": one.claim, "correct": not bad, "noise": taken, "contexts": list(one.contexts), "quote": one.quote}
-        for one, bad, taken in zip(claims, wrong, noisy, strict=True)
+        {
+            "claim": claim.claim,
+            "correct": not bad,
+            "noise": taken,
+            "contexts": list(claim.contexts),
+            "quote": claim.quote,
+        }
+        for claim, bad, taken in zip(claims, wrong, noisy, strict=True)
     ]

@@ -49,7 +49,7 @@ def criterion(
     made = pattern.sub(replaced, text).strip()
     if not made:
         raise NotMappedError("its prompt is empty")
-    return made, [one for one in _ORDER if one in used] or ["question", "response"]
+    return made, [source for source in _ORDER if source in used] or ["question", "response"]
 
 
 def factuality() -> dict[str, Any]:

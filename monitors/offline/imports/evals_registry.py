@@ -34,11 +34,11 @@ def load(document: Document, out: Imported) -> Items:
         _spec(name, spec, out)
     if _is_spec(value):
         return []
-    evals = {str(name): one for name, one in value.items() if isinstance(one, Mapping) and "class" in one}
+    evals = {str(name): spec for name, spec in value.items() if isinstance(spec, Mapping) and "class" in spec}
     if not evals and not specs:
         raise document.problem("expected evals with a class and args, or specs with prompt and choice_strings")
-    for name, one in value.items():
-        if not (str(name) in evals or str(name) in specs or (isinstance(one, Mapping) and "id" in one)):
+    for name, spec in value.items():
+        if not (str(name) in evals or str(name) in specs or (isinstance(spec, Mapping) and "id" in spec)):
             out.miss(f"entry {name}", "has neither a class and args nor prompt and choice_strings")
     return _evals(document, evals, out)
 
@@ -46,11 +46,11 @@ def load(document: Document, out: Imported) -> Items:
 def _evals(document: Document, evals: Mapping[str, Mapping[str, Any]], out: Imported) -> Items:
     """Add the graders of evals; return their samples."""
     files: dict[Path, None] = {}
-    for name, one in evals.items():
-        args = one.get("args")
+    for name, spec in evals.items():
+        args = spec.get("args")
         if not isinstance(args, Mapping):
             raise document.problem(f"expected an object, got {kind(args)}", name, "args")
-        _grader(document, name, one, args, out)
+        _grader(document, name, spec, args, out)
         samples = args.get("samples_jsonl")
         if not isinstance(samples, str):
             out.miss(f"samples of {name}", "args has no samples_jsonl")
@@ -60,11 +60,11 @@ def _evals(document: Document, evals: Mapping[str, Mapping[str, Any]], out: Impo
             )
         else:
             files[path] = None
-    return [(one.value, {}) for path in files for one in documents(path)]
+    return [(line.value, {}) for path in files for line in documents(path)]
 
 
-def _grader(document: Document, name: str, one: Mapping[str, Any], args: Mapping[str, Any], out: Imported) -> None:
-    class_ = str(one["class"]).rpartition(":")[2]
+def _grader(document: Document, name: str, settings: Mapping[str, Any], args: Mapping[str, Any], out: Imported) -> None:
+    class_ = str(settings["class"]).rpartition(":")[2]
     if class_ != _CLASSIFY:
         out.miss(f"{class_} of {name}", "compares texts, or is code; no metric does: write it as a custom metric")
         return
@@ -90,7 +90,7 @@ def _specs(document: Document) -> dict[str, Any]:
     value = document.value
     if _is_spec(value):
         return {document.path.stem: value}
-    return {str(name): one for name, one in value.items() if _is_spec(one)} if isinstance(value, Mapping) else {}
+    return {str(name): spec for name, spec in value.items() if _is_spec(spec)} if isinstance(value, Mapping) else {}
 
 
 def _named(document: Document, name: str) -> Any:
@@ -113,7 +113,7 @@ def _spec_files(yaml: Path, name: str) -> Iterator[Path]:
     if (path := _inside(yaml, f"{name}.yaml", "modelgraded")) is not None:
         yield path
     folder = (yaml.parent.parent / "modelgraded").resolve()
-    yield from (one for one in sorted(folder.glob("*.y*ml")) if one.is_file() and one.resolve().parent == folder)
+    yield from (file for file in sorted(folder.glob("*.y*ml")) if file.is_file() and file.resolve().parent == folder)
 
 
 def _factuality(out: Imported) -> None:
@@ -130,7 +130,9 @@ def _spec(name: str, spec: Mapping[str, Any], out: Imported, given: Any = None) 
         scores = _scores(spec)
         prompt = spec["prompt"]
         text = (
-            "\n\n".join(content_text(one.get("content")) for one in prompt) if isinstance(prompt, list) else str(prompt)
+            "\n\n".join(content_text(message.get("content")) for message in prompt)
+            if isinstance(prompt, list)
+            else str(prompt)
         )
         for key, value in given.items() if isinstance(given, Mapping) else ():
             text = text.replace(f"{{{key}}}", as_text(value))
@@ -146,14 +148,14 @@ def _spec(name: str, spec: Mapping[str, Any], out: Imported, given: Any = None) 
 
 
 def _scores(spec: Mapping[str, Any]) -> dict[str, float]:
-    choices = [str(one) for one in spec["choice_strings"]]
+    choices = [str(string) for string in spec["choice_strings"]]
     scores = spec.get("choice_scores")
     try:
         if scores == "from_strings":
-            return {one: float(one) for one in choices}
+            return {choice: float(choice) for choice in choices}
         if isinstance(scores, Mapping) and scores:
             given = {str(key): float(value) for key, value in scores.items()}
-            return {one: given[one] for one in choices if one in given}
+            return {choice: given[choice] for choice in choices if choice in given}
     except ValueError:
         pass
     raise NotMappedError("its choices have no scores (choice_scores), so none is known to be good")

@@ -120,10 +120,10 @@ class Fields:
 
 def asked(value: Any) -> dict[str, Any]:
     """Return question and history of a text, or of a list of chat messages."""
-    messages = [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    messages = [message for message in value if isinstance(message, Mapping)] if isinstance(value, list) else []
     if not messages or len(messages) < len(value):
         return {"user_input": as_text(value)}
-    said = [(str(one.get("role", "")), content_text(one.get("content"))) for one in messages]
+    said = [(str(message.get("role", "")), content_text(message.get("content"))) for message in messages]
     last = max((index for index, (role, _) in enumerate(said) if role == "user"), default=len(said) - 1)
     history = [{"role": role, "content": text} for role, text in said[:last] if role in _ROLES and text]
     return {"user_input": said[last][1], "history": history}
@@ -140,7 +140,7 @@ def content_text(content: Any) -> str:
 
 def _converted(ours: str, value: Any) -> Any:
     if ours == "retrieved_contexts":
-        return [_passage(one) for one in (value if isinstance(value, list) else [value])]
+        return [_passage(piece) for piece in (value if isinstance(value, list) else [value])]
     if ours == "reference":
         return any_of(value)
     return as_text(value)

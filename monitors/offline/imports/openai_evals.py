@@ -45,7 +45,7 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
                 for value, keys in _objects(document):
                     _add(value, (document, keys), found, out)
     check_rows(paths[0], len(found.items))
-    hints = openai_graders.hints([one for one, _ in found.graders]) | found.hints
+    hints = openai_graders.hints([grader for grader, _ in found.graders]) | found.hints
     fields = Fields(mapped, {ours: key for ours, key in hints.items() if ours not in mapped})
     asked_already = any("user_input" in sampled for _, sampled in found.items)
     fields.assign([item for item, _ in found.items], out, declared=found.schemas, guess=not asked_already)
@@ -80,8 +80,8 @@ def _objects(document: Document) -> Iterator[tuple[dict[str, Any], tuple[str | i
     if isinstance(value, dict) and value.get("object") == "list":
         value, keys = value.get("data"), ("data",)
     if isinstance(value, list):
-        for index, one in enumerate(document.objects(value, *keys)):
-            yield one, (*keys, index)
+        for index, row in enumerate(document.objects(value, *keys)):
+            yield row, (*keys, index)
     elif isinstance(value, dict):
         yield value, ()
     else:
@@ -112,14 +112,18 @@ def _add(value: dict[str, Any], where: Place, found: _Found, out: Imported) -> N
 def _eval(value: Mapping[str, Any], where: Place, found: _Found) -> None:
     document, keys = where
     graders = document.objects(value["testing_criteria"], *keys, "testing_criteria")
-    found.graders += [(one, (document, (*keys, "testing_criteria", index))) for index, one in enumerate(graders)]
+    found.graders += [(grader, (document, (*keys, "testing_criteria", index))) for index, grader in enumerate(graders)]
     source = value.get("data_source_config")
     schema = (source.get("item_schema") or source.get("schema")) if isinstance(source, Mapping) else None
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if isinstance(properties, Mapping) and isinstance(inner := properties.get("item"), Mapping):
         properties = inner.get("properties")  # as the API returns the schema: with item and sample
     if isinstance(properties, Mapping):
-        text = {key: "" for key, one in properties.items() if isinstance(one, Mapping) and one.get("type") == "string"}
+        text = {
+            key: ""
+            for key, property_ in properties.items()
+            if isinstance(property_, Mapping) and property_.get("type") == "string"
+        }
         found.schemas.append(dict.fromkeys(properties) | text)
 
 
@@ -134,8 +138,8 @@ def _run(value: Mapping[str, Any], where: Place, found: _Found, out: Imported) -
     source = source if isinstance(source, Mapping) else {}
     if source.get("type") == "file_content":
         place = (*keys, "data_source", "source", "content")
-        for index, one in enumerate(document.objects(source.get("content"), *place)):
-            _item(one, (document, (*place, index)), found, out)
+        for index, row in enumerate(document.objects(source.get("content"), *place)):
+            _item(row, (document, (*place, index)), found, out)
     elif source.get("type") == "file_id":
         out.miss(f"data of run {value.get('id')!r}", f"is in the file {source.get('id')!r}: download and import it")
     else:
@@ -152,7 +156,7 @@ def _question_of(messages: Any) -> dict[str, str]:
     if not isinstance(name, str):
         template = messages.get("template")
         users = (
-            [one for one in template if isinstance(one, Mapping) and one.get("role") == "user"]
+            [message for message in template if isinstance(message, Mapping) and message.get("role") == "user"]
             if isinstance(template, list)
             else []
         )
@@ -179,16 +183,16 @@ def _output_item(value: Mapping[str, Any], where: Place, found: _Found, out: Imp
     if (response := item.pop("sample.output_text", None)) is not None:  # as Azure writes items
         sampled.setdefault("response", as_text(response))
     if inner := item.pop("item", None) if isinstance(item.get("item"), Mapping) else None:
-        item = {**inner, **{key: one for key, one in item.items() if key != "sample"}}
+        item = {**inner, **{key: part for key, part in item.items() if key != "sample"}}
     if not sampled.get("response") and isinstance(sample, Mapping) and sample.get("error"):
         out.note("an output item has no output, only an error")
     else:
         _say_unread(sample, sampled, out)
     tags = {key: str(value[key]) for key in ("run_id", "status") if value.get(key)}
     results = value.get("results")
-    for one in results if isinstance(results, list) else ():
-        if isinstance(one, Mapping) and one.get("score") is not None:
-            tags[f"openai.{one.get('name')}"] = as_text(one["score"])
+    for result in results if isinstance(results, list) else ():
+        if isinstance(result, Mapping) and result.get("score") is not None:
+            tags[f"openai.{result.get('name')}"] = as_text(result["score"])
     found.items.append((item, sampled | {"tags": tags}))
 
 
@@ -198,8 +202,10 @@ def _sampled(sample: Mapping[str, Any]) -> dict[str, Any]:
     text = sample.get("output_text")
     if not isinstance(text, str):
         outputs = sample.get("output")
-        texts = [content_text(one.get("content")) for one in _mappings(outputs) if one.get("role") != "tool"]
-        choices = [content_text(_of(one, "message").get("content")) for one in _mappings(sample.get("choices"))]
+        texts = [
+            content_text(mapping.get("content")) for mapping in _mappings(outputs) if mapping.get("role") != "tool"
+        ]
+        choices = [content_text(_of(mapping, "message").get("content")) for mapping in _mappings(sample.get("choices"))]
         text = next(filter(None, reversed(texts)), None) or next(filter(None, choices), None)
     if text:
         record["response"] = text
@@ -218,12 +224,12 @@ def _say_unread(sample: Any, sampled: Mapping[str, Any], out: Imported) -> None:
         out.miss("sample", f"expected an object, got {kind(sample)}")
     elif not isinstance(text := sample.get("output_text"), str | None):
         out.miss("response in sample.output_text", f"expected a text, got {kind(text)}")
-    elif name := next((one for one in ("output", "choices") if sample.get(one)), None):
+    elif name := next((key for key in ("output", "choices") if sample.get(key)), None):
         out.miss(f"response in sample.{name}", "has no text")
 
 
 def _mappings(values: Any) -> Iterable[Mapping[str, Any]]:
-    return (one for one in values if isinstance(one, Mapping)) if isinstance(values, list) else ()
+    return (value for value in values if isinstance(value, Mapping)) if isinstance(values, list) else ()
 
 
 def _of(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

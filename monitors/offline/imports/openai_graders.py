@@ -81,14 +81,14 @@ def _multi(
     document, keys = where
     some = grader.get("graders")
     if isinstance(some, Mapping) and "type" not in some:
-        inside = [(name, one) for name, one in some.items()]
+        inside = [(name, part) for name, part in some.items()]
     else:
         inside = list(enumerate(some)) if isinstance(some, list) else [("", some)]
-    for key, one in inside:
+    for key, part in inside:
         path = (*keys, "graders", *([key] if key != "" else []))
-        if not isinstance(one, Mapping):
-            raise document.problem(f"expected an object, got {kind(one)}", *path)
-        add({"name": str(key), **one}, (document, path), fields, out)
+        if not isinstance(part, Mapping):
+            raise document.problem(f"expected an object, got {kind(part)}", *path)
+        add({"name": str(key), **part}, (document, path), fields, out)
     out.miss(
         f"multi {grader.get('name')!r}",
         "its formula calculate_output: metrics are not combined; its graders are separate",
@@ -128,8 +128,8 @@ def _score_model(grader: Mapping[str, Any], fields: Fields, out: Imported) -> di
 
 def _label_model(grader: Mapping[str, Any], fields: Fields, _: Imported) -> dict[str, Any]:
     text, params = criteria.criterion(_prompt(grader["input"]), part_of(fields))
-    passing = {str(one) for one in grader["passing_labels"]}
-    scores = {str(one): float(str(one) in passing) for one in grader["labels"]}
+    passing = {str(label) for label in grader["passing_labels"]}
+    scores = {str(label): float(str(label) in passing) for label in grader["labels"]}
     if not any(scores.values()):
         raise NotMappedError("it has no passing label")
     return criteria.chosen(text, params, scores) | {"threshold": 0.5}
@@ -143,7 +143,7 @@ def _prompt(messages: Any) -> str:
     for message in messages:
         content = message["content"]
         blocks = content if isinstance(content, list) else [content]
-        if other := [one["type"] for one in blocks if isinstance(one, Mapping) and "text" not in one]:
+        if other := [block["type"] for block in blocks if isinstance(block, Mapping) and "text" not in block]:
             raise NotMappedError(f"its prompt has {other[0]}, and judges are shown texts")
         text = content_text(content)
         texts.append(f"Example of an answer of the grader: {text}" if message.get("role") == "assistant" else text)

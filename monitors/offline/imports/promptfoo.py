@@ -94,23 +94,23 @@ def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> 
     config = Config(Document(document.path, {}), out)
     cases = []
     failed = empty = 0
-    for index, one in enumerate(document.objects(results, *keys)):
-        test = table(one.get("testCase"))
-        given = one.get("vars", test.get("vars"))
+    for index, result in enumerate(document.objects(results, *keys)):
+        test = table(result.get("testCase"))
+        given = result.get("vars", test.get("vars"))
         if not isinstance(given, dict):
             raise document.problem(f"expected an object, got {kind(given)}", *keys, index, "vars")
-        record = _answer(one)
+        record = _answer(result)
         if "response" not in record:
-            failed += bool(one.get("error"))
-            empty += not one.get("error")
-        prompt = one.get("prompt")
+            failed += bool(result.get("error"))
+            empty += not result.get("error")
+        prompt = result.get("prompt")
         raw = prompt.get("raw") if isinstance(prompt, dict) else prompt
         cases.append(
             Case(
                 vars={key: value for key, value in given.items() if key != "_conversation"},
                 asserts=config.asserts(document, test.get("assert"), (*keys, index, "testCase", "assert")),
                 record=record,
-                tags=tags_of(test) | _outcome(one),
+                tags=tags_of(test) | _outcome(result),
                 prompt=raw if isinstance(raw, str) else "",
             )
         )

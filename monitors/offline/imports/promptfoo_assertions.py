@@ -75,18 +75,18 @@ def add(cases: Sequence[Case], fields: Fields, out: Imported) -> None:
 
     Afterwards `metrics` of a case names those of its own assertions.
     """
-    flat = [[one for given in case.asserts for one in _flattened(given, out)] for case in cases]
+    flat = [[assertion for given in case.asserts for assertion in _flattened(given, out)] for case in cases]
     counts: dict[str, int] = {}
     for case, some in zip(cases, flat, strict=True):
-        for key in {_shared_key(one, case, fields) for one in some}:
+        for key in {_shared_key(assertion, case, fields) for assertion in some}:
             counts[key] = counts.get(key, 0) + 1
     for case, some in zip(cases, flat, strict=True):
-        for one in some:
-            everywhere = counts[_shared_key(one, case, fields)] == len(cases)
+        for assertion in some:
+            everywhere = counts[_shared_key(assertion, case, fields)] == len(cases)
             try:
-                _add(one, case, fields, out, everywhere=everywhere)
+                _add(assertion, case, fields, out, everywhere=everywhere)
             except NotMappedError as reason:
-                out.miss(f"assertion {one.get('type')}", str(reason))
+                out.miss(f"assertion {assertion.get('type')}", str(reason))
         if case.rubrics:
             case.metrics.append(out.criterion(_REQUIREMENTS, dict(_MEETS_REQUIREMENTS)))
             out.note(
@@ -96,7 +96,7 @@ def add(cases: Sequence[Case], fields: Fields, out: Imported) -> None:
 
 def requirements(case: Case) -> str:
     """Return the case's own rubrics as one text."""
-    return "\n".join(f"- {one}" for one in case.rubrics) if len(case.rubrics) > 1 else "".join(case.rubrics)
+    return "\n".join(f"- {rubric}" for rubric in case.rubrics) if len(case.rubrics) > 1 else "".join(case.rubrics)
 
 
 def render(text: str, values: Mapping[str, Any]) -> str:
@@ -104,48 +104,48 @@ def render(text: str, values: Mapping[str, Any]) -> str:
     return _TEMPLATE.sub(lambda match: as_text(values[match[1]]) if match[1] in values else match[0], text)
 
 
-def _flattened(one: dict[str, Any], out: Imported) -> list[dict[str, Any]]:
-    if one.get("type") != "assert-set":
-        return [one]
-    if one.get("threshold") is not None:
+def _flattened(assertion: dict[str, Any], out: Imported) -> list[dict[str, Any]]:
+    if assertion.get("type") != "assert-set":
+        return [assertion]
+    if assertion.get("threshold") is not None:
         out.miss("threshold of an assert-set", "metrics are not combined; its assertions are separate")
-    inside = one.get("assert")
+    inside = assertion.get("assert")
     return [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
 
 
-def _add(one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool) -> None:
+def _add(assertion: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool) -> None:
     """Map one assertion of one case. Raises NotMappedError."""
-    type_ = _kind(one)
+    type_ = _kind(assertion)
     base = type_.removeprefix("not-")
     if base in _REFERENCES and base == type_:
-        _reference(case, one.get("value"), required=False)
+        _reference(case, assertion.get("value"), required=False)
     if (why := _unmapped(base)) is not None:
         raise NotMappedError(why)
-    if one.get("transform") or one.get("contextTransform"):
+    if assertion.get("transform") or assertion.get("contextTransform"):
         raise NotMappedError("transforms the output or the context with code")
-    if str(one.get("value")).startswith("file://"):
+    if str(assertion.get("value")).startswith("file://"):
         raise NotMappedError("its value is in a file")
-    if one.get("rubricPrompt"):
+    if assertion.get("rubricPrompt"):
         out.note("rubricPrompt: G-Eval has its own prompt; only the criterion is imported")
     if base in _RUBRICS:
-        name = _rubric(one, case, fields, out, everywhere=everywhere)
+        name = _rubric(assertion, case, fields, out, everywhere=everywhere)
     elif base != type_:
         raise NotMappedError("is negated")
     else:
-        name = _metric(base, one, case, out)
+        name = _metric(base, assertion, case, out)
     if name is not None:
         case.metrics.append(name)
 
 
-def _metric(base: str, one: Mapping[str, Any], case: Case, out: Imported) -> str:
+def _metric(base: str, assertion: Mapping[str, Any], case: Case, out: Imported) -> str:
     """Add the metric that a type stands for, and its value to the reference. Raises NotMappedError."""
     if base in _FACTS:
-        _fact(case, one.get("value"), out)
+        _fact(case, assertion.get("value"), out)
     if base in _WITH_REFERENCE:
-        _reference(case, one.get("value"), required=True)
+        _reference(case, assertion.get("value"), required=True)
     if base == "factuality":
         return out.criterion("factuality", criteria.factuality())
-    threshold = one.get("threshold")
+    threshold = assertion.get("threshold")
     out.built_in(_METRICS[base], None if threshold is None else _share(threshold))
     return _METRICS[base]
 
@@ -163,16 +163,16 @@ def _unmapped(base: str) -> str | None:
     return _OF_CALLS.get(base, f"has no counterpart: {_CUSTOM}")
 
 
-def _rubric(one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool) -> str | None:
+def _rubric(assertion: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool) -> str | None:
     """Add the metric of a rubric that is the same in every case and return its name; else keep it in the case."""
-    type_ = _kind(one)
+    type_ = _kind(assertion)
     part = _part_of(fields)
-    text = _shared_text(_text_of(one.get("value")), case, part)
+    text = _shared_text(_text_of(assertion.get("value")), case, part)
     negated = type_.startswith("not-")
     if not everywhere or any(part(name) is None for name in criteria.templates(text)):
         if negated:
             raise NotMappedError("is negated, and not the same in every test")
-        case.rubrics.append(_filled(_text_of(one.get("value")), case))
+        case.rubrics.append(_filled(_text_of(assertion.get("value")), case))
         return None
     made, params = criteria.criterion(text, part)
     if not criteria.templates(text):
@@ -184,9 +184,9 @@ def _rubric(one: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *
         table["scale"] = [0, 1]
     if negated:
         table["lower_is_better"] = True
-    if one.get("threshold") is not None:
-        table["threshold"] = _share(one["threshold"])
-    return out.criterion(str(one.get("metric") or type_), table)
+    if assertion.get("threshold") is not None:
+        table["threshold"] = _share(assertion["threshold"])
+    return out.criterion(str(assertion.get("metric") or type_), table)
 
 
 def _part_of(fields: Fields) -> Callable[[str], Part | None]:
@@ -199,11 +199,11 @@ def _shared_text(text: str, case: Case, part: Callable[[str], Part | None]) -> s
     return render(text, {key: value for key, value in case.vars.items() if part(key) is None})
 
 
-def _shared_key(one: Mapping[str, Any], case: Case, fields: Fields) -> str:
+def _shared_key(assertion: Mapping[str, Any], case: Case, fields: Fields) -> str:
     """Return what is the same for assertions that judge alike in different tests."""
-    if _kind(one).removeprefix("not-") not in _RUBRICS or one.get("value") in (None, ""):
-        return repr(one)
-    return repr({**one, "value": _shared_text(_text_of(one["value"]), case, _part_of(fields))})
+    if _kind(assertion).removeprefix("not-") not in _RUBRICS or assertion.get("value") in (None, ""):
+        return repr(assertion)
+    return repr({**assertion, "value": _shared_text(_text_of(assertion["value"]), case, _part_of(fields))})
 
 
 def _reference(case: Case, value: Any, *, required: bool) -> None:
@@ -234,7 +234,7 @@ def _fact(case: Case, value: Any, out: Imported) -> None:
 def _reference_text(value: Any, case: Case) -> str:
     if value is None or (isinstance(value, str) and value.startswith("file://")):
         raise NotMappedError("its value is missing, or in a file")
-    return any_of([_filled(as_text(one), case) for one in (value if isinstance(value, list) else [value])])
+    return any_of([_filled(as_text(item), case) for item in (value if isinstance(value, list) else [value])])
 
 
 def _filled(text: str, case: Case) -> str:
@@ -247,7 +247,7 @@ def _filled(text: str, case: Case) -> str:
 
 def _text_of(value: Any) -> str:
     if isinstance(value, list):
-        return "\n".join(f"- {as_text(one)}" for one in value)
+        return "\n".join(f"- {as_text(item)}" for item in value)
     if value in (None, ""):
         raise NotMappedError("has no value")
     return as_text(value)
@@ -259,5 +259,5 @@ def _share(threshold: Any) -> float:
     return float(threshold)
 
 
-def _kind(one: Mapping[str, Any]) -> str:
-    return str(one.get("type", ""))
+def _kind(assertion: Mapping[str, Any]) -> str:
+    return str(assertion.get("type", ""))

@@ -72,13 +72,13 @@ class Config:
     def of_test(self, document: Document, test: Mapping[str, Any], keys: Keys) -> list[Case]:
         """Return the cases of a test: one per combination of the values of its lists, as promptfoo runs them."""
         options = {**table(self._default.get("options")), **table(test.get("options"))}
-        own, shared = (self._vars(document, one, keys) for one in (test, self._default))
+        own, shared = (self._vars(document, source, keys) for source in (test, self._default))
         given = {str(key): self._from_file(document.path, value) for key, value in {**shared, **own}.items()}
         asserts = self.asserts(document, test.get("assert"), (*keys, "assert"))
         if not options.get("disableDefaultAsserts"):
             asserts = self.asserts(self._document, self._default.get("assert"), ("defaultTest", "assert")) + asserts
         self._say_unused(test, options, asserts)
-        lists = {key: one for key, one in given.items() if isinstance(one, list) and one}
+        lists = {key: values for key, values in given.items() if isinstance(values, list) and values}
         if options.get("disableVarExpansion"):
             lists = {}
         total = 1
@@ -97,10 +97,10 @@ class Config:
         found = []
         for index, given in enumerate(document.objects([] if asserts is None else asserts, *keys)):
             name = str(given.get("$ref", "")).removeprefix("#/assertionTemplates/")
-            one = self._templates[name] if isinstance(self._templates.get(name), dict) else given
-            if not isinstance(one.get("type"), str):
-                raise document.problem(f"expected a text, got {kind(one.get('type'))}", *keys, index, "type")
-            found.append(one)
+            template = self._templates[name] if isinstance(self._templates.get(name), dict) else given
+            if not isinstance(template.get("type"), str):
+                raise document.problem(f"expected a text, got {kind(template.get('type'))}", *keys, index, "type")
+            found.append(template)
         return found
 
     def _vars(self, document: Document, test: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
@@ -115,8 +115,8 @@ class Config:
         """Yield the tests, and those in the files that are named, with where they are."""
         document = self._document
         if isinstance(document.value, list):
-            for index, one in enumerate(document.objects(document.value)):
-                yield document, one, (index,)
+            for index, test in enumerate(document.objects(document.value)):
+                yield document, test, (index,)
             return
         tests = self._raw.get("tests")
         listed = tests if isinstance(tests, list) else [] if tests is None else [tests]
@@ -139,14 +139,14 @@ class Config:
         for name in ("transform", "transformVars", "postprocess"):
             if options.get(name):
                 self._out.miss(f"options.{name}", "is code")
-        if any(one.get("weight", 1) != 1 for one in asserts):
+        if any(assertion.get("weight", 1) != 1 for assertion in asserts):
             self._out.note("weights of assertions are not used: metrics are not combined")
 
     def _prompts(self) -> list[str]:
         prompts = self._raw.get("prompts")
         texts = []
-        for one in prompts if isinstance(prompts, list) else [prompts]:
-            text = one.get("raw", one.get("id")) if isinstance(one, dict) else one
+        for prompt in prompts if isinstance(prompts, list) else [prompts]:
+            text = prompt.get("raw", prompt.get("id")) if isinstance(prompt, dict) else prompt
             if isinstance(text, str) and text.startswith(_FILE):
                 texts += [sources.text(path) for path in self._named(self._document.path, text, _TEXT_FILES, "prompts")]
             elif isinstance(text, str):
@@ -176,7 +176,7 @@ class Config:
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
             self._out.miss(f"{what} in {name}", _ELSEWHERE)
             return []
-        found = sorted(folder.glob(pattern)) if any(one in pattern for one in "*?[") else [folder / pattern]
+        found = sorted(folder.glob(pattern)) if any(sign in pattern for sign in "*?[") else [folder / pattern]
         inside = [path for path in found if path.resolve().is_relative_to(folder) and path.is_file()]
         usable = [path for path in inside if path.suffix.lower() in suffixes]
         if not usable:
@@ -192,8 +192,8 @@ def tests_in(path: Path) -> Iterator[tuple[Document, dict[str, Any], Keys]]:
             yield Document(path, row, line=line), _csv_test(row), ()
         return
     found = sources.document(path)
-    for index, one in enumerate(found.objects(found.value)):
-        yield found, one, (index,)
+    for index, row in enumerate(found.objects(found.value)):
+        yield found, row, (index,)
 
 
 def tags_of(test: Mapping[str, Any]) -> dict[str, str]:

@@ -83,7 +83,7 @@ def as_text(value: Any) -> str:
 
 def any_of(value: Any) -> str:
     """Return the reference for one correct answer, or for a list of alternatives."""
-    answers = [as_text(one) for one in value] if isinstance(value, list) else [as_text(value)]
+    answers = [as_text(item) for item in value] if isinstance(value, list) else [as_text(value)]
     if len(answers) == 1:
         return answers[0]
-    return "\n".join(["Any one of these is correct:", *(f"- {one}" for one in answers)])
+    return "\n".join(["Any one of these is correct:", *(f"- {answer}" for answer in answers)])

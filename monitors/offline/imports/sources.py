@@ -37,7 +37,7 @@ class Document:
     def where(self, *keys: str | int) -> str:
         """Return file, line and field of a part of the document, as a problem begins."""
         line = self.line if self.node is None else _line(self.node, keys)
-        name = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in keys).lstrip(".")
+        name = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")
         place = f"{self.path}:{line}" if line is not None else str(self.path)
         return f"{place}: {name}" if name else place
 
@@ -80,7 +80,7 @@ def document(path: Path) -> Document:
     """Return the document of a JSON or YAML file; of JSONL, the list of its lines. Raises DataError."""
     found = list(documents(path))
     if path.suffix.lower() in (".jsonl", ".ndjson"):
-        return Document(path, [one.value for one in found])
+        return Document(path, [line.value for line in found])
     return found[0]
 
 

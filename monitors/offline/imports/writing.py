@@ -38,7 +38,7 @@ def check(imported: Imported) -> None:
 
 def data_set(imported: Imported) -> str:
     """Return one JSON object per record."""
-    return "".join(msgspec.json.encode(one).decode() + "\n" for one in imported.records)
+    return "".join(msgspec.json.encode(record).decode() + "\n" for record in imported.records)
 
 
 def config(imported: Imported, source: str) -> str:
@@ -47,7 +47,7 @@ def config(imported: Imported, source: str) -> str:
     needed = {"judge": model} if set(imported.metrics) - _UNJUDGED else {}
     if _EMBEDDED & set(imported.metrics):
         needed["embeddings"] = "text-embedding-3-small"
-    names = " and ".join({"judge": "a judge", "embeddings": "embeddings"}[one] for one in needed)
+    names = " and ".join({"judge": "a judge", "embeddings": "embeddings"}[need] for need in needed)
     lines = [f"# Metrics imported from {_one_line(source)}. They need {names}:"]
     for name, of in needed.items():
         lines += [
@@ -75,7 +75,7 @@ def _key(name: str) -> str:
 def _value(value: Any) -> str:
     """Return a TOML value. A JSON string is a basic string of TOML, but for DEL."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, str):

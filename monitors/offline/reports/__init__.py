@@ -48,15 +48,15 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
-def effective(one: MetricSummary) -> tuple[str, str]:
+def effective(summary: MetricSummary) -> tuple[str, str]:
     """Return the effective sample size and the design effect as a report shows them."""
-    effect = "-" if one.design_effect is None else f"{one.design_effect:.2f}"
-    return "-" if one.n_eff is None else f"{one.n_eff:.1f}", effect
+    effect = "-" if summary.design_effect is None else f"{summary.design_effect:.2f}"
+    return "-" if summary.n_eff is None else f"{summary.n_eff:.1f}", effect
 
 
 def clusters_line(run: Run) -> str:
     """Return in one line what n_eff and the design effect are for."""
-    most = max(one.clusters or 0 for one in run.summary)
+    most = max(summary.clusters or 0 for summary in run.summary)
     return f"{most} sessions or single samples: samples of one session count as alike, n_eff = n / design effect"
 
 

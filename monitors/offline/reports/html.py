@@ -161,10 +161,15 @@ def _words(value: Any) -> str:
         case Mapping():
             return ", ".join(f"{key}: {words}" for key, words in _facts(value).items())
         case list() | tuple():
-            return "; ".join(words for one in value if (words := _words(one)))
+            return "; ".join(words for item in value if (words := _words(item)))
         case _:
             return "not mentioned" if value == "not_mentioned" else str(value)
 
 
 def _failures(run: Run) -> list[tuple[Row, Evaluation]]:
-    return [(row, one) for row in run.rows for one in row.evaluations.values() if isinstance(one.outcome, Failed)]
+    return [
+        (row, evaluation)
+        for row in run.rows
+        for evaluation in row.evaluations.values()
+        if isinstance(evaluation.outcome, Failed)
+    ]

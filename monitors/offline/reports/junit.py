@@ -17,7 +17,7 @@ def render(run: Run, extras: Extras = NONE) -> str:
     """Return the report. Failed evaluations are errors, skipped ones are skipped."""
     root = ET.Element("testsuites", name=_fit(f"gaugeway evaluate {run.source}"), time=f"{run.seconds:.3f}")
     if extras.floors:
-        _close(root, "floors", [_floor(one) for one in extras.floors])
+        _close(root, "floors", [_floor(floor) for floor in extras.floors])
     for measure in run.measures:
         cases = [
             _case(row.sample.id, row.evaluations[measure.name], measure)

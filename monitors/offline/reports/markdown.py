@@ -32,7 +32,10 @@ def render(run: Run, extras: Extras = NONE) -> str:
         + ".",
         table(
             ["metric", "n", *(_ALIKE if run.clustered else ()), "mean", "95 % interval", "skipped", "failed", "USD"],
-            [_cells(one, lower=run.measure(one.metric).lower_is_better, alike=run.clustered) for one in run.summary],
+            [
+                _cells(summary, lower=run.measure(summary.metric).lower_is_better, alike=run.clustered)
+                for summary in run.summary
+            ],
         ),
         *([f"{clusters_line(run)}."] if run.clustered else []),
         *([f"{abstained_line(run)}."] if run.abstained else []),
@@ -48,16 +51,23 @@ def render(run: Run, extras: Extras = NONE) -> str:
 def compared(comparisons: Sequence[Comparison]) -> str:
     """Return the table of a comparison."""
     rows = [
-        [text(one.metric), str(one.pairs), _number(one.old_mean), _number(one.new_mean), *_change(one), verdict(one)]
-        for one in comparisons
+        [
+            text(comparison.metric),
+            str(comparison.pairs),
+            _number(comparison.old_mean),
+            _number(comparison.new_mean),
+            *_change(comparison),
+            verdict(comparison),
+        ]
+        for comparison in comparisons
     ]
     return table(["metric", "pairs", "before", "after", "difference", "95 % interval", "verdict"], rows)
 
 
-def verdict(one: Comparison) -> str:
+def verdict(comparison: Comparison) -> str:
     """Return the verdict as text."""
-    words = f"{one.verdict}: {one.reason}" if one.reason else one.verdict
-    return text(words) + (f"; needs about {one.more} more" if one.more else "")
+    words = f"{comparison.verdict}: {comparison.reason}" if comparison.reason else comparison.verdict
+    return text(words) + (f"; needs about {comparison.more} more" if comparison.more else "")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -71,12 +81,12 @@ def text(words: str) -> str:
     return " ".join(words.split()).translate(_SPECIAL)
 
 
-def _cells(one: MetricSummary, *, lower: bool, alike: bool) -> list[str]:
-    interval = f"{_number(one.low)} to {_number(one.high)}" if one.n else "-"
-    name = text(one.metric) + (" (0 is best)" if lower else "")
+def _cells(summary: MetricSummary, *, lower: bool, alike: bool) -> list[str]:
+    interval = f"{_number(summary.low)} to {_number(summary.high)}" if summary.n else "-"
+    name = text(summary.metric) + (" (0 is best)" if lower else "")
     return [
-        *(name, str(one.n), *(effective(one) if alike else ()), _number(one.mean), interval),
-        *(_counts(one.skipped), _counts(one.failed), f"{one.usd:.4f}"),
+        *(name, str(summary.n), *(effective(summary) if alike else ()), _number(summary.mean), interval),
+        *(_counts(summary.skipped), _counts(summary.failed), f"{summary.usd:.4f}"),
     ]
 
 
@@ -88,16 +98,16 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _change(one: Comparison) -> list[str]:
-    if one.difference is None or one.low is None or one.high is None:
+def _change(comparison: Comparison) -> list[str]:
+    if comparison.difference is None or comparison.low is None or comparison.high is None:
         return ["-", "-"]
-    return [signed(one.difference), f"{signed(one.low)} to {signed(one.high)}"]
+    return [signed(comparison.difference), f"{signed(comparison.low)} to {signed(comparison.high)}"]
 
 
 def _floors(extras: Extras) -> list[str]:
     rows = [
-        [text(one.metric), f"{one.limit:g}", "met" if one.met else "**missed**", text(one.reason)]
-        for one in extras.floors
+        [text(floor.metric), f"{floor.limit:g}", "met" if floor.met else "**missed**", text(floor.reason)]
+        for floor in extras.floors
     ]
     return ["### Floors", table(["metric", "limit", "", "because"], rows)] if rows else []
 

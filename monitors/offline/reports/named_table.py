@@ -55,5 +55,5 @@ def show(
 
 
 def _print(console: Console, *lines: Text) -> None:
-    for one in lines:
-        console.print(one, soft_wrap=True)
+    for text in lines:
+        console.print(text, soft_wrap=True)

@@ -45,7 +45,7 @@ def as_csv(run: Run) -> str:
 
 def columns(run: Run) -> list[str]:
     """Return the names of the columns: fields of the sample, then three per metric."""
-    return [*_SAMPLE, *(name for one in run.measures for name in _names(one.name))]
+    return [*_SAMPLE, *(name for measure in run.measures for name in _names(measure.name))]
 
 
 def records(run: Run) -> list[dict[str, Any]]:
@@ -60,8 +60,8 @@ def records(run: Run) -> list[dict[str, Any]]:
 def _record(row: Row, run: Run) -> dict[str, Any]:
     known: Mapping[str, Any] = as_record(row.sample, {})
     record = {name: known.get(name) for name in _SAMPLE}
-    for one in run.measures:
-        record |= dict(zip(_names(one.name), _outcome(row.evaluations.get(one.name)), strict=True))
+    for measure in run.measures:
+        record |= dict(zip(_names(measure.name), _outcome(row.evaluations.get(measure.name)), strict=True))
     return record
 
 

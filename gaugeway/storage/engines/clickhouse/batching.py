@@ -74,9 +74,9 @@ class Gathering(Generic[Request, Answer]):
                 if not answer.done():
                     answer.set_exception(error)
             return
-        for (_, answer), one in zip(batch, answers, strict=True):
+        for (_, answer), result in zip(batch, answers, strict=True):
             if not answer.done():
-                answer.set_result(one)
+                answer.set_result(result)
 
     async def _settle_each(self, batch: Sequence[tuple[Request, asyncio.Future[Answer]]]) -> None:
         try:

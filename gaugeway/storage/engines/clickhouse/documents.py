@@ -72,7 +72,7 @@ class ClickHouseTemplates:
         row = (template.app, template.version, there, template.learned_at, body)
         await self._database.insert("templates", _COLUMNS, [row])
         kept = await self._database.query("SELECT app, version, state, learned_at FROM templates FINAL")
-        await self._drop(beyond_bounds((*one,) for one in kept))
+        await self._drop(beyond_bounds((*record,) for record in kept))
 
     async def set_template_state(self, app: str, version: str, state: State) -> bool:
         await self._ensure()

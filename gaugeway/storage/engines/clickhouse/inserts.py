@@ -54,10 +54,10 @@ def wanted(sample: Sample, evaluations: Sequence[Evaluation]) -> Wanted:
     """Check one call by itself, so that it cannot spoil the batch. Raises RefusedError."""
     if any(evaluation.sample_id != sample.id for evaluation in evaluations):
         raise RefusedError(f"an evaluation belongs to another sample than {sample.id!r}")
-    one = Wanted(sample, evaluations, encoded(sample).decode())
+    call = Wanted(sample, evaluations, encoded(sample).decode())
     encoded([rows.row(sample, evaluation) for evaluation in evaluations])
     day_of(sample.started_at)
-    return one
+    return call
 
 
 def additions(calls: Sequence[Wanted], there: Mapping[Key, There], position: int) -> Additions:
@@ -67,20 +67,20 @@ def additions(calls: Sequence[Wanted], there: Mapping[Key, There], position: int
     same moment the first stays. `there` holds every stored sample that the calls are about, and is not changed.
     """
     found = Additions()
-    known = {key: replace(one, outcomes=dict(one.outcomes)) for key, one in there.items()}
-    for one in calls:
-        old = known.get(one.key)
-        fills = old is not None and old.sample is not None and completes(one.sample, old.sample)
+    known = {key: replace(known_sample, outcomes=dict(known_sample.outcomes)) for key, known_sample in there.items()}
+    for call in calls:
+        old = known.get(call.key)
+        fills = old is not None and old.sample is not None and completes(call.sample, old.sample)
         if old is None:
-            old = known[one.key] = There(one.sample, float(one.sample.started_at), _fullness(one.sample))
-            found.samples.append(_sample_row(one, old.revision))
-        elif fills and old.sample != one.sample:
-            old.sample, old.revision = one.sample, max(old.revision + 1, _fullness(one.sample))
-            found.samples.append(_sample_row(one, old.revision))
+            old = known[call.key] = There(call.sample, float(call.sample.started_at), _fullness(call.sample))
+            found.samples.append(_sample_row(call, old.revision))
+        elif fills and old.sample != call.sample:
+            old.sample, old.revision = call.sample, max(old.revision + 1, _fullness(call.sample))
+            found.samples.append(_sample_row(call, old.revision))
         stored = [(*identity, outcome) for identity, outcome in old.outcomes.items()]
-        new = rows.new(one.evaluations, stored, fills=fills)
+        new = rows.new(call.evaluations, stored, fills=fills)
         for evaluation in new:
-            row = _evaluation_row(one, old.started_at, evaluation, position + len(found.evaluations))
+            row = _evaluation_row(call, old.started_at, evaluation, position + len(found.evaluations))
             old.outcomes[evaluation.metric, evaluation.version] = row[6]
             found.evaluations.append(row)
         found.answers.append(new)
@@ -98,15 +98,15 @@ def _fullness(sample: Sample) -> int:
     return sum(map(bool, filled))
 
 
-def _sample_row(one: Wanted, revision: int) -> tuple[Any, ...]:
-    sample, (sample_id, day) = one.sample, one.key
+def _sample_row(call: Wanted, revision: int) -> tuple[Any, ...]:
+    sample, (sample_id, day) = call.sample, call.key
     started_at, keys = float(sample.started_at), (sample.trace_id, sample.context_key)
     place = (sample.conversation, sample.turn, sample.hop)
-    return (sample_id, day, started_at, sample.app, sample.model, one.payload, *keys, *place, revision)
+    return (sample_id, day, started_at, sample.app, sample.model, call.payload, *keys, *place, revision)
 
 
-def _evaluation_row(one: Wanted, started_at: float, evaluation: Evaluation, position: int) -> tuple[Any, ...]:
+def _evaluation_row(call: Wanted, started_at: float, evaluation: Evaluation, position: int) -> tuple[Any, ...]:
     """The flat row with its place; an outcome takes the place of a skip, whenever either came."""
-    flat = rows.row(replace(one.sample, started_at=started_at), evaluation)
+    flat = rows.row(replace(call.sample, started_at=started_at), evaluation)
     outcome = 0 if isinstance(evaluation.outcome, Skipped) else _FIRST + 1
-    return (*flat[:-1], one.sample.tags, one.key[1], position, outcome + first_wins(position))
+    return (*flat[:-1], call.sample.tags, call.key[1], position, outcome + first_wins(position))

@@ -52,10 +52,14 @@ _MOVE_SCORES = _again(
 
 async def link(database: Database, some: Sequence[Linked]) -> Sequence[tuple[str, str]]:
     """Store links; return those that were there. What two processes write at one moment is the same."""
-    known = dict(await links(database, [one.id for one in some]))
-    some = [one for one in some if one.id not in known]
-    keys = [(one.app, key, day_of(one.started_at), one.started_at, one.id) for one in some for key in keys_of(one)]
-    await database.insert("links", schema.LINKS, [_row(one, 0) for one in some])
+    known = dict(await links(database, [exchange.id for exchange in some]))
+    some = [exchange for exchange in some if exchange.id not in known]
+    keys = [
+        (exchange.app, key, day_of(exchange.started_at), exchange.started_at, exchange.id)
+        for exchange in some
+        for key in keys_of(exchange)
+    ]
+    await database.insert("links", schema.LINKS, [_row(exchange, 0) for exchange in some])
     await database.insert("link_keys", schema.LINK_KEYS, keys)
     return list(known.items())
 
@@ -82,7 +86,7 @@ async def linked(
         statement = " UNION ALL ".join(_FOUND.format(number=number) for number in page)
         places += [(row[0], row[2], row[1]) for row in await database.query(statement, values)]
     payloads = dict(await links(database, list(dict.fromkeys(sample_id for _, _, sample_id in places))))
-    known = {name: one for name, payload in payloads.items() if (one := read((payload,))) is not None}
+    known = {name: exchange for name, payload in payloads.items() if (exchange := read((payload,))) is not None}
     found: dict[Lookup, list[Linked]] = {lookup: [] for lookup in wanted}
     for number, _, sample_id in sorted(places, reverse=True):
         if sample_id in known:
@@ -93,17 +97,23 @@ async def linked(
 async def place(database: Database, moves: Sequence[Move], read: Callable[[Any], Linked | None]) -> Sequence[str]:
     """Move what is still where it was expected; return the others."""
     payloads = dict(await links(database, [move.one.id for move in moves]))
-    stored = {name: one for name, payload in payloads.items() if (one := read((payload,))) is not None}
-    fitting = [one for one, expected in moves if one.id in stored and stored[one.id].place.before == expected]
-    await database.insert("links", schema.LINKS, [_row(one, time.time_ns()) for one in fitting])
-    for one in fitting:
-        key = {"id": one.id, "day": day_of(one.started_at)}
-        await database.command(_MOVE_SAMPLE, {**key, **dict(zip(_PLACE, one.place[:3], strict=True))})
-        if one.named:
-            await database.command(_MOVE_SCORES, {**key, "at": one.started_at, "cluster": cluster_with(one)})
-    moved = {one.id for one in fitting}
+    stored = {name: exchange for name, payload in payloads.items() if (exchange := read((payload,))) is not None}
+    fitting = [
+        moved_exchange
+        for moved_exchange, expected in moves
+        if moved_exchange.id in stored and stored[moved_exchange.id].place.before == expected
+    ]
+    await database.insert("links", schema.LINKS, [_row(moved_exchange, time.time_ns()) for moved_exchange in fitting])
+    for moved_exchange in fitting:
+        key = {"id": moved_exchange.id, "day": day_of(moved_exchange.started_at)}
+        await database.command(_MOVE_SAMPLE, {**key, **dict(zip(_PLACE, moved_exchange.place[:3], strict=True))})
+        if moved_exchange.named:
+            await database.command(
+                _MOVE_SCORES, {**key, "at": moved_exchange.started_at, "cluster": cluster_with(moved_exchange)}
+            )
+    moved = {moved_exchange.id for moved_exchange in fitting}
     return [move.one.id for move in moves if move.one.id not in moved]
 
 
-def _row(one: Linked, revision: int) -> tuple[Any, ...]:
-    return (one.id, day_of(one.started_at), one.started_at, encoded(one).decode(), revision)
+def _row(exchange: Linked, revision: int) -> tuple[Any, ...]:
+    return (exchange.id, day_of(exchange.started_at), exchange.started_at, encoded(exchange).decode(), revision)

@@ -174,27 +174,27 @@ class ClickHouseStore(rows.Lenient, EngineStore):
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed: dict[str, tuple[Supplement, Address]] = {}
-        for one in supplements:
-            if (address := address_of(one)) is not None:
-                addressed.setdefault(one.id, (one, address))
+        for supplement in supplements:
+            if (address := address_of(supplement)) is not None:
+                addressed.setdefault(supplement.id, (supplement, address))
         if not addressed:
             return []
         known = {row[0] for row in await self._paged(_KNOWN, "ids", addressed)}
         new = [
             (
-                one.id,
-                day_of(one.received_at),
-                float(one.received_at),
+                supplement.id,
+                day_of(supplement.received_at),
+                float(supplement.received_at),
                 *at,
-                ratings.is_rating(one),
-                _json(one),
+                ratings.is_rating(supplement),
+                _json(supplement),
                 self._revision(),
             )
-            for one, at in addressed.values()
-            if one.id not in known
+            for supplement, at in addressed.values()
+            if supplement.id not in known
         ]
         await self.database.insert("supplements", clickhouse_schema.SUPPLEMENTS, new)
-        return await self._concerned({(address, one.app) for one, address in addressed.values()})
+        return await self._concerned({(address, supplement.app) for supplement, address in addressed.values()})
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         return await self._hearing.ask(sample)
@@ -225,7 +225,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self.database.query(*queries.ratings(query))
-        return ratings.effective(one for pair in self._read(ratings.Reader().pair, found) for one in pair)
+        return ratings.effective(label for pair in self._read(ratings.Reader().pair, found) for label in pair)
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`."""
@@ -256,7 +256,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         found = await self._paged(_MOMENTS, "ids", sample_ids)
         there = {(sample_id, day): There(None, moment, 0) for sample_id, day, moment in found}
         await self._outcomes(there)
-        return {sample_id: len(one.outcomes) for (sample_id, _), one in there.items()}
+        return {sample_id: len(stored.outcomes) for (sample_id, _), stored in there.items()}
 
     async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
         found = await self.database.query(_SAID, {"after": after, "limit": limit})
@@ -304,8 +304,8 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         for page in pages(there):
             values = {**_ids_and_days(page), "moments": [there[key].started_at for key in page]}
             for sample_id, day, metric, version, outcome in await self.database.query(_OUTCOMES, values):
-                if (one := there.get((sample_id, day))) is not None:
-                    one.outcomes[metric, version] = outcome
+                if (found := there.get((sample_id, day))) is not None:
+                    found.outcomes[metric, version] = outcome
 
     async def _paged(
         self, statement: str, name: str, values: Iterable[Any], **others: str | None
@@ -326,7 +326,9 @@ class ClickHouseStore(rows.Lenient, EngineStore):
     async def _heard(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]]:
         targets = [[(*address, app or "") for address, app in targets_of(sample)] for sample in samples]
         said: dict[tuple[str, str, str], list[Any]] = {}
-        for kind, value, app, *row in await self._paged(_SAID_OF, "targets", {one for some in targets for one in some}):
+        for kind, value, app, *row in await self._paged(
+            _SAID_OF, "targets", {target for some in targets for target in some}
+        ):
             said.setdefault((kind, value, app), []).append(row)
         heard = []
         for some in targets:
@@ -343,8 +345,8 @@ def _ids_and_days(keys: Any) -> dict[str, list[Any]]:
     return {"ids": [sample_id for sample_id, _ in keys], "days": sorted({day for _, day in keys})}
 
 
-def _json(one: Supplement) -> str:
-    return encoded(one).decode()
+def _json(supplement: Supplement) -> str:
+    return encoded(supplement).decode()
 
 
 async def _prune(database: Database, before: float) -> int:
@@ -352,15 +354,15 @@ async def _prune(database: Database, before: float) -> int:
     today = day_of(before)
     over = await database.query(_OVER, {"day": today})
     for table in ("evaluations", "samples", "supplements"):
-        for (one,) in await database.query(_DAYS.format(table=table), {"day": today}):
-            await database.command(_DROP.format(table=table, day=f"{one:d}"))
+        for (day,) in await database.query(_DAYS.format(table=table), {"day": today}):
+            await database.command(_DROP.format(table=table, day=f"{day:d}"))
     unlinked = day_of(max(before, time.time() - KEPT_S))
     for table in ("links", "link_keys"):
-        for (one,) in await database.query(_DAYS.format(table=table), {"day": unlinked}):
-            await database.command(_DROP.format(table=table, day=f"{one:d}"))
+        for (day,) in await database.query(_DAYS.format(table=table), {"day": unlinked}):
+            await database.command(_DROP.format(table=table, day=f"{day:d}"))
     ((old,),) = await database.query(_OLD, {"day": today, "before": before})
     if old:
         await database.command(_DELETE.format(day=today), {"before": before})
-    for one, count in over:
-        _log.info("store: dropped the %d samples of day %d", count, one)
+    for day, count in over:
+        _log.info("store: dropped the %d samples of day %d", count, day)
     return sum(count for _, count in over)

@@ -53,7 +53,7 @@ class PostgresTemplates:
         async with self._database.transaction() as connection:
             await connection.execute(_PUT, *row)
             kept = await connection.fetch("SELECT app, version, state, learned_at FROM templates ORDER BY app, version")
-            await _drop(connection, beyond_bounds(tuple(one) for one in kept), learned_only=False)
+            await _drop(connection, beyond_bounds(tuple(record) for record in kept), learned_only=False)
 
     async def set_template_state(self, app: str, version: str, state: State) -> bool:
         async with self._database.connection() as connection:
@@ -62,7 +62,9 @@ class PostgresTemplates:
 
     async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:
         async with self._database.connection() as connection:
-            return await _drop(connection, [(plain(app), plain(one)) for app, one in names], learned_only=learned_only)
+            return await _drop(
+                connection, [(plain(app), plain(version)) for app, version in names], learned_only=learned_only
+            )
 
     async def aclose(self) -> None:
         await self._database.aclose()

@@ -73,7 +73,9 @@ class PostgresSharing:
 
     async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
         places = [(draw.kind, stored_name(draw.subject)) for draw in draws]
-        told = [(*place, one.per_min, one.burst, one.used, one.level) for place, one in zip(places, draws, strict=True)]
+        told = [
+            (*place, draw.per_min, draw.burst, draw.used, draw.level) for place, draw in zip(places, draws, strict=True)
+        ]
         async with self._database.transaction() as connection:
             rows = await connection.fetch(_EXCHANGE, *map(list, zip(*told, strict=True))) if told else []
             processes = await connection.fetchval(_SEE, self._process, SEEN_S)

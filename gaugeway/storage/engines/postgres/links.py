@@ -50,9 +50,16 @@ _PRUNE_BATCH = 5_000
 
 async def link(database: Database, some: Sequence[Linked]) -> Sequence[Any]:
     """Store links, in one order, so that two who store the same do not deadlock; return rows of those there were."""
-    ordered = sorted(some, key=lambda one: one.id)
-    rows = [(plain(one.id), one.started_at, _plain(one.place.before), encoded(one).decode()) for one in ordered]
-    keys = sorted((plain(one.app), plain(key), one.started_at, plain(one.id)) for one in some for key in keys_of(one))
+    ordered = sorted(some, key=lambda exchange: exchange.id)
+    rows = [
+        (plain(exchange.id), exchange.started_at, _plain(exchange.place.before), encoded(exchange).decode())
+        for exchange in ordered
+    ]
+    keys = sorted(
+        (plain(exchange.app), plain(key), exchange.started_at, plain(exchange.id))
+        for exchange in some
+        for key in keys_of(exchange)
+    )
     async with database.connection() as connection:
         added = await connection.fetch(_ADD, *_columns(rows), *_columns(keys))
         if len(added) == len(rows):
@@ -63,7 +70,7 @@ async def link(database: Database, some: Sequence[Linked]) -> Sequence[Any]:
 async def links(database: Database, sample_ids: Sequence[str]) -> Sequence[Any]:
     """Return rows of stored links."""
     async with database.connection() as connection:
-        return list(await connection.fetch(_THESE, [plain(one) for one in sample_ids]))
+        return list(await connection.fetch(_THESE, [plain(sample_id) for sample_id in sample_ids]))
 
 
 async def linked(
@@ -72,11 +79,11 @@ async def linked(
     """Return what each lookup finds."""
     wanted = list(dict.fromkeys(lookups))
     found: dict[Lookup, list[Linked]] = {lookup: [] for lookup in wanted}
-    rows = [(plain(one.app), plain(one.key), one.since, one.until) for one in wanted]
+    rows = [(plain(lookup.app), plain(lookup.key), lookup.since, lookup.until) for lookup in wanted]
     async with database.connection() as connection:
         for row in await connection.fetch(_FOUND, *_columns(rows)):
-            if (one := read(row)) is not None:
-                found[wanted[row["number"] - 1]].append(one)
+            if (exchange := read(row)) is not None:
+                found[wanted[row["number"] - 1]].append(exchange)
     return found
 
 
@@ -84,15 +91,17 @@ async def place(database: Database, moves: Sequence[Move]) -> Sequence[str]:
     """Move what is still where it was expected; return the others."""
     missed = []
     async with database.transaction() as connection:
-        for one, expected in sorted(moves, key=lambda move: move.one.id):
-            what = (plain(one.id), _plain(one.place.before), encoded(one).decode(), _plain(expected))
+        for exchange, expected in sorted(moves, key=lambda move: move.one.id):
+            what = (plain(exchange.id), _plain(exchange.place.before), encoded(exchange).decode(), _plain(expected))
             if not count_of(await connection.execute(_MOVE, *what)):
-                missed.append(one.id)
+                missed.append(exchange.id)
                 continue
-            key = (plain(one.id), day_of(one.started_at))
-            await connection.execute(_MOVE_SAMPLE, *key, plain(one.place.conversation), one.place.turn, one.place.hop)
-            if one.named:
-                await connection.execute(_MOVE_SCORES, *key, _plain(cluster_with(one)))
+            key = (plain(exchange.id), day_of(exchange.started_at))
+            await connection.execute(
+                _MOVE_SAMPLE, *key, plain(exchange.place.conversation), exchange.place.turn, exchange.place.hop
+            )
+            if exchange.named:
+                await connection.execute(_MOVE_SCORES, *key, _plain(cluster_with(exchange)))
     return missed
 
 

@@ -130,7 +130,7 @@ class PostgresQueue(Queue):
         return cls(url, lease_s, max_attempts, max_bytes=max_bytes)
 
     async def put(self, samples: Sequence[Sample]) -> None:
-        rows = [(plain(one.id), float(one.started_at), encoded(one)) for one in samples]
+        rows = [(plain(sample.id), float(sample.started_at), encoded(sample)) for sample in samples]
         if rows:
             await self._bound.admit(sum(len(row[2]) for row in rows), self._used)
             async with self._database.connection() as connection:
@@ -167,7 +167,9 @@ class PostgresQueue(Queue):
         )
 
     async def supply(self, supplements: Sequence[Supplement]) -> None:
-        rows = [(plain(one.id), float(one.received_at), encoded(one)) for one in supplements]
+        rows = [
+            (plain(supplement.id), float(supplement.received_at), encoded(supplement)) for supplement in supplements
+        ]
         if rows:
             async with self._database.connection() as connection:
                 await connection.execute(_SUPPLY, *map(list, zip(*rows, strict=True)))

@@ -200,34 +200,40 @@ class PostgresStore(rows.Lenient, EngineStore):
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         async with self.database.transaction(reading=True) as connection:
-            stored = await connection.fetch(_PAYLOADS, [plain(one) for one in sample_ids])
+            stored = await connection.fetch(_PAYLOADS, [plain(sample_id) for sample_id in sample_ids])
         return rows.questions(row["payload"] for row in stored)
 
     async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
         async with self.database.transaction(reading=True) as connection:
-            stored = await connection.fetch(_PAYLOADS, [plain(one) for one in sample_ids])
+            stored = await connection.fetch(_PAYLOADS, [plain(sample_id) for sample_id in sample_ids])
         return await asyncio.to_thread(rows.samples, [row["payload"] for row in stored])
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
-        addressed = {one.id: (one, address) for one in supplements if (address := address_of(one)) is not None}
+        addressed = {
+            supplement.id: (supplement, address)
+            for supplement in supplements
+            if (address := address_of(supplement)) is not None
+        }
         if not addressed:
             return []
         new = [
             (
-                plain(one.id),
-                float(one.received_at),
+                plain(supplement.id),
+                float(supplement.received_at),
                 at.kind,
                 plain(at.value),
-                _plain(one.app),
-                ratings.is_rating(one),
-                encoded(one).decode(),
+                _plain(supplement.app),
+                ratings.is_rating(supplement),
+                encoded(supplement).decode(),
             )
-            for one, at in addressed.values()
+            for supplement, at in addressed.values()
         ]
         concerned: dict[str, Any] = {}
         async with self.database.transaction() as connection:
             await connection.executemany(_ADD_SUPPLEMENT, sorted(new, key=lambda row: str(row[0])))
-            for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
+            for (kind, value), app in dict.fromkeys(
+                (address, supplement.app) for supplement, address in addressed.values()
+            ):
                 for row in await connection.fetch(_CONCERNED[kind], plain(value), _plain(app)):
                     concerned[row["id"]] = row
         return sorted(self._read(rows.sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
@@ -291,7 +297,7 @@ class PostgresStore(rows.Lenient, EngineStore):
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self._fetch(*queries.ratings(query))
-        return ratings.effective(one for pair in self._read(ratings.Reader().pair, found) for one in pair)
+        return ratings.effective(label for pair in self._read(ratings.Reader().pair, found) for label in pair)
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`; make the next ones."""
@@ -404,8 +410,8 @@ def _columns(sample: Sample, day: int, evaluations: Sequence[Evaluation]) -> lis
     prompt = None if sample.prompt is None else plain(sample.prompt)
     tags = encoded({plain(name): plain(value) for name, value in sample.tags.items()}).decode()
     found = []
-    for one in evaluations:
-        _, metric, version, _, _, _, *outcome, _, _, _ = rows.row(sample, one)
+    for evaluation in evaluations:
+        _, metric, version, _, _, _, *outcome, _, _, _ = rows.row(sample, evaluation)
         found.append([plain(item) if isinstance(item, str) else item for item in (metric, version, *outcome)])
     columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in range(12)]
     return [*shared, prompt, _plain(sample.cluster), tags if sample.tags else None, *columns]

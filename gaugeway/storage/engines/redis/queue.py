@@ -67,7 +67,7 @@ class RedisQueue(Queue):
         return cls(read_url(url), lease_s, max_attempts, max_bytes=max_bytes)
 
     async def put(self, samples: Sequence[Sample]) -> None:
-        rows = [(_bytes(one.id), _age(one.started_at), encoded(one)) for one in samples]
+        rows = [(_bytes(sample.id), _age(sample.started_at), encoded(sample)) for sample in samples]
         if rows:
             await self._bound.admit(sum(len(row[2]) for row in rows), self._used)
         for shard, some in self._spread(rows):
@@ -82,7 +82,7 @@ class RedisQueue(Queue):
             await self._engine.run(REJECT, (*shard.waiting, *shard.dead, shard.counts), (self._most, sample_id, reason))
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
-        for shard, some in self._spread([(_bytes(one),) for one in sample_ids]):
+        for shard, some in self._spread([(_bytes(sample_id),) for sample_id in sample_ids]):
             await self._engine.run(ACK, (*shard.waiting, *shard.dead), [sample_id for (sample_id,) in some])
 
     async def depth(self) -> Depth:
@@ -105,7 +105,9 @@ class RedisQueue(Queue):
         )
 
     async def supply(self, supplements: Sequence[Supplement]) -> None:
-        rows = [(_bytes(one.id), _age(one.received_at), encoded(one)) for one in supplements]
+        rows = [
+            (_bytes(supplement.id), _age(supplement.received_at), encoded(supplement)) for supplement in supplements
+        ]
         for shard, some in self._spread(rows):
             self._complain("supplements", await self._add((*shard.supplies, shard.counts), "supplements", some))
 
@@ -113,7 +115,7 @@ class RedisQueue(Queue):
         return await self._gather(limit, self._claim_supplies)
 
     async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
-        for shard, some in self._spread([(_bytes(one),) for one in supplement_ids]):
+        for shard, some in self._spread([(_bytes(supplement_id),) for supplement_id in supplement_ids]):
             await self._engine.run(ACK, shard.supplies, [supplement_id for (supplement_id,) in some])
 
     async def prune(self, before: float) -> int:

@@ -165,7 +165,7 @@ class Database:
         done.
         """
         outcomes = await self.write(partial(_each, works))
-        return [self._raised(one) if isinstance(one, Exception) else one for one in outcomes]
+        return [self._raised(outcome) if isinstance(outcome, Exception) else outcome for outcome in outcomes]
 
     async def read(self, work: Callable[[sqlite3.Connection], T], *, short: bool = False) -> T:
         """Do `work` on the connection's thread, with one state of the file, and return what it returns.
@@ -222,7 +222,7 @@ class Database:
             outcomes = await (await self._connected()).together(begin, some)
         except Exception as error:  # noqa: BLE001 - for those who wait
             outcomes = [error] * len(some)
-        if any(isinstance(one, sqlite3.Error | OSError) or _gone(one) for one in outcomes):
+        if any(isinstance(outcome, sqlite3.Error | OSError) or _gone(outcome) for outcome in outcomes):
             await self._drop()
         for (_, done), outcome in zip(some, outcomes, strict=True):
             if done.done():  # cancelled

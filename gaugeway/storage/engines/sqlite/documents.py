@@ -66,7 +66,7 @@ class SQLiteTemplates:
         def put(connection: Connection) -> None:
             connection.execute(_PUT, row)
             kept = connection.execute("SELECT app, version, state, learned_at FROM templates").fetchall()
-            _drop(beyond_bounds((*one,) for one in kept), connection, learned_only=False)
+            _drop(beyond_bounds((*record,) for record in kept), connection, learned_only=False)
 
         await self._database.write(put)
 

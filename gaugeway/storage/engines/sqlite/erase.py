@@ -43,7 +43,7 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
                 addresses.update([("exchange", sample_id), *addresses_of(payload)])
     counts["supplements"] = await _supplements(database, subject, addresses, dry_run=dry_run)
     for start in range(0, len(found), _BATCH):
-        ids = [(one,) for one in found[start : start + _BATCH]]
+        ids = [(sample_id,) for sample_id in found[start : start + _BATCH]]
         counts["evaluations"] += await database.write(partial(_remove, ids, dry_run=dry_run))
         counts["samples"] += len(ids)
     return counts
@@ -52,7 +52,7 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
 def _remove(ids: Sequence[tuple[str]], connection: Connection, *, dry_run: bool) -> int:
     """Delete samples; return how many evaluations they have."""
     connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
-    evaluations = sum(int(connection.execute(_COUNT, one).fetchone()[0]) for one in ids)
+    evaluations = sum(int(connection.execute(_COUNT, row).fetchone()[0]) for row in ids)
     if not dry_run:
         connection.executemany("DELETE FROM evaluations WHERE sample_id = ?", ids)
         connection.executemany(f"DELETE FROM signals WHERE {signal_rows.OF_SAMPLE}", ids)  # noqa: S608 - a constant

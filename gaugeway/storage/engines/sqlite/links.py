@@ -44,8 +44,8 @@ _PRUNE = (
 
 async def link(database: Database, some: Sequence[Linked], read: Read) -> Sequence[Linked]:
     """Store links; return those that were there."""
-    rows = [(one.id, one.started_at, one.place.before, encoded(one).decode()) for one in some]
-    keys = [(one.app, key, one.started_at, one.id) for one in some for key in keys_of(one)]
+    rows = [(exchange.id, exchange.started_at, exchange.place.before, encoded(exchange).decode()) for exchange in some]
+    keys = [(exchange.app, key, exchange.started_at, exchange.id) for exchange in some for key in keys_of(exchange)]
     names = encoded([row[0] for row in rows]).decode()
 
     def add(connection: Connection) -> list[Any]:
@@ -69,8 +69,8 @@ async def linked(
     wanted = list(dict.fromkeys(lookups))
     found: dict[Lookup, list[Linked]] = {lookup: [] for lookup in wanted}
     for lookup, payload in await database.read(partial(_look_up, wanted), short=True):
-        if (one := read((payload,))) is not None:
-            found[lookup].append(one)
+        if (exchange := read((payload,))) is not None:
+            found[lookup].append(exchange)
     return found
 
 
@@ -80,20 +80,24 @@ def _look_up(wanted: Sequence[Lookup], connection: Connection) -> list[tuple[Loo
 
 async def place(database: Database, moves: Sequence[Move]) -> Sequence[str]:
     """Move what is still where it was expected; return the others."""
-    wanted = encoded([(one.id, one.place.before, encoded(one).decode(), expected) for one, expected in moves]).decode()
+    wanted = encoded(
+        [(exchange.id, exchange.place.before, encoded(exchange).decode(), expected) for exchange, expected in moves]
+    ).decode()
 
     def move(connection: Connection) -> set[str]:
         moved = {row[0] for row in connection.execute(_MOVE, (wanted,)).fetchall()}
-        there = [one for one, _ in moves if one.id in moved]
-        places = [(one.place.conversation, one.place.turn, one.place.hop, one.id) for one in there]
+        there = [exchange for exchange, _ in moves if exchange.id in moved]
+        places = [
+            (exchange.place.conversation, exchange.place.turn, exchange.place.hop, exchange.id) for exchange in there
+        ]
         connection.executemany(_MOVE_SAMPLE, places)
-        clusters = [(one.id, cluster_with(one)) for one in there if one.named]
+        clusters = [(exchange.id, cluster_with(exchange)) for exchange in there if exchange.named]
         for statement in _MOVE_SCORES:
             connection.executemany(statement, clusters)
         return moved
 
     moved = await database.write(move)
-    return [one.id for one, _ in moves if one.id not in moved]
+    return [exchange.id for exchange, _ in moves if exchange.id not in moved]
 
 
 def prune(connection: Connection, before: float, limit: int) -> bool:

@@ -223,7 +223,7 @@ def points(query: Query, index: str | None = None, exactly: float | None = None)
     found = [_signals(_POINT, names, f"{extra} AND {conditions}", using) for using, extra in places]
     return (
         (f"{_evaluations(query, _POINT, conditions, index)} {order.format(key='rowid')} {limit}", given.values),
-        [(f"{one} {order.format(key='sample_id')} {limit}", given.values) for one in found],
+        [(f"{statement} {order.format(key='sample_id')} {limit}", given.values) for statement in found],
     )
 
 

@@ -190,7 +190,7 @@ class SQLiteQueue(Queue):
     async def supply(self, supplements: Sequence[Supplement]) -> None:
         if not supplements:
             return
-        rows = [(one.id, one.received_at, encoded(one)) for one in supplements]
+        rows = [(supplement.id, supplement.received_at, encoded(supplement)) for supplement in supplements]
         await self._database.write(lambda connection: connection.executemany(_SUPPLY, rows))
 
     async def take(self, limit: int) -> Sequence[Supplement]:
@@ -202,7 +202,7 @@ class SQLiteQueue(Queue):
     async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
         if not supplement_ids:
             return
-        rows = [(one,) for one in supplement_ids]
+        rows = [(supplement_id,) for supplement_id in supplement_ids]
         await self._database.write(lambda connection: connection.executemany("DELETE FROM supplies WHERE id = ?", rows))
 
     async def prune(self, before: float) -> int:

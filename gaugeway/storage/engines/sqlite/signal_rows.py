@@ -72,16 +72,20 @@ def add(
         ((started_at,),) = connection.execute(_STARTED_AT, (sample.id,))
         row = connection.execute(_STORED, (sample.id,)).fetchone()
         shared = None if row is None else tuple(row[:3])
-    for one in new:
-        value = _plain_value(one)
-        if value is None or one.metric in values or (one.metric, one.version) in there:
-            others.append(one)
+    for evaluation in new:
+        value = _plain_value(evaluation)
+        if value is None or evaluation.metric in values or (evaluation.metric, evaluation.version) in there:
+            others.append(evaluation)
             continue
-        own = (one.version, float(one.rate), None if one.weight is None else float(one.weight))
+        own = (
+            evaluation.version,
+            float(evaluation.rate),
+            None if evaluation.weight is None else float(evaluation.weight),
+        )
         if shared not in (None, own):
-            others.append(one)
+            others.append(evaluation)
         else:
-            shared, values[one.metric] = own, value
+            shared, values[evaluation.metric] = own, value
     if values and shared is not None:
         version, rate, weight = shared
         tags = encoded(sample.tags).decode() if sample.tags else None
@@ -90,12 +94,12 @@ def add(
     return others
 
 
-def _plain_value(one: Evaluation) -> float | None:
+def _plain_value(evaluation: Evaluation) -> float | None:
     """Return the value of a signal with a column; None for other evaluations, and for those that hold more."""
-    found = one.outcome
-    if one.metric not in _PLACES or not isinstance(found, Score):
+    found = evaluation.outcome
+    if evaluation.metric not in _PLACES or not isinstance(found, Score):
         return None
-    more = found.reason or found.evidence or one.judge is not None or one.seconds or one.cost_usd
+    more = found.reason or found.evidence or evaluation.judge is not None or evaluation.seconds or evaluation.cost_usd
     return None if more else float(found.value)
 
 
@@ -133,10 +137,10 @@ def select(columns: str, names: Sequence[str], tables: str) -> str:
     among them. Conditions name these too, SQLite looks for a name among the columns of the result. With several names
     there are rows without a value.
     """
-    one = names[0] if len(names) == 1 else None
+    single = names[0] if len(names) == 1 else None
     own: Mapping[str, str] = {
-        "metric": f"'{one}'" if one else "column2",
-        "value": one or _VALUE,
+        "metric": f"'{single}'" if single else "column2",
+        "value": single or _VALUE,
         "outcome": "'score'",
         "reason": "''",
         "judge": "NULL",
@@ -144,15 +148,15 @@ def select(columns: str, names: Sequence[str], tables: str) -> str:
     }
     listed = [name.strip() for name in columns.split(",")]
     chosen = ", ".join(f"{own[name]} AS {name}" if name in own else name for name in listed)
-    joined = tables if one else f"{tables} CROSS JOIN (VALUES {_NUMBERED})"
+    joined = tables if single else f"{tables} CROSS JOIN (VALUES {_NUMBERED})"
     return f"SELECT {chosen} FROM {joined}"  # noqa: S608 - constants
 
 
 def sums(names: Sequence[str]) -> str:
     """Expressions for what `groups` reads, of each signal: how many values, how many numbers, and their sums."""
     real = "FILTER (WHERE typeof({0}) = 'real')"
-    one = f"count({{0}}), count({{0}}) {real}, total({{0}}) {real}, total({{0}} * {{0}}) {real}"
-    return ", ".join(one.format(name) for name in names)
+    expressions = f"count({{0}}), count({{0}}) {real}, total({{0}}) {real}, total({{0}} * {{0}}) {real}"
+    return ", ".join(expressions.format(name) for name in names)
 
 
 def groups(names: Sequence[str], found: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:

@@ -190,9 +190,9 @@ class SQLiteStore(rows.Lenient, EngineStore):
     ) -> Sequence[Sequence[Evaluation] | Exception]:
         found: dict[int, Sequence[Evaluation] | Exception] = {}
         works = {}
-        for place, one in enumerate(some):
+        for place, pair in enumerate(some):
             try:
-                works[place] = self._adding(*one)
+                works[place] = self._adding(*pair)
             except RefusedError as error:
                 found[place] = error
         found |= zip(works, await self._writer.write_each(list(works.values())), strict=True)
@@ -258,17 +258,24 @@ class SQLiteStore(rows.Lenient, EngineStore):
         return await asyncio.to_thread(rows.samples, [row[0] for row in stored])
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
-        addressed = {one.id: (one, address) for one in supplements if (address := address_of(one)) is not None}
+        addressed = {
+            supplement.id: (supplement, address)
+            for supplement in supplements
+            if (address := address_of(supplement)) is not None
+        }
         if not addressed:
             return []
         new = [
-            (one.id, one.received_at, *address, one.app, encoded(one).decode()) for one, address in addressed.values()
+            (supplement.id, supplement.received_at, *address, supplement.app, encoded(supplement).decode())
+            for supplement, address in addressed.values()
         ]
 
         def add(connection: Connection) -> Iterable[Any]:
             concerned: dict[str, Any] = {}
             connection.executemany(_ADD_SUPPLEMENT, new)
-            for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
+            for (kind, value), app in dict.fromkeys(
+                (address, supplement.app) for supplement, address in addressed.values()
+            ):
                 for row in connection.execute(_CONCERNED[kind], (value, app)):
                     concerned[row[1]] = row
             return concerned.values()
@@ -281,7 +288,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
         return self._read(rows.supplement, await self._reader.fetch(_SUPPLEMENTS, named, short=True))
 
     async def supplements_of_each(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]]:
-        names = [(one.id, one.context_key, one.trace_id, one.app) for one in samples]
+        names = [(sample.id, sample.context_key, sample.trace_id, sample.app) for sample in samples]
 
         def read(connection: Connection) -> list[list[Any]]:
             if connection.execute(_ANY_SUPPLEMENT).fetchone() is None:
@@ -303,7 +310,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
             evaluations = connection.execute(*first)
             if not others:
                 return rows.points(islice(evaluations, most))
-            signals = islice(chain.from_iterable(connection.execute(*one) for one in others), most)
+            signals = islice(chain.from_iterable(connection.execute(*statement) for statement in others), most)
             return rows.points(islice(heapq.merge(evaluations, signals, key=_KEYS[query.order]), most))
 
         return await self._reader.read(read)
@@ -369,7 +376,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self._reader.fetch(*queries.ratings(query))
-        return ratings.effective(one for pair in self._read(ratings.Reader().pair, found) for one in pair)
+        return ratings.effective(label for pair in self._read(ratings.Reader().pair, found) for label in pair)
 
     async def prune(self, before: float) -> int:
         """Delete a batch at a time, so that those who write wait a moment only; then add up the hours that are over."""
