@@ -93,7 +93,7 @@ def test_the_order_of_the_questions_and_the_process_do_not_matter():
             capture_output=True,
             text=True,
             check=True,
-            cwd=Path(__file__).parents[4],
+            cwd=Path(__file__).parents[3],
             env={"PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")

@@ -167,7 +167,7 @@ def test_tls_is_verified(tmp_path):
 
 @pytest.mark.parametrize("cluster", [False, True])
 def test_the_rights_that_the_guide_grants_are_enough(cluster, caplog):
-    guide = (Path(__file__).parents[4] / "docs" / "how-to" / "run-with-redis.md").read_text("utf-8")
+    guide = (Path(__file__).parents[5] / "docs" / "how-to" / "run-with-redis.md").read_text("utf-8")
     rights = re.search(r"^user gaugeway on >PASSWORD (.*)$", guide, re.MULTILINE)[1].split()
     if cluster:
         rights += re.findall(r"\+\w+", re.search(r"^With `cluster=true` also `(.*)`", guide, re.MULTILINE)[1])
