@@ -50,7 +50,7 @@ CONFIG = Config(
 def day(exchanges: int, now: float, seed: int = 1) -> Iterator[tuple[Sample, list[Evaluation]]]:
     """The exchanges of the last 24 hours, evenly spread, with their evaluations."""
     draw = random.Random(seed)
-    demo = files("gateway") / "demo"
+    demo = files("gaugeway") / "demo"
     passages = [json.loads(line) for line in (demo / "handbook.jsonl").read_text().splitlines()]
     questions = [json.loads(line) for line in (demo / "questions.jsonl").read_text().splitlines()]
     text = {one["id"]: one["text"] for one in passages}

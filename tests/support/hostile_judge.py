@@ -179,7 +179,7 @@ def _opposite(node: dict[str, Any]) -> dict[str, Any]:
 
 def samples(count: int) -> list[Sample]:
     """Questions with a passage and an answer that is partly right, partly invented, partly contradicted."""
-    demo = files("gateway") / "demo"
+    demo = files("gaugeway") / "demo"
     passages = {one["id"]: one["text"] for one in map(json.loads, (demo / "handbook.jsonl").read_text().splitlines())}
     asked = [json.loads(line) for line in (demo / "questions.jsonl").read_text().splitlines()]
     made = []
