@@ -63,7 +63,9 @@ class Judge:
             question, passages = self._mistaken(text, question, passages)
         self.asked[row["app"]] += 1
         marks = self.marked.setdefault((template.app, template.kind), [])
-        marks.append(Marked(template.app, template.kind, text, True, question, tuple(passages)))
+        marks.append(
+            Marked(template.app, template.kind, text, answered=True, question=question, passages=tuple(passages))
+        )
 
     def _mistaken(self, text: str, question: str, passages: list[str]) -> tuple[str, list[str]]:
         """Mark as weak judges do: with the title, without the first or the last passage, the question's line wrong."""
@@ -73,7 +75,7 @@ class Judge:
             return question, [text[max(at - 20, 0) : at + len(passages[0])], *passages[1:]]
         if how == 1:
             return question, passages[1:]
-        if how == 2:  # noqa: PLR2004 - the third of four
+        if how == 2:
             return question, passages[:-1]
         return text[-80:].strip(), passages
 
