@@ -206,9 +206,8 @@ def main():
     if passages:
         curve(passages)
     if judge is not None:
-        print(
-            f"judge: {judge.asked.total()} marks of {len(judge.asked)} apps, most {max(judge.asked.values(), default=0)}"
-        )
+        most = max(judge.asked.values(), default=0)
+        print(f"judge: {judge.asked.total()} marks of {len(judge.asked)} apps, most {most}")
     if said.show:
         shown(rows, size)
 
