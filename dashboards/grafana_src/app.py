@@ -171,8 +171,19 @@ def _capture() -> list[Built]:
         Query(series("gaugeway_capture_ci_high", "app"), "high"),
         top=1,
     )
+    audited = lines(
+        "Capture the judge agrees with",
+        "Share of the exchanges audited in 30 days in which the judge marks the same question and passages as were"
+        " captured, with its 95 % interval. Needs a judge; an app gets five audits a day.",
+        "percentunit",
+        Query(series("gaugeway_capture_audited_ratio", "app"), "agrees"),
+        Query(series("gaugeway_capture_audited_low", "app"), "low"),
+        Query(series("gaugeway_capture_audited_high", "app"), "high"),
+        top=1,
+    )
     return [
         with_bands(captured, [""]),
+        with_bands(audited, [""]),
         lines(
             "Found in answers",
             "Answers with question and passages (both), one of them, or neither. A falling share of `both` means that"
