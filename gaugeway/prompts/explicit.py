@@ -127,10 +127,15 @@ class ExplicitExtractor:
 def _contexts(passages: _Passages) -> tuple[Context, ...]:
     """Return the passages, at most one more than the limit, so that the caller notices the excess."""
     return tuple(
-        Context(text=one)
-        if isinstance(one, str)
-        else Context(text=one.text, id=None if one.id is None else str(one.id), score=one.score, source=one.source)
-        for one in passages[: MAX_PASSAGES + 1]  # one more, which shows that some were left out
+        Context(text=passage)
+        if isinstance(passage, str)
+        else Context(
+            text=passage.text,
+            id=None if passage.id is None else str(passage.id),
+            score=passage.score,
+            source=passage.source,
+        )
+        for passage in passages[: MAX_PASSAGES + 1]  # one more, which shows that some were left out
     )
 
 
@@ -152,7 +157,7 @@ def _header_contexts(value: bytes) -> tuple[Context, ...]:
 
 def _header_tags(value: str) -> dict[str, str]:
     tags: dict[str, str] = {}
-    for pair in filter(None, (one.strip() for one in value.split(","))):
+    for pair in filter(None, (pair.strip() for pair in value.split(","))):
         name, equals, content = pair.partition("=")
         if not (equals and name.strip()):
             raise ExplicitError("x-gaugeway-tags", f"expected `name=value` pairs separated by commas, got `{pair}`")

@@ -63,8 +63,8 @@ def paragraphs(text: str) -> Iterator[Context]:
 
 def padded(text: str) -> Iterator[Context]:
     """Like `paragraphs`, for prompts that indent or pad passages."""
-    for one in paragraphs(text):
-        yield replace(one, text=one.text.strip())
+    for paragraph in paragraphs(text):
+        yield replace(paragraph, text=paragraph.text.strip())
 
 
 def labelled(text: str) -> Iterator[Context]:

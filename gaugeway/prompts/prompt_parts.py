@@ -84,16 +84,21 @@ class Located(NamedTuple):
 def locate(request: Request, extraction: Extraction, *, app: str = "", forms: RecordForms | None = None) -> Located:
     """Find an extraction in the request; `forms` are those of the records in the app's earlier requests."""
     now, earlier = _read(request)
-    passages = [one.text for one in extraction.contexts]
+    passages = [passage.text for passage in extraction.contexts]
     _mark_passages(passages, now, earlier)
     _mark_question(extraction.question, now, earlier)
     altered = _altered(passages, now)
-    names = [name for one in extraction.contexts[:1] for name in (one.source, one.id) if name and len(name) > _NAME]
+    names = [
+        name
+        for passage in extraction.contexts[:1]
+        for name in (passage.source, passage.id)
+        if name and len(name) > _NAME
+    ]
     forms = RecordForms() if forms is None else forms
     for message in now:
         if message.role != "tool":
             message.records = _records(message, altered.get(message.index, []), app, forms, names)
-    for message in (*now, *(one for one in earlier if one.found)):
+    for message in (*now, *(text for text in earlier if text.found)):
         if message.role != "tool":
             message.around = list(_around(message))
     return Located(now, earlier, app, forms)
@@ -153,7 +158,7 @@ def capture_info(
     The words of instructions are to be redacted, and then cut (`bounded_capture`): a long text has some more than fits.
     """
     now, earlier, _, _ = located or locate(request, extraction)
-    there = sorted([*now, *(one for one in earlier if one.found)], key=lambda one: one.index)
+    there = sorted([*now, *(text for text in earlier if text.found)], key=lambda one: one.index)
     recognised = extraction.source != "none"
     info = CaptureInfo(
         source=extraction.source,
@@ -197,7 +202,7 @@ class _Search:
     def __init__(self, messages: Sequence[_Message]) -> None:
         self._messages = messages
         self._at, self._position = 0, 0
-        total = sum(len(one.text) for one in messages)
+        total = sum(len(message.text) for message in messages)
         self._left = total + min(_LEAST_SEARCHED + _TIMES * total, MAX_SEARCHED)
 
     def next(self, wanted: str) -> tuple[int, int] | None:
@@ -324,9 +329,9 @@ def _mark_question(question: str | None, now: list[_Message], earlier: list[_Mes
 
 
 def _where_it_may_be(question: str, now: list[_Message], earlier: list[_Message]) -> Iterator[_Message]:
-    yield from (one for one in now if one.role == "user")
-    yield from [one for one in earlier if one.text.strip() == question][:1]
-    yield from (one for one in now if one.role == "system")
+    yield from (text for text in now if text.role == "user")
+    yield from [text for text in earlier if text.text.strip() == question][:1]
+    yield from (text for text in now if text.role == "system")
     yield from earlier
 
 
@@ -409,9 +414,9 @@ def find(text: str, wanted: str, start: int, end: int) -> int:
 def _apart(found: list[tuple[int, int, int | None]]) -> list[tuple[int, int, int | None]]:
     """Sort occurrences and drop those that overlap an earlier one."""
     kept: list[tuple[int, int, int | None]] = []
-    for one in sorted(found, key=lambda place: (place[0], -place[1])):
-        if not kept or one[0] >= kept[-1][1]:
-            kept.append(one)
+    for place in sorted(found, key=lambda span: (span[0], -span[1])):
+        if not kept or place[0] >= kept[-1][1]:
+            kept.append(place)
     return kept
 
 

@@ -87,7 +87,7 @@ def _template(row: dict[str, Any]) -> Template:
 
 
 TEMPLATES = [_template(row) for row in table("gaugeway.prompts", "known_prompts.toml")["templates"]]
-_TEMPLATES = [(one, one.opening, one.role == "user") for one in TEMPLATES]
+_TEMPLATES = [(template, template.opening, template.role == "user") for template in TEMPLATES]
 _OPENINGS = sorted({opening for _, opening, _ in _TEMPLATES})
 _SEARCH = ahocorasick_rs.AhoCorasick(_OPENINGS)
 
@@ -99,8 +99,8 @@ class TemplateExtractor:
         turns, said = user_texts(request), system_texts(request)
         if len(turns) == 1 and "<|" in turns[0]:  # a conversation rendered with a chat template's tokens
             every = turns_of(request)
-            turns = [one.text for one in reversed(every) if one.role == "user" and one.text.strip()]
-            said = [one.text for one in every if one.role == "system"]
+            turns = [turn.text for turn in reversed(every) if turn.role == "user" and turn.text.strip()]
+            said = [turn.text for turn in every if turn.role == "system"]
         users = [(text, _openings_in(text)) for text in turns[:1]]
         systems = [(text, _openings_in(text)) for text in said]
         for template, opening, in_user_turn in _TEMPLATES:
@@ -116,7 +116,7 @@ def _openings_in(text: str) -> set[str]:
     try:
         found = _SEARCH.find_matches_as_indexes(head, overlapping=True)
     except UnicodeEncodeError:  # half of a surrogate pair
-        return {one for one in _OPENINGS if one in head}
+        return {opening for opening in _OPENINGS if opening in head}
     return {_OPENINGS[index] for index, _, _ in found}
 
 

@@ -63,7 +63,7 @@ class PatternExtractor:
 
     def __init__(self, templates: Sequence[UserTemplate] = (), *, timeout_s: float = TIMEOUT_S) -> None:
         """Raise ValueError for a template that `check` refuses."""
-        self._templates = [(one, check(one), check_separator(one)) for one in templates]
+        self._templates = [(template, check(template), check_separator(template)) for template in templates]
         self._timeout_s = timeout_s
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
@@ -228,7 +228,7 @@ def _score(said: str | None) -> float | None:
 
 
 def _cleaned(passages: Iterable[Context]) -> Iterator[Context]:
-    yield from without_metadata([text for one in passages if (text := one.text.strip())])
+    yield from without_metadata([text for passage in passages if (text := passage.text.strip())])
 
 
 def _read_as(pieces: Sequence[str], name: str) -> Iterator[Context]:
@@ -277,9 +277,9 @@ def messages(template: LearnedTemplate) -> list[tuple[str, list[Piece]]]:
 def describe(template: LearnedTemplate) -> Described:
     """Return the entry equivalent to the template. Raises ValueError when its pattern is too slow."""
     whose = messages(template)
-    at = next(index for index, (_, pieces) in enumerate(whose) if any(one.slot == "passages" for one in pieces))
+    at = next(index for index, (_, pieces) in enumerate(whose) if any(piece.slot == "passages" for piece in pieces))
     notes = []
-    asked = next((pair for pair in whose if any(one.slot == "question" for one in pair[1])), None)
+    asked = next((pair for pair in whose if any(piece.slot == "question" for piece in pair[1])), None)
     if asked is not None and asked != whose[at] and (asked[0] != "user" or len(asked[1]) > 1):
         notes.append("the question is the whole text of the last user message: a pattern reads one message")
     how = template.split
@@ -396,7 +396,9 @@ def guess(name: str, texts: Sequence[str]) -> UserTemplate:
         pieces[others[-1]] = Piece("", "question")
     found = next(divisions(passages[0]), None)
     read_as = found.name if found is not None and found.name != "whole" else None
-    return UserTemplate(name=name, pattern=_pattern([one for one in pieces if one.text or one.slot]), read_as=read_as)
+    return UserTemplate(
+        name=name, pattern=_pattern([piece for piece in pieces if piece.text or piece.slot]), read_as=read_as
+    )
 
 
 def _gaps(lines: Sequence[list[str]]) -> tuple[list[tuple[str, ...]], list[str]]:

@@ -80,8 +80,8 @@ def contexts(text: Text, block: Block) -> list[Context]:
     raw = text.raw
     if block.split == "fence":  # what stands inside is whole
         found = [Record(start, end) for start, end in block.spans]
-        for one in found:
-            one.strip(raw)
+        for record in found:
+            record.strip(raw)
     else:
         found = passages(raw, block.spans, block.marks)
     if len(found) == len(block.attributes):
@@ -89,8 +89,8 @@ def contexts(text: Text, block: Block) -> list[Context]:
             one.fields += [(match["key"], match["value"]) for match in _ATTRIBUTE.finditer(said)]
             one.fields += [(match["key"], match["inside"]) for match in _CHILD.finditer(said)]
             one.id = next((value for key, value in one.fields if key.lower() in _IDS), None)
-    read = [one.context(raw) for one in found]
-    return [] if any(one.text[:1] == "<" and not _says(one.text) for one in read) else read
+    read = [record.context(raw) for record in found]
+    return [] if any(passage.text[:1] == "<" and not _says(passage.text) for passage in read) else read
 
 
 def _says(text: str) -> bool:
@@ -105,9 +105,9 @@ def _elements(text: Text) -> Iterator[Block]:
     for (_, parent), group in _groups(text).items():
         if len(group) > 1 or parent >= 0:
             yield _siblings(text, group, text.elements[parent] if parent >= 0 else None)
-        for one in group[:4] if len(group) > 1 else group:
-            if one.inner_end - one.inner >= _LEAST:
-                yield from _inside(text, one)
+        for element in group[:4] if len(group) > 1 else group:
+            if element.inner_end - element.inner >= _LEAST:
+                yield from _inside(text, element)
 
 
 def siblings(text: Text, least: int = _PAIR) -> Iterator[Block]:
@@ -129,7 +129,7 @@ def _groups(text: Text) -> dict[tuple[str, int], list[Element]]:
 
 
 def _siblings(text: Text, group: Sequence[Element], parent: Element | None) -> Block:
-    spans = tuple(_body(text, one) for one in group)
+    spans = tuple(_body(text, element) for element in group)
     said = tuple(text.raw[one.start : start] for one, (start, _) in zip(group, spans, strict=True))
     before = _line_before(text, group[0].start) if parent is None or parent.inner < group[0].start - _BETWEEN else None
     if before is None and parent is not None:
@@ -189,7 +189,7 @@ def divisions_of(text: Text, key: str = "") -> Iterator[Block]:
         marked = tuple(index for index, line in enumerate(text.lines) if key in line.keys)
         if marked and not raw[: text.lines[marked[0]].start].strip():
             counted = len(marked) == 1 or text.lines[marked[0]].number is not None
-            frames = [one for one in frames_of(text.lines) if one.key == key] or [
+            frames = [frame for frame in frames_of(text.lines) if frame.key == key] or [
                 Frame(text.lines[marked[0]].kind, key, marked[:1], counted=counted)
             ]
             yield framed(text, text.lines, frames[0], len(raw), None)
@@ -197,9 +197,9 @@ def divisions_of(text: Text, key: str = "") -> Iterator[Block]:
     for block in (*_data(text), *siblings(text, 1), *_fenced(text)):
         if not raw[: block.start].strip(" `\n") and not raw[block.end :].strip(" `\n"):
             yield block
-    found = [Block(0, len(raw), None, None, *one) for one in _splits(text, 0, len(raw), text.lines)]
+    found = [Block(0, len(raw), None, None, *division) for division in _splits(text, 0, len(raw), text.lines)]
     framed_first = sorted(found, key=lambda one: one.split != "counted")  # stable: the rest as it stands
-    yield from (one for one in framed_first if one.frame is None or not raw[: one.spans[0][0]].strip())
+    yield from (block for block in framed_first if block.frame is None or not raw[: block.spans[0][0]].strip())
 
 
 def _line_of(text: Text, at: int) -> Line | None:
@@ -238,7 +238,7 @@ def _data(text: Text) -> Iterator[Block]:
             continue
         closer = _line_behind(text, end)
         until = end
-        found = tuple(one.context for one in read(value))
+        found = tuple(item.context for item in read(value))
         if found:
             before = index - 1 if index and raw.startswith("```", lines[index - 1].start) else index
             if before < index and closer is not None and raw.startswith("```", closer.start):
@@ -392,7 +392,7 @@ def _opened(text: Text, opens: Callable[[Line], float]) -> Iterator[Block]:
             lines = text.lines[text.line_at(start) : text.line_at(end)]
             if field and opener is not None:
                 lines.insert(0, opener._replace(start=start))
-            ruled = opener is not None and opener.kind == "rule" and any(one.keys == opener.keys for one in lines)
+            ruled = opener is not None and opener.kind == "rule" and any(line.keys == opener.keys for line in lines)
             for split, spans, marks, frame in _splits(text, start, end, lines, frames=False):
                 if split == "rule" and ruled:
                     continue  # the opening rule is one of those that divide: the first part stands before it

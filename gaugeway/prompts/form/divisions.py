@@ -62,7 +62,7 @@ def divisions(region: str) -> Iterator[Division]:
     text = Text.of(region.strip("\n"))
     if "\n" not in text.raw:
         for sign, _ in Counter(_INLINE.findall(text.raw)).most_common(1):
-            items = tuple(Context(text=one.strip()) for one in text.raw.split(sign, MOST_RECORDS) if one.strip())
+            items = tuple(Context(text=item.strip()) for item in text.raw.split(sign, MOST_RECORDS) if item.strip())
             yield Division(f"inline:{sign}", items, _OTHERWISE)
     for block in divisions_of(text):
         if found := tuple(contexts(text, block)):
@@ -75,7 +75,7 @@ def divided_as(region: str, name: str) -> Division | None:
     text = Text.of(region.strip("\n"))
     kind, _, key = (name := _FORMER.get(name, name)).partition(":")
     if kind == "inline":
-        items = tuple(Context(text=one.strip()) for one in text.raw.split(key or " | ", MOST_RECORDS) if one.strip())
+        items = tuple(Context(text=item.strip()) for item in text.raw.split(key or " | ", MOST_RECORDS) if item.strip())
         return Division(name, items, 1.0) if items else None
     for block in divisions_of(text, key if kind in ("numbered", "records") else ""):
         said = _name_of(text, block)
@@ -89,10 +89,10 @@ def divided_as(region: str, name: str) -> Division | None:
 
 def without_metadata(texts: Sequence[str]) -> list[Context]:
     """Return passages without the titles, sources and fields that all of them begin or end with."""
-    ends = list(accumulate(len(one) + len(_GAP) for one in texts))
+    ends = list(accumulate(len(text) + len(_GAP) for text in texts))
     spans = [(end - len(_GAP) - len(one), end - len(_GAP)) for one, end in zip(texts, ends, strict=True)]
     raw = _GAP.join(texts)
-    return [one.context(raw) for one in passages(raw, spans, (0,) * len(spans))]
+    return [record.context(raw) for record in passages(raw, spans, (0,) * len(spans))]
 
 
 def _name_of(text: Text, block: Block) -> str:
@@ -112,8 +112,8 @@ def elements_in(text: str) -> list[Context]:
         return []
     for block in (*siblings(read), *siblings(read, least=1)):
         if _is_all(read, block):
-            found = [_of_data(one) for one in contexts(read, block)]
-            if len(found) == len(block.spans) and all(_is_passage(one, alone=len(found) == 1) for one in found):
+            found = [_of_data(passage) for passage in contexts(read, block)]
+            if len(found) == len(block.spans) and all(_is_passage(passage, alone=len(found) == 1) for passage in found):
                 return found
     return []
 
@@ -121,7 +121,7 @@ def elements_in(text: str) -> list[Context]:
 def _is_all(text: Text, block: Block) -> bool:
     """Whether nothing but tags stands before, between and behind the elements."""
     raw = text.raw
-    name = next(one.name for one in text.elements if one.start == block.start)
+    name = next(element.name for element in text.elements if element.start == block.start)
     if _HTML.fullmatch(name):
         return False
     return _TAGS.fullmatch(raw, 0, block.start) is not None and _TAGS.fullmatch(raw, block.end) is not None
@@ -161,7 +161,7 @@ def records_in(text: str, *, plain: bool = True) -> list[Context] | None:
         if best is not None and rank <= best[0]:
             continue
         found = contexts(read, block)
-        if len(found) == len(block.spans) and min(len(one.text) for one in found) >= _SHORTEST:
+        if len(found) == len(block.spans) and min(len(passage.text) for passage in found) >= _SHORTEST:
             best = rank, found
     return None if best is None else best[1]
 
@@ -203,7 +203,7 @@ def paragraphs(text: str) -> list[Context]:
     ruled = _RULE.split(text, MOST_PIECES)
     pieces = _BLANK.split(text, MOST_PIECES) if len(ruled) == 1 else ruled
     found = [Context(text=piece) for piece in _with_their_headings(pieces)]
-    running = sum(weight(one.text) >= _SHORT_PIECE or ends_a_sentence(one.text) for one in found)
+    running = sum(weight(passage.text) >= _SHORT_PIECE or ends_a_sentence(passage.text) for passage in found)
     return [] if len(found) < 2 or 2 * running < len(found) else found  # noqa: PLR2004 - one piece is the text itself
 
 

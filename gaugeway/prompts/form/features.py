@@ -95,7 +95,9 @@ def asked_of(seen: Seen, block: Block, said: str) -> Iterator[Asked]:
         for index, line in enumerate(chosen):
             yield from _at(side, line, chosen[index + 1 :])
         beside = (
-            one for one in seen.text.elements if _is_beside(one, block, name) and one.inner_end - one.inner < MOST_ASKED
+            element
+            for element in seen.text.elements
+            if _is_beside(element, block, name) and element.inner_end - element.inner < MOST_ASKED
         )
         for element in islice(beside, _NEAR):
             yield _made(side, element.inner, element.inner_end, "element", _line_at(seen, element.start))
@@ -163,10 +165,10 @@ def _under(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
 
 
 def _paragraph_end(following: list[Line], end: int) -> int:
-    for one in following:
-        if one.after_blank or one.kind not in ("text", "item", "field"):
+    for line in following:
+        if line.after_blank or line.kind not in ("text", "item", "field"):
             break
-        end = one.end
+        end = line.end
     return end
 
 
@@ -200,7 +202,7 @@ def _made(side: _Beside, start: int, end: int, how: str, label: Line | None, *, 
         values[f"q holds {kind}"] = float(words.has(kind, start, end))
     if label is not None:
         _labelled(values, side, label, label.start if label_at < 0 else label_at, start)
-    terms = {one.lower()[:6] for one in _WORD.findall(text[:600])}
+    terms = {word.lower()[:6] for word in _WORD.findall(text[:600])}
     values["q overlap"] = sum(term in side.said for term in terms) / max(1, len(terms))
     return Asked(text, f"{side.name} {how}", values)
 
@@ -311,12 +313,12 @@ def of_block(seen: Seen, block: Block, found: Sequence[Context]) -> dict[str, fl
     """Return the features of a block with its passages, beyond those of its place and its lines."""
     raw, words = seen.text.raw, seen.words
     count = len(found)
-    lengths = [len(one.text) for one in found]
+    lengths = [len(passage.text) for passage in found]
     values = {"shortest": math.log(1 + min(lengths)), "longest": math.log(1 + max(lengths))}
     values["length"] = math.log(1 + sum(lengths) / count)
     total = max(1, len(raw.strip()))
     values["share"] = sum(lengths) / total
-    values["sentences"] = sum(_SENTENCE_END.search(one.text[-12:]) is not None for one in found) / count
+    values["sentences"] = sum(_SENTENCE_END.search(passage.text[-12:]) is not None for passage in found) / count
     meta = [seen.is_meta(start, min(end, start + _READ)) for start, end in block.spans]
     values["meta passages"] = sum(meta) / len(meta)
     values["meta last"] = float(meta[-1] and not any(meta[:-1])) if len(meta) > 1 else 0.0
@@ -330,7 +332,7 @@ def of_block(seen: Seen, block: Block, found: Sequence[Context]) -> dict[str, fl
         words.any(("context", "pasted"), 0, block.start) or seen.beside.any(("context", "pasted"), 0, 4000)
     )
     values["context inside"] = float(words.any(("context", "pasted"), block.start, block.end))
-    values["titled"] = sum(one.source is not None for one in found) / count
+    values["titled"] = sum(passage.source is not None for passage in found) / count
     values["left over"] = _left_over(block, seen) / total
     values["log records"] = math.log(count)
     values |= {f"{block.split}: {name}": values[name] for name in _BY_SPLIT if name in values}
@@ -345,8 +347,8 @@ def of_question(asked: Asked | None, points: float, found: Sequence[Context], *,
     values["asked question"] = asked.values.get("q asks", 0.0)
     values["asked labelled"] = asked.values.get("q labelled question", 0.0)
     values["asked meta"] = asked.values.get("q meta", 0.0)
-    terms = {one.lower() for one in _WORD.findall(asked.text[:600])}
-    said = " ".join(one.text[:_READ] for one in found).lower()
+    terms = {word.lower() for word in _WORD.findall(asked.text[:600])}
+    said = " ".join(passage.text[:_READ] for passage in found).lower()
     shared = sum(term[:6] in said for term in terms)
     values["overlap"] = shared / max(1, len(terms))
     values["asked length"] = math.log(1 + len(asked.text))
@@ -354,7 +356,7 @@ def of_question(asked: Asked | None, points: float, found: Sequence[Context], *,
 
 
 def _number(block: Block, seen: Seen) -> int | None:
-    line = next((one for one in seen.text.lines if one.start >= block.spans[0][0]), None)
+    line = next((line for line in seen.text.lines if line.start >= block.spans[0][0]), None)
     return None if line is None else line.number
 
 

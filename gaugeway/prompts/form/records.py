@@ -96,15 +96,15 @@ def passages(text: str, spans: Sequence[Span], marks: Sequence[int]) -> list[Rec
         Record(start + mark, end, _id_of(text[start : start + mark]))
         for (start, end), mark in zip(spans, marks, strict=True)
     ]
-    for one in records:
-        one.strip(text)
+    for record in records:
+        record.strip(text)
     _strip_tails(text, records)
     _strip_heads(text, records)
     _strip_field_lines(text, records)
     _strip_heads(text, records)
     _strip_tails(text, records)
     _unwrap(text, records)
-    return [one for one in records if one.end > one.start]
+    return [record for record in records if record.end > record.start]
 
 
 def _id_of(mark: str) -> str | None:
@@ -137,7 +137,7 @@ def _strip_heads(text: str, records: list[Record]) -> None:
     if len(records) < 2:  # noqa: PLR2004 - nothing to compare with
         _strip_title(text, records)
         return
-    at = [one.start for one in records]
+    at = [record.start for record in records]
     found: list[tuple[list[int], list[str]]] = []
     label: list[str] = [""] * len(records)
     for _ in range(_STEPS):
@@ -154,22 +154,22 @@ def _strip_heads(text: str, records: list[Record]) -> None:
                         one.fields.append((label[number], value))
                         label[number] = value if literal[:1] in ":：=" else ""
             found.clear()
-    for one in records:
-        one.strip(text)
+    for record in records:
+        record.strip(text)
 
 
 def _strip_title(text: str, records: list[Record]) -> None:
     """Cut the first line of a lone record behind a mark, if it is short, in brackets or no sentence."""
-    for one in records:
-        line_start = text.rfind("\n", 0, one.start) + 1
-        end = text.find("\n", one.start, one.end)
-        if end < 0 or not text[line_start : one.start].strip():
+    for record in records:
+        line_start = text.rfind("\n", 0, record.start) + 1
+        end = text.find("\n", record.start, record.end)
+        if end < 0 or not text[line_start : record.start].strip():
             continue
-        said = text[one.start : end]
-        if _short(said, "\n") and _run_on(text, [one], [end]):
-            one.fields.append(("", said.strip(" ()[]:|-")))
-            one.start = end
-            one.strip(text)
+        said = text[record.start : end]
+        if _short(said, "\n") and _run_on(text, [record], [end]):
+            record.fields.append(("", said.strip(" ()[]:|-")))
+            record.start = end
+            record.strip(text)
 
 
 def _next_literal(text: str, records: list[Record], at: list[int]) -> tuple[list[int], list[str], str] | None:
@@ -222,7 +222,7 @@ def _ends_a_head(text: str, records: list[Record], at: list[int], literal: str) 
     begins = [text[place : place + 4].lstrip()[:1] for place in at]
     if literal[:1] in ":：":
         return not all(_ANSWERED.match(text, place, one.end) for place, one in zip(at, records, strict=True))
-    return not any(_GOES_ON.match(one) for one in begins)
+    return not any(_GOES_ON.match(begin) for begin in begins)
 
 
 def _run_on(text: str, records: list[Record], at: list[int]) -> bool:
@@ -235,7 +235,7 @@ def _run_on(text: str, records: list[Record], at: list[int]) -> bool:
 
 def _strip_field_lines(text: str, records: list[Record]) -> None:
     """Cut leading lines with labels that at least half of the records begin with."""
-    heads = [_field_lines(text, one) for one in records]
+    heads = [_field_lines(text, record) for record in records]
     counts: dict[str, int] = {}
     for head in heads:
         for key in {key for key, _ in head}:
@@ -277,7 +277,7 @@ def _strip_tails(text: str, records: list[Record]) -> None:
         _strip_origin(text, records)
         return
     for _ in range(_TAIL_LINES):
-        lasts = [_last_line(text, one) for one in records]
+        lasts = [_last_line(text, record) for record in records]
         keys = set.intersection(*(set(keys) for _, keys in lasts[:-1])) - {"item -", "item *"}
         keys = {key for key in keys if key not in ("(", ">")}
         if not keys or any(start <= one.start for (start, _), one in zip(lasts[:-1], records[:-1], strict=True)):
@@ -305,25 +305,25 @@ def _belong_to_the_text(text: str, records: list[Record], lasts: list[tuple[int,
     """Whether the last lines are most of the records, or end code that began in them."""
     starts = [start for start, _ in lasts]
     cut = sum(one.end - start for one, start in zip(records, starts, strict=True))
-    if 2 * cut > sum(one.end - one.start for one in records):
+    if 2 * cut > sum(record.end - record.start for record in records):
         return True
     return any(text.count("```", one.start, start) % 2 for one, start in zip(records, starts, strict=True))
 
 
 def _strip_origin(text: str, records: list[Record]) -> None:
     """Cut the last line of a lone record behind a mark, if it names a file or an address behind a finished sentence."""
-    for one in records:
-        line_start = text.rfind("\n", 0, one.start) + 1
-        start, _ = _last_line(text, one)
-        if start <= one.start or not text[line_start : one.start].strip():
+    for record in records:
+        line_start = text.rfind("\n", 0, record.start) + 1
+        start, _ = _last_line(text, record)
+        if start <= record.start or not text[line_start : record.start].strip():
             continue
-        said = text[start : one.end].strip()  # at most `_TAIL` characters
+        said = text[start : record.end].strip()  # at most `_TAIL` characters
         if _PLACE.search(said) is None:
             continue
-        if _SENTENCE_END.search(text[one.start : start].rstrip()) and not _SENTENCE_END.search(said):
-            one.fields.append(("", said))
-            one.end = start
-            one.strip(text)
+        if _SENTENCE_END.search(text[record.start : start].rstrip()) and not _SENTENCE_END.search(said):
+            record.fields.append(("", said))
+            record.end = start
+            record.strip(text)
 
 
 def _last_line(text: str, one: Record) -> tuple[int, tuple[str, ...]]:
@@ -360,7 +360,7 @@ def _end_of_line(text: str, start: int) -> int:
 
 def _strip_brackets(text: str, records: list[Record]) -> None:
     """Cut what all records have in brackets at their end, when it names a place."""
-    found = [_IN_BRACKETS.search(text, max(one.start, one.end - _TAIL), one.end) for one in records]
+    found = [_IN_BRACKETS.search(text, max(record.start, record.end - _TAIL), record.end) for record in records]
     said = [_DIGITS.sub("#", match["inside"]) if match is not None else "" for match in found]
     alike = len(set(said)) == 1 and "#" in said[0]  # (page 4), (page 9)
     if alike or all(match is not None and _NAMES_A_PLACE.search(match["inside"]) for match in found):
@@ -372,14 +372,14 @@ def _strip_brackets(text: str, records: list[Record]) -> None:
 
 def _unwrap(text: str, records: list[Record]) -> None:
     """Leave out quotes and fences around all passages, with a comma behind them."""
-    if all(text[one.end - 1] == "|" for one in records):  # rows of a table
-        for one in records:
-            one.end -= 1
-            one.strip(text)
-    if all(text[one.start : one.start + 1] in "\"'" and text[one.end - 1] == "," for one in records):
-        for one in records:
-            one.end -= 1
-    found = [_wrap(text, one) for one in records]
+    if all(text[record.end - 1] == "|" for record in records):  # rows of a table
+        for record in records:
+            record.end -= 1
+            record.strip(text)
+    if all(text[record.start : record.start + 1] in "\"'" and text[record.end - 1] == "," for record in records):
+        for record in records:
+            record.end -= 1
+    found = [_wrap(text, record) for record in records]
     if all(found):
         for one, wrap in zip(records, found, strict=True):
             one.start, one.end = one.start + wrap, one.end - wrap

@@ -87,9 +87,9 @@ def _runs(key: str, places: list[int], lines: Sequence[Line]) -> Iterator[Frame]
 def _not_led(found: list[Frame]) -> list[Frame]:
     """Leave out a frame whose every mark stands in one record each of another frame that begins before it."""
     kept: list[Frame] = []
-    for one in found:
-        if not any(_leads(other, one) for other in kept):
-            kept.append(one)
+    for frame in found:
+        if not any(_leads(other, frame) for other in kept):
+            kept.append(frame)
     return kept
 
 

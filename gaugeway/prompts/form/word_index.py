@@ -103,7 +103,7 @@ def _lowered(text: str) -> str:
     lower = text.replace("İ", "i").lower()
     if len(lower) == len(text):
         return lower
-    return "".join(one if len(one.lower()) != 1 else one.lower() for one in text)
+    return "".join(letter if len(letter.lower()) != 1 else letter.lower() for letter in text)
 
 
 _ARTICLES = (
