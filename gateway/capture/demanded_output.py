@@ -243,6 +243,11 @@ def _speaks_of_output(text: str, place: int) -> bool:
     return _cue().search(text[max(place - _BEFORE, 0) : place].lower()) is not None
 
 
+def begins_with_a_demand(low: str) -> bool:
+    """Whether a sentence in small letters begins with a word that demands output."""
+    return _cue().match(low) is not None
+
+
 @cache
 def _cue() -> re.Pattern[str]:
     """Return the words that demand output; in languages without blanks they stand anywhere."""

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.capture import response_text
 from gateway.capture.auxiliary_calls import auxiliary
-from gateway.capture.output_fields import with_answer_by_tool
+from gateway.capture.output_tools import with_answer_by_tool
 from gaugeway.exchange import Request
 
 PROSE = "Below 90 degrees."
