@@ -17,8 +17,17 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from gateway.capture.demanded_output import by_demand, is_structured, json_in
-from gateway.capture.instructions import DIRECTIVES, ENDINGS, LENGTH_OF_START, PRODUCTS, Role, WordStarts, asked_for
+from gateway.capture.demanded_output import by_demand, json_in
+from gateway.capture.instructions import (
+    DIRECTIVES,
+    ENDINGS,
+    LENGTH_OF_START,
+    PRODUCTS,
+    Role,
+    WordStarts,
+    asked_for,
+    wants_an_answer,
+)
 from gateway.capture.output_fields import by_schema
 from gateway.capture.output_forms import by_form, is_data
 from gaugeway.exchange import Request, Response
@@ -105,13 +114,11 @@ def _by_texts(request: Request, response: Response, without: Sequence[str]) -> s
     messages = list(messages_as_sent(request))
     systems = [text_of(said.get("content")) for said in messages if said.get("role") in ("system", "developer")]
     user = [text_of(said.get("content")) for said in messages if said.get("role") == "user"][-1:]
-    # A demand that the response meets counts wherever it stands, other words outside what was retrieved.
-    demanded = by_demand(systems, user, response.text) if is_structured(response.text) else None
     sent = [] if without else user
     for said in without:
         systems = [text.replace(said, " ") for text in systems]
         user = [text.replace(said, " ") for text in user]
-    demanded = demanded or by_demand(systems, user, response.text)
+    demanded = by_demand(systems, user, response.text)
     if demanded is not None and demanded != "answer":
         return demanded
     if _brings_results(messages_of(request)):
@@ -119,8 +126,10 @@ def _by_texts(request: Request, response: Response, without: Sequence[str]) -> s
     # Words do not make a call auxiliary that gave the answer which was demanded, nor an agent's.
     any_words = demanded is None and not request.body.get("tools")
     instructions: list[tuple[str, Role]] = [*((text, "system") for text in systems), *((text, "user") for text in user)]
+    answers = any(wants_an_answer(text[:_HEAD].lower()) for text in systems)
     for text, role in instructions:
-        if (kind := _by_instruction(text, role, any_words=any_words)) is not None:
+        # Under a message that asks to answer, the words of a user's turn are data.
+        if (kind := _by_instruction(text, role, any_words=any_words and not (answers and role == "user"))) is not None:
             return kind
     if user and _refines(messages, user[0]):
         return "refine"

@@ -12,7 +12,7 @@ import re
 from itertools import islice, pairwise
 from typing import Any
 
-from gateway.capture.demanded_output import begins_with_a_demand, json_in
+from gateway.capture.demanded_output import begins_with_a_demand, choices_in, json_in, speaks_of_output
 from gateway.capture.instructions import Role, is_a_programs, is_transcript, restricts
 from gateway.capture.output_fields import Field, holds_prose, is_answer, table, verdict_of
 from gaugeway.prompts.parse import leaves
@@ -20,19 +20,23 @@ from gaugeway.prompts.parse import leaves
 MAX_INSTRUCTION = 3_000
 """Characters of an instruction in which labels, scales and fields are looked for, half of them at either end."""
 _MOST_DATA, _MOST_COMPARED = 60_000, 4_000
-_LONGEST_LABEL, _LONGEST_TITLE = 32, 80
+_LONGEST_LABEL, _LONGEST_TITLE, _LONGEST_QUESTION = 32, 80, 500
+_LEAST_QUESTIONS = 3
 _MOST_ITEMS, _MOST_SENTENCES, _MOST_LEAVES = 24, 100, 2_000
 _ADDITION = 18
 """Characters of a sentence that only adds to the one before: "One word."."""
 _PROSE_WORDS, _SENTENCE_WORDS = 12, 4
 _FULL_STOPS, _QUESTION_MARKS = (".", "!", "\u3002"), ("?", "\uff1f")
+_COLONS = (":", "\uff1a")
 _FIRST_WIDE = "\u0e00"
 _NUMBER = re.compile(r"\d{1,3}(?:[.,]\d{1,3})?")
 _SCALE = re.compile(r"(?<![\d.,])([01])(?!\d)\D{1,40}?(\d{1,3})(?!\d)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n\u3002\uff01\uff1f]+")
 _WORD, _CHOICES = re.compile(r"[^\W_]{4,}"), re.compile(r"[^\W_]+")
 _ITEM = re.compile(r"\A(?:[-*\u2022]|\d{1,2}[.)\u3001])\s*")
-_SPEAKER = re.compile(r"^[ \t]*([^\W\d_][^\n:\uff1a.?!]{0,20}?)[ \t]?(?::[ \t]|\uff1a)[ \t]*(?=\S)", re.MULTILINE)
+_SPEAKER = re.compile(
+    r"^[ \t]*([^\W\d_][^\n:\uff1a.?!]{0,20}?)[ \t]?(?::(?=[ \t]|[^\x00-\x7f])|\uff1a)[ \t]*(?=\S)", re.MULTILINE
+)
 _MARKS = " \t\r\n.\u3002!\"'`*"
 
 
@@ -43,7 +47,7 @@ def by_form(systems: list[str], user: list[str], sent: list[str], response: str)
     instruction = "\n".join(systems if role == "system" else user)
     if len(instruction) > MAX_INSTRUCTION:
         instruction = f"{instruction[: MAX_INSTRUCTION // 2]}\n{instruction[-MAX_INSTRUCTION // 2 :]}"
-    kind = _of_output(instruction, said) or _of_data("\n".join(sent)[-_MOST_DATA:].strip(), said)
+    kind = _of_output(instruction, said) or _of_data("\n".join(sent)[-_MOST_DATA:].strip(), said, alone=role == "user")
     return kind if kind is not None and instruction.strip() and is_a_programs(instruction, role) else None
 
 
@@ -62,6 +66,14 @@ def is_data(value: Any) -> bool:
 
 def _of_output(instruction: str, said: str) -> str | None:
     """Return the kind of an output that the instruction names: a label, a number of a scale, fields."""
+    if isinstance(fields := json_in(said), dict) and fields:
+        if any(key not in instruction or is_answer(key) for key in fields) or not is_data(fields):
+            return None
+        verdict = verdict_of(Field(key, isinstance(value, str)) for key, value in fields.items())
+        demanded = "json" in instruction.lower() or instruction.endswith("}")
+        if not (demanded or speaks_of_output(instruction, instruction.find(next(iter(fields))))):
+            return None
+        return "extraction" if verdict is None else None if verdict.by_response else verdict.kind
     bare = said.strip(_MARKS)
     if _NUMBER.fullmatch(bare):
         value = float(bare.replace(",", "."))
@@ -69,16 +81,14 @@ def _of_output(instruction: str, said: str) -> str | None:
         return "grading" if any(float(scale[1]) <= value <= float(scale[2]) for scale in scales) else None
     if bare and len(bare) <= _LONGEST_LABEL and "\n" not in bare:
         return "routing" if _is_a_choice(instruction, bare.lower()) else None
-    fields = json_in(said)
-    if not isinstance(fields, dict) or not all(key in instruction for key in fields) or any(map(is_answer, fields)):
-        return None
-    verdict = verdict_of(Field(key, isinstance(value, str)) for key, value in fields.items())
-    return (verdict.kind if verdict else "extraction") if fields and is_data(fields) else None
+    return None
 
 
 def _is_a_choice(instruction: str, label: str) -> bool:
     """Whether the instruction demands one of some labels: in its sentence, or in a short one behind it."""
     whole = re.compile(rf"\b{re.escape(label)}\b" if label < _FIRST_WIDE else re.escape(label))
+    if any(label in options for options in choices_in(instruction)):
+        return True
     sentences = [*_SENTENCE.split(instruction.lower())[:_MOST_SENTENCES], ""]
     for sentence, following in pairwise(sentences):
         if whole.search(sentence) is None:
@@ -92,24 +102,26 @@ def _is_a_choice(instruction: str, label: str) -> bool:
     return False
 
 
-def _of_data(data: str, said: str) -> str | None:
+def _of_data(data: str, said: str, *, alone: bool) -> str | None:
     """Return the kind of an output that answers nobody: a conversation is only quoted, or a question only repeated."""
     items = _items(said)
     asks = bool(items) and all(item.endswith(_QUESTION_MARKS) for item in items)
-    found = _SPEAKER.match(data)
-    speakers = [label[1] for label in islice(_SPEAKER.finditer(data), _MOST_SENTENCES)] if found else []
-    if len(speakers) == 2 and not is_transcript(data) or len(set(speakers)) == len(speakers) > 2:
-        speakers = []
-    if speakers and speakers[-1] != speakers[0]:
+    speakers = [label[1] for label in islice(_SPEAKER.finditer(data), _MOST_SENTENCES)]
+    known = is_transcript(data)
+    is_quoted = (known and len(speakers) > 1) or len(set(speakers)) < len(speakers)
+    label = data.rpartition("\n")[2].strip(" #*")
+    begins = label.endswith(_COLONS) and label[:-1] not in speakers if alone else _SPEAKER.match(data) is not None
+    if is_quoted and speakers[-1] != speakers[0] and begins:
         short = len(said) <= _LONGEST_TITLE and "\n" not in said and not said.endswith((*_FULL_STOPS, ","))
         return "follow_ups" if asks else "tags" if len(items) > 1 else "title" if short else "summary"
     if not asks:
         return None
-    words = _words(data)
-    repeats = all(2 * len(words & own) >= len(own) > 0 for own in map(_words, items))
-    if len(items) > 1:
-        return "multi_query" if repeats and any(mark in data for mark in _QUESTION_MARKS) else None
-    return "standalone_question" if repeats and speakers else None
+    words, own = _words(data), list(map(_words, items))
+    if len(items) == 1:
+        return "standalone_question" if is_quoted and 2 * len(words & own[0]) >= len(own[0]) else None
+    repeats = all(words & one for one in own) and 3 * sum(len(words & one) for one in own) >= sum(map(len, own))
+    is_a_question = len(data) <= _LONGEST_QUESTION and any(mark in data for mark in _QUESTION_MARKS)
+    return "multi_query" if len(items) >= _LEAST_QUESTIONS and is_a_question and repeats else None
 
 
 def _items(said: str) -> list[str]:
