@@ -30,7 +30,9 @@ _FULL_STOPS, _QUESTION_MARKS = (".", "!", "\u3002"), ("?", "\uff1f")
 _COLONS = (":", "\uff1a")
 _FIRST_WIDE = "\u0e00"
 _NUMBER = re.compile(r"\d{1,3}(?:[.,]\d{1,3})?")
-_SCALE = re.compile(r"(?<![\d.,])([01])(?!\d)\D{1,40}?(\d{1,3})(?!\d)")
+_SCALE = re.compile(
+    r"(?<![\w.,\[(])([01])(?:\s?\([^()\d\n]{1,40}\))?\s?(?:[-\u2013\u2014~/\uff5e]|[^\W\d]{1,4})\s?(\d{1,3})(?![\w\])])"
+)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n\u3002\uff01\uff1f]+")
 _WORD, _CHOICES = re.compile(r"[^\W_]{4,}"), re.compile(r"[^\W_]+")
 _ITEM = re.compile(r"\A(?:[-*\u2022]|\d{1,2}[.)\u3001])\s*")
