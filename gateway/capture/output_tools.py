@@ -57,7 +57,7 @@ def _answer_in(call: Call, request: Request) -> str | None:
         return texts[found]
     closed = [key for key, field in _properties(about).items() if not {"enum", "const", "format"}.isdisjoint(field)]
     prose = [text for key, text in texts.items() if key not in closed and _is_prose(key, text)]
-    if not prose or speaks_of_retrieval(f"to {_said_of(about) or name}"):
+    if not prose or speaks_of_retrieval(_said_of(about or {"name": name})):
         return None
     alone = len(prose) == 1 and len(texts) <= 1 + len(closed)
     return "\n\n".join(prose) if sure or (alone and _ends_the_turn(request, about, name)) else None
@@ -90,7 +90,7 @@ def _ends_the_turn(request: Request, about: dict[str, Any], name: str) -> bool:
     choice, tools = request.body.get("tool_choice"), list(_tools(request.body))
     wanted = choice == "required" or (isinstance(choice, dict) and choice.get("type") == "any")
     others = [tool for tool in tools if tool is not about]
-    return wanted and bool(about and others) and all(speaks_of_retrieval(f"to {_said_of(tool)}") for tool in others)
+    return wanted and bool(about and others) and all(speaks_of_retrieval(_said_of(tool)) for tool in others)
 
 
 @cache
@@ -110,10 +110,9 @@ def _about(body: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _said_of(about: dict[str, Any]) -> str:
-    """Return name and description of a tool in small letters."""
-    return f"{normal(str(about.get('name', ''))).replace('_', ' ')}. {about.get('description', '')}"[
-        :_MOST_ABOUT
-    ].lower()
+    """Return what a tool is for by its name and description, in small letters: "to search. to finds passages"."""
+    name = normal(str(about.get("name", ""))).replace("_", " ")
+    return f"to {name}. to {about.get('description', '')}"[:_MOST_ABOUT].lower()
 
 
 def _properties(about: dict[str, Any]) -> dict[str, dict[str, Any]]:
