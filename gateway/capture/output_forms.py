@@ -19,10 +19,10 @@ from gaugeway.prompts.parse import leaves
 
 MAX_INSTRUCTION = 3_000
 """Characters of an instruction in which labels, scales and fields are looked for, half of them at either end."""
-_MOST_DATA, _MOST_COMPARED = 60_000, 4_000
-_LONGEST_LABEL, _LONGEST_TITLE, _LONGEST_QUESTION = 32, 80, 500
+_DATA, _COMPARED = 60_000, 4_000
+_LABEL, _TITLE, _QUESTION = 32, 80, 500
 _LEAST_QUESTIONS = 3
-_MOST_ITEMS, _MOST_SENTENCES, _MOST_LEAVES = 24, 100, 2_000
+_ITEMS, _SENTENCES, _MOST_LEAVES = 24, 100, 2_000
 _ADDITION = 18
 """Characters of a sentence that only adds to the one before: "One word."."""
 _PROSE_WORDS, _SENTENCE_WORDS = 12, 4
@@ -49,7 +49,7 @@ def by_form(systems: list[str], user: list[str], sent: list[str], response: str)
     instruction = "\n".join(systems if role == "system" else user)
     if len(instruction) > MAX_INSTRUCTION:
         instruction = f"{instruction[: MAX_INSTRUCTION // 2]}\n{instruction[-MAX_INSTRUCTION // 2 :]}"
-    kind = _of_output(instruction, said) or _of_data("\n".join(sent)[-_MOST_DATA:].strip(), said, alone=role == "user")
+    kind = _of_output(instruction, said) or _of_data("\n".join(sent)[-_DATA:].strip(), said, alone=role == "user")
     return kind if kind is not None and instruction.strip() and is_a_programs(instruction, role) else None
 
 
@@ -79,9 +79,9 @@ def _of_output(instruction: str, said: str) -> str | None:
     bare = said.strip(_MARKS)
     if _NUMBER.fullmatch(bare):
         value = float(bare.replace(",", "."))
-        scales = islice(_SCALE.finditer(instruction), _MOST_ITEMS)
+        scales = islice(_SCALE.finditer(instruction), _ITEMS)
         return "grading" if any(float(scale[1]) <= value <= float(scale[2]) for scale in scales) else None
-    if bare and len(bare) <= _LONGEST_LABEL and "\n" not in bare:
+    if bare and len(bare) <= _LABEL and "\n" not in bare:
         return "routing" if _is_a_choice(instruction, bare.lower()) else None
     return None
 
@@ -91,7 +91,7 @@ def _is_a_choice(instruction: str, label: str) -> bool:
     whole = re.compile(rf"\b{re.escape(label)}\b" if label < _FIRST_WIDE else re.escape(label))
     if any(label in options for options in choices_in(instruction)):
         return True
-    sentences = [*_SENTENCE.split(instruction.lower())[:_MOST_SENTENCES], ""]
+    sentences = [*_SENTENCE.split(instruction.lower())[:_SENTENCES], ""]
     for sentence, following in pairwise(sentences):
         if whole.search(sentence) is None:
             continue
@@ -108,13 +108,13 @@ def _of_data(data: str, said: str, *, alone: bool) -> str | None:
     """Return the kind of an output that answers nobody: a conversation is only quoted, or a question only repeated."""
     items = _items(said)
     asks = bool(items) and all(item.endswith(_QUESTION_MARKS) for item in items)
-    speakers = [label[1] for label in islice(_SPEAKER.finditer(data), _MOST_SENTENCES)]
+    speakers = [label[1] for label in islice(_SPEAKER.finditer(data), _SENTENCES)]
     known = is_transcript(data)
     is_quoted = (known and len(speakers) > 1) or len(set(speakers)) < len(speakers)
     label = data.rpartition("\n")[2].strip(" #*")
     begins = label.endswith(_COLONS) and label[:-1] not in speakers if alone else _SPEAKER.match(data) is not None
     if is_quoted and speakers[-1] != speakers[0] and begins:
-        short = len(said) <= _LONGEST_TITLE and "\n" not in said and not said.endswith((*_FULL_STOPS, ","))
+        short = len(said) <= _TITLE and "\n" not in said and not said.endswith((*_FULL_STOPS, ","))
         return "follow_ups" if asks else "tags" if len(items) > 1 else "title" if short else "summary"
     if not asks:
         return None
@@ -122,20 +122,20 @@ def _of_data(data: str, said: str, *, alone: bool) -> str | None:
     if len(items) == 1:
         return "standalone_question" if is_quoted and 2 * len(words & own[0]) >= len(own[0]) else None
     repeats = all(words & one for one in own) and 3 * sum(len(words & one) for one in own) >= sum(map(len, own))
-    is_a_question = len(data) <= _LONGEST_QUESTION and any(mark in data for mark in _QUESTION_MARKS)
+    is_a_question = len(data) <= _QUESTION and any(mark in data for mark in _QUESTION_MARKS)
     return "multi_query" if len(items) >= _LEAST_QUESTIONS and is_a_question and repeats else None
 
 
 def _items(said: str) -> list[str]:
     """Return the entries of a JSON list, or the lines of a text without their numbers."""
     value = json_in(said)
-    lines = said.split("\n", _MOST_ITEMS) if value is None else [leaf for _, leaf in islice(leaves(value), _MOST_ITEMS)]
+    lines = said.split("\n", _ITEMS) if value is None else [leaf for _, leaf in islice(leaves(value), _ITEMS)]
     return [_ITEM.sub("", line.strip()) for line in lines if line.strip()]
 
 
 def _words(text: str) -> set[str]:
     """Return the beginnings of the words of a text, or its pairs of characters where there are no blanks."""
-    text = text[-_MOST_COMPARED:].lower()
+    text = text[-_COMPARED:].lower()
     if max(text, default="") >= _FIRST_WIDE:
         return {f"{first}{second}" for first, second in pairwise(text) if first.isalnum() and second.isalnum()}
     return {word[:5] for word in _WORD.findall(text)}

@@ -22,7 +22,7 @@ MAX_ARGUMENTS = 262_144
 """Characters of the arguments in which an answer is looked for."""
 MOST_TOOLS = 128
 """Tools of a request that are looked at."""
-_MOST_ABOUT = 1_000
+_ABOUT = 1_000
 _LEAST_PROSE = 24
 _END_OF_SENTENCE = re.compile(r"[.!](?:\s|\Z)|[\u3002\uff01]")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -112,7 +112,7 @@ def _about(body: dict[str, Any], name: str) -> dict[str, Any]:
 def _said_of(about: dict[str, Any]) -> str:
     """Return what a tool is for by its name and description, in small letters: "to search. to finds passages"."""
     name = normal(str(about.get("name", ""))).replace("_", " ")
-    return f"to {name}. to {about.get('description', '')}"[:_MOST_ABOUT].lower()
+    return f"to {name}. to {about.get('description', '')}"[:_ABOUT].lower()
 
 
 def _properties(about: dict[str, Any]) -> dict[str, dict[str, Any]]:
