@@ -11,19 +11,27 @@ text is based on, so it counts as auxiliary unless the answer before is known (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from gateway.capture.demanded_output import by_demand, is_structured
-from gateway.capture.instructions import DIRECTIVES, ENDINGS, LENGTH_OF_START, PRODUCTS, Role, WordStarts, asked_for
-from gateway.capture.output_fields import by_schema, holds_prose
+from gateway.capture.demanded_output import by_demand, json_in
+from gateway.capture.instructions import (
+    DIRECTIVES,
+    ENDINGS,
+    LENGTH_OF_START,
+    PRODUCTS,
+    Role,
+    WordStarts,
+    asked_for,
+    wants_an_answer,
+)
+from gateway.capture.output_fields import by_schema
+from gateway.capture.output_forms import by_form, is_data
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import messages_as_sent, messages_of, text_of
-from gaugeway.prompts.parse import json_value, leaves
 from gaugeway.prompts.written_steps import label_of_call
 from gaugeway.text.cache import TextCache
 
@@ -52,10 +60,6 @@ KINDS = {rule.kind for rule in _RULES} | {directive.kind for directive in DIRECT
 _REFINES = "given the new context, refine the original answer"
 _ENDS = tuple(ENDINGS)
 _MARKUP = "*_`#> \n\t"
-
-_PROSE_WORDS, _SENTENCE_WORDS = 12, 4
-_FULL_STOPS = (".", "!", "\u3002")
-_MOST_LEAVES = 2000
 
 
 _COMMON = frozenset(["following", "question", "questions", "context", "document", "documents", "answer"])
@@ -86,7 +90,7 @@ _heads: TextCache[_Head] = TextCache()
 """Of long texts: instructions recur, and so do the passages behind them."""
 
 
-def auxiliary(request: Request, response: Response, without: Iterable[str] = ()) -> str | None:
+def auxiliary(request: Request, response: Response, without: Sequence[str] = ()) -> str | None:
     """Return the kind of auxiliary call, one of `KINDS`; None for an answer. Linear time, never raises.
 
     The texts `without` do not count as instructions: passages and a question that were found in the messages.
@@ -100,22 +104,21 @@ def auxiliary(request: Request, response: Response, without: Iterable[str] = ())
         return None
     if (kind := schema or _by_texts(request, response, without)) is not None:
         return kind
-    return "extraction" if _asks_for_json(request) and _is_data(response.text) else None
+    return "extraction" if _asks_for_json(request) and is_data(json_in(response.text)) else None
 
 
-def _by_texts(request: Request, response: Response, without: Iterable[str]) -> str | None:
+def _by_texts(request: Request, response: Response, without: Sequence[str]) -> str | None:
     """Return the kind that the system messages and the last user's text say."""
     if request.explicit is not None and request.explicit.contexts:
         return None
     messages = list(messages_as_sent(request))
     systems = [text_of(said.get("content")) for said in messages if said.get("role") in ("system", "developer")]
     user = [text_of(said.get("content")) for said in messages if said.get("role") == "user"][-1:]
-    # A demand that the response meets counts wherever it stands, other words outside what was retrieved.
-    demanded = by_demand(systems, user, response.text) if is_structured(response.text) else None
+    sent = [] if without else user
     for said in without:
         systems = [text.replace(said, " ") for text in systems]
         user = [text.replace(said, " ") for text in user]
-    demanded = demanded or by_demand(systems, user, response.text)
+    demanded = by_demand(systems, user, response.text)
     if demanded is not None and demanded != "answer":
         return demanded
     if _brings_results(messages_of(request)):
@@ -123,10 +126,14 @@ def _by_texts(request: Request, response: Response, without: Iterable[str]) -> s
     # Words do not make a call auxiliary that gave the answer which was demanded, nor an agent's.
     any_words = demanded is None and not request.body.get("tools")
     instructions: list[tuple[str, Role]] = [*((text, "system") for text in systems), *((text, "user") for text in user)]
+    answers = any(wants_an_answer(text[:_HEAD].lower()) for text in systems)
     for text, role in instructions:
-        if (kind := _by_instruction(text, role, any_words=any_words)) is not None:
+        # Under a message that asks to answer, the words of a user's turn are data.
+        if (kind := _by_instruction(text, role, any_words=any_words and not (answers and role == "user"))) is not None:
             return kind
-    return "refine" if user and _refines(messages, user[0]) else None
+    if user and _refines(messages, user[0]):
+        return "refine"
+    return by_form(systems, user, sent, response.text) if any_words else None
 
 
 def _calls_in_words(request: Request, response: Response) -> bool:
@@ -227,18 +234,3 @@ def _asks_for_json(request: Request) -> bool:
         text = request.body.get("text")
         wanted = text.get("format") if isinstance(text, dict) else None
     return isinstance(wanted, dict) and wanted.get("type") in ("json_schema", "json_object")
-
-
-def _is_data(text: str) -> bool:
-    """Whether a JSON answer is pure data: no field named like an answer, and no prose."""
-    stripped = text.strip()
-    value = json_value(stripped) if stripped[:1] in ("{", "[") else None
-    for name, leaf in islice(leaves(value), _MOST_LEAVES):
-        words = len(leaf.split(None, _PROSE_WORDS))
-        if (
-            words >= _PROSE_WORDS
-            or (words >= _SENTENCE_WORDS and leaf.rstrip()[-1:] in _FULL_STOPS)
-            or (words > 1 and holds_prose(name))
-        ):
-            return False
-    return value is not None

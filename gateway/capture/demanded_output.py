@@ -93,11 +93,6 @@ def by_demand(systems: list[str], user: list[str], response: str) -> str | None:
     return next((chosen for text, role in texts if (chosen := _by_choice(text, said, role)) is not None), None)
 
 
-def is_structured(response: str) -> bool:
-    """Whether a response begins as data, markers or tags do."""
-    return _without_thoughts(response)[:1] in _FIRST_SIGNS
-
-
 def _without_thoughts(response: str) -> str:
     return response[:MAX_RESPONSE].rpartition("</think>")[2].strip()
 
@@ -112,7 +107,7 @@ def demands_of(text: str) -> tuple[Demand, ...]:
     if not any(found) and ("json" in text or "JSON" in text):
         found.extend(_by_sentences(text))
     if "</" in text:
-        names = [tag[1] for tag in islice(_TAGS.finditer(text), MOST_FIELDS) if _speaks_of_output(text, tag.start())]
+        names = [tag[1] for tag in islice(_TAGS.finditer(text), MOST_FIELDS) if speaks_of_output(text, tag.start())]
         found.append(_demand([Field(name) for name in names], "tags"))
     return tuple(demand for demand in found if demand is not None)
 
@@ -137,14 +132,19 @@ def _by_choice(text: str, said: str, role: Role) -> str | None:
     low = text.lower()
     if row is None and low.count(chosen) < _LEAST_OPTIONS:
         return None
-    for found in islice(_CHOICE.finditer(text), _MOST_EXAMPLES):
-        options = {option.strip(_EDGES).lower() for option in _ONE_OPTION.findall(found[0])}
-        if len(options) < _LEAST_OPTIONS or not options.isdisjoint(table().values):
-            continue
+    for options in choices_in(text):
         if (row is not None or chosen in options) and all(low.count(option) > 1 for option in options):
             kind = "routing" if row is None else row.kind
             return kind if is_a_programs(text, role) else None
     return None
+
+
+def choices_in(text: str) -> Iterator[set[str]]:
+    """Yield the options, in small letters, of each choice between quoted words, or words in capitals."""
+    for found in islice(_CHOICE.finditer(text), _MOST_EXAMPLES):
+        options = {option.strip(_EDGES).lower() for option in _ONE_OPTION.findall(found[0])}
+        if len(options) >= _LEAST_OPTIONS and options.isdisjoint(table().values):
+            yield options
 
 
 def _label_row(text: str) -> Row | None:
@@ -191,7 +191,7 @@ def _by_examples(text: str) -> Iterator[Demand | None]:
     """Yield what each example of a JSON object in a text says."""
     end = 0
     for begin in islice(_BEGIN.finditer(text), _MOST_EXAMPLES):
-        if begin.start() >= end and _speaks_of_output(text, begin.start()):
+        if begin.start() >= end and speaks_of_output(text, begin.start()):
             fields, inner, end = _fields_at(text, begin.start())
             found = _demand(fields, "json") or (_demand(inner, "json") if len(fields) == 1 else None)
             yield found and found._replace(names=frozenset(field.name for field in fields))
@@ -238,9 +238,14 @@ def _by_sentences(text: str) -> Iterator[Demand | None]:
                 yield Demand(Verdict(rows[0].kind), "list")
 
 
-def _speaks_of_output(text: str, place: int) -> bool:
+def speaks_of_output(text: str, place: int) -> bool:
     """Whether the words before a place demand output."""
     return _cue().search(text[max(place - _BEFORE, 0) : place].lower()) is not None
+
+
+def begins_with_a_demand(low: str) -> bool:
+    """Whether a sentence in small letters begins with a word that demands output."""
+    return _cue().match(low) is not None
 
 
 @cache

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gaugeway.exchange import Exchange, Response
-from gaugeway.prompts import MOST_MESSAGES, dicts, text_of
+from gaugeway.exchange import Exchange, Request, Response
+from gaugeway.prompts import MOST_MESSAGES, dicts, messages_of, text_of
+from gaugeway.prompts.written_steps import WRITTEN, WRITTEN_ID
 
 CALL_TYPES = ("function_call", "custom_tool_call")
 _PREFILL = 40
@@ -62,6 +63,8 @@ class Dialogue:
         self.prefill = ""
         self._messages = _messages(exchange)
         self._speakers = _speakers(self._messages, exchange.request.route)
+        for index in _written_results(exchange.request, len(self._messages)):
+            self._speakers[index] = "tool"
         self._spoken: list[list[int]] = []
         self._user = self._user_before = -1
         self._question_at = 0
@@ -221,6 +224,15 @@ def _messages(exchange: Exchange) -> list[Any]:
         return listed[-MOST_MESSAGES:]
     prompt = listed if request.route == "responses" else request.body.get("prompt")
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else []
+
+
+def _written_results(request: Request, count: int) -> Iterator[int]:
+    """Yield the indices of the user's turns that are a tool's results, written as text."""
+    if request.route == "chat_completions" and count < MOST_MESSAGES:
+        for message in messages_of(request):
+            place = str(message.get("tool_call_id", "")).removeprefix(WRITTEN_ID) if message.get(WRITTEN) else ""
+            if place.isdecimal() and int(place) < count:
+                yield int(place)
 
 
 def _speakers(messages: list[Any], route: str) -> list[str]:

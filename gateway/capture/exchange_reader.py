@@ -13,7 +13,7 @@ from gateway.capture.auxiliary_calls import auxiliary, only_calls_tools
 from gateway.capture.conversation import ConversationReader, EarlierQuestions
 from gateway.capture.fingerprints import Resubmissions, cluster_of, digest, prompt_version
 from gateway.capture.intermediate_steps import IntermediateSteps
-from gateway.capture.output_fields import with_answer_by_tool
+from gateway.capture.output_tools import with_answer_by_tool
 from gateway.capture.remembered_answers import RememberedAnswers
 from gateway.capture.tool_checks import tool_checks
 from gateway.http import encoding, lenient_json, sse

@@ -270,6 +270,26 @@ def wants_an_answer(text: str) -> bool:
     return _SIGNS["answers"].search(text) is not None
 
 
+def speaks_of_a_user(low: str) -> bool:
+    """Whether a text in small letters speaks of a user."""
+    return _SIGNS["third_person"].search(low) is not None
+
+
+def speaks_of_retrieval(low: str) -> bool:
+    """Whether a text in small letters speaks of a search."""
+    return _SIGNS["purpose"].search(low) is not None
+
+
+def restricts(low: str) -> bool:
+    """Whether a text in small letters restricts the output: "only", "one word"."""
+    return _SIGNS["restricted"].search(low) is not None
+
+
+def is_transcript(text: str) -> bool:
+    """Whether a user speaks in a quoted conversation."""
+    return _SIGNS["transcript"].search(text.lower()) is not None
+
+
 def _signs(zones: _Zones, role: Role) -> int:
     """Count what only programs write. A label to be completed counts twice: people do not end a message with one."""
     parts = zones.parts

@@ -5,8 +5,8 @@ that rewrites the question shows the rewritten one. What such a call is asked fo
 that its text comes back. One that comes back proves nothing, since users quote answers and apps store them. So a prompt
 makes steps where
 
-- another prompt shows at least two answers of it at once, to the same question; or where what it wrote, with nothing
-  retrieved, is word for word the question of another prompt that has passages,
+- another prompt shows at least two answers of it at once, to the same question; or where what it wrote, or was asked,
+  with nothing retrieved, is word for word the question of another prompt that has passages,
 - their text was not in their own prompt: what quotes a passage is no source of it,
 - this happened often enough, in different requests, with different answers, and to most of its answers, within minutes.
 
@@ -49,7 +49,7 @@ STEP = "intermediate_step"
 MOST_PIECES = 1_000
 """Pieces of all passages of a request that are looked up."""
 _LEAST_LINKS, _LEAST_USERS = 3, 2
-_SHARE, _LOST_SHARE = 0.5, 0.25
+_SHARE, _ASKED_SHARE, _LOST_SHARE = 0.5, 0.8, 0.25
 _COUNTED = 64
 """Answers after which the counts are halved."""
 _TOGETHER = 2
@@ -149,7 +149,10 @@ class IntermediateSteps:
     def _link(self, scope: Scope, draft: Draft, turn: Turn) -> None:
         """Look for earlier answers in what an exchange was given."""
         found, exchange = draft.found, draft.exchange
-        if not found.contexts or found.source in TOOL_SOURCES or not scope.others(turn.keys):
+        if not found.contexts or not scope.others(turn.keys):
+            return
+        self._link_question(scope, draft, turn)
+        if found.source in TOOL_SOURCES:
             return
         seen = hashes((one.text for one in found.contexts), MOST_PIECES)
         several = {id(one): one for key in seen if (one := scope.by_piece.get(key)) is not None}
@@ -160,14 +163,28 @@ class IntermediateSteps:
             shown = [one for one in shown if not _holds_any(given, one.contexts[:_BESIDE])]
         if linked := _together(shown, turn):
             self._proved(scope, linked, _siblings(scope, linked), turn.keys)
-        asking = scope.by_text.get(hash(plain(found.question))) if found.question else None
-        if asking is None or asking.contexts or not asking.may_be_in(exchange) or not asking.of_another(turn):
-            return
-        if exchange.started_at - asking.ended_at <= _AS_QUESTION_S:
-            new = asking.comes_back(set(asking.pieces))
-            self._proved(scope, [asking] if new else [], [asking], turn.keys)
 
-    def _proved(self, scope: Scope, linked: Collection[Answer], used: Iterable[Answer], by: Collection[str]) -> None:
+    def _link_question(self, scope: Scope, draft: Draft, turn: Turn) -> None:
+        """Look for earlier answers with nothing retrieved that are the question of an exchange, or were asked it."""
+        question, since = draft.found.question, draft.exchange.started_at - _AS_QUESTION_S
+        rewritten = scope.by_text.get(hash(plain(question))) if question else None
+        asked = list(scope.by_asked.get(hash(plain(question).casefold()), ())) if question else []
+        for answer in asked if rewritten is None else (rewritten, *asked):
+            if answer.contexts or answer.ended_at < since or not answer.may_be_in(draft.exchange):
+                continue
+            if answer.of_another(turn):
+                new = answer is not rewritten or answer.comes_back(set(answer.pieces))
+                share = _SHARE if answer is rewritten else _ASKED_SHARE
+                self._proved(scope, [answer] if new else [], [answer], turn.keys, share)
+
+    def _proved(
+        self,
+        scope: Scope,
+        linked: Collection[Answer],
+        used: Iterable[Answer],
+        by: Collection[str],
+        share: float = _SHARE,
+    ) -> None:
         """Count answers that came back, and those that were `used` up with them, in a request of the prompt `by`."""
         new = set()
         for one in used:
@@ -183,7 +200,7 @@ class IntermediateSteps:
             prompt = scope.prompt(key)
             prompt.users += 1
             often = prompt.links >= _LEAST_LINKS and prompt.users >= _LEAST_USERS
-            if often and not prompt.is_step and prompt.used >= _SHARE * prompt.made:
+            if often and not prompt.is_step and prompt.used >= share * prompt.made:
                 prompt.is_step = True
                 self._correct(scope, key)
 

@@ -38,6 +38,8 @@ MOST_PIECES = 24
 LONGEST_ANSWER = 20_000
 MOST_ALIKE = 16
 """Answers to one question that are compared."""
+MOST_ASKED = 32
+"""Lines of a text without passages that may be a question of a later request."""
 _SKEW_S = 0.05
 
 
@@ -66,6 +68,13 @@ def hashes(texts: Iterable[str], most: int) -> set[int]:
 def plain(text: str) -> str:
     """Return a text with single spaces, without the marks around it."""
     return " ".join(text.split()).strip(" \t,*_`#>-\"'")
+
+
+def asked_in(text: str) -> tuple[int, ...]:
+    """Return hashes of what a text without passages may ask: all of it, or what stands behind a label."""
+    lines = text.split("\n", MOST_ASKED)[:MOST_ASKED] if len(text) <= LONGEST_ANSWER else []
+    values = (plain(part).casefold() for line in lines for part in line.partition(":")[::2])
+    return tuple({hash(value) for value in (plain(text).casefold(), *values) if len(value) >= LEAST_PIECE})
 
 
 def said_in(text: str) -> str:
@@ -146,7 +155,7 @@ class Answer:
 
     __slots__ = (
         *("chain", "contexts", "draft", "ended_at", "keys", "own", "pieces"),
-        *("question", "session", "size", "step", "used", "version"),
+        *("asked", "question", "session", "size", "step", "used", "version"),
     )
 
     def __init__(self, exchange: Exchange, turn: Turn, draft: Draft, text: str) -> None:
@@ -154,6 +163,7 @@ class Answer:
         self.pieces = {hash(piece): piece for piece in said}
         self.version = turn.version
         self.keys, self.question, self.own, self.contexts = turn.keys, turn.question, turn.own, turn.contexts
+        self.asked = () if turn.contexts else asked_in(turn.own[0])
         self.session = exchange.session
         self.ended_at = exchange.started_at + max(exchange.duration_s, 0.0)
         self.size = sum(map(len, turn.own)) + len(text)
@@ -189,12 +199,13 @@ class Answer:
 class Scope:
     """The answers of one app and sender, by what they are found by."""
 
-    __slots__ = ("by_piece", "by_question", "by_text", "live", "prompts")
+    __slots__ = ("by_asked", "by_piece", "by_question", "by_text", "live", "prompts")
 
     def __init__(self) -> None:
         self.by_piece: dict[int, Answer | None] = {}
         self.by_text: dict[int, Answer] = {}
         self.by_question: dict[int, deque[Answer]] = {}
+        self.by_asked: dict[int, deque[Answer]] = {}
         self.live: dict[tuple[str, ...], int] = {}
         self.prompts: OrderedDict[str, Prompt] = OrderedDict()
 
@@ -217,9 +228,15 @@ class Scope:
             there = self.by_piece.get(key, answer)
             self.by_piece[key] = answer if there is answer or (twin is not None and there is twin) else None
         self.by_text[text] = answer
-        if answer.question is not None:
-            self.by_question.setdefault(answer.question, deque(maxlen=MOST_ALIKE)).append(answer)
+        for index, keys in self._indexes(answer):
+            for key in keys:
+                index.setdefault(key, deque(maxlen=MOST_ALIKE)).append(answer)
         self.live[answer.keys] = self.live.get(answer.keys, 0) + 1
+
+    def _indexes(self, answer: Answer) -> Iterator[tuple[dict[int, deque[Answer]], Iterable[int]]]:
+        yield self.by_asked, answer.asked
+        if answer.question is not None:
+            yield self.by_question, (answer.question,)
 
     def remove(self, answer: Answer, text: int) -> None:
         """Forget an answer that `add` got."""
@@ -228,12 +245,12 @@ class Scope:
                 self.by_piece.pop(key, None)
         if self.by_text.get(text) is answer:
             del self.by_text[text]
-        alike = self.by_question.get(answer.question) if answer.question is not None else None
-        if alike is not None and answer.question is not None:
-            if alike[0] is answer:
-                alike.popleft()
-            if not alike:
-                del self.by_question[answer.question]
+        for index, keys in self._indexes(answer):
+            for key in keys:
+                if (alike := index.get(key)) is not None and alike[0] is answer:
+                    alike.popleft()
+                if not alike:
+                    index.pop(key, None)
         self.live[answer.keys] -= 1
         if not self.live[answer.keys]:
             del self.live[answer.keys]
@@ -263,13 +280,13 @@ class RememberedAnswers:
         return found
 
     def keep(self, scope: Scope, exchange: Exchange, turn: Turn, draft: Draft) -> Answer | None:
-        """Remember an answer; None for one that is too short or too long to be found again."""
+        """Remember an answer; None for one that could not be found again."""
         text = exchange.response.text
         if len(text) > LONGEST_ANSWER:
             return None
         text = said_in(text)
         answer, whole = Answer(exchange, turn, draft, text), hash(plain(text))
-        if not answer.pieces:
+        if not (answer.pieces or answer.asked):
             return None
         scope.add(answer, whole)
         self._kept.append((answer, whole, scope))

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary
-from gateway.capture.output_fields import with_answer_by_tool
+from gateway.capture.output_tools import with_answer_by_tool
 from gaugeway.exchange import GENERATION_ROUTES, Explicit, Request, Response, route_of
 from gaugeway.prompts import Extraction, Extractor, last_user_text, trace
 from gaugeway.prompts.explicit import ExplicitError, from_body_key, from_headers, merge

@@ -22,6 +22,8 @@ MOST_TEXT = 200_000
 """Characters of a message up to which it is read for steps."""
 WRITTEN = "gaugeway_written"
 """Key set on a tool's message that was written as text: instructions may follow the last one."""
+WRITTEN_ID = "written-"
+"""Begins the id of such a call; the message's number follows, and that of the step where the text has several."""
 ASKED = "gaugeway_asked"
 """Key set on a user's message with steps in its text: the text from the question's label on."""
 _KINDS_OF_STEPS = 3
@@ -114,7 +116,7 @@ def _answering(said: str, before: str, number: int) -> list[dict[str, Any]] | No
     program = "```" in before or "<code>" in before
     if not (name or program or label["open"].strip() or (label["word"] or "").lower() in _OF_TOOLS):
         return None  # people write of observations, too
-    return _step(f"written-{number}", name, arguments, _under(text, label))
+    return _step(f"{WRITTEN_ID}{number}", name, arguments, _under(text, label))
 
 
 def _under(text: str, label: re.Match[str]) -> str:
@@ -143,7 +145,7 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
         if _kind(one) == "result":
             name, arguments = _call(text[since : one.start()])
             if name is not None:
-                sent += _step(f"written-{number}-{index}", name, arguments, _body(text, one, end))
+                sent += _step(f"{WRITTEN_ID}{number}-{index}", name, arguments, _body(text, one, end))
             since = end
     if not sent:
         return None

@@ -107,6 +107,13 @@ def test_tool_calls_are_followed_by_their_ids():
     assert second.length > 1000
 
 
+@pytest.mark.parametrize("result", ["Observation: Two years.", "<tool_response>\nTwo years.\n</tool_response>"])
+def test_a_result_written_as_a_turn_of_the_user_is_none(result):
+    turns = [user("How long?"), model("Action: search\nAction Input: warranty"), user(result)]
+    found, history, _ = parts(turns)
+    assert (found.turn, found.hop, history) == (1, 2, ())
+
+
 def test_ids_that_are_counted_are_no_evidence_by_themselves():
     first = links([user("a")], calls("call_1"))
     assert links([user("a"), calling("call_1"), result("call_1")]).follows in first.gives

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.capture import response_text
 from gateway.capture.auxiliary_calls import auxiliary
-from gateway.capture.output_fields import with_answer_by_tool
+from gateway.capture.output_tools import with_answer_by_tool
 from gaugeway.exchange import Request
 
 PROSE = "Below 90 degrees."
@@ -68,3 +68,49 @@ def test_any_other_call_is_no_answer():
 
 def test_an_output_tool_may_give_other_prose():
     assert read("chat_completions", "final_result", {"summary": PROSE, "pages": [1]}) == (PROSE, None)
+
+
+LONG = "The glaze melts below 90 degrees. It has to cool for a day."
+FIND = {"name": "find", "description": "Search the catalogue.", "parameters": {"properties": {"text": {}}}}
+
+
+def offered(name, description, *others, **body):
+    about = {"name": name, "description": description, "parameters": {"properties": {"said": {"type": "string"}}}}
+    return {"tools": [{"type": "function", "function": tool} for tool in (about, *others)], **body}
+
+
+def turn(name, *after):
+    call = {"id": "c", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "ok"}, *after]
+
+
+USER, MODEL = {"role": "user", "content": "And then?"}, {"role": "assistant", "content": "Later."}
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("respond", {}),
+        ("say", offered("say", "Gives the finished answer to the user.", FIND)),
+        ("say", offered("say", "Speaks.", FIND, tool_choice="required")),
+        ("say", offered("say", "Speaks.", tool_choice={"type": "function", "function": {"name": "say"}})),
+        ("say", {"messages": [USER, *turn("say"), USER]}),
+    ],
+)
+def test_prose_for_the_user_in_a_call_that_ends_the_turn_is_the_answer(name, body):
+    assert read("chat_completions", name, {"said": LONG, "sure": True}, **body) == (LONG, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "body"),
+    [
+        ("respond", {"question": LONG}, {}),
+        ("respond", {"said": LONG}, {"messages": [USER, *turn("respond", MODEL), USER]}),
+        ("say", {"said": LONG}, offered("say", "Searches for what answers the user.", FIND, tool_choice="auto")),
+        ("find", {"text": LONG}, offered("say", "Speaks.", FIND, tool_choice="required")),
+        ("note", {"said": LONG}, offered("note", "Keeps a fact about the user.", FIND)),
+        ("mail", {"to": "a@b.example", "said": LONG}, offered("mail", "Sends the answer to a user.", FIND)),
+    ],
+)
+def test_prose_in_any_other_call_is_none(name, arguments, body):
+    assert read("chat_completions", name, arguments, **body) == ("", "tool_call")
