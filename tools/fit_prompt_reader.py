@@ -1,10 +1,10 @@
 """Fits the weights of the prompt reader (`gaugeway/prompts/form/weights.json`) on generated prompts, and only on them.
 
-    python tools/fit_prompt_reader.py [--layouts 2000] [--check]
+    python tools/fit_prompt_reader.py [--layouts 5000] [--check]
 
-Four linear models: which blocks are worth reading (`place`), which stretch is the question (`question`), which block
-holds the passages (`rank`: softmax over a request's candidates), whether that one is right (`accept`: logistic, fitted
-on layouts the others have not seen). Then it prints, for layouts in none of the fits, what was read, by family of
+Three linear models: which blocks are worth reading (`place`), which stretch is the question (`question`), which block
+holds the passages (`rank`: softmax over a request's candidates), and decision trees that tell whether that one is right
+(`accept`: gradient boosting, on layouts the others have not seen; needs the extra `fit`). Then it prints, for layouts in none of the fits, what was read, by family of
 frame. With --check nothing is written.
 """
 
@@ -13,13 +13,15 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import math
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.ensemble import GradientBoostingClassifier
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -28,7 +30,16 @@ from gaugeway.prompts.form import reader  # noqa: E402 - the checkout's own
 from gaugeway.prompts.form.reader import Turn  # noqa: E402
 from tools.prompt_layouts import Rendered, layout, ordinary, request  # noqa: E402
 
-WEIGHTS = ROOT / "gaugeway/prompts/form/weights.json"
+WEIGHTS, CONFIDENCE = (ROOT / "gaugeway/prompts/form" / name for name in ("weights.json", "trees.json"))
+TREES: dict[str, Any] = {
+    "n_estimators": 300,
+    "max_depth": 4,
+    "learning_rate": 0.07,
+    "subsample": 0.6,
+    "max_features": 0.2,
+    "min_samples_leaf": 20,
+    "random_state": 0,
+}
 PLACE = (
     "fenced",
     "split",
@@ -49,6 +60,7 @@ PLACE = (
 ALL, SOME = 150, 25
 """Blocks of a message that are fitted on: before it is known which are worth reading, and then."""
 STEPS, RATE = 500, 0.08
+DRAWS = 3
 
 
 class Group(NamedTuple):
@@ -116,6 +128,13 @@ def descend(gradient: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarr
     return weights
 
 
+def averaged(fits: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean weights of fits on several draws (bagging, Breiman 1996): each alone follows its draw too closely."""
+    every = list(fits)
+    names = sorted({name for fit in every for name in fit})
+    return {name: round(sum(fit.get(name, 0.0) for fit in every) / len(every), 4) for name in names}
+
+
 def matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the features as columns of about the same spread, and what each was divided by."""
     place = {name: index for index, name in enumerate(names)}
@@ -148,25 +167,47 @@ def ranked(groups: Sequence[Group], keep: Callable[[str], bool], penalty: float 
     return dict(zip(names, (descend(gradient, len(names)) / spread).tolist(), strict=True))
 
 
-def accepted(every: Sequence[Rendered], rank: Mapping[str, float], penalty: float = 0.02) -> dict[str, float]:
-    """Fit a logistic regression of whether the best candidate is right."""
+def accepted(every: Sequence[Rendered], rank: Mapping[str, float]) -> dict[str, Any]:
+    """Fit small decision trees that tell whether the best candidate is right."""
     rows, right = [], []
     for each in every:
         if (found := reader.chosen(list(reader.candidates(turns(each))), rank)) is not None:
             best, choice = found
             wanted = [squeezed(text) for text in each.contexts]
             rows.append(best.values | choice)
-            right.append(float(bool(wanted) and [squeezed(one.text) for one in best.contexts] == wanted))
+            right.append(bool(wanted) and [squeezed(one.text) for one in best.contexts] == wanted)
     names = sorted({name for row in rows for name in row})
-    table, spread = matrix(rows, names)
-    one = names.index("_one")
-    table[:, one], spread[one] = 1.0, 1.0
-    wanted = np.array(right)
+    model = GradientBoostingClassifier(**TREES).fit(
+        np.array([[row.get(name, 0.0) for name in names] for row in rows], dtype=np.float32), right
+    )
+    found = [branches(one[0].tree_, 0) for one in model.estimators_]
+    used = sorted({feature for tree in found for feature in features(tree)})
+    places = {feature: place for place, feature in enumerate(used)}
+    trees = [renumbered(tree, places) for tree in found]
+    share = sum(right) / len(right)
+    base = round(math.log(share / (1.0 - share)), 4)
+    return {"base": base, "features": [names[feature] for feature in used], "trees": trees}
 
-    def gradient(weights: np.ndarray) -> np.ndarray:
-        return np.asarray(table.T @ (1.0 / (1.0 + np.exp(-table @ weights)) - wanted) / len(wanted) + penalty * weights)
 
-    return dict(zip(names, (descend(gradient, len(names)) / spread).tolist(), strict=True))
+def branches(tree: Any, node: int) -> Any:
+    """Return a node as [feature, border, branch up to the border, branch above it]; a leaf as its value."""
+    if tree.children_left[node] < 0:
+        return round(float(tree.value[node][0][0]) * TREES["learning_rate"], 4)
+    below, above = tree.children_left[node], tree.children_right[node]
+    border = round(float(tree.threshold[node]), 4)
+    return [int(tree.feature[node]), border, branches(tree, below), branches(tree, above)]
+
+
+def features(tree: Any) -> set[int]:
+    """Return the features that a tree asks for."""
+    return {tree[0]} | features(tree[2]) | features(tree[3]) if isinstance(tree, list) else set()
+
+
+def renumbered(tree: Any, places: Mapping[int, int]) -> Any:
+    """Return a tree whose features are numbered without gaps."""
+    if not isinstance(tree, list):
+        return tree
+    return [places[tree[0]], tree[1], renumbered(tree[2], places), renumbered(tree[3], places)]
 
 
 def show(every: Sequence[Rendered]) -> None:
@@ -197,17 +238,19 @@ def main() -> None:
     options = parser.parse_args()
     if not options.check:
         reader.use({})
-        fitted = requests(1, options.layouts)
-        weights = {"question": ranked(questions(fitted[: options.layouts // 2]), lambda _: True)}
+        draws = [requests(seed, options.layouts) for seed in range(10, 10 + DRAWS)]
+        weights = {"question": averaged(ranked(questions(drawn[: len(drawn) // 2]), lambda _: True) for drawn in draws)}
         reader.use(weights)
-        weights["place"] = ranked(blocks(fitted[: options.layouts // 2], ALL), lambda name: name.split()[0] in PLACE)
+        weights["place"] = averaged(
+            ranked(blocks(drawn[: len(drawn) // 2], ALL), lambda name: name.split()[0] in PLACE) for drawn in draws
+        )
         reader.use(weights)
-        weights["rank"] = ranked(blocks(fitted, SOME), lambda _: True)
+        weights["rank"] = averaged(ranked(blocks(drawn, SOME), lambda _: True) for drawn in draws)
         reader.use(weights)
-        weights["accept"] = accepted(requests(2, options.layouts), weights["rank"])
-        rounded = {name: {key: round(value, 4) for key, value in one.items()} for name, one in weights.items()}
-        WEIGHTS.write_text(json.dumps(rounded, indent=0, sort_keys=True) + "\n", "utf-8")
-        reader.use(rounded)
+        trees = accepted(requests(2, DRAWS * options.layouts), weights["rank"])
+        WEIGHTS.write_text(json.dumps(weights, indent=0, sort_keys=True) + "\n", "utf-8")
+        CONFIDENCE.write_text(json.dumps(trees, separators=(",", ":")) + "\n", "utf-8")
+        reader.use(weights | {"accept": trees})
     show(requests(3, options.layouts // 2))
 
 

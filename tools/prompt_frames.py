@@ -13,6 +13,9 @@ WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("prompt_words.json")
 """Nouns, sentences, labels and tags in seven languages."""
 
 
+_OF_A_PARAGRAPH = 6
+
+
 @dataclass(frozen=True, kw_only=True)
 class Passage:
     """A retrieved text and what an app may write beside it."""
@@ -22,13 +25,11 @@ class Passage:
     facts: dict[str, str]
 
 
-def passage(
-    draw: random.Random, language: str, *, odd: float, gaps: bool = True, most: int = 4, code: bool = False
-) -> Passage:
+def passage(draw: random.Random, language: str, *, odd: float, gaps: bool = True, most: int = 4) -> Passage:
     """Draw a passage; with probability `odd` it has a list, a title, code or a table in it.
 
-    With `gaps` also headings and paragraphs, which look like passages of their own where blank lines separate them. `most`: sentences
-    behind the first one.
+    With `gaps` also headings and paragraphs, which look like passages of their own where blank lines separate them.
+    `most`: sentences behind the first one.
     """
     nouns = WORDS["nouns"][language]
     a, b = draw.sample(nouns, 2)
@@ -41,9 +42,16 @@ def passage(
     first = sentence()
     while ":" in first[:14] or "：" in first[:14]:  # as a label would be
         first = sentence()
-    text = joint.join([first, *(sentence() for _ in range(draw.randint(0, 4)))])
+    said = [first, *(sentence() for _ in range(draw.randint(0, most)))]
+    text = joint.join(said[:_OF_A_PARAGRAPH])
     if draw.random() < odd:
         text = draw.choice(_ODD if gaps else _ODD[2:])(text, sentence, draw, a)
+    gap = draw.choice(("\n", "\n\n", joint or "\n")) if gaps else draw.choice(("\n", joint or "\n"))
+    for at in range(_OF_A_PARAGRAPH, len(said), _OF_A_PARAGRAPH):
+        more = joint.join(said[at : at + _OF_A_PARAGRAPH])
+        if draw.random() < odd / 3:
+            more = draw.choice(_ODD if gaps else _ODD[2:])(more, sentence, draw, b)
+        text += gap + more
     title = draw.choice((a, f"{a} {draw.randint(1, 40)}", f"{a} & {b}", f"{a.capitalize()} ({b})"))
     file = f"{a.lower()}-{draw.randint(1, 90)}.{draw.choice(('md', 'pdf', 'txt', 'html'))}"
     facts = {
@@ -218,7 +226,13 @@ def _signed(draw: random.Random) -> Callable[[list[Passage]], str]:
         rows = []
         for n, one in enumerate(found, 1):
             facts = one.facts
-            values: dict[str, Any] = {"n": n, "l": chr(64 + n), "r": _ROMAN[n - 1], "t": one.title, "u": unit}
+            values: dict[str, Any] = {
+                "n": n,
+                "l": chr(64 + n),
+                "r": _ROMAN[(n - 1) % len(_ROMAN)],
+                "t": one.title,
+                "u": unit,
+            }
             values |= {"s": facts["Source"], "v": facts["Score"], "d": facts["Date"], "p": facts["Page"]}
             values |= {"a": facts["Author"], "i": facts["Id"][:5]}
             rows.append(before.format(**values) + one.text + behind.format(**values))

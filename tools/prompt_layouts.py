@@ -35,7 +35,11 @@ class Layout:
     language: str
     render: Callable[[str, list[Passage]], list[dict[str, Any]]]
     odd: float
-    terse: bool = False
+    sentences: int
+
+
+SIZES = (2, 4, 4, 8, 14, 30)
+"""Most sentences of an app's passages behind their first one."""
 
 
 def pick(draw: random.Random, table: dict[str, str], language: str) -> str:
@@ -85,7 +89,7 @@ def layout(draw: random.Random) -> Layout:
     """Draw a layout."""
     language = draw.choices(list(WORDS["nouns"]), [12, 2, 1.5, 1.5, 1.5, 2, 1])[0]
     name, write = frame(draw)
-    terse = draw.random() < 0.1
+    terse = draw.random() < 0.15
     parts = _parts(draw, language, name, write, ("cq", "qc") if terse else _ORDERS)
     where = draw.choices(("user", "system", "both", "before"), [5, 4, 2, 0.7])[0]
     orders = _instructions(draw, language)
@@ -123,8 +127,8 @@ def layout(draw: random.Random) -> Layout:
         family=name,
         language=language,
         render=render,
-        odd=0.0 if terse else draw.choice((0.0, 0.2, 0.5, 0.7)),
-        terse=terse,
+        odd=draw.choice((0.0, 0.0, 0.3) if terse else (0.0, 0.2, 0.5, 0.7)),
+        sentences=draw.choice((0, *SIZES) if terse else SIZES),
     )
 
 
@@ -242,12 +246,11 @@ def _parts(
     return render
 
 
-def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 6) -> Rendered:
+def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 10) -> Rendered:
     """Render a layout with a new question and new passages."""
-    count = draw.choice([n for n in (1, 1, 2, 3, 3, 4, 4, 5, 6) if fewest <= n <= most])
+    count = draw.choice([n for n in (1, 1, 2, 3, 3, 4, 4, 5, 6, 10) if fewest <= n <= most])
     found = [
-        passage(draw, one.language, odd=one.odd, gaps=one.family != "blank", most=0 if one.terse else 4)
-        for _ in range(count)
+        passage(draw, one.language, odd=one.odd, gaps=one.family != "blank", most=one.sentences) for _ in range(count)
     ]
     nouns = WORDS["nouns"][one.language]
     asked = draw.choice(WORDS["questions"][one.language])
@@ -255,6 +258,10 @@ def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 6)
     said = asked.format(a=a, b=draw.choice(nouns), y=draw.randint(1990, 2026))
     if draw.random() < 0.12:  # as people type
         said = draw.choice((f"{a}?", f"{a} {draw.choice(nouns)}", said.lower().rstrip("?？"), f"{a}"))
+    elif draw.random() < 0.15:  # with what happened before
+        told = [draw.choice(WORDS["own"][one.language]) for _ in range(draw.randint(1, 4))]
+        before = " ".join(told).format(a=a, b=draw.choice(nouns), n=draw.randint(2, 90))
+        said = draw.choice((f"{before} {said}", f"{before}\n{said}", f"{said} {before}"))
     return Rendered(
         messages=one.render(said, found), question=said, contexts=[one.text for one in found], family=one.family
     )
@@ -321,7 +328,8 @@ def _markup(draw: random.Random, language: str) -> str:
 def ordinary(draw: random.Random) -> Rendered:
     """Draw a request in which nothing was retrieved: a task on the user's own text, a chat, a list, code."""
     language = draw.choice(list(WORDS["nouns"]))
-    own = [passage(draw, language, odd=0.5) for _ in range(draw.randint(1, 4))]
+    size = draw.choice(SIZES)
+    own = [passage(draw, language, odd=0.5, most=size) for _ in range(draw.randint(1, 4))]
     _, write = frame(draw)
     text = draw.choice((own[0].text, "\n\n".join(one.text for one in own), write(own)))
     task = draw.choice(WORDS["tasks"])

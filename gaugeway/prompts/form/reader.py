@@ -54,7 +54,7 @@ THRESHOLD = 0.5
 _LONE = 40
 """Letters of a passage that is the only one."""
 _FAR, _LEAD, _SHOWN = 30.0, 6.0, 60
-_used: dict[str, dict[str, float]] = {}
+_used: dict[str, Any] = {}
 
 
 class Turn(NamedTuple):
@@ -126,7 +126,7 @@ def _by_tokens(turn: Turn) -> list[Turn]:
     """Return the turns of a conversation rendered with a chat template's tokens; [] when there are no such tokens."""
     text = turn.text
     openings = list(islice(_OPENING_OF_TURN.finditer(text), MOST_TURNS))
-    if not any(_role_of(one) == "user" for one in openings):
+    if not any(_role_of(opening) == "user" for opening in openings):
         return []
     return [
         Turn(_role_of(opening), (_TURN_ENDS.sub("", text[opening.end() : end]).strip(),))
@@ -186,7 +186,7 @@ def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
     last = next((i for i in reversed(range(len(turns))) if turns[i].role == "user" and turns[i].text.strip()), None)
     if last is None:
         return
-    system = "\n".join(one.text for one in turns if one.role in _SYSTEM)[:_BESIDE]
+    system = "\n".join(turn.text for turn in turns if turn.role in _SYSTEM)[:_BESIDE]
     beside, nothing = IndexedText(system), IndexedText("")
     others = [i for i in reversed(range(len(turns))) if i != last and _may_hold(turns[i], i, last)]
     left = MOST_TEXT
@@ -224,7 +224,9 @@ def question_in(text: str) -> str | None:
         return None
     seen = Seen(Text.of(text), IndexedText(text), own=True, role="user", beside=IndexedText(""))
     weights = weights_of("question")
-    every = [(score(weights, one.values), one) for one in asked_of(seen, Block(0, 0, None, None, "whole", (), ()), "")]
+    every = [
+        (score(weights, asked.values), asked) for asked in asked_of(seen, Block(0, 0, None, None, "whole", (), ()), "")
+    ]
     points, asked = max(every, key=lambda one: one[0], default=(0.0, None))
     if asked is None or sum(math.exp(other - points) for other, said in every if said.text != asked.text) > _OTHERS:
         return None
@@ -235,7 +237,7 @@ def question_in(text: str) -> str | None:
 
 def may_be_asked(seen: Seen, block: Block, found: Sequence[Context]) -> list[Asked]:
     """Return the stretches beside a block that may be the question."""
-    said = " ".join(one.text[:_COMPARED] for one in found).lower()
+    said = " ".join(passage.text[:_COMPARED] for passage in found).lower()
     last = seen.text.raw.rfind(found[-1].text, block.start, block.end)
     if last >= 0 and not block.inside:  # what the last record does not keep may be the question
         block = block._replace(end=last + len(found[-1].text))
@@ -245,7 +247,7 @@ def may_be_asked(seen: Seen, block: Block, found: Sequence[Context]) -> list[Ask
 def _asked(seen: Seen, block: Block, found: Sequence[Context]) -> tuple[float, Asked | None]:
     """Return the likeliest question beside a block, with its points."""
     weights = weights_of("question")
-    every = [(score(weights, one.values), one) for one in may_be_asked(seen, block, found)]
+    every = [(score(weights, asked.values), asked) for asked in may_be_asked(seen, block, found)]
     return max(every, key=lambda one: one[0], default=(0.0, None))
 
 
@@ -270,17 +272,19 @@ def _likeliest(seen: Seen, most: int) -> list[tuple[Block, dict[str, float]]]:
     return [(block, place | before | behind) for _, _, block, place, before, behind in scored[:most]]
 
 
-def use(weights: dict[str, dict[str, float]]) -> None:
+def use(weights: dict[str, Any]) -> None:
     """Read with these weights from now on; for the script that fits them."""
     _used.clear()
     _used.update(weights, fitted={})
 
 
-def weights_of(name: str) -> dict[str, float]:
-    """Return the weights of one of the models, by feature."""
+def weights_of(name: str) -> dict[str, Any]:
+    """Return the weights of one of the linear models, by feature, or the trees of `accept`."""
     if not _used:
         _used.update(table("gaugeway.prompts.form", "weights.json"))
-    return _used.get(name, {})
+        _used["accept"] = table("gaugeway.prompts.form", "trees.json")
+    found: dict[str, Any] = _used.get(name, {})
+    return found
 
 
 def score(weights: Mapping[str, float], values: Mapping[str, float]) -> float:
@@ -289,17 +293,33 @@ def score(weights: Mapping[str, float], values: Mapping[str, float]) -> float:
     return sum([get(name, 0.0) * value for name, value in values.items()])
 
 
+def log_odds(values: Mapping[str, float]) -> float:
+    """Return the log-odds that a reading is right: the sum of decision trees (gradient boosting, Friedman 2001).
+
+    A node of a tree is [feature, border, branch up to the border, branch above it], a leaf a number.
+    """
+    model = weights_of("accept")
+    row = [values.get(name, 0.0) for name in model["features"]]
+    odds = model["base"]
+    for tree in model["trees"]:
+        node = tree
+        while isinstance(node, list):
+            node = node[2] if row[node[0]] <= node[1] else node[3]
+        odds += node
+    return float(odds)
+
+
 def chosen(every: Sequence[Candidate], weights: Mapping[str, float]) -> tuple[Candidate, dict[str, float]] | None:
     """Return the candidate with the most points, and by how much it leads those with other passages."""
     scored = sorted(((score(weights, one.values), -number) for number, one in enumerate(every)), reverse=True)
     if not scored:
         return None
     points, first = scored[0][0], every[-scored[0][1]]
-    texts = [one.text for one in first.contexts]
-    others = [other for other, number in scored[1:] if [one.text for one in every[-number].contexts] != texts]
+    texts = [passage.text for passage in first.contexts]
+    others = [other for other, number in scored[1:] if [passage.text for passage in every[-number].contexts] != texts]
     lead = min(_LEAD, points - others[0]) if others else _LEAD
     share = 1.0 / (1.0 + sum(math.exp(max(-_FAR, other - points)) for other in others))
-    return first, {"_score": points, "_one": 1.0, "_lead": lead, "_share": share, "_alone": float(not others)}
+    return first, {"_score": points, "_lead": lead, "_share": share, "_alone": float(not others)}
 
 
 def read(turns: Sequence[Turn]) -> Reading | None:
@@ -310,7 +330,7 @@ def read(turns: Sequence[Turn]) -> Reading | None:
     one, choice = found
     if len(one.contexts) == 1 and weight(one.contexts[0].text) < _LONE:
         return None
-    odds = score(weights_of("accept"), one.values | choice)
+    odds = log_odds(one.values | choice)
     sure = 1.0 / (1.0 + math.exp(-max(-_FAR, min(odds, _FAR))))
     if sure < THRESHOLD:
         return None
