@@ -23,7 +23,8 @@ from gateway.capture.instructions import DIRECTIVES, ENDINGS, LENGTH_OF_START, P
 from gateway.capture.output_fields import by_schema, holds_prose
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import messages_as_sent, messages_of, text_of
-from gaugeway.prompts.parse import json_value, leaves
+from gaugeway.prompts.notation import json_value
+from gaugeway.prompts.parse import leaves
 from gaugeway.prompts.written_steps import label_of_call
 from gaugeway.text.cache import TextCache
 
