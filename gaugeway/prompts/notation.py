@@ -35,8 +35,8 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", 
 _CONSTANTS = {"None": "null", "True": "true", "False": "false", "nan": "null", "inf": "null"}
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 _CLOSES = {"(": "]", "[": "]", "{": "}"}
-_BEGINS = re.compile(r"(?:\A|(?<=[\s:>`]))(?:[\[{(](?=[\s\[{(\"'\w])|[A-Z]\w{2,60}\()")
-_ENDS = re.compile(r"[\]})](?=\s|\Z|</|<\||```|[.;]\s)")
+_BEGINS = re.compile(r"(?:\A|(?<=[\s:>`[]))(?:[\[{(](?=[\s\[{(\"'\w])|[A-Z]\w{2,60}\()")
+_ENDS = re.compile(r"[\]})](?=\s|\Z|</|<\||```|\]\]>|[.;]\s)")
 _decode = msgspec.json.Decoder().decode
 Path = tuple[str, ...]
 
@@ -129,6 +129,8 @@ def decoded(text: str) -> Any:
 
 def shown(text: str) -> Any:
     """Decode the data that is most of a text: between a short introduction, fences, tags or tokens; None without."""
+    if text[:1] == '"' and isinstance(said := json_value(text), str):
+        text = said
     if (value := decoded(text)) is not None:
         return value
     ends = [match.end() for match in _ENDS.finditer(text, max(0, len(text) - _BESIDE))]
@@ -166,7 +168,12 @@ class _Tree:
         if isinstance(value, dict):
             if rows := _rows(value):
                 return self.records(rows, around, depth + 1)
-            found = [self.records(inner, (value, *around), depth + 1) for inner in list(value.values())[:MOST_VALUES]]
+            inside = list(value.values())[:MOST_VALUES]
+            if len(inside) >= _MANY and all(
+                isinstance(inner, dict) and inner.keys() == inside[0].keys() for inner in inside
+            ):
+                return self._siblings(inside, (value, *around), depth)
+            found = [self.records(inner, (value, *around), depth + 1) for inner in inside]
             return max(found, key=_length, default=[])
         return self._siblings(value[:MOST_VALUES], around, depth) if isinstance(value, list) else []
 
@@ -189,14 +196,14 @@ def _told(member: Any) -> Any:
     """Return the data that a text or a content part is; anything else as it is."""
     is_part = isinstance(member, dict) and member.keys() == {"type", "text"}
     said = member["text"] if is_part else member
-    value = decoded(said) if isinstance(said, str) else None
+    value = (shown if is_part else decoded)(said) if isinstance(said, str) else None
     return member if value is None else value
 
 
 def _width(members: list[Any]) -> int:
     """Return the length of members that are lists of one length, such as pairs of a document and its score."""
     sizes = {len(member) if isinstance(member, list) else 0 for member in members}
-    return sizes.pop() if len(sizes) == 1 and max(sizes) in range(_MANY, _MOST_CELLS) else 0
+    return sizes.pop() if len(sizes) == 1 and max(sizes) in range(_MANY, _MOST_CELLS + 1) else 0
 
 
 def _length(records: list[FormRecord]) -> int:

@@ -56,7 +56,17 @@ _WRAPPERS = {
     "table": lambda t: {"fields": ["key", "wording"], "lines": [[key, text] for key, text in enumerate(t)]},
     "chunks": lambda t: [{"file": "a", "pieces": _rows(t[:2])}, {"file": "b", "pieces": _rows(t[2:])}],
 }
-_HELD_OUT = {
+_MORE = {
+    "data": lambda t: f"<results><![CDATA[{json.dumps(_rows(t))}]]></results>",
+    "twice": lambda t: json.dumps(json.dumps(_rows(t))),
+    "pair": lambda t: str((json.dumps(_rows(t)), None)),
+    "mcp": lambda t: {
+        "content": [{"type": "text", "text": f"In the index:\n{json.dumps({'of it': _rows(t)}, indent=1)}"}]
+    },
+    "introduced parts": lambda t: [{"type": "text", "text": f"Result: {json.dumps(row)}"} for row in _rows(t)],
+    "by key": lambda t: {f"n{row['nr']}": row for row in _rows(t)},
+    "strings": json.dumps,
+    "nodes": lambda t: f"[{', '.join(f'NodeWithScore(node=TextNode(id_=1, text={x!r}), score=0.5)' for x in t)}]",
     "tags": lambda t: f"<tool_result>\n{json.dumps(_rows(t))}\n</tool_result>",
     "tokens": lambda t: f"<|tool|>{json.dumps(_rows(t))}<|end|>",
     "after": lambda t: f"{json.dumps(_rows(t))}\nEnd of the list.",
@@ -66,13 +76,13 @@ _HELD_OUT = {
     "split": lambda t: [{"type": "text", "text": json.dumps(row)} for row in _rows(t)],
     "graph": lambda t: {"edges": [{"node": {"wording": text, "nr": 1}} for text in t]},
 }
-_CASES = [(wrapper, language) for wrapper in (*_WRAPPERS, *_HELD_OUT) for language in _TEXTS]
+_CASES = [(wrapper, language) for wrapper in (*_WRAPPERS, *_MORE) for language in _TEXTS]
 
 
 @pytest.mark.parametrize(("wrapper", "language"), _CASES)
 def test_the_same_passages_in_any_notation(wrapper, language):
     texts = _TEXTS[language]
-    found = retrieved("zeta_lookup_tool", (_WRAPPERS | _HELD_OUT)[wrapper](texts))
+    found = retrieved("zeta_lookup_tool", (_WRAPPERS | _MORE)[wrapper](texts))
     assert tuple(context.text for context in found or ()) == texts
 
 
