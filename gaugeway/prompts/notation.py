@@ -217,7 +217,9 @@ def _of_one_shape(members: list[dict[str, Any]]) -> list[FormRecord]:
     prose = [path for path in common if _MANY * sum(runs_on(texts[path]) for texts in paths) >= len(members)]
     if not prose or any(len(member) < _MANY and len(members) < _MANY for member in members):
         return []
-    path = max(prose, key=lambda path: sum(len(texts[path]) for texts in paths))
+    *others, (_, path) = sorted((sum(len(texts[path]) for texts in paths), path) for path in prose)
+    if others and _MANY * others[-1][0] > sum(len(texts[path]) for texts in paths):
+        return []  # two texts a record: either may be the passage
     return [FormRecord(texts[path], tuple(_places(member, path))) for member, texts in zip(members, paths, strict=True)]
 
 

@@ -44,7 +44,7 @@ _NAMED: dict[str, list[str]] = table("gaugeway.prompts", "retrieval_words.toml")
 _PASSAGE_KEYS, _TEXT_KEYS, _INNER_KEYS, _SOURCE_KEYS, _ID_KEYS, _SCORE_KEYS, _RETRIEVED_KEYS, _WRAPPERS = (
     _Keys(*_NAMED[name]) for name in ("passage", "text", "inner", "source", "id", "score", "retrieved", "wrapper")
 )
-_SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
+SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
 _CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_NAMED["list"])
 _WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
 _MEASURED_KEYS = _Keys(*_SCORE_KEYS, *_NAMED["measure"])
@@ -132,8 +132,7 @@ class _Reader:
 
     def _object(self, value: dict[str, Any], *, certain: bool, depth: int) -> Iterator[Found]:
         if _MORE_THAN_A_HIT.isdisjoint(value):
-            if not self._by_form or len(value) > 1 or not _SAYING_KEYS.known.isdisjoint(value):
-                yield from _entry(value, certain=certain)
+            yield from _entry(value, certain=certain)
             return
         if value.get("isError") is True:
             return
@@ -228,7 +227,7 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     keys = _WRAPPED_KEYS if _is_measured_wrapper(entry) else _INNER_KEYS
     places = entry, *[entry[key] for key in _in(entry, keys) if isinstance(entry[key], dict)]
     for place in places:
-        for key in _in(place, _SAYING_KEYS):
+        for key in _in(place, SAYING_KEYS):
             text = _parts(place[key])
             if not text or text.isspace():
                 continue
