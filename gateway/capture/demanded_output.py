@@ -26,7 +26,7 @@ from gateway.capture.output_fields import (
     table,
     verdict_of,
 )
-from gaugeway.prompts.parse import json_value
+from gaugeway.prompts.notation import json_value
 
 Form = Literal["json", "list", "markers", "tags"]
 MAX_RESPONSE = 20_000

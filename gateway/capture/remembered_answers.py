@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from gateway.capture import Draft
 from gaugeway.exchange import Exchange
-from gaugeway.prompts.parse import json_value, leaves
+from gaugeway.prompts.notation import json_value
+from gaugeway.prompts.parse import leaves
 from gaugeway.records import Context
 from gaugeway.text.cache import TextCache
 

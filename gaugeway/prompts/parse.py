@@ -11,75 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
 from gaugeway.prompts.data_files import table
+from gaugeway.prompts.notation import MOST_VALUES, FormRecord, decoded, form_records, runs_on, shown
 from gaugeway.records import Context
 
-LONGEST = 200_000
-MOST_TOKENS = 20_000
-"""Longest repr that is parsed, and most strings and constants in it; a longer one remains text."""
-
-# A quote that is never closed ends with the text: looked for again from every later quote, it would cost the square.
-_TOKEN = re.compile(
-    r"'(?P<single>[^'\\]*+(?:\\.[^'\\]*+)*+)(?:'|\Z)"
-    r'|"(?P<double>[^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\Z)'
-    r"|\b(?P<constant>None|True|False)\b",
-    re.DOTALL,
-)
-_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
-_CONSTANTS = {"None": "null", "True": "true", "False": "false"}
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
-WIDE = 0x2E80
-"""From here on a character is a syllable or a word (Chinese, Japanese, Korean)."""
-_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS, _LOOKED_AT = 8, 4, 12, 200
 _TIMES = 2
 """A record's text is so many times as long as its next longest field."""
 _PART_TYPES = ("text", "input_text", "output_text")
 _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
-_DEPTH, _DEEPEST = 10, 6
-_VALUES = 1_500
-"""Most values of one result that are read: more than the limits keep."""
+_DEPTH, _DEEPEST, _INTRODUCED = 10, 6, 3
 _SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
 _METADATA = 4_000
 """Characters of a block's `Source:` line up to which it may be printed metadata."""
 _SECTION = re.compile(r"(?:\A|\n\n)# [^\n]*\nDocumentation URL:(?P<url>[^\n]*)\n\n")
-_decode = msgspec.json.Decoder().decode
 _T = TypeVar("_T")
-
-
-def printed(text: str) -> Any:
-    r"""Return the list or dict that `text` shows in Python's notation; None when it shows none. Never raises.
-
-    Nothing is evaluated: strings and constants are written as JSON, and the rest has to be JSON already.
-
-    >>> printed("[{'id': 'd1', 'text': \"It's open\", 'page': None}]")
-    [{'id': 'd1', 'text': "It's open", 'page': None}]
-    """
-    if not ("'" in text and len(text) <= LONGEST and (text[0], text[-1]) in (("[", "]"), ("{", "}"))):
-        return None
-    try:
-        return _decode(_TOKEN.sub(_as_json, text, count=MOST_TOKENS))
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return None
-
-
-def _as_json(token: re.Match[str]) -> str:
-    if (constant := token["constant"]) is not None:
-        return _CONSTANTS[constant]
-    said = token["single"] if token["single"] is not None else token["double"]
-    if "\\" in said:
-        said = _ESCAPE.sub(_character, said)
-    return msgspec.json.encode(said).decode()
-
-
-def _character(escape: re.Match[str]) -> str:
-    """Raises ValueError for an escape Python never prints."""
-    if code := escape[1] or escape[2] or escape[3]:
-        return chr(int(code, 16))
-    if (character := _ESCAPES.get(escape[4])) is None:
-        raise ValueError(escape[0])
-    return character
 
 
 class _Keys:
@@ -99,7 +44,7 @@ _NAMED: dict[str, list[str]] = table("gaugeway.prompts", "retrieval_words.toml")
 _PASSAGE_KEYS, _TEXT_KEYS, _INNER_KEYS, _SOURCE_KEYS, _ID_KEYS, _SCORE_KEYS, _RETRIEVED_KEYS, _WRAPPERS = (
     _Keys(*_NAMED[name]) for name in ("passage", "text", "inner", "source", "id", "score", "retrieved", "wrapper")
 )
-_SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
+SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
 _CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_NAMED["list"])
 _WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
 _MEASURED_KEYS = _Keys(*_SCORE_KEYS, *_NAMED["measure"])
@@ -114,29 +59,25 @@ class Found(NamedTuple):
     certain: bool
 
 
-def read(content: Any) -> list[Found]:
-    """Read a raw result: a text, a list of content parts, or decoded JSON; its first values only."""
-    return list(_Reader().value(content, certain=False, depth=0))
+def read(content: Any, *, by_form: bool = False) -> list[Found]:
+    """Read a raw result: a text, a list of content parts, or decoded JSON; its first values only.
+
+    With `by_form`, it may be introduced by a text, and records of any names are read that no known key shows.
+    """
+    found = list(_Reader(by_form=by_form).value(content, certain=False, depth=0))
+    if not by_form or any(passage.certain for passage in found):
+        return found
+    return [Found(_of_form(record), certain=False) for record in form_records(content)] or found
 
 
-def decoded(text: str) -> Any:
-    """Decode `text` as JSON, JSON lines, or the repr of a Python list or dict; None for anything else."""
-    stripped = text.strip()
-    if stripped[:1] not in ("[", "{"):
-        return None
-    value = json_value(stripped)
-    if value is None and stripped[0] == "{" and "\n" in stripped:
-        lines = [json_value(line) for line in stripped.split("\n", _VALUES) if line and not line.isspace()]
-        value = lines if all(isinstance(line, dict) for line in lines) else None
-    return printed(stripped) if value is None else value
-
-
-def json_value(text: str) -> Any:
-    """Return the value of a text that is JSON; None for anything else."""
-    try:
-        return _decode(text.encode())
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None
+def _of_form(record: FormRecord) -> Context:
+    others = [{key: said for key, said in place.items() if said != record.text} for place in record.places]
+    return Context(
+        text=record.text,
+        id=_first(_identity, others, _ID_KEYS),
+        score=_first(_score, others, _SCORE_KEYS),
+        source=_first(_name, others, _SOURCE_KEYS),
+    )
 
 
 def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -151,8 +92,9 @@ def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, st
 class _Reader:
     """Walks through a result, bounded in depth and number of values."""
 
-    def __init__(self) -> None:
-        self._left = _VALUES
+    def __init__(self, *, by_form: bool = False) -> None:
+        self._left = MOST_VALUES
+        self._by_form = by_form
 
     def value(self, value: Any, *, certain: bool, depth: int) -> Iterator[Found]:
         self._left -= 1
@@ -161,7 +103,7 @@ class _Reader:
         if isinstance(value, str):
             yield from self._text(value, certain=certain, depth=depth)
         elif isinstance(value, list):
-            for entry in value[:_VALUES]:
+            for entry in value[:MOST_VALUES]:
                 yield from self.value(entry, certain=certain, depth=depth + 1)
         elif isinstance(value, dict):
             yield from self._object(value, certain=certain, depth=depth)
@@ -175,8 +117,18 @@ class _Reader:
             yield from (Found(one, certain=True) for one in inside)
         elif stripped.startswith("# ") and _SECTION.match(stripped):
             yield from _sections(stripped)
+        elif found := self._shown(stripped, certain=certain, depth=depth):
+            yield from found
         elif stripped:
             yield Found(Context(text=text if depth else stripped), certain)
+
+    def _shown(self, text: str, *, certain: bool, depth: int) -> list[Found]:
+        """Read the data in a text that introduces it, where it holds records: an example in a passage is its text."""
+        if not self._by_form or depth > _INTRODUCED or (value := shown(text)) is None:
+            return []
+        records = [Found(_of_form(record), certain) for record in form_records(value)]
+        found = list(self.value(value, certain=certain, depth=depth + 1)) if records else []
+        return found if any(passage.certain for passage in found) else records
 
     def _object(self, value: dict[str, Any], *, certain: bool, depth: int) -> Iterator[Found]:
         if _MORE_THAN_A_HIT.isdisjoint(value):
@@ -204,7 +156,7 @@ class _Reader:
             yield from self.value(parts, certain=certain, depth=depth)
             return
         if _is_columns(value):
-            yield from islice(_columns(value), _VALUES)
+            yield from islice(_columns(value), MOST_VALUES)
             return
         containers = _in(value, _CONTAINER_KEYS)
         told = bool(containers) and any(isinstance(value[key], str) for key in _in(value, _TEXT_KEYS))
@@ -238,7 +190,7 @@ def _source_blocks(text: str) -> Iterator[Found]:
 
     The source is mostly a document's whole metadata as Python prints it.
     """
-    blocks = list(islice(_SOURCE_BLOCK.finditer(text), _VALUES))
+    blocks = list(islice(_SOURCE_BLOCK.finditer(text), MOST_VALUES))
     for block, end in with_ends(blocks, len(text)):
         source = block["source"].strip()
         said = decoded(source) if len(source) <= _METADATA else None
@@ -249,7 +201,7 @@ def _source_blocks(text: str) -> Iterator[Found]:
 
 def _sections(text: str) -> Iterator[Found]:
     """Read the sections of Pydantic AI's documentation: a heading, `Documentation URL:`, the text."""
-    headings = list(islice(_SECTION.finditer(text), _VALUES))
+    headings = list(islice(_SECTION.finditer(text), MOST_VALUES))
     for heading, end in with_ends(headings, len(text)):
         if body := text[heading.end() : end].removesuffix("\n"):
             yield Found(Context(text=body, source=heading["url"].strip() or None), certain=True)
@@ -275,7 +227,7 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     keys = _WRAPPED_KEYS if _is_measured_wrapper(entry) else _INNER_KEYS
     places = entry, *[entry[key] for key in _in(entry, keys) if isinstance(entry[key], dict)]
     for place in places:
-        for key in _in(place, _SAYING_KEYS):
+        for key in _in(place, SAYING_KEYS):
             text = _parts(place[key])
             if not text or text.isspace():
                 continue
@@ -329,18 +281,6 @@ def _measured(entry: dict[str, Any]) -> Iterator[Found]:
             source=_first(_name, (entry,), sources),
         )
         yield Found(context, certain=True)
-
-
-def runs_on(text: str) -> bool:
-    """Whether a text is at least a sentence rather than a name."""
-    words = len(text.split(None, _WORDS))
-    ends = text.rstrip()[-1:] in (".", "!", "?", "\u3002", "\u2026")
-    return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or is_wide(text)
-
-
-def is_wide(text: str) -> bool:
-    """Whether a text has a sentence in a script without spaces between words."""
-    return sum(ord(character) >= WIDE for character in text[:_LOOKED_AT]) >= _CHARACTERS
 
 
 def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: _Keys) -> _T | None:

@@ -27,7 +27,8 @@ import msgspec
 from gaugeway.prompts import MOST_PIECES, text_of
 from gaugeway.prompts.data_files import table
 from gaugeway.prompts.form.divisions import paragraphs, records_in
-from gaugeway.prompts.parse import WIDE, Found, decoded, is_wide, read, runs_on
+from gaugeway.prompts.notation import WIDE, decoded, is_wide, runs_on
+from gaugeway.prompts.parse import SAYING_KEYS, Found, read
 from gaugeway.records import Context
 
 _NAMES: dict[str, dict[str, list[str]]] = table("gaugeway.prompts", "retrieval_words.toml")
@@ -76,7 +77,7 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
     if description and _MEASURES.isdisjoint(words):
         searches = searches or _DESCRIBED.search(description[:_NAME]) is not None
     value = _decoded(content)
-    found = [one for one in read(content if value is None else value) if not _says_nothing(one)]
+    found = [one for one in read(content if value is None else value, by_form=True) if not _says_nothing(one)]
     if _only_looks_up(words):
         apart = _taken_apart(found, ["lookup"], description, searches=True)
         if apart and all(runs_on(one.context.text) for one in apart):
@@ -86,6 +87,8 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
         return tuple(one.context for one in found) or _records(value)
     if not _MEASURES.isdisjoint(words):
         found = [one for one in found if one.certain]
+    if isinstance(value, dict) and len(value) == 1 and SAYING_KEYS.known.isdisjoint(value):
+        found = [one for one in found if one.certain or one.context.text not in value.values()]  # {"error": "..."}
     if any(one.certain or _reads_like_a_passage(one.context.text) for one in found):
         return tuple(one.context for one in found)
     if not words and _is_passage_list(value):

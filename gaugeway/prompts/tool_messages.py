@@ -15,7 +15,8 @@ from gaugeway.exchange import Request, Response
 from gaugeway.prompts import BESIDE_RESULTS, Extraction, dicts, extraction, last_user_text, messages_of, text_of
 from gaugeway.prompts.form.reader import question_in
 from gaugeway.prompts.form.word_index import IndexedText
-from gaugeway.prompts.parse import decoded, json_value, read
+from gaugeway.prompts.notation import decoded, json_value
+from gaugeway.prompts.parse import read
 from gaugeway.prompts.retrieval_rule import descriptions_of, retrieved
 from gaugeway.prompts.structure import StructureExtractor
 from gaugeway.prompts.templates import TemplateExtractor

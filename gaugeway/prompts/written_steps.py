@@ -14,7 +14,8 @@ from itertools import islice
 from typing import Any
 
 from gaugeway.prompts.data_files import table
-from gaugeway.prompts.parse import printed, with_ends
+from gaugeway.prompts.notation import printed
+from gaugeway.prompts.parse import with_ends
 
 MOST_STEPS = 400
 """Labels of steps read in one text."""

@@ -12,7 +12,8 @@ from itertools import pairwise
 from gaugeway.prompts.form.lines import Line, key_of, mark_length
 from gaugeway.prompts.form.records import Record, Span, passages
 from gaugeway.prompts.form.text import GENERIC, MOST_RECORDS, Block, Element, Frame, Text, frames_of
-from gaugeway.prompts.parse import decoded, read
+from gaugeway.prompts.notation import decoded
+from gaugeway.prompts.parse import read
 from gaugeway.records import Context
 
 MOST_OPENERS, _SEARCHED = 8, 200

@@ -13,7 +13,7 @@ from gaugeway.prompts import MOST_PIECES
 from gaugeway.prompts.form.candidates import contexts, divisions_of, framed, siblings
 from gaugeway.prompts.form.records import passages
 from gaugeway.prompts.form.text import MOST_RECORDS, Block, Frame, Text, ends_a_sentence, frames_of, weight
-from gaugeway.prompts.parse import WIDE
+from gaugeway.prompts.notation import WIDE
 from gaugeway.records import Context
 
 NAMES = ("data", "tag", "fence", "numbered", "records", "rule", "blank-line", "lines", "inline", "whole")

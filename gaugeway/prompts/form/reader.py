@@ -18,7 +18,8 @@ from gaugeway.prompts.form.features import Asked, asked_of, nested, of_block, of
 from gaugeway.prompts.form.lines import Line, lines_of
 from gaugeway.prompts.form.text import Block, Seen, Text, weight
 from gaugeway.prompts.form.word_index import IndexedText
-from gaugeway.prompts.parse import decoded, with_ends
+from gaugeway.prompts.notation import decoded
+from gaugeway.prompts.parse import with_ends
 from gaugeway.records import Context
 
 MOST_TURNS = 200

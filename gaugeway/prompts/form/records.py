@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from textwrap import dedent
 
 from gaugeway.prompts.form.lines import key_of, shape
-from gaugeway.prompts.parse import WIDE
+from gaugeway.prompts.notation import WIDE
 from gaugeway.records import Context
 
 Span = tuple[int, int]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gaugeway.prompts.form.lines import Line, lines_of
 from gaugeway.prompts.form.records import Span
 from gaugeway.prompts.form.word_index import IndexedText
-from gaugeway.prompts.parse import WIDE
+from gaugeway.prompts.notation import WIDE
 from gaugeway.records import Context
 
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[^\W\d][\w.:-]{0,40})(?P<attributes>(?:\s[^<>]{0,600})?)(?P<empty>/?)>")

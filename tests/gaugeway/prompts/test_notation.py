@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaugeway.prompts.parse import LONGEST, printed, read
+from gaugeway.prompts.notation import LONGEST, printed
+from gaugeway.prompts.parse import read
 from gaugeway.prompts.retrieval_rule import retrieved
 from gaugeway.records import Context
 from tests.support.work import calls
@@ -43,7 +44,7 @@ def test_any_text_between_brackets_is_read_or_left(inner, brackets):
 @pytest.mark.parametrize(
     "text",
     [
-        *("['a", "['a'", "'a'", "['a' 'b']", "[b'a']", "[print('a')]", "['a', nan]", "{'a', 'b'}", "['a', 1 + 1]"),
+        *("['a", "['a'", "'a'", "['a' 'b']", "[b'a']", "[print('a')]", "['a', nun]", "{'a', 'b'}", "['a', 1 + 1]"),
         *(r"['\d']", r"['\ud800']", r"['\U00110000']", "['\ud800']", "[u'a']", "[x for x in 'ab']", "['a'] ['b']", ""),
     ],
 )
@@ -86,7 +87,7 @@ def test_metadata_that_a_tool_printed_gives_source_and_id():
         Context(text="Text.\n\nEnd.", source="{'page': 1}"),
     )
     odd = "{'at': datetime.date(2026, 1, 2), 'source': 'a.md'}"
-    assert retrieved("look", f"Source: {odd}\nContent: Text.") == (Context(text="Text.", source=odd),)
+    assert retrieved("look", f"Source: {odd}\nContent: Text.") == (Context(text="Text.", source="a.md"),)
     assert retrieved("look", "Source: a.md\nContent: Text.") == (Context(text="Text.", source="a.md"),)
 
 

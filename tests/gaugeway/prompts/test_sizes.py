@@ -9,7 +9,8 @@ from gateway.config import Capture
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, system_texts, user_texts
 from gaugeway.prompts.explicit import ExplicitExtractor, from_body_key
-from gaugeway.prompts.parse import MOST_TOKENS, printed, read
+from gaugeway.prompts.notation import MOST_TOKENS, printed
+from gaugeway.prompts.parse import read
 from gaugeway.prompts.prompt_parts import locate
 from gaugeway.prompts.tool_messages import MOST_HOPS, ResultExtractor
 from gaugeway.settings.bounds import MAX_PASSAGES
@@ -75,7 +76,7 @@ def test_of_too_many_contexts_in_our_key_no_more_are_held_than_are_kept():
 
 
 def test_a_printed_value_of_too_many_texts_stays_a_text():
-    assert printed("[" + "''," * (MOST_TOKENS // 2) + "]".replace("]", "1]")) is not None
+    assert printed("[" + "''," * (MOST_TOKENS // 4) + "1]") is not None
     assert printed("[" + "''," * (MOST_TOKENS + 1) + "1]") is None
 
 
