@@ -15,6 +15,7 @@ from gaugeway.prompts.learning.frames import END, USER
 from gaugeway.prompts.learning.model import Split, belongs_behind
 from gaugeway.prompts.learning.outline import Outline, Strength, has_letter, masked
 from gaugeway.prompts.learning.plans import Plan
+from gaugeway.prompts.learning.record_shapes import RecordShapes
 from gaugeway.prompts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
 
 MOST_EDGES = 40
@@ -164,6 +165,7 @@ class PlanEvidence:
     region_edges: Edges = field(default_factory=Edges)
     heads: Edges = field(default_factory=Edges)
     tails: Edges = field(default_factory=Edges)
+    shapes: RecordShapes = field(default_factory=RecordShapes)
 
     @property
     def size(self) -> int:
@@ -171,7 +173,7 @@ class PlanEvidence:
         counts = (
             len(self.chunks)
             + len(self.masks)
-            + sum(len(one.counts) for one in (self.region_edges, self.heads, self.tails))
+            + sum(len(one.counts) for one in (self.region_edges, self.heads, self.tails, self.shapes))
         )
         return (
             900
@@ -187,6 +189,8 @@ class PlanEvidence:
         if self.numbered > max(_FEW, _SOME * self.items) or self.partial > max(_FEW, _SOME * self.count):
             return False
         if min(self.ends) < _HALF * _HALF * self.multiple * self.length:
+            return False
+        if self.shapes.recurring:
             return False
         if self.together > max(_FEW, _FEW * len(self.again)):
             return False
@@ -262,6 +266,7 @@ class PlanEvidence:
                 self.heads.add(one.text, tail=False)
             if index < last:
                 self.tails.add(one.text, head=False)
+            self.shapes.add(one.text)
             self.numbered += _NUMBERED.match(one.text) is not None
         for mask in {mask_of(one.text) for one in plan.contexts}:
             if mask in self.masks or len(self.masks) < MOST_CHUNKS:
