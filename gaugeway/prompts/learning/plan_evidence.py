@@ -260,13 +260,13 @@ class PlanEvidence:
     def _look(self, plan: Plan, region: str) -> None:
         """Record text of the passages that may belong to the prompt."""
         self.region_edges.add(region.strip(), labels=False)
+        self.shapes.add([one.text for one in plan.contexts])
         last = len(plan.contexts) - 1
         for index, one in enumerate(plan.contexts):
             if index:
                 self.heads.add(one.text, tail=False)
             if index < last:
                 self.tails.add(one.text, head=False)
-            self.shapes.add(one.text)
             self.numbered += _NUMBERED.match(one.text) is not None
         for mask in {mask_of(one.text) for one in plan.contexts}:
             if mask in self.masks or len(self.masks) < MOST_CHUNKS:

@@ -6,7 +6,7 @@ Such a line, or such a start of a line, is a title, a source or a score of the r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gaugeway.prompts.form.text import ends_a_sentence
@@ -40,13 +40,17 @@ class RecordShapes:
     seen: int = 0
     counts: dict[int, int] = field(default_factory=dict)
 
-    def add(self, text: str) -> None:
-        """Add a passage."""
-        self.seen += 1
-        for shape in _shapes(text):
-            key = salted(shape)
-            if key in self.counts or len(self.counts) < _MOST:
-                self.counts[key] = self.counts.get(key, 0) + 1
+    def add(self, texts: Sequence[str]) -> None:
+        """Add the passages of a request; the literals around them may hold what opens the first and ends the last."""
+        self.seen += max(0, len(texts) - 1)
+        last = len(texts) - 1
+        for index, text in enumerate(texts):
+            for side, shape in _shapes(text):
+                if index == (last if side == "last" else 0):
+                    continue
+                key = salted((side, shape))
+                if key in self.counts or len(self.counts) < _MOST:
+                    self.counts[key] = self.counts.get(key, 0) + 1
 
     @property
     def recurring(self) -> bool:
