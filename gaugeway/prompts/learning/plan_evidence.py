@@ -190,9 +190,7 @@ class PlanEvidence:
             return False
         if min(self.ends) < _HALF * _HALF * self.multiple * self.length:
             return False
-        if self.shapes.recurring:
-            return False
-        if self.together > max(_FEW, _FEW * len(self.again)):
+        if self.shapes.recurring or self.together > max(_FEW, _FEW * len(self.again)):
             return False
         if self.constant or edges or self.repeated > _FEW or (self.inner is not None and self.inner.literals):
             return False

@@ -15,7 +15,6 @@ from gaugeway.prompts.learning.alignment import salted
 _LINE = 100
 """Most characters of a line, or of a start of one, that is not text."""
 _MOST = 40
-"""Most shapes counted."""
 _LEAST = 8
 """Passages without which a shape shows nothing."""
 _SHARE = 0.9
