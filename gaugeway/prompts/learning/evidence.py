@@ -181,4 +181,4 @@ class Evidence:
 
     def _is_contradicted(self, plan: PlanEvidence) -> bool:
         """Whether another extractor was sure of other passages in most requests in which it found any."""
-        return plan.disagreed > max(plan.agreed, _FEW)
+        return plan.disagreed > max(plan.agreed // 4, _FEW)

@@ -15,6 +15,7 @@ from gaugeway.prompts.learning.frames import END, USER
 from gaugeway.prompts.learning.model import Split, belongs_behind
 from gaugeway.prompts.learning.outline import Outline, Strength, has_letter, masked
 from gaugeway.prompts.learning.plans import Plan
+from gaugeway.prompts.learning.record_shapes import RecordShapes
 from gaugeway.prompts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
 
 MOST_EDGES = 40
@@ -164,6 +165,7 @@ class PlanEvidence:
     region_edges: Edges = field(default_factory=Edges)
     heads: Edges = field(default_factory=Edges)
     tails: Edges = field(default_factory=Edges)
+    shapes: RecordShapes = field(default_factory=RecordShapes)
 
     @property
     def size(self) -> int:
@@ -171,7 +173,7 @@ class PlanEvidence:
         counts = (
             len(self.chunks)
             + len(self.masks)
-            + sum(len(one.counts) for one in (self.region_edges, self.heads, self.tails))
+            + sum(len(one.counts) for one in (self.region_edges, self.heads, self.tails, self.shapes))
         )
         return (
             900
@@ -188,7 +190,7 @@ class PlanEvidence:
             return False
         if min(self.ends) < _HALF * _HALF * self.multiple * self.length:
             return False
-        if self.together > max(_FEW, _FEW * len(self.again)):
+        if self.shapes.recurring or self.together > max(_FEW, _FEW * len(self.again)):
             return False
         if self.constant or edges or self.repeated > _FEW or (self.inner is not None and self.inner.literals):
             return False
@@ -256,6 +258,7 @@ class PlanEvidence:
     def _look(self, plan: Plan, region: str) -> None:
         """Record text of the passages that may belong to the prompt."""
         self.region_edges.add(region.strip(), labels=False)
+        self.shapes.add([one.text for one in plan.contexts])
         last = len(plan.contexts) - 1
         for index, one in enumerate(plan.contexts):
             if index:
