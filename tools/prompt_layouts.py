@@ -258,10 +258,22 @@ def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 10
     said = asked.format(a=a, b=draw.choice(nouns), y=draw.randint(1990, 2026))
     if draw.random() < 0.12:  # as people type
         said = draw.choice((f"{a}?", f"{a} {draw.choice(nouns)}", said.lower().rstrip("?？"), f"{a}"))
-    elif draw.random() < 0.15:  # with what happened before
+    elif draw.random() < 0.15:  # with what happened before, or with something pasted
         told = [draw.choice(WORDS["own"][one.language]) for _ in range(draw.randint(1, 4))]
         before = " ".join(told).format(a=a, b=draw.choice(nouns), n=draw.randint(2, 90))
-        said = draw.choice((f"{before} {said}", f"{before}\n{said}", f"{said} {before}"))
+        pasted = "\n".join(
+            f"{draw.choice(('12:04 ', '- ', 'E', '> '))}{draw.choice(nouns)} {n}" for n in range(draw.randint(2, 5))
+        )
+        said = draw.choice(
+            (
+                f"{before} {said}",
+                f"{before}\n{said}",
+                f"{said} {before}",
+                f"{before}\n\n{said}",
+                f"{said}\n\n{pasted}",
+                f"{said}\n{pasted}",
+            )
+        )
     return Rendered(
         messages=one.render(said, found), question=said, contexts=[one.text for one in found], family=one.family
     )

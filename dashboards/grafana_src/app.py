@@ -160,8 +160,7 @@ def _time() -> list[Built]:
     ]
 
 
-def _capture() -> list[Built]:
-    extractions = "gaugeway_context_extractions_total"
+def _capture_intervals() -> list[Built]:
     captured = lines(
         "Captured",
         "Share of the answers with question and passages found, with its 95 % interval. Internal calls do not count.",
@@ -181,9 +180,13 @@ def _capture() -> list[Built]:
         Query(series("gaugeway_capture_audited_high", "app"), "high"),
         top=1,
     )
+    return [with_bands(captured, [""]), with_bands(audited, [""])]
+
+
+def _capture() -> list[Built]:
+    extractions = "gaugeway_context_extractions_total"
     return [
-        with_bands(captured, [""]),
-        with_bands(audited, [""]),
+        *_capture_intervals(),
         lines(
             "Found in answers",
             "Answers with question and passages (both), one of them, or neither. A falling share of `both` means that"

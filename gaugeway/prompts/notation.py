@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 LONGEST = 200_000
-MOST_TOKENS = 60_000
+MOST_TOKENS = 40_000
 """Longest repr that is parsed, and most tokens in it; a longer one remains text."""
 MOST_VALUES = 1_500
 """Most values of one result that are read: more than the limits keep."""
@@ -26,9 +26,9 @@ _WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS, _LOOKED_AT = 8, 4, 12, 200
 _TOKEN = re.compile(
     r"'(?P<single>[^'\\]*+(?:\\.[^'\\]*+)*+)(?:'|\Z)"
     r'|"(?P<double>[^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\Z)'
+    r"|(?P<rest>\d[\d.e+-]*+|[^'\"A-Za-z_()\[\]{}<0-9]++)|(?P<open>[(\[{])|(?P<close>[)\]}])"
     r"|(?P<key>\b[A-Za-z_]\w*+)\s*+=|(?P<call>\b[A-Za-z_][\w.]*+)\((?P<named>(?=\s*+[A-Za-z_]\w*+\s*+=))?"
-    r"|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<name>[A-Za-z_]\w*+)|(?P<shown><[^<>\n]{1,200}>)"
-    r"|(?P<rest>\d[\d.e+-]*+|[^'\"A-Za-z_()\[\]{}<0-9]++)",
+    r"|(?P<name>[A-Za-z_]\w*+)|(?P<shown><[^<>\n]{1,200}>)",
     re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)

@@ -127,6 +127,8 @@ def _at(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
         yield from _with_its_question(side, at, end, "field", line)
         if (last := _paragraph_end(following, end)) > end:
             yield from _with_its_question(side, at, last, "field on", line)
+        if (section := _section_end(following, end)) > last:
+            yield _made(side, at, min(section, side.stop), "field section", line)
     if line.kind in ("text", "item", "field"):
         yield from _in_line(side, line, following, end)
 
@@ -167,6 +169,15 @@ def _under(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
 def _paragraph_end(following: list[Line], end: int) -> int:
     for line in following:
         if line.after_blank or line.kind not in ("text", "item", "field"):
+            break
+        end = line.end
+    return end
+
+
+def _section_end(following: list[Line], end: int) -> int:
+    """Return where several paragraphs end: before the next label."""
+    for line in following:
+        if line.kind in _LABELS_BELOW or (line.kind == "field" and line.after_blank):
             break
         end = line.end
     return end

@@ -14,7 +14,7 @@ from gaugeway.prompts.learning.alignment import salted
 
 _LINE = 100
 """Most characters of a line, or of a start of one, that is not text."""
-_MOST = 40
+MOST_SHAPES = 40
 _LEAST = 8
 """Passages without which a shape shows nothing."""
 _SHARE = 0.9
@@ -48,7 +48,7 @@ class RecordShapes:
                 if index == (last if side == "last" else 0):
                     continue
                 key = salted((side, shape))
-                if key in self.counts or len(self.counts) < _MOST:
+                if key in self.counts or len(self.counts) < MOST_SHAPES:
                     self.counts[key] = self.counts.get(key, 0) + 1
 
     @property
