@@ -12,7 +12,16 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts import BESIDE_RESULTS, Extraction, dicts, extraction, last_user_text, messages_of, text_of
+from gaugeway.prompts import (
+    BESIDE_RESULTS,
+    Extraction,
+    dicts,
+    extraction,
+    last_user_text,
+    messages_of,
+    text_of,
+    user_texts,
+)
 from gaugeway.prompts.form.reader import question_in
 from gaugeway.prompts.form.word_index import IndexedText
 from gaugeway.prompts.notation import decoded, json_value
@@ -30,6 +39,8 @@ _PARAGRAPHS = 20
 MOST_HOPS = 400
 """Most results read, the last ones: more than an agent needs for one answer."""
 
+_RESULT_ROLES = ("tool", "function")
+_LEAST_WRAPPED = 8
 _PROMPT = 200
 """Characters from which a user turn may be a whole prompt."""
 _READERS = (TemplateExtractor(), StructureExtractor())
@@ -89,10 +100,20 @@ def _gathered(steps: Iterable[_Step]) -> tuple[list[Context], list[Call], str | 
 
 
 def _asked(request: Request) -> str | None:
-    """Return the last user turn, from the question's label on where the turn has the steps of an agent."""
-    users = (one for one in reversed(messages_of(request)) if one.get("role") == "user")
-    marked = next((one[ASKED] for one in users if ASKED in one), None)
-    return marked or last_user_text(request)
+    """Return the last user turn, from the question's label on where the turn has the steps of an agent.
+
+    Of a turn that an app wrote around the user's one before it, once its tools had answered, that one.
+    """
+    users = [message for message in reversed(messages_of(request)) if message.get("role") == "user"]
+    marked = next((message[ASKED] for message in users if ASKED in message), None)
+    last, *before = user_texts(request) or [""]
+    wrapped = bool(before) and _wraps(last, before[0].strip()) and messages_of(request)[-1].get("role") == "user"
+    return marked or (before[0].strip() if wrapped else last_user_text(request))
+
+
+def _wraps(said: str, asked: str) -> bool:
+    """Whether a text has all of a question in it, and more."""
+    return len(asked) >= _LEAST_WRAPPED and asked in said and said.strip() != asked
 
 
 def _prompt(said: str | None, response: Response) -> Extraction | None:
@@ -133,18 +154,19 @@ def _marker_of(hops: list[Call]) -> str:
 def _results_of_turn(request: Request) -> list[tuple[Call, Any]]:
     calls: dict[str, Call] = {}
     turn: list[tuple[Call, Any]] = []
-    hop = 0
+    hop, asked, role = 0, "", None
     message: dict[str, Any] = {}
     for message in messages_of(request):
-        role = message.get("role")
-        if role == "user" and not message.get(BESIDE_RESULTS) and text_of(message.get("content")).strip():
+        before, role = role, message.get("role")
+        said = text_of(message.get("content")).strip() if role == "user" and not message.get(BESIDE_RESULTS) else ""
+        if said and not (before in _RESULT_ROLES and _wraps(said, asked)):
             turn.clear()
-            hop = 0
+            asked, hop = said, 0
         elif role == "assistant":
             called = {name: call._replace(hop=hop + 1) for name, call in _calls_of(message)}
             hop += bool(called)
             calls |= called
-        elif role in ("tool", "function"):
+        elif role in _RESULT_ROLES:
             identity, name = message.get("tool_call_id"), message.get("name")
             call = calls.get(identity) if isinstance(identity, str) else None
             if call is None and isinstance(name, str):

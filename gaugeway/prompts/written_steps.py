@@ -40,7 +40,8 @@ def _pattern(labels: dict[str, list[str]]) -> re.Pattern[str]:
         r"\n[ \t]*(?P<open>[\[<({#*=_|-]{0,6}(?: ?## )?[ \t]?)"
         r"(?:(?:tool|function) [`\"']?(?P<tool>[a-z_][\w.-]{1,60})[`\"']? (?:returned|result|output|response)"
         rf"|(?P<word>{'|'.join(map(re.escape, words))})(?:[ _#-]?\d{{1,3}})?"
-        r"(?:[ \t](?:(?:of|from|for)[ \t])?[(`\"']{0,2}(?P<named>[a-z]+_[\w.-]{1,60})[)`\"']{0,2})?)"
+        r"(?:[ \t](?:(?:of|from|for)[ \t]|(?=[(`\"'])|(?=[a-z]+_))"
+        r"[(`\"']{0,2}(?P<named>[a-z][\w.-]{1,60})[)`\"']{0,2})?)"
         r"(?P<close>[ \t]?(?:## ?)?[\])}>#*=_|-]{0,6})(?P<colon>[ \t]?[:\uff1a]\**)?(?=(?P<rest>[^\n]?))",
         re.IGNORECASE,
     )

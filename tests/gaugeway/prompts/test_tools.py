@@ -219,6 +219,15 @@ def test_each_passage_names_its_hop_and_its_tool_since_the_last_user_turn():
     assert steps(found(messages)) == [("one", 1, "search_faq"), ("two", 2, "search_docs"), ("three", 2, "search_wiki")]
 
 
+@pytest.mark.parametrize("form", ["Answer from the results.\n\nQuestion: {}\n\nBe brief.", "{}\n\nCite your sources."])
+def test_a_question_that_is_wrapped_once_the_tools_have_answered_is_still_the_users(form):
+    question = "How long is a loan, and who may extend it?"
+    messages = [{"role": "user", "content": question}, *asked("search_docs", f"1. {PROSE}\n\n2. {GERMAN}")[-2:]]
+    wrapped = found([*messages, {"role": "user", "content": form.format(question)}])
+    assert (wrapped.question, texts(wrapped)) == (question, [PROSE, GERMAN])
+    assert found([*messages, {"role": "user", "content": "And who pays?"}]) is None
+
+
 def test_a_result_whose_call_is_not_shown_has_no_hop():
     messages = [{"role": "user", "content": "Now?"}, {"role": "tool", "name": "search", "content": '["one"]'}]
     assert steps(found(messages)) == [("one", None, None)]

@@ -60,6 +60,8 @@ STEP = f"Thought: I search.\nAction: search_handbook\nAction Input: loan period\
         [user(QUESTION), assistant(STEP)],
         [user(QUESTION), assistant("Action: search_handbook\nAction Input: x"), user(f"Observation: {NUMBERED}")],
         [user(QUESTION), assistant("**Action:** `search_docs`"), user(f"**Observation:** {NUMBERED}")],
+        [user(QUESTION), assistant("Action: search\nAction Input: x"), user(f"[Tool result for search]\n{NUMBERED}")],
+        [user(QUESTION), assistant("Action: search\nAction Input: x"), user(f"TOOL RESULT (search):\n{NUMBERED}")],
         [user(f"New task:\n{QUESTION}"), assistant("```py\nsearch()\n```"), user(f"Observation:\n{NUMBERED}")],
         [user(QUESTION), assistant("search_kb('loans')"), user(f"Tool result for search_kb:\n{NUMBERED}")],
         [user(QUESTION), assistant("I call search_kb."), user(f"Tool `search_kb` returned:\n\n{ONE}\n\n{TWO}")],
