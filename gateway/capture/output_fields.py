@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.capture.dialogue import Call, calls_in, decoded
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts import data_files
+from gaugeway import data_files
 from gaugeway.records import changed
 
 MOST_FIELDS = 64

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gaugeway.prompts.data_files import table
+from gaugeway.data_files import table
 from gaugeway.records import Context
 
 LONGEST = 200_000

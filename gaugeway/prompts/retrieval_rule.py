@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from gaugeway.prompts import MOST_PIECES, text_of
-from gaugeway.prompts.data_files import table
+from gaugeway.data_files import table
 from gaugeway.prompts.form.divisions import paragraphs, records_in
 from gaugeway.prompts.parse import WIDE, Found, decoded, is_wide, read, runs_on
 from gaugeway.records import Context

@@ -11,7 +11,7 @@ import ahocorasick_rs
 
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction, extraction, known_splitters, system_texts, user_texts
-from gaugeway.prompts.data_files import table
+from gaugeway.data_files import table
 from gaugeway.prompts.form.reader import turns_of
 from gaugeway.prompts.known_splitters import Splitter
 
