@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.capture.dialogue import Call, calls_in, decoded
-from gaugeway.exchange import Request, Response
 from gaugeway import data_files
+from gaugeway.exchange import Request, Response
 from gaugeway.records import changed
 
 MOST_FIELDS = 64

@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
-from gaugeway.prompts import MOST_PIECES, text_of
 from gaugeway.data_files import table
+from gaugeway.prompts import MOST_PIECES, text_of
 from gaugeway.prompts.form.divisions import paragraphs, records_in
 from gaugeway.prompts.parse import WIDE, Found, decoded, is_wide, read, runs_on
 from gaugeway.records import Context
