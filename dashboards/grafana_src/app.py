@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.grafana_src.board import Board, Chosen
+from dashboards.grafana_src.board import MISSING, Board, Chosen
 from dashboards.grafana_src.panels import (
     THIRD,
     Built,
@@ -20,16 +20,6 @@ from dashboards.grafana_src.panels import (
 STREAM = ("app", "metric")
 SCORES = (*STREAM, "model")
 _PER_HOUR = 3600
-
-_NO_SCORES = "No scores of this app: send requests with its name; judged metrics need [judge]"
-_MISSING = {
-    "Scores": _NO_SCORES,
-    "Verdicts": _NO_SCORES,
-    "Judging cost of this app": "No cost: set judge.price_in and judge.price_out",
-    "Retrieval time": "Not measured: send the retriever's spans (monitors.otlp_receiver)",
-    "Generation time": "No requests of this app: send requests with its name",
-    "Contexts and capture": "No captured exchanges of this app: is capture.rate above 0?",
-}
 
 
 def board() -> Board:
@@ -49,7 +39,7 @@ def board() -> Board:
             ("Retrieval and generation", _time()),
             ("Contexts and capture", _capture()),
         ),
-        missing=_MISSING,
+        missing=MISSING["app"],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.grafana_src import backpressure as pressure
 from dashboards.grafana_src import successor
-from dashboards.grafana_src.board import Board, Chosen
+from dashboards.grafana_src.board import MISSING, Board, Chosen
 from dashboards.grafana_src.panels import (
     GREEN,
     RED,
@@ -22,50 +22,6 @@ from dashboards.grafana_src.panels import (
 )
 
 _PER_HOUR = 3600
-
-_NO_JUDGE = "No judge: set judge.base_url and judge.model"
-_NO_PRICES = "No cost: set judge.price_in and judge.price_out"
-_NO_EMBEDDINGS = "No embeddings: set [embeddings]"
-_MISSING = {
-    "Now": "is port 9465 scraped?",
-    "Now/Judge": "set [judge]",
-    "Judging cost, last hour": "set [judge]",
-    "Spent today": "set a budget",
-    "Queue": "Is port 9465 scraped?",
-    "Exchanges by outcome": "No exchanges: send requests through the gateway",
-    "Late scores": "None late",
-    "Failed operations": "No failures",
-    "Back-pressure": "Is port 9465 scraped?",
-    "Slow judge: rate factor": _NO_JUDGE,
-    "Expired and trimmed samples": "None expired or trimmed",
-    "Spill file": "Nothing spilled: used with a remote queue and queue.spill_bytes",
-    "Gateways sharing limits": "Limits are not shared: set limits.url",
-    "Evaluations": "No evaluations: send requests through the gateway",
-    "Failure reasons": "No failures",
-    "Skip reasons": "Nothing skipped",
-    "Notifications": "None sent: add [[notifiers]]; they are sent when an alert fires",
-    "Judge": _NO_JUDGE,
-    "Errors by kind": "No errors",
-    "Unusable responses": "All usable",
-    "Cost": _NO_PRICES,
-    "Judge tokens per second": _NO_JUDGE,
-    "Judge cache hit rate": 'No lookups: is judge.cache "off"?',
-    "Saved by the cache": "Nothing saved in this time",
-    "Budget: spent today": "No budget: set judge.budget_usd_per_day",
-    "Budget: rate factor": "No budget: set judge.budget_usd_per_day",
-    "Embedding cost": _NO_EMBEDDINGS,
-    "Trust in the judge": "No anchors: set judge.anchors",
-    "Time until the judge is shut down": "None announced in the list of models of the judge's endpoint",
-    "Next judge: agreement": "No next judge: set judge.next_model and judge.anchors",
-    "Next judge: shift": "No next judge: set judge.next_model and judge.anchors",
-    "Small judges: outcomes": "No small judge: add [judge.small]",
-    "Small judges: agreement": "No small judge: add [judge.small]",
-    "Embeddings": _NO_EMBEDDINGS,
-    "Embedding cache hit rate": _NO_EMBEDDINGS,
-    "Conversations": "No exchanges: send requests through the gateway",
-    "Supplements": "None received: they are sent to /gaugeway/v1/contexts and /feedback",
-    "Spans of apps": "None received: set monitors.otlp_receiver and point the app's exporter at port 9465",
-}
 
 
 def board() -> Board:
@@ -86,7 +42,7 @@ def board() -> Board:
             ("Conversations", _conversations()),
             ("Supplements", _supplements()),
         ),
-        missing=_MISSING,
+        missing=MISSING["pipeline"],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.grafana_src.board import Board, Chosen
+from dashboards.grafana_src.board import MISSING, Board, Chosen
 from dashboards.grafana_src.panels import (
     GREEN,
     RED,
@@ -48,27 +48,6 @@ def burn(window: str) -> str:
     return f"({missed(window)}) / on (app, metric) (1 - {_OBJECTIVE})"
 
 
-_NO_SCORES = "No scores: send requests through the gateway; judged metrics need [judge]"
-_MISSING = {
-    "Now": "is port 9465 scraped?",
-    "Firing alerts": "add [[alerts.rules]]",
-    "Lowest coverage": "no scores yet",
-    "Judge": "set [judge]",
-    "Streams": "no scores yet",
-    "Means": _NO_SCORES,
-    "Signals": "No captured exchanges: send requests through the gateway",
-    "Alerts": "No rules: add [[alerts.rules]]",
-    "Objectives": "No objectives: set objective in [metrics.NAME]",
-    "Coverage": _NO_SCORES,
-    "Captured": "No captured exchanges: send requests through the gateway",
-    "Scores ignored by alerts": "None ignored",
-    "Correlation with the covariate": "Needs scores of a judged metric and of lexical_groundedness or grounding",
-    "Judge calls saved by the covariate": "Needs scores of a judged metric and of lexical_groundedness or grounding",
-    "Basis of the means": _NO_SCORES,
-    "Human labels": "No labels: rate at least 10 answers on the operator's page",
-}
-
-
 def board() -> Board:
     """The overview dashboard."""
     return Board(
@@ -85,7 +64,7 @@ def board() -> Board:
             ("Basis of the means", _estimates()),
             ("Human labels", _labels()),
         ),
-        missing=_MISSING,
+        missing=MISSING["quality"],
     )
 
 

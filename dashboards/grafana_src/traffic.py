@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.grafana_src.board import Board, Chosen
+from dashboards.grafana_src.board import MISSING, Board, Chosen
 from dashboards.grafana_src.panels import (
     GREEN,
     RED,
@@ -21,28 +21,6 @@ from dashboards.grafana_src.panels import (
 CALLER = ("app", "model")
 _PER_HOUR = 3600
 
-_NO_REQUESTS = "No requests: set the client's base URL to http://HOST:8080/v1"
-_MISSING = {
-    "Now": "is port 9464 scraped?",
-    "Now/Requests": "no requests",
-    "Upstream failures": "no requests",
-    "Overhead, p99": "no requests",
-    "Requests": _NO_REQUESTS,
-    "Incomplete requests": "None incomplete",
-    "Time": _NO_REQUESTS,
-    "Time to first chunk": "No streams in this time",
-    "Upstreams": "No upstream asked yet",
-    "Failures by kind": "No failures",
-    "Tokens and cost": "No prices: add [prices]",
-    "Tokens per second": "No tokens reported: for streams set capture.include_usage",
-    "Capture": "No exchanges captured: is capture.rate above 0?",
-    "Queue write failures": "No failures",
-    "Contexts and feedback": "None received: they are sent to /gaugeway/v1/contexts and /feedback",
-    "Configuration reloads": "No reloads in this time",
-    "Label values shown as _other": "None: all names are shown",
-    "Running processes": "Are ports 9464 and 9465 scraped?",
-}
-
 
 def board() -> Board:
     """The dashboard of the data plane."""
@@ -59,7 +37,7 @@ def board() -> Board:
             ("Tokens and cost", _tokens()),
             ("Capture", _capture()),
         ),
-        missing=_MISSING,
+        missing=MISSING["traffic"],
     )
 
 

@@ -8,47 +8,20 @@ from typing import Any
 import msgspec
 
 from gateway.api.feedback import Contexts, Feedback
+from gaugeway.data_files import table
 
-_REASONS = {
-    400: "The body is invalid: the message names the field and the problem.",
-    401: "A valid key is required.",
-    403: "The key does not permit this.",
-    408: "The body arrived too slowly.",
-    413: "The body is too large.",
-    415: "Content-Encoding is not supported.",
-    429: "A limit of the key is exceeded.",
-    503: "The buffer is full; try again later.",
-}
+_TABLE = table("gateway.api", "openapi.json")
 _NAMES = {"contexts": ["key", "trace_id"], "feedback": ["exchange_id", "key", "trace_id"]}
 _SAYS = ["reference", "contexts", "rating", "label", "comment"]
-_PASSAGES = {
-    "type": "array",
-    "items": {
-        "anyOf": [
-            {"type": "string"},
-            {
-                "type": "object",
-                "properties": {
-                    "text": {"type": "string"},
-                    "id": {"type": ["string", "integer", "null"]},
-                    "score": {"type": ["number", "null"]},
-                    "source": {"type": ["string", "null"]},
-                },
-                "required": ["text"],
-                "additionalProperties": False,
-            },
-        ]
-    },
-}
 
 
 def document() -> dict[str, Any]:
     """Return the document of contexts, feedback and the two health routes."""
     _, bodies = msgspec.json.schema_components((Contexts, Feedback), ref_template="#/components/schemas/{name}")
     contexts, feedback = bodies["Contexts"], bodies["Feedback"]
-    contexts["properties"]["contexts"] = _PASSAGES
+    contexts["properties"]["contexts"] = _TABLE["passages"]
     contexts["anyOf"] = [_given(name) for name in _NAMES["contexts"]]
-    feedback["properties"]["contexts"] = {"anyOf": [_PASSAGES, {"type": "null"}], "default": None}
+    feedback["properties"]["contexts"] = {"anyOf": [_TABLE["passages"], {"type": "null"}], "default": None}
     feedback["allOf"] = [
         {"anyOf": [_given(name) for name in _NAMES["feedback"]]},
         {"anyOf": [_given(name) for name in _SAYS]},
@@ -67,30 +40,10 @@ def document() -> dict[str, Any]:
             "/readyz": {"get": _state("Whether it wants more requests", {200: "ready", 503: "draining"})},
         },
         "components": {
-            "schemas": {**bodies, "Error": _ERROR},
+            "schemas": {**bodies, "Error": _TABLE["error"]},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
-
-
-_TEXT_OR_NULL = {"type": ["string", "null"]}
-_ERROR = {
-    "type": "object",
-    "description": "The shape of OpenAI's errors.",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": _TEXT_OR_NULL,
-                "code": _TEXT_OR_NULL,
-            },
-            "required": ["message", "type", "param", "code"],
-        }
-    },
-    "required": ["error"],
-}
 
 
 def _given(name: str) -> dict[str, Any]:
@@ -111,7 +64,7 @@ def _takes(body: str, summary: str) -> dict[str, Any]:
         },
         "responses": {
             "202": {"description": "Accepted.", "content": {"application/json": {"schema": kept}}},
-            **{str(status): {"description": why, "content": error} for status, why in _REASONS.items()},
+            **{status: {"description": why, "content": error} for status, why in _TABLE["reasons"].items()},
         },
     }
 

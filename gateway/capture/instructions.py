@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
-from gaugeway.prompts.data_files import table
+from gaugeway.data_files import table
 from gaugeway.text.cache import TextCache
 
 Role = Literal["system", "user"]

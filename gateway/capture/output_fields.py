@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gaugeway.prompts import data_files
+from gaugeway import data_files
 
 MOST_FIELDS = 64
 """Fields of a schema or an example that are looked at."""

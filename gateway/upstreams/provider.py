@@ -6,29 +6,10 @@ The names are the well-known values of OpenTelemetry's GenAI conventions (semant
 from __future__ import annotations
 
 from gateway.http.url import Target
+from gaugeway.data_files import table
 
 _AZURE_OPENAI, _AZURE_INFERENCE = "azure.ai.openai", "azure.ai.inference"
-_HOSTS = {
-    "openai.com": "openai",
-    "openai.azure.com": _AZURE_OPENAI,
-    "cognitiveservices.azure.com": _AZURE_OPENAI,
-    "services.ai.azure.com": _AZURE_OPENAI,
-    "models.ai.azure.com": _AZURE_INFERENCE,
-    "inference.ai.azure.com": _AZURE_INFERENCE,
-    "anthropic.com": "anthropic",
-    "generativelanguage.googleapis.com": "gcp.gemini",
-    "aiplatform.googleapis.com": "gcp.vertex_ai",
-    "groq.com": "groq",
-    "mistral.ai": "mistral_ai",
-    "deepseek.com": "deepseek",
-    "x.ai": "x_ai",
-    "perplexity.ai": "perplexity",
-    "cohere.com": "cohere",
-    "cohere.ai": "cohere",
-    "moonshot.ai": "moonshot_ai",
-    "moonshot.cn": "moonshot_ai",
-    "ml.cloud.ibm.com": "ibm.watsonx.ai",
-}
+_HOSTS: dict[str, str] = table("gateway.upstreams", "providers.toml")["domains"]
 """Domain -> provider, for the domain itself and every host below it."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from gaugeway.prompts.data_files import table
+from gaugeway.data_files import table
 from gaugeway.prompts.notation import MOST_VALUES, FormRecord, decoded, form_records, runs_on, shown
 from gaugeway.records import Context
 

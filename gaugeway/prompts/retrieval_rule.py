@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
+from gaugeway.data_files import table
 from gaugeway.prompts import MOST_PIECES, text_of
-from gaugeway.prompts.data_files import table
 from gaugeway.prompts.form.divisions import paragraphs, records_in
 from gaugeway.prompts.notation import WIDE, decoded, is_wide, runs_on
 from gaugeway.prompts.parse import SAYING_KEYS, Found, read

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import ahocorasick_rs
 
+from gaugeway.data_files import table
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction, extraction, known_splitters, system_texts, user_texts
-from gaugeway.prompts.data_files import table
 from gaugeway.prompts.form.reader import turns_of
 from gaugeway.prompts.known_splitters import Splitter
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from gaugeway.prompts.data_files import table
+from gaugeway.data_files import table
 from gaugeway.prompts.notation import printed
 from gaugeway.prompts.parse import with_ends
 

@@ -7,44 +7,13 @@ import binascii
 import re
 from collections.abc import Iterator
 
+from gaugeway.data_files import table
 from gaugeway.redaction.spans import Span
 
 # What to look for first -> the whole key. The first part decides whether the pattern runs at all.
-_VENDORS = tuple(
-    (needle, re.compile(pattern))
-    for needle, pattern in (
-        ("sk-", r"sk-[\w-]{20,}+"),
-        ("k_", r"(?:[srp]k_(?:live|test)|gsk)_[A-Za-z0-9]{16,}+"),
-        ("whsec_", r"whsec_[A-Za-z0-9+/=]{16,}+"),
-        ("gh", r"gh[pousr]_[A-Za-z0-9]{30,}+"),
-        ("github_pat_", r"github_pat_\w{22,}+"),
-        ("gl", r"gl(?:pat|dt|rt|ptt|cbt|oas)-[\w-]{20,}+"),
-        ("xox", r"xox[abeoprs]-[\w-]{10,}+"),
-        ("xapp-", r"xapp-[\w-]{20,}+"),
-        ("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows)/[\w/]{20,}+"),
-        ("AKIA", r"AKIA[A-Z0-9]{16}"),
-        ("ASIA", r"ASIA[A-Z0-9]{16}"),
-        ("AIza", r"AIza[\w-]{35}"),
-        ("GOCSPX-", r"GOCSPX-[\w-]{20,}+"),
-        ("ya29.", r"ya29\.[\w-]{20,}+"),
-        ("hf_", r"hf_[A-Za-z0-9]{30,}+"),
-        ("SG.", r"(?<![\w-])SG\.[\w-]{16,}+\.[\w-]{16,}+"),
-        ("npm_", r"npm_[A-Za-z0-9]{36}"),
-        ("pypi-", r"pypi-[\w-]{40,}+"),
-        ("SK", r"SK[0-9a-f]{32}"),
-        ("_v1_", r"do[opr]_v1_[0-9a-f]{40,}+"),
-        ("dapi", r"dapi[0-9a-f]{32}"),
-        ("xai-", r"xai-[\w-]{40,}+"),
-        ("pplx-", r"pplx-[A-Za-z0-9]{32,}+"),
-        ("r8_", r"r8_[A-Za-z0-9]{32,}+"),
-        ("lin_api_", r"lin_api_[A-Za-z0-9]{32,}+"),
-        ("ntn_", r"ntn_[A-Za-z0-9]{32,}+"),
-        ("shp", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
-        (":AA", r"[0-9]{8,10}:AA[\w-]{32,}+"),
-        ("sig=", r"sig=[A-Za-z0-9%+/]{40,}+=*"),
-        ("eyJ", r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)?"),
-    )
-)
+_VENDORS = [
+    (needle, re.compile(pattern)) for needle, pattern in table("gaugeway.redaction", "formats.toml")["keys"].items()
+]
 _SHORTEST = 15
 _WORDS = bytes(b" x"[byte not in b"\t\n\v\f\r\x1c\x1d\x1e\x1f "] for byte in range(256))
 _LONG_WORD = b"x" * _SHORTEST

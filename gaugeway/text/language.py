@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import repeat
 
+from gaugeway.data_files import table
+
 EXAMINED = 400
 """Characters of a text that are looked at."""
 _REQUEST = 4_000
@@ -25,24 +27,7 @@ _SCRIPTS = {
 }
 _OF_A_SCRIPT = re.compile(r"[\u0410-\ud7a3]")
 """All of them, and more."""
-_FREQUENT = {
-    "en": "the of and to is was that for are with from by this it be has have which not what how do does did can i you "
-    "my your where when who why there will would should could if or on at as we they an",
-    "de": "der die das und ist nicht ein eine mit von zu den im auf für wird werden sich dem des auch wie was ich mein "
-    "meine wo wann wer warum kann können haben hat sind bei oder sie wir es einen einem einer wenn dass",
-    "fr": "le la les des et est une dans pour que qui sur par avec au aux du il elle sont cette ce ne pas je mon ma "
-    "comment quand où pourquoi vous nous votre puis peut ou en un quel quelle mes sans",
-    "es": "el la los las y es una en para que por con del se al su son como este no mi cómo qué cuándo dónde quién "
-    "puedo puede un está hay lo cuál más sus usted o",
-    "it": "il lo gli e è di che una per con del della nel sono dei alla dal questo anche non come quando dove chi posso "
-    "mio mia un le la i si può cosa ho quale in",
-    "pt": "o os as e é uma em para que por com do da dos das no na são não como quando onde quem posso meu minha um se "
-    "mais você ao qual está isso ou",
-    "nl": "de het een en van is dat op te met voor zijn niet wordt door aan ook bij ik mijn hoe wat waar wanneer wie kan "
-    "kunnen heeft hebben u je als of naar uit er",
-    "tr": "ve bir bu için ile olan olarak değil ne nasıl nerede kim kaç mi mı benim var yok daha çok ben gibi nedir "
-    "hangi sonra kadar veya",
-}
+_FREQUENT: dict[str, str] = table("gaugeway.text", "language.toml")["frequent"]
 _BITS, _WORDS_READ = 8, 255
 _SPOKEN: dict[str | bytes, int] = {}
 """The votes of a word: one number with a byte for each language, so that those of a text are a sum.

@@ -4,38 +4,16 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
+from gaugeway.data_files import table
 from gaugeway.records import Context, Sample
 from monitors.offline import conversation_fields
 
-ALIASES = {
-    "user_input": ("question", "input"),
-    "response": ("answer", "actual_output"),
-    "retrieved_contexts": ("contexts", "retrieval_context"),
-    "reference": ("ground_truth", "expected_output", "ground_truths"),
-    "reference_contexts": (),
-    "retrieved_context_ids": (),
-    "reference_context_ids": (),
-    "id": (),
-    "tags": (),
-    "app": (),
-    "model": (),
-    "started_at": (),
-    "duration_s": (),
-    "retrieval_s": (),
-    "session": (),
-    "conversation_id": (),
-    "turn": (),
-    "hop": (),
-    "history": (),
-    "tool_calls": (),
-    "cluster": (),
-    "only_metrics": (),
-}
+ALIASES: Mapping[str, Sequence[str]] = table("monitors.offline", "fields.toml")["aliases"]
 """The fields of a record, each with its names in other tools."""
 
 LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})

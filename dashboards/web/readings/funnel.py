@@ -8,35 +8,13 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from dashboards.web.charts import meter
+from gaugeway.data_files import table
 from gaugeway.storage.stores import OutcomeCount
 
-NOT_CAPTURED = {
-    "rejected": "refused by the gateway (key, limit, invalid request); not sent upstream",
-    "sampled_out": "not selected by the capture rate",
-    "back_pressure": "not selected because the queue was filling up",
-    "opted_out": "the app opted out",
-    "too_large": "larger than the size limit",
-    "overflow": "the capture buffer was full",
-    "error": "could not be parsed or queued",
-}
+_REASONS = table("dashboards.web.readings", "funnel.toml")
+NOT_CAPTURED: Mapping[str, str] = _REASONS["not_captured"]
 LOST = ("overflow", "error", "not stored")
-NO_ANSWER = {
-    "error_response": "the provider answered with an error",
-    "client_cancelled": "the client went away",
-    "upstream_error": "the provider could not be reached, or broke off",
-    "upstream_truncated": "the provider's stream ended early",
-    "timeout": "the provider took too long",
-    "rejected": "refused by the gateway",
-    "empty_response": "the response has no text",
-    "truncated_response": "cut off at the token limit",
-    "content_filter": "stopped by the provider's content filter",
-    "refusal": "the model refused",
-    "tool_call": "a call of a tool, on the way to an answer",
-    "hop": "a step on the way to an answer",
-    "auxiliary": "an internal call of the app (title, query rewriting, routing)",
-    "resubmission": "a repeat of an earlier request",
-    "cache_hit": "answered from the gateway's cache",
-}
+NO_ANSWER: Mapping[str, str] = _REASONS["no_answer"]
 """Why an exchange is no answer to a user: the skip reasons of the exchange itself, which all its metrics share."""
 MAX_REASONS = 12
 """Reasons listed for a stage, the most frequent; the others are one row."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
+from gaugeway.data_files import table
 from gaugeway.exchange import Request
 from gaugeway.prompts import messages_of, text_parts
-from gaugeway.prompts.data_files import table
 from gaugeway.prompts.form.candidates import blocks_of, contexts
 from gaugeway.prompts.form.features import Asked, asked_of, nested, of_block, of_line, of_place, of_question
 from gaugeway.prompts.form.lines import Line, lines_of

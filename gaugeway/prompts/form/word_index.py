@@ -13,7 +13,7 @@ from typing import Literal
 
 import ahocorasick_rs
 
-from gaugeway.prompts.data_files import table
+from gaugeway.data_files import table
 
 Kind = Literal[
     "context",

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import re
 
+from gaugeway.data_files import table
 from gaugeway.text.lexical.numbers import Number
 
-_NAMES = (
-    "january jan januar jänner janvier janv enero ene gennaio januari janeiro",
-    "february feb februar février févr fév febrero febbraio februari fevereiro",
-    "march mar märz mrz mars marzo maart março",
-    "april apr avril avr abril abr aprile",
-    "may mai mayo maggio mei maio",
-    "june jun juni juin junio giugno junho",
-    "july jul juli juillet juil julio luglio julho",
-    "august aug août agosto ago augustus",
-    "september sept sep septembre septiembre settembre setembro",
-    "october oct oktober okt octobre octubre ottobre outubro",
-    "november nov novembre noviembre novembro",
-    "december dec dezember dez décembre déc diciembre dic dicembre dezembro",
-)
+_NAMES = table("gaugeway.text.lexical", "dates.toml")["months"]
 MONTHS = {name: month for month, names in enumerate(_NAMES, 1) for name in names.split()}
 MONTH = "(?:" + "|".join(sorted(MONTHS, key=len, reverse=True)) + r")(?![^\W_])"
 _WORDS = [names.split()[0] for names in _NAMES]

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gaugeway.data_files import table
 from monitors.metrics.judged.items import Part
 from monitors.offline.dataset_fields import DataError, unmapped_names
 from monitors.offline.imports.result import Imported, any_of, as_text
 
-_NAMES: dict[str, tuple[str, ...]] = {
-    "id": ("id",),
-    "user_input": ("user_input", "question", "query", "input", "prompt", "user_query", "user_question", "message"),
-    "response": ("response", "answer", "output", "output_text", "completion", "actual_output", "model_output"),
-    "retrieved_contexts": (
-        "retrieved_contexts",
-        "contexts",
-        "context",
-        "retrieval_context",
-        "documents",
-        "passages",
-        "docs",
-        "ctx",
-    ),
-    "reference": (
-        *("reference", "reference_answer", "ground_truth", "ground_truths", "expected_output", "expected", "ideal"),
-        *("expected_answer", "correct_answer", "correct_label"),
-    ),
-    "session": ("session", "session_id"),
-    "conversation_id": ("conversation_id",),
-}
+_NAMES: Mapping[str, Sequence[str]] = table("monitors.offline", "fields.toml")["variables"]
 PARTS: dict[str, Part] = {
     "user_input": "question",
     "response": "response",

@@ -10,5 +10,5 @@ from typing import Any
 
 def table(package: str, name: str) -> Any:
     """Return the contents of a package's JSON or TOML file."""
-    said = resources.files(package).joinpath(name).read_text("utf-8")
-    return json.loads(said) if name.endswith(".json") else tomllib.loads(said)
+    content = resources.files(package).joinpath(name).read_text("utf-8")
+    return json.loads(content) if name.endswith(".json") else tomllib.loads(content)
