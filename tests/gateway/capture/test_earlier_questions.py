@@ -14,8 +14,9 @@ from tests.gateway.capture.test_exchange_reader import answer, recording
 from tests.support.work import calls
 
 ASKED = "How much sick leave?"
-PROMPT = f"Context:\n[1] Employees get ten days of sick leave.\n[2] Report it before nine.\n\nQuestion: {ASKED}"
-LONG = PROMPT.replace("[2]", "[2] " + "Leave is granted by the manager of the department. " * 60)
+MORE = "Leave is granted by the manager of the department. " * 30
+PROMPT = f"Context:\n[1] Employees get ten days of sick leave each year.\n[2] Sick leave is to be reported to the manager before nine.\n\nQuestion: {ASKED}"
+LONG = PROMPT.replace("each year.", "each year. " + MORE).replace("before nine.", "before nine. " + MORE)
 MOST_CALLS = 600
 CHAT = [
     "And in France?",
@@ -43,9 +44,9 @@ def test_a_short_prompt_is_its_question_in_the_next_exchanges_history(seen_befor
     capture = capture_of(Settings(), "key")
     if seen_before:
         assert sample_of(capture, PROMPT).question == ASKED
-    follow_up = PROMPT.replace(ASKED, "And how much holiday?")
+    follow_up = PROMPT.replace(ASKED, "And who grants the sick leave?")
     sample = sample_of(capture, PROMPT, follow_up)
-    assert sample.question == "And how much holiday?"
+    assert sample.question == "And who grants the sick leave?"
     assert sample.history == (Message(role="user", text=ASKED), Message(role="assistant", text="Ten days."))
 
 

@@ -100,7 +100,7 @@ class App:
     ],
 )
 def test_a_passage_never_decides_the_kind(passage, answer):
-    asked = f"Context:\n{passage}\n\n{FERRY}\n\nQuestion: What does the first text say?"
+    asked = f"Context:\n[1] {FERRY}\n[2] {passage} {FERRY}\n\nQuestion: What does the second text say?"
     assert App().kind_of("Answer the user's question from the context.", asked, answer) is None
 
 

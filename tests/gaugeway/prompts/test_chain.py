@@ -29,7 +29,8 @@ EXTRACTORS[DEFAULT_ORDER.index("patterns")] = PatternExtractor(
 )
 ROOT = Path(__file__).parents[3]
 ORDINARY = Path(__file__).parents[2] / "corpora" / "ordinary.jsonl"
-LONG = "one passage that is long enough"
+ONE = "A book may be kept for four weeks, and longer if nobody else waits for it."
+TWO = "Whoever keeps a book for longer pays ten cents a day until it is returned."
 NOTHING = Response(status=200, body={})
 
 
@@ -88,8 +89,8 @@ def test_tools_come_before_templates_and_templates_before_tags():
     assert found({"messages": prompt + searched("found")[1:]})[1:] == (["found"], "tools")
     pattern = user("FACTS:\n<context>\none\n</context>\nASKED: q")
     assert found({"messages": pattern}) == ("q", ["\n<context>\none\n</context>\n"], "patterns")
-    said = f"Use the sources.\n\nSources:\n[1] {LONG}\n[2] {LONG} again\n\nQuestion: Is it long enough?"
-    assert found({"messages": user(said)}) == ("Is it long enough?", [LONG, f"{LONG} again"], "structure")
+    said = f"Use the sources.\n\nSources:\n[1] {ONE}\n[2] {TWO}\n\nQuestion: How long may a book be kept?"
+    assert found({"messages": user(said)}) == ("How long may a book be kept?", [ONE, TWO], "structure")
 
 
 def test_a_tool_that_retrieved_nothing_lets_the_others_try():

@@ -19,7 +19,10 @@ def texts(reading):
 @pytest.mark.parametrize(
     "passages",
     [
-        ["Slow leaks are excluded from cover after two weeks (section 4)", "Other leaks are covered."],
+        [
+            "Slow leaks are excluded from cover after two weeks (section 4)",
+            "Other leaks are covered for as long as the contract runs.",
+        ],
         ["Leaks are covered.", "Context: the audit of 2019 was partly effective."],
     ],
 )

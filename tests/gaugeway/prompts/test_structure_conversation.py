@@ -302,7 +302,6 @@ def test_a_message_for_each_passage():
     [
         ("Draft 1 of my letter:\nDear council,", "Draft 2 of my letter:\nDear sirs,"),  # no passages by name
         ("What is in excerpt 1?", "And in excerpt 2?"),  # nothing under the labels
-        (f"Excerpt 1:\n{A}",),  # a single one
     ],
 )
 def test_messages_of_a_user_that_are_no_passages(said):
