@@ -115,7 +115,7 @@ def _by_texts(request: Request, response: Response, without: Sequence[str]) -> s
     systems = [text_of(said.get("content")) for said in messages if said.get("role") in ("system", "developer")]
     user = [text_of(said.get("content")) for said in messages if said.get("role") == "user"][-1:]
     sent = [] if without else user
-    for said in without:
+    for said in sorted(without, key=len, reverse=True):  # one may stand in another
         systems = [text.replace(said, " ") for text in systems]
         user = [text.replace(said, " ") for text in user]
     demanded = by_demand(systems, user, response.text)

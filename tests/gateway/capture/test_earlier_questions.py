@@ -15,7 +15,10 @@ from tests.support.work import calls
 
 ASKED = "How much sick leave?"
 MORE = "Leave is granted by the manager of the department. " * 30
-PROMPT = f"Context:\n[1] Employees get ten days of sick leave each year.\n[2] Sick leave is to be reported to the manager before nine.\n\nQuestion: {ASKED}"
+PROMPT = (
+    "Context:\n[1] Employees get ten days of sick leave each year.\n"
+    f"[2] Sick leave is to be reported to the manager before nine.\n\nQuestion: {ASKED}"
+)
 LONG = PROMPT.replace("each year.", "each year. " + MORE).replace("before nine.", "before nine. " + MORE)
 MOST_CALLS = 600
 CHAT = [
