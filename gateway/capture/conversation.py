@@ -48,7 +48,7 @@ class EarlierQuestions:
     """Reduces earlier turns to their questions; turns without passages stay as they are."""
 
     def __init__(self, extractors: Sequence[Extractor] = ()) -> None:
-        self._extractors = [one for one in extractors if name_of(one) in _READ_PROMPTS]
+        self._extractors = [extractor for extractor in extractors if name_of(extractor) in _READ_PROMPTS]
         self._places: dict[int, _Place] = {}
         self._places_before: dict[int, _Place] = {}
 
@@ -78,8 +78,8 @@ class EarlierQuestions:
     def _read(self, turn: str) -> _Place:
         body = {"messages": [{"role": "user", "content": turn}]}
         request = Request(route="chat_completions", headers={}, body=body)
-        for one in self._extractors:
-            if (found := one.extract(request, _NOTHING)) is not None:
+        for extractor in self._extractors:
+            if (found := extractor.extract(request, _NOTHING)) is not None:
                 return _place(turn, found.question)
         return None
 
@@ -133,7 +133,7 @@ class ConversationReader:
         calls = calls_in(exchange.response, exchange.request.route)
         if extraction is not None and self._turns:
             self._questions.learn(found.user.strip(), extraction)
-        passages = () if extraction is None else [one.text for one in extraction.contexts]
+        passages = () if extraction is None else [passage.text for passage in extraction.contexts]
         links = self._links(exchange, found, calls, question, passages)
         return links, self._history(found), self._calls(calls)
 
@@ -181,9 +181,9 @@ class ConversationReader:
         """Hash an item: the ids of its calls, where they are random, otherwise what is called; else its text."""
         if item.calls:
             ids = sorted(call.id for call in item.calls)
-            if all(len(one) >= _RANDOM_ID for one in ids):
+            if all(len(identity) >= _RANDOM_ID for identity in ids):
                 return Key("c:" + self._hash("c", _bytes("\0".join(ids))), _SURE)
-            said = _bytes(repr(sorted((one.id, one.name, _plain(one.arguments)) for one in item.calls)))
+            said = _bytes(repr(sorted((call.id, call.name, _plain(call.arguments)) for call in item.calls)))
             return Key("c:" + self._hash("c", said[:_READ]), len(said))
         said = _squeezed(item.text)
         return Key("t:" + self._hash("t", said), len(said)) if said else None
@@ -226,7 +226,8 @@ class ConversationReader:
     def _calls(self, calls: list[Call]) -> tuple[ToolCall, ...]:
         most = MAX_ARGUMENTS + LONGEST_SECRET if self._content else 0
         return tuple(
-            ToolCall(name=bounded_name(one.name), arguments=json_of(one.arguments)[:most]) for one in calls[:MAX_CALLS]
+            ToolCall(name=bounded_name(call.name), arguments=json_of(call.arguments)[:most])
+            for call in calls[:MAX_CALLS]
         )
 
     def _hash(self, kind: str, said: bytes) -> str:

@@ -165,7 +165,9 @@ def calls_in(response: Response, route: str) -> list[Call]:
     elif route == "responses":
         messages = [item for item in dicts(body.get("output")) if item.get("type") in CALL_TYPES]
     else:
-        messages = [one["message"] for one in dicts(body.get("choices"))[:1] if isinstance(one.get("message"), dict)]
+        messages = [
+            choice["message"] for choice in dicts(body.get("choices"))[:1] if isinstance(choice.get("message"), dict)
+        ]
     return [call for message in messages for call in calls_of(message)]
 
 
@@ -190,7 +192,7 @@ def calls_of(message: dict[str, Any]) -> Iterator[Call]:
 
 def _results_of(message: dict[str, Any]) -> Iterator[str]:
     """Yield the results in a message of any API, and in an item of the Responses API, but those that are no text."""
-    blocks = [one.get("content") for one in dicts(message.get("content")) if one.get("type") == "tool_result"]
+    blocks = [block.get("content") for block in dicts(message.get("content")) if block.get("type") == "tool_result"]
     for content in blocks or [message.get("output", message.get("content"))]:
         if content is None or isinstance(content, str) or all("text" in part for part in dicts(content)):
             yield text_of(content)
@@ -239,10 +241,10 @@ def _speakers(messages: list[Any], route: str) -> list[str]:
     """Who speaks in each message; "" for instructions and what cannot be read."""
     try:
         if route == "responses":
-            return [_ROLES.get(one.get("role")) or _ITEMS.get(one.get("type"), "") for one in messages]
-        known = [_ROLES.get(one.get("role"), "") for one in messages]
+            return [_ROLES.get(message.get("role")) or _ITEMS.get(message.get("type"), "") for message in messages]
+        known = [_ROLES.get(message.get("role"), "") for message in messages]
     except (AttributeError, TypeError):  # not all are objects, or their roles are no texts
-        return [_speaker_of(one) if isinstance(one, dict) else "" for one in messages]
+        return [_speaker_of(message) if isinstance(message, dict) else "" for message in messages]
     if route == "messages":
         for index, role in enumerate(known):
             if role == "user" and _has(messages[index].get("content"), "tool_result"):

@@ -336,11 +336,13 @@ def to_sample(
 
 def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
     """Run the extractors in order and take the first extraction. Explicit fields take precedence."""
-    return _completed(exchange, _first(one.extract(exchange.request, exchange.response) for one in extractors))
+    return _completed(
+        exchange, _first(extractor.extract(exchange.request, exchange.response) for extractor in extractors)
+    )
 
 
 def _first(found: Iterable[Extraction | None]) -> Extraction | None:
-    return next((one for one in found if one is not None), None)
+    return next((extraction for extraction in found if extraction is not None), None)
 
 
 def _completed(exchange: Exchange, found: Extraction | None) -> Extraction:

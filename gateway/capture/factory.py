@@ -84,7 +84,9 @@ def template_form(settings: Settings, key: str) -> Form | None:
         plain = template.app in settings.unredacted_apps
         if not template.slots:
             return asked_of(template, str if plain else redactor.redact)
-        return stored_of(template, lambda text: [] if plain else [(one.start, one.end) for one in redactor.spans(text)])
+        return stored_of(
+            template, lambda text: [] if plain else [(span.start, span.end) for span in redactor.spans(text)]
+        )
 
     return form
 

@@ -106,9 +106,9 @@ for _index, _one in enumerate(DIRECTIVES):
     for _begin in _one.stems[0] if _one.starts else ():
         _AT.setdefault(_begin, []).append(_index)
 _FIRST = frozenset(_AT)
-_VERBS = frozenset().union(*(one.starts for one in DIRECTIVES))
-_STEMS = frozenset().union(*(group for one in DIRECTIVES for group in one.stems))
-_ANYWHERE = tuple(one for one in DIRECTIVES if not one.starts)
+_VERBS = frozenset().union(*(directive.starts for directive in DIRECTIVES))
+_STEMS = frozenset().union(*(group for directive in DIRECTIVES for group in directive.stems))
+_ANYWHERE = tuple(directive for directive in DIRECTIVES if not directive.starts)
 _QUOTES = (("\u2019", "'"), ("\u2018", "'"), ("\u201c", '"'), ("\u201d", '"'))
 
 
@@ -165,9 +165,15 @@ def asked_for(text: str, role: Role) -> str | None:
     starts = _starts.of_lines(start) | _starts.of(end)
     verbs, stems = starts & _VERBS, starts & _STEMS
     tried = {index for stem in stems & _FIRST for index in _AT[stem]}
-    candidates = [one for one in map(DIRECTIVES.__getitem__, sorted(tried)) if _may_fit(one, verbs, stems, both)]
+    candidates = [
+        directive for directive in map(DIRECTIVES.__getitem__, sorted(tried)) if _may_fit(directive, verbs, stems, both)
+    ]
     if not (start.isascii() and end.isascii()):
-        candidates += [one for one in _ANYWHERE if all(any(stem in both for stem in stems) for stems in one.stems)]
+        candidates += [
+            directive
+            for directive in _ANYWHERE
+            if all(any(stem in both for stem in stems) for stems in directive.stems)
+        ]
     if not candidates:
         return None
     zones = _Zones(_tidy(start), _tidy(end), not end)
@@ -199,21 +205,21 @@ def _may_fit(directive: Directive, verbs: frozenset[str], stems: frozenset[str],
 
 def _kinds(zones: _Zones, role: Role, candidates: list[Directive], *, short: bool) -> Iterator[str]:
     counted: int | None = None
-    starts = frozenset[str]().union(*(one.starts for one in candidates))
+    starts = frozenset[str]().union(*(directive.starts for directive in candidates))
     words = [list(_words(part, starts)) for part in zones.parts]
-    for one in candidates:
-        if role == "system" and not short and one.kind in _DUTIES:
+    for directive in candidates:
+        if role == "system" and not short and directive.kind in _DUTIES:
             continue
-        if not any(_directs(part, its, one, role) for part, its in zip(zones.parts, words, strict=True)):
+        if not any(_directs(part, its, directive, role) for part, its in zip(zones.parts, words, strict=True)):
             continue
-        if one.needs is not None and not any(one.needs.search(part) for part in zones.parts):
+        if directive.needs is not None and not any(directive.needs.search(part) for part in zones.parts):
             continue
-        if _wants_an_answer(zones, one.kind):
+        if _wants_an_answer(zones, directive.kind):
             continue
         if counted is None:
             counted = _signs(zones, role)
         if counted >= _NEEDED[role]:
-            yield one.kind
+            yield directive.kind
 
 
 class _Word(NamedTuple):

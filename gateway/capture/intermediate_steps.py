@@ -67,15 +67,19 @@ def refined(scope: Scope, draft: Draft, turn: Turn) -> Answer | None:
     found = draft.found
     if turn.question is None or not found.contexts or found.source in (*TOOL_SOURCES, "explicit"):
         return None
-    alike = [one for one in scope.by_question.get(turn.question, ()) if one.contexts and one.may_be_in(draft.exchange)]
+    alike = [
+        answer
+        for answer in scope.by_question.get(turn.question, ())
+        if answer.contexts and answer.may_be_in(draft.exchange)
+    ]
     if not alike:
         return None
     seen = _shown(draft)
     for before in reversed(alike):
-        own, earlier = ({one.text for one in contexts} for contexts in (found.contexts, before.contexts))
+        own, earlier = ({passage.text for passage in contexts} for contexts in (found.contexts, before.contexts))
         if not own <= earlier and before.comes_back(seen):
             # Its own come first: the parts of the prompt refer to them by number.
-            both = passages((*found.contexts, *(one for one in before.contexts if one.text not in own)))
+            both = passages((*found.contexts, *(passage for passage in before.contexts if passage.text not in own)))
             draft.found = replace(found, contexts=both.contexts, cut=found.cut or both.cut)
             draft.reason = draft.kind = None
             return before
@@ -97,9 +101,9 @@ def chained(scope: Scope, answer: Answer, before: Answer | None) -> bool:
     if chain is None or chain.root is None:
         return False
     chain.length, chain.at = max(chain.length, answer.step), answer.ended_at
-    others = [one for one in chain.root.chains if one is not chain]
-    longer = sum(one.length > answer.step for one in others)
-    ended = sum(one.length <= answer.step and one.at < answer.ended_at - _OPEN_S for one in others)
+    others = [other for other in chain.root.chains if other is not chain]
+    longer = sum(other.length > answer.step for other in others)
+    ended = sum(other.length <= answer.step and other.at < answer.ended_at - _OPEN_S for other in others)
     return longer >= _LEAST_CHAINS and not ended
 
 
@@ -109,9 +113,11 @@ def _shown(draft: Draft) -> set[int]:
     What the model said in turns of its own is the conversation, unless the words say that it is to be refined.
     """
     roles = ("system", "developer", "user", *(("assistant",) if draft.kind == "refine" else ()))
-    messages = (one for one in messages_as_sent(draft.exchange.request) if one.get("role") in roles)
-    said = {hash(piece) for one in messages for piece in pieces(text_of(one.get("content")), MOST_PROMPT_PIECES)}
-    return said - hashes((one.text for one in draft.found.contexts), MOST_PROMPT_PIECES)
+    messages = (message for message in messages_as_sent(draft.exchange.request) if message.get("role") in roles)
+    said = {
+        hash(piece) for message in messages for piece in pieces(text_of(message.get("content")), MOST_PROMPT_PIECES)
+    }
+    return said - hashes((passage.text for passage in draft.found.contexts), MOST_PROMPT_PIECES)
 
 
 class IntermediateSteps:
@@ -154,13 +160,13 @@ class IntermediateSteps:
         self._link_question(scope, draft, turn)
         if found.source in TOOL_SOURCES:
             return
-        seen = hashes((one.text for one in found.contexts), MOST_PIECES)
+        seen = hashes((passage.text for passage in found.contexts), MOST_PIECES)
         several = {id(one): one for key in seen if (one := scope.by_piece.get(key)) is not None}
-        shown = [one for one in several.values() if one.may_be_in(exchange) and one.of_another(turn)]
-        shown = [one for one in shown if one.comes_back(seen)]
+        shown = [answer for answer in several.values() if answer.may_be_in(exchange) and answer.of_another(turn)]
+        shown = [answer for answer in shown if answer.comes_back(seen)]
         if shown:
             given = given_in(turn.own)
-            shown = [one for one in shown if not _holds_any(given, one.contexts[:_BESIDE])]
+            shown = [answer for answer in shown if not _holds_any(given, answer.contexts[:_BESIDE])]
         if linked := _together(shown, turn):
             self._proved(scope, linked, _siblings(scope, linked), turn.keys)
 
@@ -187,13 +193,13 @@ class IntermediateSteps:
     ) -> None:
         """Count answers that came back, and those that were `used` up with them, in a request of the prompt `by`."""
         new = set()
-        for one in used:
-            if one.used:
+        for answer in used:
+            if answer.used:
                 continue
-            one.used = True
-            for key in one.keys:
+            answer.used = True
+            for key in answer.keys:
                 scope.prompt(key).used += 1
-                if one in linked and key not in by:
+                if answer in linked and key not in by:
                     scope.prompt(key).links += 1
                     new.add(key)
         for key in new:
@@ -206,9 +212,9 @@ class IntermediateSteps:
 
     def _correct(self, scope: Scope, key: str) -> None:
         """Make earlier answers of a prompt steps, as far as their samples are not made yet."""
-        for one in self._answers.latest(scope, _IN_MAKING):
-            draft = one.draft()
-            if draft is not None and draft.sample is None and draft.reason is None and key in one.keys:
+        for answer in self._answers.latest(scope, _IN_MAKING):
+            draft = answer.draft()
+            if draft is not None and draft.sample is None and draft.reason is None and key in answer.keys:
                 explicit = draft.exchange.request.explicit
                 if explicit is None or not explicit.contexts:
                     draft.reason, draft.kind = "auxiliary", STEP
@@ -229,25 +235,27 @@ def _count(scope: Scope, turn: Turn) -> bool:
 
 def _holds_any(given: str, passages: Iterable[Context]) -> bool:
     """Whether a request's text holds one of some passages."""
-    return any(len(text) >= _EDGE and text in given for text in (" ".join(one.text.split()) for one in passages))
+    return any(
+        len(text) >= _EDGE and text in given for text in (" ".join(passage.text.split()) for passage in passages)
+    )
 
 
 def _siblings(scope: Scope, linked: list[Answer]) -> list[Answer]:
     """Return answers and the others of their prompt to the same question: a chain may drop some."""
-    questions = {one.question for one in linked if one.question is not None}
-    keys = {key for one in linked for key in one.keys}
-    alike = [one for question in questions for one in scope.by_question.get(question, ())]
-    return [*linked, *(one for one in alike if not keys.isdisjoint(one.keys))]
+    questions = {answer.question for answer in linked if answer.question is not None}
+    keys = {key for answer in linked for key in answer.keys}
+    alike = [answer for question in questions for answer in scope.by_question.get(question, ())]
+    return [*linked, *(answer for answer in alike if not keys.isdisjoint(answer.keys))]
 
 
 def _together(shown: Sequence[Answer], turn: Turn) -> list[Answer]:
     """Return the answers that a request shows with others of their prompt, to one question if that is known."""
     found: dict[int, Answer] = {}
-    for key in {key for one in shown for key in one.keys if key not in turn.keys}:
-        together = [one for one in shown if key in one.keys]
-        asked = {one.question for one in together if one.question is not None}
+    for key in {key for answer in shown for key in answer.keys if key not in turn.keys}:
+        together = [answer for answer in shown if key in answer.keys]
+        asked = {answer.question for answer in together if answer.question is not None}
         if len(together) >= _TOGETHER and len(asked) <= 1:
-            found |= {id(one): one for one in together}
+            found |= {id(answer): answer for answer in together}
     return list(found.values())
 
 
@@ -263,5 +271,5 @@ def _turn_of(draft: Draft) -> Turn:
         # Its version is of the system's texts only, if it has any.
         return Turn(None if edges else version, edges, None, (text, *systems), ())
     question = hash(plain(found.question).casefold()) if found.question else None
-    own = (text, *systems, *(one.text for one in found.contexts))
+    own = (text, *systems, *(passage.text for passage in found.contexts))
     return Turn(version, edges, question, own, found.contexts)

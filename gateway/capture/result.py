@@ -117,7 +117,7 @@ def _read(decoder: Decoder, recording: Recording) -> _Progress:
 def _finished(decoder: StepwiseDecoder, group: Sequence[_Progress]) -> list[CaptureResult]:
     for step in decoder.steps:
         _take(step, group)
-    return [_completed(one) for one in group]
+    return [_completed(sample) for sample in group]
 
 
 def _take(step: Callable[[Draft], None], group: Iterable[_Progress]) -> None:

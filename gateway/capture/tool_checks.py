@@ -158,8 +158,8 @@ def tool_checks(exchange: Exchange) -> ToolChecks | None:
         calls=len(calls),
         offered=len(offered),
         unknown=sum(call.name not in offered for call in calls) if offered else 0,
-        validated=sum(one is not None for one in verdicts),
-        invalid=sum(one is False for one in verdicts),
+        validated=sum(verdict is not None for verdict in verdicts),
+        invalid=sum(verdict is False for verdict in verdicts),
         repeated=_repeated(calls, dialogue.calls_in_turn(_MOST_EARLIER)) if calls else 0,
         results=len(results),
         empty_results=sum(results),
@@ -228,9 +228,9 @@ def _holds_nothing(value: Any) -> bool:
     [True, True, False, False]
     """
     if isinstance(value, list):
-        return all(one is None or (isinstance(one, list | dict) and _holds_nothing(one)) for one in value)
+        return all(inner is None or (isinstance(inner, list | dict) and _holds_nothing(inner)) for inner in value)
     if not isinstance(value, dict):
         return False
-    parts = [one for one in value.values() if isinstance(one, list | dict)]
-    others = [one for one in value.values() if not isinstance(one, list | dict)]
+    parts = [inner for inner in value.values() if isinstance(inner, list | dict)]
+    others = [inner for inner in value.values() if not isinstance(inner, list | dict)]
     return (bool(parts) or not others) and all(map(_holds_nothing, parts)) and not any(others)

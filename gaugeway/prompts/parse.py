@@ -114,7 +114,7 @@ class _Reader:
         elif (stripped := text.strip()).startswith("Source: ") and _SOURCE_BLOCK.match(stripped):
             yield from _source_blocks(stripped)
         elif stripped.startswith("<") and (inside := _elements(stripped)):
-            yield from (Found(one, certain=True) for one in inside)
+            yield from (Found(inner, certain=True) for inner in inside)
         elif stripped.startswith("# ") and _SECTION.match(stripped):
             yield from _sections(stripped)
         elif found := self._shown(stripped, certain=certain, depth=depth):
@@ -149,7 +149,7 @@ class _Reader:
         if "structuredContent" in value:
             # MCP says the same thing twice: as values, and as text for models that only read text.
             found = list(self.value(value["structuredContent"], certain=certain, depth=depth))
-            if found and (any(one.certain for one in found) or not isinstance(parts, list)):
+            if found and (any(record.certain for record in found) or not isinstance(parts, list)):
                 yield from found
                 return
         if isinstance(parts, list):
@@ -244,7 +244,7 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     if found := list(_measured(entry)):
         yield from found
     elif (longest := _longest(entry)) is not None:
-        sources = _Keys(*(one for one in _SOURCE_KEYS if one != longest))
+        sources = _Keys(*(key for key in _SOURCE_KEYS if key != longest))
         yield Found(Context(text=entry[longest], source=_first(_name, places, sources)), certain)
 
 

@@ -141,8 +141,8 @@ def _edges(above: list[str], below: list[str], form: list[str]) -> tuple[int, in
     if not any(first[line] or last[line] for line in claimed):
         return head, tail
     middle = min(first) if divide is None else divide  # both claim a line, which belongs to the nearer passage
-    head, _ = _reach(above, [one for one in heads if one[0] >= middle], middle, behind=False)
-    tail, _ = _reach(below, [one for one in tails if one[0] < middle], middle, behind=True)
+    head, _ = _reach(above, [head for head in heads if head[0] >= middle], middle, behind=False)
+    tail, _ = _reach(below, [tail for tail in tails if tail[0] < middle], middle, behind=True)
     return head, tail
 
 

@@ -77,22 +77,22 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
     if description and _MEASURES.isdisjoint(words):
         searches = searches or _DESCRIBED.search(description[:_NAME]) is not None
     value = _decoded(content)
-    found = [one for one in read(content if value is None else value, by_form=True) if not _says_nothing(one)]
+    found = [text for text in read(content if value is None else value, by_form=True) if not _says_nothing(text)]
     if _only_looks_up(words):
         apart = _taken_apart(found, ["lookup"], description, searches=True)
-        if apart and all(runs_on(one.context.text) for one in apart):
-            return tuple(one.context for one in apart)
+        if apart and all(runs_on(text.context.text) for text in apart):
+            return tuple(text.context for text in apart)
     found = _taken_apart(found, words, description, searches=searches)
     if searches:
-        return tuple(one.context for one in found) or _records(value)
+        return tuple(text.context for text in found) or _records(value)
     if not _MEASURES.isdisjoint(words):
-        found = [one for one in found if one.certain]
+        found = [text for text in found if text.certain]
     if isinstance(value, dict) and len(value) == 1 and SAYING_KEYS.known.isdisjoint(value):
-        found = [one for one in found if one.certain or one.context.text not in value.values()]  # {"error": "..."}
-    if any(one.certain or _reads_like_a_passage(one.context.text) for one in found):
-        return tuple(one.context for one in found)
+        found = [text for text in found if text.certain or text.context.text not in value.values()]  # {"error": "..."}
+    if any(text.certain or _reads_like_a_passage(text.context.text) for text in found):
+        return tuple(text.context for text in found)
     if not words and _is_passage_list(value):
-        return tuple(one.context for one in found)
+        return tuple(text.context for text in found)
     return () if _is_empty_list(value) else None
 
 
@@ -109,9 +109,9 @@ def _taken_apart(found: list[Found], words: list[str], description: str | None, 
     if only != Context(text=only.text) or not (searches or _reads_like_a_passage(only.text)):
         return found
     if (framed := records_in(only.text, plain=searches)) is not None:
-        return [Found(one, certain=True) for one in framed]
+        return [Found(passage, certain=True) for passage in framed]
     if _returns_several(words, description):
-        return [Found(one, certain=True) for one in paragraphs(only.text)] or found
+        return [Found(passage, certain=True) for passage in paragraphs(only.text)] or found
     return found
 
 
@@ -154,7 +154,7 @@ def _decoded(content: Any) -> Any:
 def _records(value: Any) -> tuple[Context, ...]:
     """Return the rows of a search result without texts, each as JSON."""
     if isinstance(value, dict) and value.get("isError") is not True:
-        value = next((one for one in value.values() if isinstance(one, list)), None)
+        value = next((inner for inner in value.values() if isinstance(inner, list)), None)
     rows = [row for row in value if isinstance(row, dict) and row] if isinstance(value, list) else []
     return tuple(
         Context(text=msgspec.json.encode(row).decode()) for row in rows[:MOST_PIECES] if row.get("type") != "text"

@@ -61,8 +61,15 @@ class Call(NamedTuple):
         if self.hop is None:
             return found
         return [
-            Context(text=one.text, id=one.id, score=one.score, source=one.source, hop=self.hop, tool=self.name)
-            for one in found
+            Context(
+                text=passage.text,
+                id=passage.id,
+                score=passage.score,
+                source=passage.source,
+                hop=self.hop,
+                tool=self.name,
+            )
+            for passage in found
         ]
 
 
@@ -83,9 +90,9 @@ class ToolExtractor:
             return None
         question = _asked(request) or query
         if (prompt := _prompt(question, response)) is not None:
-            known = {one.text for one in prompt.contexts}
+            known = {passage.text for passage in prompt.contexts}
             question = prompt.question
-            contexts = [*prompt.contexts, *(one for one in contexts if one.text not in known)]
+            contexts = [*prompt.contexts, *(passage for passage in contexts if passage.text not in known)]
         return extraction(question, contexts, source="tools", marker=_marker_of(hops))
 
 
@@ -122,8 +129,8 @@ def _prompt(said: str | None, response: Response) -> Extraction | None:
         return None
     turn = [{"role": "user", "content": said}]
     alone = Request(route="chat_completions", headers={}, body={"messages": turn})
-    found = (one.extract(alone, response) for one in _READERS if len(said) >= _PROMPT and "\n" in said)
-    read = next((one for one in found if one is not None and one.question), None)
+    found = (reader.extract(alone, response) for reader in _READERS if len(said) >= _PROMPT and "\n" in said)
+    read = next((reading for reading in found if reading is not None and reading.question), None)
     if read is not None:
         return read
     if (asked := question_in(said)) is None and (labelled := asked_in(said)) is not None:
@@ -290,12 +297,14 @@ def _azure(context: dict[str, Any]) -> Iterator[_Step]:
         Call("context.citations", {"queries": queries}),
         tuple(
             Context(
-                text=one["content"],
-                id=_filled(one.get("chunk_id")) or _filled(one.get("id")),
-                source=_filled(one.get("filepath")) or _filled(one.get("url")) or _filled(one.get("title")),
+                text=citation["content"],
+                id=_filled(citation.get("chunk_id")) or _filled(citation.get("id")),
+                source=_filled(citation.get("filepath"))
+                or _filled(citation.get("url"))
+                or _filled(citation.get("title")),
             )
-            for one in dicts(context["citations"])
-            if isinstance(one.get("content"), str) and one["content"].strip()
+            for citation in dicts(context["citations"])
+            if isinstance(citation.get("content"), str) and citation["content"].strip()
         ),
     )
 
@@ -311,10 +320,10 @@ def _anthropic(blocks: list[dict[str, Any]]) -> Iterator[_Step]:
             call = Call(_filled(use.get("name")), use.get("input"))
             if (found := retrieved(call.name, block.get("content"))) is not None:
                 yield call, found
-        for one in dicts(block.get("citations")):
-            text = one.get("cited_text")
-            if one.get("type") == "web_search_result_location" and isinstance(text, str) and text.strip():
-                source = _filled(one.get("url")) or _filled(one.get("title"))
+        for citation in dicts(block.get("citations")):
+            text = citation.get("cited_text")
+            if citation.get("type") == "web_search_result_location" and isinstance(text, str) and text.strip():
+                source = _filled(citation.get("url")) or _filled(citation.get("title"))
                 quoted.setdefault(text, Context(text=text, source=source))
     if quoted:
         yield Call("web_search", None), tuple(quoted.values())
@@ -324,9 +333,9 @@ def _citations(message: dict[str, Any]) -> tuple[Context, ...]:
     """Return the distinct texts quoted by URL and file citations."""
     quoted: dict[str, Context] = {}
     for part in dicts(message.get("content")):
-        for one in dicts(part.get("annotations")):
-            inner = one.get(one["type"]) if isinstance(one.get("type"), str) else None
-            said = inner if isinstance(inner, dict) else one
+        for annotation in dicts(part.get("annotations")):
+            inner = annotation.get(annotation["type"]) if isinstance(annotation.get("type"), str) else None
+            said = inner if isinstance(inner, dict) else annotation
             text = next((said[key] for key in ("content", "quote", "text") if isinstance(said.get(key), str)), "")
             if text.strip():
                 source = _filled(said.get("url")) or _filled(said.get("filename")) or _filled(said.get("title"))
@@ -336,7 +345,7 @@ def _citations(message: dict[str, Any]) -> tuple[Context, ...]:
 
 def _hits(value: Any) -> Iterator[Context]:
     if isinstance(value, list):
-        yield from (one.context for one in read(value))
+        yield from (record.context for record in read(value))
 
 
 def _filled(value: Any) -> str | None:
@@ -358,7 +367,7 @@ def _blocks(request: Request) -> Iterator[Context]:
     for message in messages_of(request):
         for block in dicts(message.get("content")) if message.get("role") == "user" else []:
             if block.get("type") == "search_result":
-                yield from (one.context for one in read(block))
+                yield from (record.context for record in read(block))
             elif block.get("type") == "document":
                 yield from _document_block(block)
 
@@ -368,5 +377,5 @@ def _document_block(block: dict[str, Any]) -> Iterator[Context]:
     said = source.get("data", source.get("content")) if isinstance(source, dict) else None
     if not isinstance(source, dict) or source.get("type") not in ("text", "content"):
         return
-    for one in read({"content": said} if isinstance(said, list) else said):
-        yield Context(text=one.context.text, source=title if isinstance(title, str) else None)
+    for record in read({"content": said} if isinstance(said, list) else said):
+        yield Context(text=record.context.text, source=title if isinstance(title, str) else None)

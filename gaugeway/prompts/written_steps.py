@@ -89,7 +89,7 @@ def asked_in(said: str) -> str | None:
     label = _LABEL.match(text)
     if label is None or not _is_label(label) or _kind(label) != "question":
         return None
-    end = next((one.start() for one in _labels(text)[1:] if _kind(one) != "question"), len(text))
+    end = next((following.start() for following in _labels(text)[1:] if _kind(following) != "question"), len(text))
     if label["colon"] is None:
         form = rf"\n[ \t]*{re.escape(label['open'])}[^\n]{{1,60}}{re.escape(label['close'])}[ \t]*(?=\n|\Z)"
         following = re.compile(form).search(text, label.end())
@@ -139,7 +139,7 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
     labels = _of_steps(every)
     asked = max((index for index, one in enumerate(labels) if _kind(one) == "question"), default=-1)
     steps, sent = labels[asked + 1 :], list[dict[str, Any]]()
-    kinds = {_kind(one) for one in steps}
+    kinds = {_kind(step) for step in steps}
     if "result" not in kinds or len(kinds) < _KINDS_OF_STEPS:
         return None
     since = steps[0].start()
@@ -158,22 +158,26 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
 
 
 def _labels(text: str) -> list[re.Match[str]]:
-    begun = (one for one in _BEGINS.finditer(text) if one["first"].lower().rstrip("_") in _FIRST)
-    labels = (_LABEL.match(text, one.start()) for one in islice(begun, _TIMES * MOST_STEPS))
-    return list(islice((one for one in labels if one is not None and _is_label(one)), MOST_STEPS))
+    begun = (start for start in _BEGINS.finditer(text) if start["first"].lower().rstrip("_") in _FIRST)
+    labels = (_LABEL.match(text, start.start()) for start in islice(begun, _TIMES * MOST_STEPS))
+    return list(islice((label for label in labels if label is not None and _is_label(label)), MOST_STEPS))
 
 
 def _of_steps(labels: list[re.Match[str]]) -> list[re.Match[str]]:
     """Leave out labels within results: after a result a step begins again as one has begun before, or the answer."""
     kept: list[re.Match[str]] = []
     known: set[str] = set()
-    for one in labels:
+    for label in labels:
         inside = bool(kept) and _kind(kept[-1]) == "result"
-        if inside and (one["word"] or "").lower() not in known and _kind(one) not in ("thought", "answer", "result"):
+        if (
+            inside
+            and (label["word"] or "").lower() not in known
+            and _kind(label) not in ("thought", "answer", "result")
+        ):
             continue
-        if not inside and _kind(one) != "question":
-            known.add((one["word"] or "").lower())
-        kept.append(one)
+        if not inside and _kind(label) != "question":
+            known.add((label["word"] or "").lower())
+        kept.append(label)
     return kept
 
 
@@ -213,7 +217,7 @@ def _call(said: str) -> tuple[str | None, str]:
     if last < 0:
         return None, ""
     following = [*labels[last + 1 : last + 3], None, None]
-    ends = [one.start() if one is not None else len(text) for one in following]
+    ends = [label.start() if label is not None else len(text) for label in following]
     body, arguments = _body(text, labels[last], ends[0])[:_CALL], ""
     if following[0] is not None and _kind(following[0]) == "arguments":
         arguments = _body(text, following[0], ends[1])[:_CALL]

@@ -37,7 +37,7 @@ class Evidence:
     @property
     def size(self) -> int:
         """Approximate bytes held."""
-        return 200 + sum(one.size for one in self.plans.values())
+        return 200 + sum(plan.size for plan in self.plans.values())
 
     def shrink(self) -> None:
         """Drop the plans without evidence, or all if those are few."""
@@ -110,7 +110,9 @@ class Evidence:
             if index != plan.passages:
                 entry.slots[index].add(text[start:end])
         if known:
-            there, here = ([" ".join(one.text.split()) for one in contexts] for contexts in (known, plan.contexts))
+            there, here = (
+                [" ".join(passage.text.split()) for passage in contexts] for contexts in (known, plan.contexts)
+            )
             entry.agreed += there == here
             # The same words in more passages contradict nothing: recurrence shows what one request does not.
             entry.disagreed += there != here and (len(here) < len(there) or " ".join(there) != " ".join(here))
@@ -129,10 +131,10 @@ class Evidence:
         coming = [one for key, one in self.plans.items() if key not in fit and self._may_fit(one)]
         proven = {key: one for key, one in fit.items() if one.proven}
         if proven:
-            most = max(one.rate for one in (*proven.values(), *coming))
+            most = max(entry.rate for entry in (*proven.values(), *coming))
             good = {key: one for key, one in proven.items() if one.rate >= _AS_GOOD * most}
             # Parts of what recurs recur as well: long passages are whole ones. Of these the most, in the surest form.
-            longest = max((one.length for one in good.values()), default=0)
+            longest = max((entry.length for entry in good.values()), default=0)
             whole = {key: one for key, one in good.items() if one.length >= _AS_LONG * longest}
             key = max(
                 whole,
@@ -142,8 +144,8 @@ class Evidence:
             if key is None or self.requests >= _PATIENT or whole[key].certain > _CRUDE:
                 return key
             # Lines recur below headers too: where items are marked, it is seen first whether they recur without them.
-            return None if any(one.certain >= _NEARLY_ALL for one in (*fit.values(), *coming)) else key
-        most = max((one.rate for one in (*fit.values(), *coming) if len(one.again) > 1), default=0.0)
+            return None if any(entry.certain >= _NEARLY_ALL for entry in (*fit.values(), *coming)) else key
+        most = max((entry.rate for entry in (*fit.values(), *coming) if len(entry.again) > 1), default=0.0)
         likely = {
             key: one
             for key, one in fit.items()
@@ -152,7 +154,7 @@ class Evidence:
         if not likely:
             return None
         key = max(likely, key=lambda key: (likely[key].agreed, likely[key].certain, likely[key].mean))
-        if any(one.certain > likely[key].certain for one in coming):
+        if any(entry.certain > likely[key].certain for entry in coming):
             return None
         # As long as headers cannot be distinguished from the passages' text, recurrence may still decide.
         return None if self.requests < _PATIENT and self.plans[key].variants and not self.plans[key].agreed else key

@@ -92,9 +92,9 @@ class Openings:
     def of(self, text: str) -> tuple[int, ...]:
         """Return hashes of the instructions that a frame's text begins with; () when no other request began so."""
         first, others = _lines(text)
-        for one in self._seen:
-            if not others.isdisjoint(one):
-                self._seen[one] = False
+        for opening in self._seen:
+            if not others.isdisjoint(opening):
+                self._seen[opening] = False
         if not first:
             return ()
         known = first in self._seen
@@ -112,8 +112,8 @@ def _lines(text: str) -> tuple[tuple[int, ...], set[int]]:
     """
     others: set[int] = set()
     first: list[int] = []
-    *systems, user = (list(_said(one)) for one in _TEXTS.split(text)[1:])
-    for lines, most in (*((one, _LEADING) for one in systems), (user, min(_LEADING, len(user) - 1))):
+    *systems, user = (list(_said(part)) for part in _TEXTS.split(text)[1:])
+    for lines, most in (*((system, _LEADING) for system in systems), (user, min(_LEADING, len(user) - 1))):
         leading = list(takewhile(_instructs, lines[: max(most, 0)]))
         first += map(_hash, leading)
         others.update(map(_hash, lines[len(leading) :]))

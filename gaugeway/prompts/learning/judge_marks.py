@@ -81,8 +81,8 @@ class MarkedRequests:
         """Replace what is known."""
         self._revision += 1
         self._marked = {}
-        for one in list(marked)[-MAX_MARKED:]:
-            self._marked.setdefault((one.app, one.kind), []).append(one)
+        for mark in list(marked)[-MAX_MARKED:]:
+            self._marked.setdefault((mark.app, mark.kind), []).append(mark)
 
     def consider(
         self, name: tuple[str, str], state: JudgingState, skeleton: Skeleton, seen: Outline, known: Sequence[Context]
@@ -214,7 +214,7 @@ def template_from(
         if not places or literals[0][0] or literals[-1][1] != len(seen.text):
             continue
         words = tuple(seen.text[begin:end] for begin, end in literals)
-        plan = Plan(words, places[-1], how, tuple(Context(text=one) for one in marked.passages), 1.0)
+        plan = Plan(words, places[-1], how, tuple(Context(text=passage) for passage in marked.passages), 1.0)
         slots = [(left[1], right[0]) for left, right in pairwise(literals)]
         template = template_of((marked.app, marked.kind), plan, _slot(slots, asked), seen=requests, at=0.0)
         if _reads(template, marked):

@@ -112,7 +112,7 @@ class _Group:
 
     @property
     def size(self) -> int:
-        return 200 + self.waiting.size + sum(one.size for one in self.prompts)
+        return 200 + self.waiting.size + sum(prompt.size for prompt in self.prompts)
 
     def is_due(self) -> bool:
         """Whether to learn from this request; the stride doubles while nothing is learned."""
@@ -140,7 +140,7 @@ class _Kind:
 
     def measured(self) -> int:
         """Return the growth in bytes since the last call."""
-        now = 400 + self.openings.size + sum(one.size for one in self.groups.values())
+        now = 400 + self.openings.size + sum(group.size for group in self.groups.values())
         grown, self.size = now - self.size, now
         return grown
 
@@ -155,7 +155,7 @@ class _ActiveTemplate:
 
     def has_grown(self, found: Found) -> bool:
         """Whether the passages of the last requests all contain the same label: the prompt got a new part there."""
-        labels = {salted(label) for one in found.contexts for label in labels_of(one.text)}
+        labels = {salted(label) for passage in found.contexts for label in labels_of(passage.text)}
         self.same = labels if self.same is None else self.same & labels
         self.times = self.times + 1 if self.same else 0
         if not self.same:
@@ -188,7 +188,7 @@ class Learner:
 
     def templates(self) -> list[LearnedTemplate]:
         """Return the learned and loaded templates."""
-        return [one.template for every in self._live.values() for one in every]
+        return [active.template for every in self._live.values() for active in every]
 
     def load(self, templates: Iterable[LearnedTemplate], marked: Iterable[Marked] = ()) -> None:
         """Replace all templates by those of the store. The prompt of a rejected one is not learned again.
@@ -198,18 +198,18 @@ class Learner:
         every = list(templates)
         if self._marked is not None:
             self._marked.load(marked)
-        self._rejected = {(one.app, one.literals) for one in every if one.state == "rejected"}
+        self._rejected = {(template.app, template.literals) for template in every if template.state == "rejected"}
         requests = {name: kind.requests for name, kind in self._kinds.items()}
         self._live = {}
-        for one in every:
-            if one.state != "rejected":
-                name = one.app, one.kind
-                self._live.setdefault(name, []).append(_ActiveTemplate(one, requests.get(name, 0)))
+        for template in every:
+            if template.state != "rejected":
+                name = template.app, template.kind
+                self._live.setdefault(name, []).append(_ActiveTemplate(template, requests.get(name, 0)))
 
     def find(self, app: str, frame: Frame) -> Found | None:
         """Return what the newest matching template finds in the request; None if none matches."""
-        for one in reversed(self._live.get((app, frame.kind), [])):
-            if (found := match(one.template, frame.text)) is not None:
+        for active in reversed(self._live.get((app, frame.kind), [])):
+            if (found := match(active.template, frame.text)) is not None:
                 return found
         return None
 
@@ -243,19 +243,19 @@ class Learner:
 
     def _aged(self, name: tuple[str, str], kind: _Kind, found: Found | None) -> list[TemplateEvent]:
         events: list[TemplateEvent] = []
-        for one in list(self._live.get(name, ())):
-            if found is not None and one.template.version == found.template.version:
-                one.used = kind.requests
-                if one.has_grown(found) and one.template.state != "confirmed":
-                    events.append(self._dropped(name, one))
-                if one.template.stale:
-                    one.template = msgspec.structs.replace(one.template, stale=False)
-            elif kind.requests - one.used > _UNUSED:
-                if one.template.state != "confirmed":
-                    events.append(self._dropped(name, one))
-                elif not one.template.stale:
-                    one.template = msgspec.structs.replace(one.template, stale=True)
-                    events.append(TemplateEvent("stale", one.template))
+        for active in list(self._live.get(name, ())):
+            if found is not None and active.template.version == found.template.version:
+                active.used = kind.requests
+                if active.has_grown(found) and active.template.state != "confirmed":
+                    events.append(self._dropped(name, active))
+                if active.template.stale:
+                    active.template = msgspec.structs.replace(active.template, stale=False)
+            elif kind.requests - active.used > _UNUSED:
+                if active.template.state != "confirmed":
+                    events.append(self._dropped(name, active))
+                elif not active.template.stale:
+                    active.template = msgspec.structs.replace(active.template, stale=True)
+                    events.append(TemplateEvent("stale", active.template))
         return events
 
     def _dropped(self, name: tuple[str, str], one: _ActiveTemplate) -> TemplateEvent:
@@ -347,11 +347,11 @@ class Learner:
     def _taken(self, name: tuple[str, str], kind: _Kind, template: LearnedTemplate) -> list[TemplateEvent]:
         """Use a new template from now on."""
         live = self._live.setdefault(name, [])
-        if any(one.template.version == template.version for one in live):
+        if any(active.template.version == template.version for active in live):
             return []
         live.append(_ActiveTemplate(template, kind.requests))
         events = [TemplateEvent("learned", template)]
-        if len(live) > MAX_SKELETONS and (old := [one for one in live if one.template.state != "confirmed"]):
+        if len(live) > MAX_SKELETONS and (old := [active for active in live if active.template.state != "confirmed"]):
             oldest = min(old, key=lambda one: one.used)
             live.remove(oldest)
             events.append(TemplateEvent("dropped", oldest.template))
@@ -360,7 +360,7 @@ class Learner:
 
 def _says_little(literals: Sequence[str]) -> bool:
     """Whether a prompt has hardly any constant text: what comes again may be prompts then, as those of many tenants."""
-    letters = sum(one.isalpha() for literal in literals for one in literal)
+    letters = sum(letter.isalpha() for literal in literals for letter in literal)
     return letters < _LEAST_CONSTANT
 
 

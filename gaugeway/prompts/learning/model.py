@@ -175,7 +175,7 @@ def are_cut_open(before: str, marker: str, behind: str, contexts: Sequence[Conte
     closed = _CLOSES.match(behind)
     if opened is not None and _is_closed_in(opened[1], contexts[0].text):
         return True
-    if parted is not None and any(_is_closed_in(parted[1], one.text) for one in contexts[1:]):
+    if parted is not None and any(_is_closed_in(parted[1], passage.text) for passage in contexts[1:]):
         return True
     return closed is not None and _is_opened_in(closed[0], contexts[-1].text)
 

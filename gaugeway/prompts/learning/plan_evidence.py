@@ -173,13 +173,13 @@ class PlanEvidence:
         counts = (
             len(self.chunks)
             + len(self.masks)
-            + sum(len(one.counts) for one in (self.region_edges, self.heads, self.tails, self.shapes))
+            + sum(len(shapes.counts) for shapes in (self.region_edges, self.heads, self.tails, self.shapes))
         )
         return (
             900
             + 110 * (counts + len(self.again))
             + (self.inner.size if self.inner else 0)
-            + sum(300 + 70 * (len(one.values) + len(one.edges.counts)) for one in self.slots)
+            + sum(300 + 70 * (len(slot.values) + len(slot.edges.counts)) for slot in self.slots)
         )
 
     @property
@@ -230,7 +230,7 @@ class PlanEvidence:
         self.count += 1
         self.partial += plan.partial
         self._look(plan, region)
-        texts = [salted(one.text) for one in plan.contexts]
+        texts = [salted(passage.text) for passage in plan.contexts]
         self.repeated += len(set(texts)) < len(texts)
         combination = salted(tuple(texts))
         if combination in self.regions:
@@ -239,7 +239,7 @@ class PlanEvidence:
         if len(self.regions) < MOST_VALUES:
             self.regions.add(combination)
         self.items += len(texts)
-        self.characters += sum(len(one.text) for one in plan.contexts)
+        self.characters += sum(len(passage.text) for passage in plan.contexts)
         if len(texts) > 1:
             self.multiple += 1
             self.ends[0] += len(plan.contexts[0].text)
@@ -258,7 +258,7 @@ class PlanEvidence:
     def _look(self, plan: Plan, region: str) -> None:
         """Record text of the passages that may belong to the prompt."""
         self.region_edges.add(region.strip(), labels=False)
-        self.shapes.add([one.text for one in plan.contexts])
+        self.shapes.add([passage.text for passage in plan.contexts])
         last = len(plan.contexts) - 1
         for index, one in enumerate(plan.contexts):
             if index:
@@ -266,7 +266,7 @@ class PlanEvidence:
             if index < last:
                 self.tails.add(one.text, head=False)
             self.numbered += _NUMBERED.match(one.text) is not None
-        for mask in {mask_of(one.text) for one in plan.contexts}:
+        for mask in {mask_of(passage.text) for passage in plan.contexts}:
             if mask in self.masks or len(self.masks) < MOST_CHUNKS:
                 self.masks[mask] = self.masks.get(mask, 0) + 1
 
@@ -303,7 +303,7 @@ class PassageSkeleton:
         if self._skeleton is None or self._skeleton.seen < _ENOUGH:
             return []
         places = [self._places(reading) for reading in readings]
-        if any(one is None for one in places):
+        if any(place is None for place in places):
             self.literals = True
             return []
         found = []
@@ -311,12 +311,12 @@ class PassageSkeleton:
             outlines = [
                 self._skeleton.outline(one, at or [], strength) for one, at in zip(readings, places, strict=True)
             ]
-            said = _around_longest([one for one in outlines if one is not None], how.words)
+            said = _around_longest([outline for outline in outlines if outline is not None], how.words)
             # A line break alone behind the text would cut off whatever a passage's last line says.
-            if said is not None and not _is_of_fields(said[0]) and all(one.strip() for one in said[1]):
+            if said is not None and not _is_of_fields(said[0]) and all(text.strip() for text in said[1]):
                 found.append(structs.replace(how, header=said[0], trailer=said[1]))
             if strength == "loose":
-                self.literals = any(one is not None and one.words() != (USER, END) for one in outlines)
+                self.literals = any(outline is not None and outline.words() != (USER, END) for outline in outlines)
         return list(dict.fromkeys(found))
 
     def _places(self, reading: Reading) -> list[int] | None:
@@ -333,9 +333,11 @@ def _is_of_fields(literals: tuple[str, ...]) -> bool:
 
 def _around_longest(seen: list[Outline], marker: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Return the literals before and after the longest slot; None if there are none."""
-    if not seen or len({len(one.literals) for one in seen}) > 1 or seen[0].words() == (USER, END):
+    if not seen or len({len(outline.literals) for outline in seen}) > 1 or seen[0].words() == (USER, END):
         return None
-    lengths = [sum(end - start for start, end in slot) for slot in zip(*(one.slots for one in seen), strict=True)]
+    lengths = [
+        sum(end - start for start, end in slot) for slot in zip(*(outline.slots for outline in seen), strict=True)
+    ]
     text = lengths.index(max(lengths))
     words = seen[0].words()
     words = (words[0][1:], *words[1:-1], words[-1][:-1])

@@ -91,19 +91,19 @@ def has_remains_of_the_prompt(plan: Plan) -> bool:
 
     With such a label, as in the entries of an FAQ, it is uncertain where the slot begins and ends.
     """
-    texts = [one.text for one in plan.contexts[:_COMPARED]]
+    texts = [passage.text for passage in plan.contexts[:_COMPARED]]
     if len(texts) > 1 and plan.split.kind in ("lines", "paragraphs") and _are_of_two_kinds(texts):
         return True
     before, behind = plan.literals[plan.passages][-_BESIDE:], plan.literals[plan.passages + 1][:_BESIDE]
     if are_cut_open(before, plan.split.words, behind, plan.contexts):
         return True
     labels = {label.casefold() for literal in (before, behind) for label in _LABEL.findall(literal)}
-    return any(label.casefold() in labels for one in texts for label in _LABEL.findall(one))
+    return any(label.casefold() in labels for text in texts for label in _LABEL.findall(text))
 
 
 def _are_of_two_kinds(texts: list[str]) -> bool:
     """Whether sentences alternate with other lines: lines of the prompt between the passages."""
-    sentences = sum(ends_a_sentence(one) for one in texts)
+    sentences = sum(ends_a_sentence(text) for text in texts)
     return _THIRD * min(sentences, len(texts) - sentences) >= len(texts)
 
 
@@ -152,7 +152,7 @@ def _of(seen: Outline, hints: Collection[Hint]) -> Iterator[Plan]:
 def _extended(seen: Outline, core: int) -> tuple[int, int]:
     """Return the slots that belong to a row of items together with `core`: what stands between them comes again."""
     words = seen.words()
-    masks = [masked(one) for one in words]
+    masks = [masked(word) for word in words]
     count = Counter(masks[1:-1])
     start, end = seen.slots[core]
     inside = masked(seen.text[start:end])
@@ -181,14 +181,14 @@ def _is_partial(seen: Outline, low: int, high: int) -> bool:
     inside = masked(seen.text[seen.literals[low][1] : seen.literals[high + 1][0]])
     around = [masked(seen.literal(at)) for at in (low, high + 1) if 0 < at < len(seen.literals) - 1]
     others = [masked(seen.literal(at)) for at in range(1, len(seen.literals) - 1) if not low <= at <= high + 1]
-    return any(has_letter(one) and (one in inside or one in others) for one in around)
+    return any(has_letter(word) and (word in inside or word in others) for word in around)
 
 
 def _alone(seen: Outline, core: int) -> list[tuple[int, int]]:
     """Return the slot alone, unless the same words part it from others as part these from each other."""
-    inner = Counter(masked(one) for one in seen.words()[1:-1])
+    inner = Counter(masked(word) for word in seen.words()[1:-1])
     around = [masked(seen.literal(at)) for at in (core, core + 1)]
-    return [] if any(has_letter(one) and inner[one] > 1 for one in around) else [(core, core)]
+    return [] if any(has_letter(word) and inner[word] > 1 for word in around) else [(core, core)]
 
 
 def _over_rules(seen: Outline, core: int) -> tuple[int, int]:
@@ -219,7 +219,7 @@ def _plans(seen: Outline, low: int, high: int, hints: Collection[Hint]) -> Itera
     region = seen.text[start:end]
     words = seen.words()
     around = [words[at] for at in (low, high + 1) if 0 < at < len(words) - 1]
-    if _TEXT_MARK.search(region) or any(is_rule(one) and (one.strip() or PART) in region for one in around):
+    if _TEXT_MARK.search(region) or any(is_rule(word) and (word.strip() or PART) in region for word in around):
         return
     literals = words[: low + 1] + words[high + 1 :]
     if PART in region:
@@ -228,20 +228,20 @@ def _plans(seen: Outline, low: int, high: int, hints: Collection[Hint]) -> Itera
         return
     opening = _opener(words[low], region)
     # Where a marker is all that stands next to the slot, the slot next to this one is an item too.
-    parted = {masked(one) for one in around}
+    parted = {masked(word) for word in around}
     for how, certain in (*_markers(seen, low, high, opening), *_repeated_lines(region), *_PLAIN):
         if how.words not in parted:
             yield from _split(literals, low, region, how, certain)
     yield from _with_data(seen, literals, low, (start, end))
     yield from _read(literals, low, region, 0)
     own = [] if opening is None else [_hint(opening, low, literals[low + 1])]
-    for hint in own or [one for one in hints if one.slot == low]:
+    for hint in own or [hint for hint in hints if hint.slot == low]:
         yield from _wide(literals, hint, region)
 
 
 def _split(literals: tuple[str, ...], low: int, region: str, how: Split, certain: float) -> Iterator[Plan]:
     contexts = split(how, region)
-    if contexts and sum(len(one.text) for one in contexts) >= _SHORTEST_ITEM * len(contexts):
+    if contexts and sum(len(passage.text) for passage in contexts) >= _SHORTEST_ITEM * len(contexts):
         yield Plan(literals, low, how, contexts, certain)
 
 
@@ -324,7 +324,7 @@ class Opening(NamedTuple):
 def _markers(seen: Outline, low: int, high: int, opening: Opening | None) -> Iterator[tuple[Split, float]]:
     """Yield the markers that stand between items: what opens the first one again, or what stands there as often."""
     words = seen.words()
-    between = [masked(one) for one in words[low + 1 : high + 1]]
+    between = [masked(word) for word in words[low + 1 : high + 1]]
     if opening is not None:
         closing = opening.closing.strip() if opening.closing != opening.marker else ""
         closing = "" if has_letter(closing) or MASK in closing else closing
@@ -350,8 +350,8 @@ def _opener(before: str, region: str) -> Opening | None:
         return None
     between = [region[previous:start] for previous, start in places]
     glue = masked(between[0])[-_GLUE:]
-    for one in between[1:]:
-        glue = glue[len(glue) - shared_length(glue[::-1], masked(one)[::-1]) :]
+    for word in between[1:]:
+        glue = glue[len(glue) - shared_length(glue[::-1], masked(word)[::-1]) :]
     if len(between) == 1:
         last = masked(between[0][-_GLUE:])
         closed = _CLOSED.search(last)

@@ -72,7 +72,7 @@ class Growth:
     @property
     def size(self) -> int:
         """Approximate bytes held."""
-        return sum(300 + 4 * (len(one.before) + len(one.behind)) for one in self.gaps)
+        return sum(300 + 4 * (len(gap.before) + len(gap.behind)) for gap in self.gaps)
 
     def add(self, slots: list[tuple[array[int], bytearray]]) -> None:
         """Add the slots of one more request, as tokens and their kinds."""
@@ -248,7 +248,7 @@ class UnmatchedRequests:
     @property
     def size(self) -> int:
         """Bytes held, roughly."""
-        return sum(one.size for one in self.readings)
+        return sum(reading.size for reading in self.readings)
 
     def add(self, reading: Reading, signs: Signs) -> Skeleton | None:
         """Hold a request. Return a new skeleton when several held requests are similar.
@@ -266,7 +266,7 @@ class UnmatchedRequests:
             self.readings.pop(0)
             return None
         made, *others = alike
-        self.readings = [one for one in self.readings if not any(one is other for other in alike)]
+        self.readings = [reading for reading in self.readings if not any(reading is other for other in alike)]
         for other in others:
             pairs = made.match(other, signs, shared)
             if made.weight(pairs):
@@ -275,7 +275,7 @@ class UnmatchedRequests:
 
     def _alike(self) -> tuple[list[Skeleton], set[Run]]:
         """Return the largest group of requests that share runs as the two that share most do, and what all share."""
-        every: list[Counter[Run]] = [runs_of(one.tokens) for one in self.readings]
+        every: list[Counter[Run]] = [runs_of(reading.tokens) for reading in self.readings]
         pairs = {(i, j): len(every[i].keys() & every[j].keys()) for i, j in combinations(range(len(every)), 2)}
         best: list[int] = [0]
         for i in range(len(every)):
