@@ -4,8 +4,8 @@
 
 Three linear models: which blocks are worth reading (`place`), which stretch is the question (`question`), which block
 holds the passages (`rank`: softmax over a request's candidates), and decision trees that tell whether that one is right
-(`accept`: gradient boosting, on layouts the others have not seen; needs the extra `fit`). Then it prints, for layouts in none of the fits, what was read, by family of
-frame. With --check nothing is written.
+(`accept`: gradient boosting, on layouts the others have not seen; needs scikit-learn). Then it prints, for layouts in
+none of the fits, what was read, by family of frame. With --check nothing is written.
 """
 
 from __future__ import annotations
@@ -168,14 +168,14 @@ def ranked(groups: Sequence[Group], keep: Callable[[str], bool], penalty: float 
 
 
 def accepted(every: Sequence[Rendered], rank: Mapping[str, float]) -> dict[str, Any]:
-    """Fit small decision trees that tell whether the best candidate is right."""
+    """Fit small decision trees that tell whether the best candidate has the text of the passages, and no other."""
     rows, right = [], []
     for each in every:
         if (found := reader.chosen(list(reader.candidates(turns(each))), rank)) is not None:
             best, choice = found
-            wanted = [squeezed(text) for text in each.contexts]
+            wanted = squeezed(" ".join(each.contexts))
             rows.append(best.values | choice)
-            right.append(bool(wanted) and [squeezed(one.text) for one in best.contexts] == wanted)
+            right.append(bool(wanted) and squeezed(" ".join(one.text for one in best.contexts)) == wanted)
     names = sorted({name for row in rows for name in row})
     model = GradientBoostingClassifier(**TREES).fit(
         np.array([[row.get(name, 0.0) for name in names] for row in rows], dtype=np.float32), right

@@ -22,6 +22,7 @@ UNPROVOKED = {
     "gaugeway_quality_corrected": "labels of people are counted every five minutes",
     "gaugeway_judge_agreement_kappa": "as above",
     "gaugeway_worker_errors_total": "a store or a queue that fails",
+    "gaugeway_capture_audited": "audits follow a part of the day, the shortest of which takes half an hour",
 }
 
 
