@@ -51,7 +51,7 @@ _COMPARED = 1_500
 _LABELLED = 2_000
 _LEAST_TEXT, MOST_TEXT = 30, 250_000
 """Characters of a message that is read by its form; the most also of all messages of a request together."""
-THRESHOLD = 0.45
+THRESHOLD = 0.5
 _LONE = 40
 """Letters of a passage that is the only one."""
 _FAR, _LEAD, _SHOWN = 30.0, 6.0, 60
