@@ -212,7 +212,9 @@ PROMPT = "Use these passages to answer.\n\n{passages}\n\nQuestion: {question}\nH
 def test_earlier_prompts_become_the_questions_that_were_found_in_them(tmp_path):
     app, messages = App(), [{"role": "system", "content": "You help customers."}]
     passages = "\n\n".join(PASSAGES.values())
-    for number, question in enumerate(("How long is the warranty?", "And the battery?", "Who pays for parts of the drill?")):
+    for number, question in enumerate(
+        ("How long is the warranty?", "And the battery?", "Who pays for parts of the drill?")
+    ):
         prompt = PROMPT.format(passages=passages, question=question)
         messages = [*messages, {"role": "user", "content": prompt}]
         said = f"Answer number {number}, which is long enough to be told from the others by its own words."
