@@ -121,10 +121,22 @@ def decoded(text: str) -> Any:
         return None
     value = json_value(stripped)
     if value is None and stripped[0] == "{" and "\n" in stripped:
-        lines = [json_value(line) for line in stripped.split("\n", MOST_VALUES) if line and not line.isspace()]
-        value = lines if all(isinstance(line, dict) for line in lines) else None
+        value = _of_lines(stripped)
     value = printed(stripped) if value is None else value
     return value if isinstance(value, dict | list) else None
+
+
+def _of_lines(text: str) -> list[dict[str, Any]] | None:
+    """Decode an object a line, as JSON or as Python prints it; None where a line is none."""
+    found: list[dict[str, Any]] = []
+    for line in text.split("\n", MOST_VALUES):
+        if line and not line.isspace():
+            value = json_value(line)
+            value = printed(line.strip()) if value is None else value
+            if not isinstance(value, dict):
+                return None
+            found.append(value)
+    return found
 
 
 def shown(text: str) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaugeway.prompts.notation import LONGEST, printed
+from gaugeway.prompts.notation import LONGEST, decoded, printed
 from gaugeway.prompts.parse import read
 from gaugeway.prompts.retrieval_rule import retrieved
 from gaugeway.records import Context
@@ -100,3 +100,11 @@ def test_sections_of_a_documentation_are_passages_with_their_address():
     )
     other = "# Title\nDocumentation of another kind\n\nText."
     assert [one.context.text for one in read(other)] == [other]
+
+
+def test_objects_that_python_prints_one_a_line_are_decoded_like_json_lines():
+    assert decoded("{'text': \"It's open.\", 'page': 1}\n\n{'text': 'Closed.', 'page': None}\n") == [
+        {"text": "It's open.", "page": 1},
+        {"text": "Closed.", "page": None},
+    ]
+    assert decoded("{'text': 'Open.'}\nand then {'text': 'closed.'}") is None
