@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import NamedTuple
 
+import regex
+
 from gaugeway.prompts.form.lines import Line, lines_of
 from gaugeway.prompts.form.records import Span
 from gaugeway.prompts.form.word_index import IndexedText
@@ -26,7 +28,12 @@ MOST_TAGS = 2_000
 MOST_RECORDS = 400
 _CHAINS = 12
 _LAST, _WEIGHED = 12, 200
-_ENDS = re.compile(r"[.!?:;\u3002\uff01\uff1f\u2026][\"'\u201d\u00bb)\]*_]{0,3}\s*\Z")
+SENTENCE_ENDS = (
+    "".join(regex.findall(r"\p{Sentence_Terminal}", "".join(map(chr, range(0xD800))) + "\uff01\uff0e\uff1f\uff61"))
+    + "\u2026"
+)
+"""What ends a sentence in any script, as Unicode says, and an ellipsis."""
+_ENDS = re.compile(rf"[{re.escape(SENTENCE_ENDS)}:;][\"'\u201d\u00bb)\]*_]{{0,3}}\s*\Z")
 _TITLE, _TITLE_LENGTH = 2, 60
 """A paragraph is so many times as long as its title, which has so many characters at most."""
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from gaugeway.prompts.form.text import SENTENCE_ENDS
 from gaugeway.prompts.learning.frames import END, MARKS, MASK, SYSTEM, USER
 
 Span: TypeAlias = tuple[int, int]
 
-_TERMINAL = ".?!。？！…؟।"
+_TERMINAL = frozenset(SENTENCE_ENDS)
 _BLANK = " \t"
 _SIGN = re.compile(r"[^\w\s,'’-]|[\n-]|(?<![^\W_])'|'(?![^\W_])")
 _LETTER = re.compile(r"[^\W\d_]")

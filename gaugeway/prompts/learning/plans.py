@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gaugeway.prompts.form.divisions import divisions
-from gaugeway.prompts.form.text import ends_a_sentence
+from gaugeway.prompts.form.text import SENTENCE_ENDS, ends_a_sentence
 from gaugeway.prompts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gaugeway.prompts.learning.model import LearnedTemplate, SlotName, Split, are_cut_open, pattern, split, version_of
 from gaugeway.prompts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
@@ -29,7 +29,7 @@ _GLUE = 200
 _DATA = 300
 _OPENINGS = 8
 _LINES = 2_000
-_CLOSED = re.compile(r"(?:\s*</[\w:-]+>)*[^\w>.?!。？！…]*\Z")
+_CLOSED = re.compile(rf"(?:\s*</[\w:-]+>)*[^\w>{re.escape(SENTENCE_ENDS)}]*\Z")
 _TOKEN_START = re.compile(r"(?<![^\W_])[^\W_]|[^\w]|_")
 _COLONS = (":", "：", "=", "/", "|")
 _BULLETS = "-*•–#>+◦▪"
