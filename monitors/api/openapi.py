@@ -161,8 +161,7 @@ def _schemas() -> dict[str, Any]:
             schema["required"] = list(schema["properties"])
     _, received = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
     received["NewSilence"]["oneOf"] = [_given("ends"), _given("duration_s")]
-    schemas: dict[str, Any] = sent | received | _TABLE["schemas"]
-    return schemas
+    return {**sent, **received, **_TABLE["schemas"]}
 
 
 def _given(name: str) -> dict[str, Any]:

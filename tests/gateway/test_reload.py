@@ -189,7 +189,7 @@ async def shape_after(old, new, tmp_path, expected):
 
 
 def test_every_key_is_classified():
-    assert set(keys_of(Config)) == set(EFFECTS), "say in gateway/reload.py what a reload does with it"
+    assert set(keys_of(Config)) == set(EFFECTS), "say in gateway/reload.toml what a reload does with it"
 
 
 @pytest.mark.parametrize("key", sorted(EFFECTS))
