@@ -145,6 +145,16 @@ def _instructions(draw: random.Random, language: str) -> str:
     return "\n\n".join(parts)
 
 
+def _orders_around(draw: random.Random, language: str) -> tuple[str, str]:
+    """Draw the orders before and behind the passages, now and then with a decoy in one of them."""
+    before, behind = _instructions(draw, language), _orders(draw, language)
+    if draw.random() < 0.2:
+        before, behind = draw.choice(
+            ((before + "\n\n" + decoy(draw, language), behind), (before, behind + "\n\n" + decoy(draw, language)))
+        )
+    return before, behind
+
+
 def _earlier(language: str) -> list[dict[str, Any]]:
     asked = WORDS["questions"][language][0].format(a=WORDS["nouns"][language][0], b="", y=2020)
     said = WORDS["sentences"][language][0].format(a=WORDS["nouns"][language][0], b="", n=3, m=4, y=2020)
@@ -203,11 +213,7 @@ def _parts(
     order = draw.choice(orders)
     if order[0] == "q" and draw.random() < 0.4:
         asked = "plain"
-    before, behind = _instructions(draw, language), _orders(draw, language)
-    if draw.random() < 0.2:
-        before, behind = draw.choice(
-            ((before + "\n\n" + decoy(draw, language), behind), (before, behind + "\n\n" + decoy(draw, language)))
-        )
+    before, behind = _orders_around(draw, language)
     other = pick(draw, WORDS["other"], language)
     answer = pick(draw, WORDS["answer"], language) if draw.random() < 0.5 else ""
     ordered = (
@@ -259,8 +265,8 @@ def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 10
     if draw.random() < 0.12:  # as people type
         said = draw.choice((f"{a}?", f"{a} {draw.choice(nouns)}", said.lower().rstrip("?？"), f"{a}"))
     elif draw.random() < 0.15:  # with what happened before, or with something pasted
-        told = [draw.choice(WORDS["own"][one.language]) for _ in range(draw.randint(1, 4))]
-        before = " ".join(told).format(a=a, b=draw.choice(nouns), n=draw.randint(2, 90))
+        facts = [draw.choice(WORDS["own"][one.language]) for _ in range(draw.randint(1, 4))]
+        before = " ".join(facts).format(a=a, b=draw.choice(nouns), n=draw.randint(2, 90))
         pasted = "\n".join(
             f"{draw.choice(('12:04 ', '- ', 'E', '> '))}{draw.choice(nouns)} {n}" for n in range(draw.randint(2, 5))
         )

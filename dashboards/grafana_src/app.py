@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dashboards.grafana_src.board import MISSING, Board, Chosen
 from dashboards.grafana_src.panels import (
     THIRD,
@@ -150,33 +152,27 @@ def _time() -> list[Built]:
     ]
 
 
-def _capture_intervals() -> list[Built]:
-    captured = lines(
-        "Captured",
-        "Share of the answers with question and passages found, with its 95 % interval. Internal calls do not count.",
-        "percentunit",
-        Query(series("gaugeway_capture_ratio", "app"), "captured"),
-        Query(series("gaugeway_capture_ci_low", "app"), "low"),
-        Query(series("gaugeway_capture_ci_high", "app"), "high"),
-        top=1,
-    )
-    audited = lines(
-        "Capture the judge agrees with",
-        "Share of the exchanges audited in 30 days in which the judge marks the same question and passages as were"
-        " captured, with its 95 % interval. Needs a judge; an app gets five audits a day.",
-        "percentunit",
-        Query(series("gaugeway_capture_audited_ratio", "app"), "agrees"),
-        Query(series("gaugeway_capture_audited_low", "app"), "low"),
-        Query(series("gaugeway_capture_audited_high", "app"), "high"),
-        top=1,
-    )
-    return [with_bands(captured, [""]), with_bands(audited, [""])]
+def _share_of_captures(title: str, about: str, names: Mapping[str, str]) -> Built:
+    """Return a share with its interval; `names`: the legend of each series behind `gaugeway_capture_`."""
+    queries = [Query(series(f"gaugeway_capture_{name}", "app"), legend) for name, legend in names.items()]
+    return with_bands(lines(title, about, "percentunit", *queries, top=1), [""])
 
 
 def _capture() -> list[Built]:
     extractions = "gaugeway_context_extractions_total"
     return [
-        *_capture_intervals(),
+        _share_of_captures(
+            "Captured",
+            "Share of the answers with question and passages found, with its 95 % interval. Internal calls do not"
+            " count.",
+            {"ratio": "captured", "ci_low": "low", "ci_high": "high"},
+        ),
+        _share_of_captures(
+            "Capture the judge agrees with",
+            "Share of the exchanges audited in 30 days in which the judge marks the same question and passages as were"
+            " captured, with its 95 % interval. Needs a judge; an app gets five audits a day.",
+            {"audited_ratio": "agrees", "audited_low": "low", "audited_high": "high"},
+        ),
         lines(
             "Found in answers",
             "Answers with question and passages (both), one of them, or neither. A falling share of `both` means that"

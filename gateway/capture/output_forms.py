@@ -105,7 +105,7 @@ def _is_a_choice(instruction: str, label: str) -> bool:
 
 
 def _of_data(data: str, said: str, *, alone: bool) -> str | None:
-    """Return the kind of an output that answers nobody: a conversation is only quoted, or a question only repeated."""
+    """Return the kind of an output that answers no user: a conversation is only quoted, or a question only repeated."""
     items = _items(said)
     asks = bool(items) and all(item.endswith(_QUESTION_MARKS) for item in items)
     speakers = [label[1] for label in islice(_SPEAKER.finditer(data), _SENTENCES)]

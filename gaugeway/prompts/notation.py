@@ -190,7 +190,7 @@ class _Tree:
         return self._siblings(value[:MOST_VALUES], around, depth) if isinstance(value, list) else []
 
     def _siblings(self, members: list[Any], around: tuple[dict[str, Any], ...], depth: int) -> list[FormRecord]:
-        members = [_told(member) for member in members]
+        members = [_content_of(member) for member in members]
         within = [record for member in members for record in self.records(member, around, depth + 1)]
         if not within and (width := _width(members)):
             members = [{str(place): member[place] for place in range(width)} for member in members]
@@ -204,7 +204,7 @@ class _Tree:
         return own if _length(own) > _length(within) else within
 
 
-def _told(member: Any) -> Any:
+def _content_of(member: Any) -> Any:
     """Return the data that a text or a content part is; anything else as it is."""
     is_part = isinstance(member, dict) and member.keys() == {"type", "text"}
     said = member["text"] if is_part else member

@@ -1,4 +1,4 @@
-"""Tells whether the passages of many requests begin or end alike once their words and numbers are masked.
+"""Checks whether the passages of many requests begin or end alike once their words and numbers are masked.
 
 Such a line, or such a start of a line, is a title, a source or a score of the record, not text of the passage.
 """

@@ -29,7 +29,7 @@ EXTRACTORS[DEFAULT_ORDER.index("patterns")] = PatternExtractor(
 )
 ROOT = Path(__file__).parents[3]
 ORDINARY = Path(__file__).parents[2] / "corpora" / "ordinary.jsonl"
-ONE = "A book may be kept for four weeks, and longer if nobody else waits for it."
+ONE = "A book may be kept for four weeks, and longer if no other reader waits for it."
 TWO = "Whoever keeps a book for longer pays ten cents a day until it is returned."
 NOTHING = Response(status=200, body={})
 
