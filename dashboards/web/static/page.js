@@ -228,6 +228,7 @@ if (document.body.dataset.events && document.querySelector("[data-live]") && win
     }
   });
   window.addEventListener("pagehide", stop);
+  document.querySelector('form[action="/logout"]')?.addEventListener("submit", stop); // the session ends before the page
   window.addEventListener("pageshow", (event) => { if (event.persisted && !paused) resume(); });
   if (!document.hidden && !paused) start();
 } else if (document.querySelector("main [data-fresh]")) {
