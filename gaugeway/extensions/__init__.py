@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from traceback import extract_tb
 from typing import Any
@@ -19,6 +20,24 @@ EXTRAS = {
     "redis": "redis",
 }
 """Module -> extra."""
+
+
+@cache
+def registered(kind: str) -> Mapping[str, str]:
+    """Return the extensions of a kind ("metrics", "engines", ...): short name -> import string.
+
+    They are the entry points `gaugeway.<kind>` of the installed packages; the product's own are registered the same
+    way. Raises ValueError when two packages register one name.
+    """
+    from importlib.metadata import entry_points  # noqa: PLC0415 - takes 25 ms; most commands load no extension
+
+    found: dict[str, tuple[str, str]] = {}
+    for point in entry_points(group=f"gaugeway.{kind}"):
+        package = point.dist.name if point.dist else ""
+        target, owner = found.setdefault(point.name, (point.value, package))
+        if target != point.value:
+            raise ValueError(f"the packages {owner!r} and {package!r} both register {point.name!r} as gaugeway.{kind}")
+    return {name: target for name, (target, _) in found.items()}
 
 
 def load(name: str, built_in: Mapping[str, str], what: str = "name") -> Any:
