@@ -44,8 +44,11 @@ class Evidence:
         plans = {key: one for key, one in self.plans.items() if one.clean and (one.again or one.certain > _CRUDE)}
         self.plans = plans if len(plans) < len(self.plans) / 2 else {}
 
-    def add(self, seen: Outline, known: tuple[Context, ...]) -> dict[int, Plan]:
-        """Add a request; return the plans it suggests. `known` are passages another extractor is sure of."""
+    def add(self, seen: Outline, known: tuple[Context, ...], question: str | None = None) -> dict[int, Plan]:
+        """Add a request; return the plans it suggests.
+
+        `known` are passages another extractor is sure of, `question` is the question it found.
+        """
         self.requests += 1
         said: dict[int, Plan] = {}
         for plan in proposals(seen, list(self.hints)):
@@ -55,13 +58,14 @@ class Evidence:
             del self.hints[hint]
         literals = {salted((plan.literals, plan.passages)) for plan in said.values()}
         for key, plan in list(said.items()):
-            self._add(key, plan, seen.text, known)
+            self._add(key, plan, seen.text, known, question)
             for other in self._derived(key, plan, seen.text):
                 self._add(
                     said_as := salted((other.literals, other.passages, other.split)),
                     other,
                     seen.text,
                     known,
+                    question,
                 )
                 said[said_as] = other
         for key, entry in self.plans.items():
@@ -91,7 +95,7 @@ class Evidence:
             if contexts := split(how, region):
                 yield replace(plan, split=how, contexts=contexts, certain=plan.certain + 0.02)
 
-    def _add(self, key: int, plan: Plan, text: str, known: tuple[Context, ...]) -> None:
+    def _add(self, key: int, plan: Plan, text: str, known: tuple[Context, ...], question: str | None) -> None:
         entry = self.plans.get(key)
         if entry is None:
             if len(self.plans) >= MOST_PLANS and not self._evicted():
@@ -108,7 +112,7 @@ class Evidence:
         entry.add(plan, text[start:end])
         for index, (start, end) in enumerate(spans):
             if index != plan.passages:
-                entry.slots[index].add(text[start:end])
+                entry.slots[index].add(text[start:end], question)
         if known:
             there, here = (
                 [" ".join(passage.text.split()) for passage in contexts] for contexts in (known, plan.contexts)

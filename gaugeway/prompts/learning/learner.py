@@ -53,10 +53,11 @@ CONFIDENCE = 0.95
 
 
 class OtherFinding(NamedTuple):
-    """Passages another extractor found in the same request, and its confidence."""
+    """Passages and question another extractor found in the same request, and its confidence."""
 
     contexts: tuple[Context, ...]
     confidence: float
+    question: str | None = None
 
 
 class TemplateEvent(NamedTuple):
@@ -290,7 +291,7 @@ class Learner:
         if prompt.size > MAX_PROMPT_BYTES:
             prompt.evidence.shrink()
         sure = known.contexts if known is not None and known.confidence >= SURE else ()
-        said = prompt.evidence.add(seen, sure)
+        said = prompt.evidence.add(seen, sure, known.question if known is not None else None)
         template = self._promoted(name, group, prompt, said)
         if template is not None:
             return self._taken(name, kind, template)
@@ -418,7 +419,7 @@ class LearnedCapture:
         learned = self.learner.find(app, frame)
         found = self._varying(app, frame, otherwise()) if learned is None else _extraction(request, learned)
         if learns:
-            known = OtherFinding(found.contexts, found.confidence) if learned is None and found.contexts else None
+            known = OtherFinding(found.contexts, found.confidence, found.question) if learned is None and found.contexts else None
             for event in self.learner.observe(app, frame, learned, known):
                 self._report(event)
         return found
