@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gaugeway.prompts.learning.alignment import salted
 from gaugeway.prompts.learning.model import Split, chunks_of, slots_in, split
-from gaugeway.prompts.learning.outline import Outline
+from gaugeway.prompts.learning.outline import Outline, has_letter
 from gaugeway.prompts.learning.plan_evidence import PassageSkeleton, PlanEvidence, SlotEvidence, question_of
 from gaugeway.prompts.learning.plans import Hint, Plan, proposals
 from gaugeway.records import Context
@@ -113,7 +113,7 @@ class Evidence:
         for index, (start, end) in enumerate(spans):
             if index != plan.passages:
                 entry.slots[index].add(text[start:end], question)
-        if known:
+        if known and not _hold_constant_text(known, plan):
             there, here = (
                 [" ".join(passage.text.split()) for passage in contexts] for contexts in (known, plan.contexts)
             )
@@ -188,3 +188,9 @@ class Evidence:
     def _is_contradicted(self, plan: PlanEvidence) -> bool:
         """Whether another extractor was sure of other passages in most requests in which it found any."""
         return plan.disagreed > max(plan.agreed // 4, _FEW)
+
+
+def _hold_constant_text(passages: Sequence[Context], plan: Plan) -> bool:
+    """Whether what all requests have stands within one of the passages, as its part: then that one is wrong."""
+    constant = [word for literal in plan.literals[1:-1] if has_letter(word := literal.strip())]
+    return any(word in passage.text and word != passage.text for passage in passages for word in constant)

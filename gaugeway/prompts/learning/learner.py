@@ -367,8 +367,11 @@ def _says_little(literals: Sequence[str]) -> bool:
 
 @dataclass(slots=True)
 class _Seen:
-    common: set[int] = field(default_factory=set)
-    """Hashes of what stood in each of the last `requests` requests."""
+    fixed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Hash of what stood in each of the last `requests` requests -> its place from the first and from the last one.
+
+    -1 where that place varied. What changed both is data that was retrieved each time.
+    """
     last: set[int] = field(default_factory=set)
     requests: int = 0
     changes: int = 0
@@ -381,23 +384,35 @@ class ConstantPassages:
         self._kinds: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
 
     def without(self, kind: tuple[str, str], contexts: tuple[Context, ...]) -> tuple[Context, ...]:
-        """Return the passages without those that each of the last requests had too, all if the others never changed."""
+        """Return the passages without those that each of the last requests had in the same place.
+
+        All, if the others never changed.
+        """
         hashes = [salted(context.text) for context in contexts]
+        now = {key: (index, len(hashes) - index) for index, key in enumerate(hashes)}
         seen = self._kinds.setdefault(kind, _Seen())
         self._kinds.move_to_end(kind)
         if len(self._kinds) > MOST_KINDS:
             self._kinds.popitem(last=False)
-        now = set(hashes)
-        if not seen.common & now:
-            self._kinds[kind] = _Seen(now, now, 1)
+        seen.fixed = {
+            key: there for key, place in seen.fixed.items() if (there := _same(place, now.get(key))) != (-1, -1)
+        }
+        if not seen.fixed:
+            self._kinds[kind] = _Seen(now, set(now), 1)
             return contexts
-        seen.common &= now
-        seen.changes += now != seen.last
+        seen.changes += set(now) != seen.last
         seen.requests += 1
-        seen.last = now
-        if seen.requests < _LEAST_REQUESTS or seen.changes < _LEAST_CHANGES or seen.common == now:
+        seen.last = set(now)
+        if seen.requests < _LEAST_REQUESTS or seen.changes < _LEAST_CHANGES or seen.fixed.keys() == seen.last:
             return contexts
-        return tuple(context for context, key in zip(contexts, hashes, strict=True) if key not in seen.common)
+        return tuple(context for context, key in zip(contexts, hashes, strict=True) if key not in seen.fixed)
+
+
+def _same(place: tuple[int, int], now: tuple[int, int] | None) -> tuple[int, int]:
+    """Return a passage's place with -1 where it is another one now."""
+    if now is None:
+        return -1, -1
+    return place[0] if place[0] == now[0] else -1, place[1] if place[1] == now[1] else -1
 
 
 class LearnedCapture:
