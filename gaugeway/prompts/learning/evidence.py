@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from gaugeway.prompts.learning.alignment import salted
 from gaugeway.prompts.learning.model import Split, chunks_of, slots_in, split
-from gaugeway.prompts.learning.outline import Outline, has_letter
-from gaugeway.prompts.learning.plan_evidence import PassageSkeleton, PlanEvidence, SlotEvidence, question_of
+from gaugeway.prompts.learning.outline import Outline, Span, has_letter
+from gaugeway.prompts.learning.plan_evidence import (
+    PassageSkeleton,
+    PlanEvidence,
+    SlotEvidence,
+    is_history,
+    question_of,
+)
 from gaugeway.prompts.learning.plans import Hint, Plan, proposals
 from gaugeway.records import Context
 
@@ -104,6 +111,7 @@ class Evidence:
                 salted((plan.literals, plan.passages)), self.requests, plan.certain, plan.split.kind == "reading"
             )
             entry.slots = [SlotEvidence() for _ in plan.literals[1:]]
+            entry.is_history = is_history(plan.literals[plan.passages])
         spans = slots_in(plan.literals, plan.passages, text)
         if spans is None:
             return
@@ -113,7 +121,7 @@ class Evidence:
         for index, (start, end) in enumerate(spans):
             if index != plan.passages:
                 entry.slots[index].add(text[start:end], question)
-        if known and not _hold_constant_text(known, plan):
+        if known and not _hold_constant_text(known, text, spans):
             there, here = (
                 [" ".join(passage.text.split()) for passage in contexts] for contexts in (known, plan.contexts)
             )
@@ -178,6 +186,8 @@ class Evidence:
         window = min(self.requests - plan.first + 1, _WINDOW)
         explained = (plan.marks & ((1 << window) - 1)).bit_count()
         enough = explained >= _NEARLY_ALL * window and plan.count >= _LEAST_REQUESTS and plan.multiple > 1
+        if plan.is_history and not plan.agreed:
+            return False
         return enough and plan.clean and not self._is_contradicted(plan) and question_of(plan) is not None
 
     def _least_contradicted(self, plans: dict[int, PlanEvidence]) -> dict[int, PlanEvidence]:
@@ -190,7 +200,14 @@ class Evidence:
         return plan.disagreed > max(plan.agreed // 4, _FEW)
 
 
-def _hold_constant_text(passages: Sequence[Context], plan: Plan) -> bool:
-    """Whether what all requests have stands within one of the passages, as its part: then that one is wrong."""
-    constant = [word for literal in plan.literals[1:-1] if has_letter(word := literal.strip())]
-    return any(word in passage.text and word != passage.text for passage in passages for word in constant)
+def _hold_constant_text(passages: Sequence[Context], text: str, slots: Sequence[Span]) -> bool:
+    """Whether one of the passages begins or ends within what all requests have: then it is wrong."""
+    for passage in passages:
+        if (at := text.find(passage.text)) < 0:
+            continue
+        end = at + len(passage.text)
+        for left, right in pairwise([(0, 0), *slots, (len(text), len(text))]):
+            start, stop = max(at, left[1]), min(end, right[0])
+            if start < stop and (at < start or stop < end) and has_letter(text[start:stop]):
+                return True
+    return False

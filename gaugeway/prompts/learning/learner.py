@@ -18,7 +18,7 @@ from gaugeway.prompts.learning.frames import Frame, Openings, frame_of
 from gaugeway.prompts.learning.judge_marks import JudgingState, Marked, MarkedRequests
 from gaugeway.prompts.learning.model import Found, LearnedTemplate, match
 from gaugeway.prompts.learning.outline import Outline
-from gaugeway.prompts.learning.plan_evidence import is_history, labels_of, question_of
+from gaugeway.prompts.learning.plan_evidence import labels_of, question_of
 from gaugeway.prompts.learning.plans import Plan, has_remains_of_the_prompt, template_of
 from gaugeway.prompts.learning.skeletons import Reading, Skeleton, UnmatchedRequests, fits, read, signs_of
 from gaugeway.records import Context
@@ -326,7 +326,7 @@ class Learner:
             return None
         entry = prompt.evidence.plans[key]
         asked = question_of(entry)
-        if not entry.agreed and (is_history(plan.literals[plan.passages]) or _says_little(plan.literals)):
+        if not entry.agreed and _says_little(plan.literals):
             return None
         if has_remains_of_the_prompt(plan):
             prompt.evidence.plans.pop(key)
@@ -403,7 +403,8 @@ class ConstantPassages:
         seen.changes += set(now) != seen.last
         seen.requests += 1
         seen.last = set(now)
-        if seen.requests < _LEAST_REQUESTS or seen.changes < _LEAST_CHANGES or seen.fixed.keys() == seen.last:
+        shown = seen.requests >= _LEAST_REQUESTS and seen.changes >= _LEAST_CHANGES
+        if not shown or seen.fixed.keys() == seen.last:
             return contexts
         return tuple(context for context, key in zip(contexts, hashes, strict=True) if key not in seen.fixed)
 
@@ -434,7 +435,11 @@ class LearnedCapture:
         learned = self.learner.find(app, frame)
         found = self._varying(app, frame, otherwise()) if learned is None else _extraction(request, learned)
         if learns:
-            known = OtherFinding(found.contexts, found.confidence, found.question) if learned is None and found.contexts else None
+            known = (
+                OtherFinding(found.contexts, found.confidence, found.question)
+                if learned is None and found.contexts
+                else None
+            )
             for event in self.learner.observe(app, frame, learned, known):
                 self._report(event)
         return found

@@ -141,6 +141,8 @@ class PlanEvidence:
     first: int
     certain: float
     is_read: bool
+    is_history: bool = False
+    """Whether the label before its passages names something else, such as a conversation."""
     last: int = 0
     marks: int = 0
     count: int = 0
