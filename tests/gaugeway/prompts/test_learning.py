@@ -553,6 +553,17 @@ def test_a_match_takes_question_and_passages_from_their_slots(texts, how):
         assert (found.question, found.contexts) == (asked.strip(), split(how, region))
 
 
+def test_passages_in_strings_of_json_are_what_the_strings_say():
+    how = Split(kind="marker", words='", "')
+    template = LearnedTemplate(
+        app="a", kind="chat:u", version="v", literals=('Texts: ["', '"]\nAsked: ', "\x04"), slots=("passages", "question"),
+        split=how, seen=12, learned_at=1.0,
+    )  # fmt: skip
+    found = match(template, 'Texts: ["One.\\nTwo \\"2\\".", "Three."]\nAsked: How many?\x04')
+    assert found is not None
+    assert [passage.text for passage in found.contexts] == ['One.\nTwo "2".', "Three."]
+
+
 def test_titles_that_all_end_in_a_version_keep_its_bracket():
     random, pupil, world = Random(5), learner(), World(Random(7), size=20)
     titles = [f"{name} (v{number})" for name in ("fares", "meals", "cabins", "pets", "cars") for number in (1, 2)]
