@@ -554,11 +554,11 @@ def test_a_match_takes_question_and_passages_from_their_slots(texts, how):
 
 
 def test_passages_in_strings_of_json_are_what_the_strings_say():
-    how = Split(kind="marker", words='", "')
-    template = LearnedTemplate(
-        app="a", kind="chat:u", version="v", literals=('Texts: ["', '"]\nAsked: ', "\x04"), slots=("passages", "question"),
-        split=how, seen=12, learned_at=1.0,
-    )  # fmt: skip
+    literals = ('Texts: ["', '"]\nAsked: ', "\x04")
+    _, template = taught("tags")
+    template = structs.replace(
+        template, literals=literals, slots=("passages", "question"), split=Split(kind="marker", words='", "')
+    )
     found = match(template, 'Texts: ["One.\\nTwo \\"2\\".", "Three."]\nAsked: How many?\x04')
     assert found is not None
     assert [passage.text for passage in found.contexts] == ['One.\nTwo "2".', "Three."]
