@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard, cast
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
-from gateway import upstreams as upstream
 from gateway.access.accounting import Accounting
 from gateway.access.admission import Admission
 from gateway.access.gate import Gate
@@ -45,7 +44,6 @@ from gateway.upstreams import Upstream
 from gateway.upstreams.pool import NativeUpstream
 from gateway.upstreams.provider import provider_of
 from gateway.upstreams.router import ClientSettings, Router
-from gaugeway.extensions import load
 from gaugeway.processes.worker_metrics import WorkerMetrics, inherited
 from gaugeway.redaction.key import redaction_key
 from gaugeway.runtime import audit
@@ -246,14 +244,17 @@ class Gateway:
         """Return the client for these settings, kept across reloads. The native client does not support proxies."""
         if wanted not in self._clients:
             settings = self._config.gateway
-            times = {"connect_timeout_s": settings.connect_timeout_s, "read_timeout_s": settings.read_timeout_s}
-            if wanted.proxy is not None:
-                made = load("httpx", upstream.BUILT_IN)(**times, ca_file=wanted.ca_file, proxy=wanted.proxy)
+            connect_s, read_s = settings.connect_timeout_s, settings.read_timeout_s
+            if wanted.proxy is not None or settings.upstream_client == "httpx":
+                from gateway.upstreams.httpx import HttpxUpstream  # noqa: PLC0415 - few need it, and httpx is large
+
+                self._clients[wanted] = HttpxUpstream(
+                    connect_timeout_s=connect_s, read_timeout_s=read_s, ca_file=wanted.ca_file, proxy=wanted.proxy
+                )
             else:
-                made = load(settings.upstream_client, upstream.BUILT_IN, "client")(**times, ca_file=wanted.ca_file)
-            if isinstance(made, NativeUpstream):
-                made.on_resend = self._instruments.resent
-            self._clients[wanted] = made
+                native = NativeUpstream(connect_timeout_s=connect_s, read_timeout_s=read_s, ca_file=wanted.ca_file)
+                native.on_resend = self._instruments.resent
+                self._clients[wanted] = native
         return self._clients[wanted]
 
     def _protocol(self, config: Config, *, fast_path: bool) -> type[ServerProtocol]:

@@ -14,8 +14,8 @@ from gateway.http.sessions import SESSION_HEADERS
 from gateway.http.url import Target
 from gaugeway import settings
 from gaugeway.extensions import load as load_object
-from gaugeway.prompts import BUILT_IN as EXTRACTORS
-from gaugeway.prompts import DEFAULT_ORDER, UserTemplate
+from gaugeway.extensions import registered
+from gaugeway.prompts import UserTemplate
 from gaugeway.runtime.tokens import short_warning
 from gaugeway.settings.bounds import MAX_HISTORY
 from gaugeway.settings.endpoints import (
@@ -26,7 +26,7 @@ from gaugeway.settings.endpoints import (
     listener_problem,
     port_problems,
 )
-from gaugeway.settings.loading import gather_options, shared_problems, with_environment
+from gaugeway.settings.loading import shared_problems, with_environment
 from gaugeway.settings.shared import LOOPBACK, AuditsPerDay, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
 
 MEBIBYTE = 1024 * 1024
@@ -102,8 +102,9 @@ class Capture(Table, frozen=True):
     are. With `learn` the prompts of apps are learned from their requests, as long as `content` is kept; with
     `ask_judge` a judge, where there is one, marks a request of each new prompt, and audits the capture of
     `audits_per_day` exchanges of each app. A request that comes again within `resubmission_s` seconds is not judged
-    twice; 0 judges all. `session_headers` name the session of a request; `history_turns` messages before the question
-    are kept. `sample_by` says whether exchanges or whole conversations are drawn.
+    twice; 0 judges all. `extractors` None: `gaugeway.prompts.default_order`. `session_headers` name the session of a
+    request; `history_turns` messages before the question are kept. `sample_by` says whether exchanges or whole
+    conversations are drawn.
     """
 
     rate: Rate = 1.0
@@ -120,7 +121,7 @@ class Capture(Table, frozen=True):
     session_headers: tuple[str, ...] = SESSION_HEADERS
     history_turns: Annotated[int, msgspec.Meta(ge=0, le=MAX_HISTORY)] = 6
     max_content_bytes: Count = 4 * MEBIBYTE
-    extractors: tuple[str, ...] = DEFAULT_ORDER
+    extractors: tuple[str, ...] | None = None
     learn: bool = True
     ask_judge: bool = True
     ask_judge_per_day: Count = 50
@@ -228,7 +229,7 @@ def examine(
         raw["upstreams"] = [{"base_url": upstream}]
     raw = settings.overlay_judge(raw, *judge)
     problems.warnings += _drop_deprecated(raw)
-    config = with_environment(settings.convert_into(gather_options(raw), Config, problems), problems)
+    config = with_environment(settings.convert_into(raw, Config, problems), problems)
     problems.extend(_problems(config))
     return config, problems
 
@@ -269,11 +270,11 @@ def _problems(config: Config) -> list[str]:
     for index, upstream in enumerate(config.upstreams):
         found = _base_url_problems(upstream, config)
         problems += [f"upstreams[{index}].base_url: {problem}" for problem in found]
-    for index, name in enumerate(config.capture.extractors):
-        if name in EXTRACTORS:
+    for index, name in enumerate(config.capture.extractors or ()):
+        if name in registered("readers"):
             continue
         try:
-            load_object(name, EXTRACTORS)
+            load_object(name, registered("readers"))
         except ValueError as error:
             problems.append(f"capture.extractors[{index}]: {error}")
     problems += _capture_problems(config.capture)

@@ -62,7 +62,8 @@ from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.opening import open_exporters
 from monitors.exporters.passage_cache import PassageCacheCollector
 from monitors.judges.grounding import Verifier
-from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better, scores_conversations
+from monitors.metrics import Metric, lower_is_better, scores_conversations
+from monitors.metrics.registered import zero_is_best
 from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable
 from monitors.scheduler import Scheduler, sampler_of, tick_s
 from monitors.scoring_workers import NICENESS, ScoringWorkers
@@ -422,7 +423,7 @@ def _removed_rules(config: Shared, catalogue: Catalogue) -> list[str]:
 
 
 def _flipped(known: Mapping[str, Metric]) -> Callable[[str], bool]:
-    return lambda name: lower_is_better(known[name]) if name in known else name in LOWER_IS_BETTER
+    return lambda name: lower_is_better(known[name]) if name in known else zero_is_best(name)
 
 
 def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor: Redactor | None = None) -> list[Any]:

@@ -27,7 +27,7 @@ from gaugeway.storage.stores import Query, StateStore, Store
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import page_url
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
-from monitors.analysis.covariates import COVARIATES, Covariates
+from monitors.analysis.covariates import Covariates, covariates
 from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import Quality, estimate, largest
@@ -393,7 +393,7 @@ class Scheduler:
         window = Query(since=now - window_s, until=now + _DAY_S)
         waiting = await self._queue.depth()  # before the scores are read: what has left the queue is in the store
         summaries = largest(await self._recent.summary(now, waiting.oldest_started_at))
-        given = {*COVARIATES, *SIGNALS}
+        given = {*covariates(), *SIGNALS}
         wanted = {
             (summary.app, summary.metric) for summary in summaries if not summary.slice and summary.metric not in given
         }

@@ -23,7 +23,7 @@ from monitors.alerting.detectors import Bucket
 from monitors.alerting.rules import budget_parts, is_flipped, rules_of, watch_of
 from monitors.alerting.stream import Stream, on_scale
 from monitors.metrics import LOWER_IS_BETTER
-from monitors.metrics.registry import BUILT_IN
+from monitors.metrics.registered import names, on_by_default
 from monitors.signals.compute import SignalComputer
 from monitors.signals.references import Reference
 
@@ -106,7 +106,7 @@ class Source:
 def streams() -> Iterator[tuple[str, Stream]]:
     """The streams of an app's signals, with the product's own share of the budget."""
     config = Alerts(bucket_s=BUCKET_S, slices=("app",))
-    rules = rules_of(config, BUILT_IN, SIGNALS)
+    rules = rules_of(config, [*filter(on_by_default, names())], SIGNALS)
     for rule, part in zip(rules, budget_parts(rules, config), strict=True):
         if rule.metric in SIGNALS:
             watch = watch_of(rule, config, part=part, flipped=is_flipped(rule, LOWER_IS_BETTER.__contains__))

@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from gaugeway.exchange import Request, Response  # noqa: E402
-from gaugeway.extensions import load  # noqa: E402
-from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, Extraction, UserTemplate, last_user_text, trace  # noqa: E402 - the tree is not installed everywhere
+from gaugeway.extensions import load, registered  # noqa: E402
+from gaugeway.prompts import Extraction, UserTemplate, default_order, last_user_text, trace  # noqa: E402 - the tree is not installed everywhere
 from gaugeway.prompts.prompt_parts import capture_info  # noqa: E402
 from gaugeway.prompts.user_patterns import PatternExtractor  # noqa: E402
 
@@ -96,12 +96,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    extractors = [load(name, BUILT_IN)() for name in DEFAULT_ORDER]
+    extractors = [load(name, registered("readers"))() for name in default_order()]
     pattern = UserTemplate(name="facts", pattern=r"FACTS:\n(?P<contexts>.*)\nASKED: (?P<question>.*)")
-    extractors[DEFAULT_ORDER.index("patterns")] = PatternExtractor([pattern])
+    extractors[default_order().index("patterns")] = PatternExtractor([pattern])
     response = Response(status=200, body={})
-    print("| prompt | " + " | ".join(DEFAULT_ORDER) + " | chain | places | found by |")
-    print("|---|" + "---:|" * (len(DEFAULT_ORDER) + 2) + "---|")
+    print("| prompt | " + " | ".join(default_order()) + " | chain | places | found by |")
+    print("|---|" + "---:|" * (len(default_order()) + 2) + "---|")
     for name, body in requests():
         request = Request(route="chat_completions", headers={}, body=body)
         alone = [milliseconds(lambda one=one: one.extract(request, response), rounds) for one in extractors]  # noqa: B023 - called at once

@@ -22,7 +22,7 @@ from gateway.config import Capture as Settings
 from gateway.http.errors import Rejection
 from gateway.http.json_member import cut_key
 from gaugeway.exchange import GENERATION_ROUTES, Request
-from gaugeway.prompts import DEFAULT_ORDER, Extraction, UserTemplate
+from gaugeway.prompts import Extraction, UserTemplate
 from gaugeway.prompts.explicit import ExplicitError, from_body_key, from_headers
 from gaugeway.prompts.prompt_parts import locate
 from gaugeway.settings.bounds import MAX_BYTES, MAX_PASSAGES
@@ -86,7 +86,7 @@ TEMPLATE = UserTemplate(name="own", pattern=r"Facts:\n(?P<contexts>.*?)\nAsk: (?
 @cache
 def extractors():
     """The built-in ones in their order, the last of them with a pattern of a user's own."""
-    return tuple(extractors_of(Settings(extractors=DEFAULT_ORDER, templates=(TEMPLATE,))))
+    return tuple(extractors_of(Settings(templates=(TEMPLATE,))))
 
 
 def one(data: bytes) -> None:

@@ -18,7 +18,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from monitors.analysis.covariates import COVARIATES
+from monitors.analysis.covariates import covariates
 from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
 from monitors.statistics.control_variate import fitted, powered, sums
 from monitors.statistics.weighted_mean import WeightedSums
@@ -107,12 +107,12 @@ def main():
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    runs = 600 if options.full else 100
+    runs, cheap = 600 if options.full else 100, " before ".join(covariates())
     lines = [
         "# A verifier as the covariate",
         "",
         (
-            f"{runs} windows each, judged at a rate of {RATE}; covariates are {' before '.join(COVARIATES)}. `covered`:"
+            f"{runs} windows each, judged at a rate of {RATE}; covariates are {cheap}. `covered`:"
             " share of the intervals looked at once (nominal .95) that hold the mean of all answers of the window."
         ),
         "",

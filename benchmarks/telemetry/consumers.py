@@ -26,11 +26,10 @@ from engines import ENGINES, Engine  # noqa: E402 - from beside this file
 from gateway.telemetry.tracing import OTelSpans, Server  # noqa: E402
 from gaugeway.demo.model import Model, serve  # noqa: E402
 from gaugeway.exchange import ExchangeSummary, Trace  # noqa: E402
-from gaugeway.extensions import load  # noqa: E402
+from gaugeway.extensions import load, registered  # noqa: E402
 from gaugeway.records import Evaluation, Sample, Score, Usage  # noqa: E402
 from gaugeway.runtime import otlp_exporters as telemetry  # noqa: E402
 from gaugeway.storage.stores import from_url  # noqa: E402
-from monitors.exporters import BUILT_IN  # noqa: E402
 from monitors.exporters.outbox import OutboxExporter  # noqa: E402
 from tests.support.product import Product, product  # noqa: E402
 
@@ -129,7 +128,7 @@ class Counts(dict[str, int]):
 
 
 def sink(engine: Engine, counts: Counts) -> OutboxExporter:
-    return load(engine.name, BUILT_IN)(url=engine.url, observe=counts, content=True)
+    return load(engine.name, registered("exporters"))(url=engine.url, observe=counts, content=True)
 
 
 async def send_again(engine: Engine, kept: list[tuple[Sample, list[Evaluation]]]) -> Counts:

@@ -45,7 +45,7 @@ def rows_of(config: Config, origins: Mapping[str, str]) -> list[Row]:
     """
     rows = []
     for key, value, default in _leaves(config, "", _MISSING):
-        source = _origin(key, origins)
+        source = origins.get(key)
         if source is None:
             unset = default is not _MISSING and value == default
             source = DEFAULT if unset or value is None or value in ((), {}, "") else ENVIRONMENT
@@ -76,16 +76,16 @@ def _cut(text: str) -> str:
     return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]} …"
 
 
-def _origin(key: str, origins: Mapping[str, str]) -> str | None:
-    """The source of a key; a metric's own options stand in its table."""
-    return origins.get(key) or origins.get(key.replace(".options.", ".", 1))
-
-
 def _leaves(value: Any, key: str, default: Any) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(value, msgspec.Struct):
         for field in msgspec.structs.fields(value):
             known = getattr(default, field.name, _MISSING) if isinstance(default, type(value)) else _default(field)
-            yield from _leaves(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), known)
+            below = getattr(value, field.name)
+            if field.name == "options" and getattr(value, "takes_options", False):
+                for name, item in below.items():
+                    yield from _leaves(item, f"{key}.{name}", _MISSING)
+            else:
+                yield from _leaves(below, f"{key}.{field.name}".lstrip("."), known)
     elif isinstance(value, dict) and value:
         for name, item in value.items():
             yield from _leaves(item, f"{key}.{name}".lstrip("."), _MISSING)

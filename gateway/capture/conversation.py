@@ -14,15 +14,15 @@ from typing import Any, Literal
 from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_in, decoded, json_of
 from gateway.http.sessions import SESSION_HEADERS, conversation_id
 from gaugeway.exchange import Exchange, Request, Response
-from gaugeway.prompts import Extraction, Extractor, name_of
+from gaugeway.prompts import Extraction, Extractor, evidence_of
 from gaugeway.prompts.prompt_parts import LONGEST_SECRET, find
 from gaugeway.prompts.structure import may_be_prompt
-from gaugeway.records import Links, Message, ToolCall
+from gaugeway.records import TOOL_SOURCES, Links, Message, ToolCall
 from gaugeway.settings.bounds import MAX_ARGUMENTS, MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_name
 from gaugeway.text.cache import TextCache
 
-_READ_PROMPTS = ("templates", "patterns", "structure")
-_NOT_FROM_PROMPTS = frozenset({"explicit", "tools", "results"})
+_READ_PROMPTS = ("known prompt", "configured pattern", "structure")
+_NOT_FROM_PROMPTS = frozenset({"explicit", *TOOL_SOURCES})
 _REMEMBERED = 4_096
 """Turns in each of two generations, together about 1 MB."""
 _NOTHING = Response(status=200, body={})
@@ -48,7 +48,7 @@ class EarlierQuestions:
     """Reduces earlier turns to their questions; turns without passages stay as they are."""
 
     def __init__(self, extractors: Sequence[Extractor] = ()) -> None:
-        self._extractors = [extractor for extractor in extractors if name_of(extractor) in _READ_PROMPTS]
+        self._extractors = [extractor for extractor in extractors if evidence_of(extractor) in _READ_PROMPTS]
         self._places: dict[int, _Place] = {}
         self._places_before: dict[int, _Place] = {}
 

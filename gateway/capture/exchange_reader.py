@@ -30,7 +30,7 @@ from gaugeway.exchange import (
     Request,
     Response,
 )
-from gaugeway.prompts import INFERRING, Extraction, Extractor, last_user_text, name_of
+from gaugeway.prompts import Extraction, Extractor, evidence_of, last_user_text
 from gaugeway.prompts.learning.learner import LearnedCapture
 from gaugeway.prompts.passage_records import RecordForms
 from gaugeway.prompts.prompt_parts import capture_info, locate
@@ -81,7 +81,9 @@ class Capture:
         learned: LearnedCapture | None = None,
     ) -> None:
         self._extractors = extractors
-        self._surer = [index for index, one in enumerate(extractors) if name_of(one) not in INFERRING]
+        self._surer = [
+            index for index, one in enumerate(extractors) if evidence_of(one) not in ("known prompt", "structure")
+        ]
         self._rate = rate
         self._salt = salt
         self.cluster_key = salt

@@ -5,15 +5,15 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from inspect import signature
 
 from gateway.capture.conversation import ConversationReader, EarlierQuestions
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.fingerprints import Resubmissions
 from gateway.capture.stored_templates import Form, asked_of, stored_of
 from gateway.config import Capture as Settings
-from gaugeway import prompts as contexts
-from gaugeway.extensions import load
-from gaugeway.prompts import Extractor
+from gaugeway.extensions import load, registered
+from gaugeway.prompts import Extractor, default_order
 from gaugeway.prompts.learning.learner import LearnedCapture, Learner, TemplateEvent
 from gaugeway.prompts.learning.model import LearnedTemplate
 from gaugeway.redaction import Redactor
@@ -63,10 +63,9 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
 
 def extractors_of(settings: Settings) -> list[Extractor]:
     """Return the configured extractors in order."""
-    return [
-        load(name, contexts.BUILT_IN, "extractor")(*([settings.templates] if name == "patterns" else []))
-        for name in settings.extractors
-    ]
+    wanted = default_order() if settings.extractors is None else settings.extractors
+    kinds = [load(name, registered("readers"), "extractor") for name in wanted]
+    return [kind(settings.templates) if "templates" in signature(kind).parameters else kind() for kind in kinds]
 
 
 def learns(settings: Settings) -> bool:

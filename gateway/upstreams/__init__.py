@@ -11,10 +11,6 @@ from gaugeway.exchange import Headers
 UpstreamErrorKind: TypeAlias = Literal["connect", "connect_timeout", "timeout", "protocol"]
 
 HIGHEST_STATUS = 599
-BUILT_IN = {
-    "native": "gateway.upstreams.pool:NativeUpstream",
-    "httpx": "gateway.upstreams.httpx:HttpxUpstream",
-}
 
 
 @dataclass(slots=True)

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
 from gaugeway.exchange import Request, Response
+from gaugeway.extensions import load, registered
 from gaugeway.prompts.written_steps import apart
 from gaugeway.records import Context
 from gaugeway.settings import bounds
 from gaugeway.settings.bounds import MAX_PASSAGES
 
-BUILT_IN = {
-    "explicit": "gaugeway.prompts.explicit:ExplicitExtractor",
-    "tools": "gaugeway.prompts.tool_messages:ToolExtractor",
-    "results": "gaugeway.prompts.tool_messages:ResultExtractor",
-    "templates": "gaugeway.prompts.templates:TemplateExtractor",
-    "patterns": "gaugeway.prompts.user_patterns:PatternExtractor",
-    "documents": "gaugeway.prompts.tool_messages:DocumentExtractor",
-    "structure": "gaugeway.prompts.structure:StructureExtractor",
-}
-DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents", "structure")
-"""Most certain first: explicit, structured results, known prompts, configured patterns, document tags, structure."""
-
-INFERRING = frozenset({"templates", "structure"})
-"""Extractors that infer passages from a prompt's text; templates learned from the app's own prompts are preferred."""
-
+Evidence: TypeAlias = Literal[
+    "sent separately", "tool results", "response", "known prompt", "configured pattern", "document blocks", "structure"
+]
+"""What a reader recognises passages by, the most certain first: the order in which readers are tried by default."""
 BESIDE_RESULTS = "gaugeway_beside_results"
 """Key set on a user message that accompanies tool results (Anthropic): it does not start a new turn."""
 
@@ -77,7 +68,10 @@ class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Extractor(Protocol):
-    """Reads one kind of request."""
+    """Reads one kind of request.
+
+    A class with the attribute `evidence` is used by default; one without it only where the configuration names it.
+    """
 
     def extract(self, request: Request, response: Response) -> Extraction | None:
         """Return the extraction; None when the request is not of this kind. Pure; never raises on malformed content."""
@@ -125,10 +119,22 @@ def trace(request: Request, response: Response, extractors: Sequence[Extractor])
 
 
 def name_of(extractor: Extractor) -> str:
-    """Return the name used in the configuration: the short name, or the import string of one that is not built in."""
+    """Return the name used in the configuration: the short name, or the import string of one that is not registered."""
     kind = type(extractor)
     target = f"{kind.__module__}:{kind.__qualname__}"
-    return next((name for name, built_in in BUILT_IN.items() if built_in == target), target)
+    return next((name for name, registered_as in registered("readers").items() if registered_as == target), target)
+
+
+def evidence_of(extractor: Extractor | type[Extractor]) -> Evidence | None:
+    """Return what an extractor recognises passages by; None if it does not say."""
+    return getattr(extractor, "evidence", None)
+
+
+@cache
+def default_order() -> tuple[str, ...]:
+    """Return the names of the extractors that are used by default, the most certain first."""
+    evidence = {name: evidence_of(load(name, registered("readers"))) for name in sorted(registered("readers"))}
+    return tuple(name for kind in get_args(Evidence) for name in evidence if evidence[name] == kind)
 
 
 def messages_of(request: Request) -> list[dict[str, Any]]:

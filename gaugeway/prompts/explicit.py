@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import msgspec
 
 from gaugeway.exchange import Explicit, Headers, Request, Response
-from gaugeway.prompts import Extraction, extraction
+from gaugeway.prompts import Evidence, Extraction, extraction
 from gaugeway.records import Context
 from gaugeway.settings.bounds import MAX_PASSAGES, MAX_TAGS, bounded_tags, optional_name
 from gaugeway.settings.field_errors import located
@@ -117,6 +117,8 @@ def merge(body: Explicit | None, headers: Explicit | None) -> Explicit | None:
 
 class ExplicitExtractor:
     """Returns the contexts that the client sent explicitly."""
+
+    evidence: Evidence = "sent separately"
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         if request.explicit is None or request.explicit.contexts is None:

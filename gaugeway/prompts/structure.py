@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import islice, pairwise
 
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts import Extraction, extraction
+from gaugeway.prompts import Evidence, Extraction, extraction
 from gaugeway.prompts.form import reader
 from gaugeway.prompts.form.lines import Line, lines_of
 from gaugeway.prompts.form.reader import MOST_TEXT, turns_of
@@ -25,6 +25,8 @@ _BEGINNING = 4_000
 
 class StructureExtractor:
     """Reads the likeliest block of passages; finds nothing where none is likely enough."""
+
+    evidence: Evidence = "structure"
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         turns = turns_of(request)

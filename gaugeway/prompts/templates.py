@@ -11,7 +11,7 @@ import ahocorasick_rs
 
 from gaugeway.data_files import table
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts import Extraction, extraction, known_splitters, system_texts, user_texts
+from gaugeway.prompts import Evidence, Extraction, extraction, known_splitters, system_texts, user_texts
 from gaugeway.prompts.form.reader import turns_of
 from gaugeway.prompts.known_splitters import Splitter
 
@@ -94,6 +94,8 @@ _SEARCH = ahocorasick_rs.AhoCorasick(_OPENINGS)
 
 class TemplateExtractor:
     """Tries each known template on the messages it applies to: the last user turn, or the system messages."""
+
+    evidence: Evidence = "known prompt"
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         turns, said = user_texts(request), system_texts(request)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import (
     BESIDE_RESULTS,
+    Evidence,
     Extraction,
     dicts,
     extraction,
@@ -78,6 +79,8 @@ _Step = tuple[Call, tuple[Context, ...]]
 
 class ToolExtractor:
     """Reads the results of tools called since the last user turn."""
+
+    evidence: Evidence = "tool results"
 
     def extract(self, request: Request, response: Response) -> Extraction | None:
         if request.route == "responses":
@@ -214,6 +217,8 @@ def _string(value: Any) -> str | None:
 
 class ResultExtractor:
     """Reads the retrieval in the response, and the Responses API items since the last user turn, in order."""
+
+    evidence: Evidence = "response"
 
     def extract(self, request: Request, response: Response) -> Extraction | None:
         steps = _items(request, response) if request.route == "responses" else _beside_the_answer(response.body)
@@ -354,6 +359,8 @@ def _filled(value: Any) -> str | None:
 
 class DocumentExtractor:
     """Reads document blocks and fields."""
+
+    evidence: Evidence = "document blocks"
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         blocks = list(islice(_blocks(request), MAX_PASSAGES + 1))

@@ -18,7 +18,16 @@ import msgspec
 import regex
 
 from gaugeway.exchange import Request, Response
-from gaugeway.prompts import MOST_PIECES, Extraction, UserTemplate, extraction, last_user_text, system_texts, user_texts
+from gaugeway.prompts import (
+    MOST_PIECES,
+    Evidence,
+    Extraction,
+    UserTemplate,
+    extraction,
+    last_user_text,
+    system_texts,
+    user_texts,
+)
 from gaugeway.prompts.form.divisions import NAMES, divisions, without_metadata
 from gaugeway.prompts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gaugeway.prompts.learning.model import MOST_VARYING, LearnedTemplate, Split, split
@@ -60,6 +69,8 @@ _FIRST_PRINTABLE, _DELETE = 0x20, 0x7F
 
 class PatternExtractor:
     """Tries the configured templates, in order, on the last user turn and then the system messages."""
+
+    evidence: Evidence = "configured pattern"
 
     def __init__(self, templates: Sequence[UserTemplate] = (), *, timeout_s: float = TIMEOUT_S) -> None:
         """Raise ValueError for a template that `check` refuses."""

@@ -11,7 +11,7 @@ import re
 import tomllib
 import types
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -405,17 +405,19 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
     hints = get_type_hints(kind, include_extras=True)
     known = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
     required = {field.encode_name for field in msgspec.structs.fields(kind) if field.required}
+    takes_options = getattr(kind, "takes_options", False)
     usable: dict[str, Any] = {}
     for name, value in raw.items():
         where = f"{key}.{name}".lstrip(".")
-        if name in known:
+        if name in known and not (takes_options and name == "options"):
             usable[name] = _usable(value, hints[known[name]], where, found)
+        elif takes_options:
+            usable.setdefault("options", {})[name] = value
         elif kind.__struct_config__.forbid_unknown_fields:
             places = [] if key or isinstance(value, dict | list) else sorted(_tables_with(name, kind))
-            taken = [taken_key for taken_key in known if taken_key in _keys_for(kind, raw)]
             other_name = getattr(kind, "also_called", {}).get(name)
-            near = [other_name] if other_name else difflib.get_close_matches(name, taken, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(taken)}"
+            near = [other_name] if other_name else difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
             if places:
                 hint = f"it belongs in a table: {' or '.join(table for _, table in places)}"
             found.append(f"{where}: unknown key; {hint}")
@@ -426,12 +428,6 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
     ]
     usable = {name: value for name, value in usable.items() if value is not _WRONG}
     return usable if required <= set(usable) else _WRONG
-
-
-def _keys_for(kind: Any, raw: Mapping[str, Any]) -> Collection[str]:
-    """Return the keys that a table such as `raw` takes: all of the type's, unless the type says that it takes fewer."""
-    taken: Callable[[Mapping[str, Any]], Collection[str]] | None = getattr(kind, "keys_for", None)
-    return kind.__struct_encode_fields__ if taken is None else taken(raw)
 
 
 def _tables_with(name: str, kind: Any, path: str = "") -> Iterator[tuple[str, str]]:

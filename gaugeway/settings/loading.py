@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gaugeway import settings
 from gaugeway.settings import endpoints, otel_environment
-from gaugeway.settings.shared import LOOPBACK, Config, Metric, Shared
+from gaugeway.settings.shared import LOOPBACK, Config, Shared
 from gaugeway.settings.verifiers import problems_of as grounding_problems
 
 _EXAMPLES = ("http://127.0.0.1:9464", "https://gaugeway.example.com", "http://127.0.0.1:4318")
@@ -40,7 +40,7 @@ def load(
     if upstream is not None:
         raw = {**raw, "upstreams": [{"base_url": upstream}]}
     raw = settings.overlay_judge(raw, *judge)
-    config = with_environment(settings.convert_into(gather_options(raw), Config, problems), problems)
+    config = with_environment(settings.convert_into(raw, Config, problems), problems)
     problems.extend(shared_problems(config))
     problems.raise_any()
     return config
@@ -134,22 +134,6 @@ def join_problems(shared: Shared) -> list[str]:
     if window_s < lease_s:
         return []
     return [f"monitors.join_window_s: {window_s:g} s must be shorter than queue.lease_s ({lease_s:g} s)"]
-
-
-def gather_options(raw: dict[str, Any]) -> dict[str, Any]:
-    """Move each metric's own options from `[metrics.<name>]` to its `options`, which the metric checks."""
-    metrics = raw.get("metrics")
-    if not isinstance(metrics, dict):
-        return raw
-    known = set(Metric.__struct_fields__) - {"options"}
-
-    def split(table: Any) -> Any:
-        if not isinstance(table, dict):
-            return table
-        own = {key: value for key, value in table.items() if key not in known}
-        return {**{key: value for key, value in table.items() if key in known}, "options": own}
-
-    return {**raw, "metrics": {name: split(table) for name, table in metrics.items()}}
 
 
 def queue_url(shared: Shared, data_dir: Path) -> str:

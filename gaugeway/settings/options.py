@@ -1,29 +1,32 @@
-"""Checks the configured options of a plug-in against its constructor."""
+"""Checks the configured options of an extension against its constructor, and calls it."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
-from gaugeway.extensions import load
-from gaugeway.settings import explained
+from gaugeway.extensions import reason
+from gaugeway.settings import ConfigError, explained
+
+VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+MAY_BE_EMPTY = "password"
 
 
-def keys_of_kind(kind: Any, built_in: Mapping[str, str], keys: Iterable[str], always: Collection[str]) -> list[str]:
-    """Return those of a table's `keys` that a built-in `kind` takes: `always`, and what its constructor names.
+def option_types(factory: Callable[..., Any], given: Collection[str] = ()) -> dict[str, Any]:
+    """Return the options that the constructor of an extension takes, with their types.
 
-    All of them for any other kind, and for one that cannot be imported here.
+    They are its parameters, without those that are `given` to every extension of its kind, and without functions.
     """
-    keys = list(keys)
-    try:
-        parameters = inspect.signature(load(kind, built_in)).parameters if kind in built_in else None
-    except (TypeError, ValueError):
-        return keys
-    return keys if parameters is None else [key for key in keys if key in always or key in parameters]
+    hints = _hints(factory)
+    return {
+        key: hints.get(key, Any)
+        for key, parameter in inspect.signature(factory).parameters.items()
+        if key not in given and parameter.kind not in VARIADIC and get_origin(hints.get(key)) is not Callable
+    }
 
 
 def fitting(
@@ -45,11 +48,41 @@ def fitting(
         try:
             good[key] = msgspec.convert(value, hints.get(key, Any))
         except msgspec.ValidationError as error:
-            where, problem = explained(error, hints[key])
+            where, problem = explained(error, hints[key], quotes=False)  # an option may be a secret
             wrong[key] = f"{problem} - at `${where}`" if where else problem
         except TypeError:  # a type msgspec does not know: the plug-in sees the value as it was written
             good[key] = value
     return good, wrong
+
+
+def construct(
+    kind: Callable[..., Any], where: str, options: Mapping[str, Any], given: Mapping[str, Any], *, near: Iterable[str]
+) -> Any:
+    """Call the constructor of an extension with its options, and with what it takes of `given`.
+
+    `options` are the keys of its table, at `where` in the configuration, or those of a table `options` in it; `near`
+    are the table's other keys. Raises ConfigError with everything that is wrong.
+    """
+    parameters = inspect.signature(kind).parameters
+    known = option_types(kind, given)
+    nested = options.get("options")
+    own = options if not isinstance(nested, dict) else {**options, **nested}
+    own = {key: value for key, value in own.items() if key != "options" or not isinstance(nested, dict)}
+    places = dict.fromkeys(nested, f"{where}.options") if isinstance(nested, dict) else {}
+    good, wrong = fitting(kind, own, known, near=near)
+    wrong |= {key: "missing: it is empty" for key in good if good[key] == "" and key != MAY_BE_EMPTY}
+    required = [key for key in known if parameters[key].default is inspect.Parameter.empty]
+    wrong |= {key: "required" for key in required if key not in own}
+    problems = [f"{places.get(key, where)}.{key}: {problem}" for key, problem in wrong.items()]
+    if wrong.keys().isdisjoint(required):
+        arguments = {key: value for key, value in given.items() if key in parameters} | good
+        try:
+            made = kind(**arguments)
+        except Exception as error:  # noqa: BLE001 - an extension raises anything
+            problems += placed(where, reason(error), parameters)
+    if problems:
+        raise ConfigError(problems)
+    return made
 
 
 def hint(name: str, known: Iterable[str]) -> str:

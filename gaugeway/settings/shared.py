@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from gaugeway import settings
 from gaugeway.sampling import Bias as Bias  # noqa: PLC0414 - a table of the configuration
-from gaugeway.settings.options import keys_of_kind
 from gaugeway.settings.verifiers import GroundingVerifier
 from gaugeway.signals import Direction
 from gaugeway.signals import Name as SignalName
@@ -24,22 +23,15 @@ MAX_AUDITS = 50
 AuditsPerDay = Annotated[int, msgspec.Meta(ge=0, le=MAX_AUDITS)]
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
-BUILT_IN_NOTIFIERS = {
-    "log": "monitors.alerting.notifiers.log:LogNotifier",
-    "webhook": "monitors.alerting.notifiers.webhook:WebhookNotifier",
-    "slack": "monitors.alerting.notifiers.slack:SlackNotifier",
-    "teams": "monitors.alerting.notifiers.teams:TeamsNotifier",
-    "alertmanager": "monitors.alerting.notifiers.alertmanager:AlertmanagerNotifier",
-    "pagerduty": "monitors.alerting.notifiers.pagerduty:PagerDutyNotifier",
-    "email": "monitors.alerting.notifiers.email:EmailNotifier",
-}
-"""Kind of `[[notifiers]]` -> adapter."""
-
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `gaugeway.toml`; a key that is not a field is an error, `also_called` names the one it stands for."""
+    """A table of `gaugeway.toml`; a key that is not a field is an error, `also_called` names the one it stands for.
+
+    Where the table `takes_options`, such keys are the options of an extension, which checks them: its field `options`.
+    """
 
     also_called: ClassVar[Mapping[str, str]] = {}
+    takes_options: ClassVar[bool] = False
 
 
 class Monitors(Table, frozen=True):
@@ -186,12 +178,14 @@ class Store(Table, frozen=True):
     url: str | None = None
 
 
-class Metric(msgspec.Struct, frozen=True, kw_only=True):
+class Metric(Table, frozen=True):
     """`[metrics.<name>]`: one metric. Keys other than these are the metric's own options.
 
     `rate` None stands for 1.0 without an LLM and 0.1 with one; `threshold` None for 0.7, or 0.3 where 0 is the best
     value. Burn-rate alerts exist only with an `objective`.
     """
+
+    takes_options = True
 
     enabled: bool = True
     rate: Rate | None = None
@@ -263,14 +257,13 @@ class Alerts(Table, frozen=True):
     rules: tuple[Rule, ...] | None = None
 
 
-OF_EVERY_NOTIFIER = frozenset({"kind", "name", "severities", "apps", "send_resolved", "heartbeat", "timeout_s"})
-
-
 class Notifier(Table, frozen=True):
     """`[[notifiers]]`: a receiver of notifications for some severities and apps. The other keys depend on the kind.
 
-    With `heartbeat` it also gets the alert that always fires. `options` are the keywords of a plug-in notifier.
+    With `heartbeat` it also gets the alert that always fires.
     """
+
+    takes_options = True
 
     kind: str
     name: str | None = None
@@ -280,46 +273,26 @@ class Notifier(Table, frozen=True):
     heartbeat: bool = False
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     timeout_s: Positive = 10.0
-    url: str | None = None
-    urls: tuple[str, ...] | None = None
-    resend_s: Annotated[float, msgspec.Meta(gt=0.0, le=55.0)] | None = None
-    secret: str | None = None
-    token: str | None = None
-    channel: str | None = None
-    routing_key: str | None = None
-    username: str | None = None
-    password: str | None = None
-    host: str | None = None
-    port: Port | None = None
-    tls: Literal["starttls", "ssl", "off"] | None = None
-    sender: str | None = None
-    recipients: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         return f"Notifier(kind={self.kind!r}, name={self.name!r})"  # the rest is full of secrets
-
-    @classmethod
-    def keys_for(cls, raw: Mapping[str, Any]) -> Collection[str]:
-        """Return the keys that a table of this kind takes."""
-        return keys_of_kind(raw.get("kind"), BUILT_IN_NOTIFIERS, cls.__struct_fields__, OF_EVERY_NOTIFIER)
 
 
 class Sink(Table, frozen=True):
     """`[[sinks]]`: another system that receives the scores of `metrics` (shell patterns).
 
-    `content` adds explanations. Failed deliveries are retried for `give_up_s`.
+    `content` adds explanations. Other keys depend on the kind. Failed deliveries are retried for `give_up_s`.
     """
+
+    takes_options = True
 
     kind: str
     url: str
-    api_key: str | None = None
-    public_key: str | None = None
-    secret_key: str | None = None
-    environment: str | None = None
     metrics: tuple[str, ...] = ("*",)
     content: bool = False
     timeout_s: Positive = 10.0
     give_up_s: Positive = 600.0
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Sink(kind={self.kind!r})"  # the rest is full of secrets

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
-from gaugeway.extensions import load, reason
-from gaugeway.settings.options import fitting
+from gaugeway.extensions import load, reason, registered
+from gaugeway.settings.options import fitting, option_types
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.signals import SIGNALS
 from monitors.alerting import detectors
@@ -26,7 +25,6 @@ FOR_SIGNALS = 0.25
 _MEAN = "m0"
 _GIVEN = ("budget_per_s", _MEAN)
 """Arguments that the rule itself sets; an m0 among the options is accepted and ignored."""
-_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 def _higher_is_better(metric: str) -> bool:  # noqa: ARG001 - the default of what knows better
@@ -143,10 +141,9 @@ def problems_of(
 
 def _detector_problems(rule: Rule, where: str) -> list[str]:
     try:
-        kind = load(rule.detector, detectors.BUILT_IN, "detector")
-        parameters = inspect.signature(kind).parameters
-        own = [key for key in parameters if key not in _GIVEN and parameters[key].kind not in _VARIADIC]
-        _, wrong = fitting(kind, {key: value for key, value in rule.options.items() if key != _MEAN}, own)
+        kind = load(rule.detector, registered("detectors"), "detector")
+        options = {key: value for key, value in rule.options.items() if key != _MEAN}
+        _, wrong = fitting(kind, options, option_types(kind, _GIVEN))
         if not wrong:
             detectors.build(rule.detector, rule.options, 1.0)
     except Exception as error:  # noqa: BLE001 - a custom detector may raise anything; reported as a problem

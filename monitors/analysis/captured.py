@@ -12,7 +12,7 @@ from typing import Any
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, ToolCall
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
-from monitors.metrics import LOWER_IS_BETTER
+from monitors.metrics.registered import zero_is_best
 
 SEPARATOR = "~"
 """Separates the name of a metric from the label of a replay; `@` and `:` occur in names (precision@5, geval:tone)."""
@@ -67,7 +67,7 @@ def plain_name(metric: str) -> str:
 
 def lowest_is_best(metric: str) -> bool:
     """Return whether 0 is the best value of a stored metric, replayed or not."""
-    return plain_name(metric) in LOWER_IS_BETTER
+    return zero_is_best(plain_name(metric))
 
 
 async def points(store: Store, start: float, end: float, metric: str | None = None) -> AsyncIterator[Point]:

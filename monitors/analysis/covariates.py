@@ -8,15 +8,20 @@ from typing import Protocol
 
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import PairedSums, Query
+from monitors.metrics.registered import declared, names
 from monitors.statistics.control_variate import Fit, Powered, fitted, powered
 
-COVARIATES = ("grounding", "lexical_groundedness")
-"""Metrics without a judge that are computed for all traffic, the better covariate first."""
 _MAY_MISS = 0.05
 _SIGNALS = tuple(SIGNALS)
 """Computed for all traffic as well, so that nothing is estimated."""
 Key = tuple[str, str]
 """App and metric."""
+
+
+def covariates() -> list[str]:
+    """Return the metrics without a judge that are computed for all traffic, the better covariate first."""
+    ranks = {name: declared(name, "covariate_rank") for name in names()}
+    return sorted((name for name, rank in ranks.items() if rank is not None), key=ranks.__getitem__)
 
 
 class Pairs(Protocol):
@@ -42,9 +47,9 @@ def helped(
     `paired` are sums of scores paired with the covariate, `fits` the controls fitted to an earlier window. A covariate
     has no covariate itself: it is computed for all traffic.
     """
-    made = {}
+    made, cheap = {}, covariates()
     for sums in paired:
-        if sums.metric in COVARIATES:
+        if sums.metric in cheap:
             continue
         if (found := _powered(sums, (fits or {}).get((sums.app, sums.metric)))) is not None:
             made[sums.app, sums.metric] = Helped(found=found, covariate=covariate)
@@ -78,7 +83,7 @@ class Covariates:
     def __init__(self, store: Pairs, names: Iterable[str], window_s: float) -> None:
         self._store = store
         self._window_s = window_s
-        self._fits = {name: _Fits() for name in COVARIATES if name in frozenset(names)}
+        self._fits = {name: _Fits() for name in covariates() if name in frozenset(names)}
 
     async def helped(self, window: Query, now: float, wanted: Collection[Key]) -> dict[Key, Helped]:
         """Return the estimates in a window that have a covariate; no more is read once all of `wanted` have one.

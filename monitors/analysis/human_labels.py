@@ -13,7 +13,8 @@ import numpy as np
 
 from gaugeway.storage.stores import LabelledScore, Point, Query, ScoreSums, Store
 from monitors.alerting.stream import on_scale, usable
-from monitors.metrics import LOWER_IS_BETTER, lower_is_better
+from monitors.metrics import lower_is_better
+from monitors.metrics.registered import zero_is_best
 from monitors.metrics.registry import THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Catalogue
 from monitors.statistics.agreement import (
     MIN_LABELS,
@@ -244,7 +245,7 @@ def _or_none(work: Callable[[], T]) -> T | None:
 
 def default_passing(metric: str) -> Passing:
     """Return the default passing rule of a metric."""
-    flipped = metric.partition("~")[0] in LOWER_IS_BETTER
+    flipped = zero_is_best(metric.partition("~")[0])
     return Passing(threshold=THRESHOLD_IF_LOW_IS_GOOD if flipped else THRESHOLD, flipped=flipped)
 
 

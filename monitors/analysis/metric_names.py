@@ -7,7 +7,7 @@ from collections.abc import Collection
 from gaugeway.settings.options import hint
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query, Store
-from monitors.metrics.registry import known, resolve
+from monitors.metrics.registered import known, resolve
 
 
 class UnknownMetricError(ValueError):
@@ -20,11 +20,8 @@ async def check_metric(store: Store, name: str, *, since: float, until: float, e
     `enabled` are the names of the metrics that run here. Of a replay's name ("faithfulness~other") the metric's counts.
     """
     plain = name.partition("~")[0]
-    if plain in enabled or plain in SIGNALS or (resolve(plain) is not None and not _is_import_string(plain)):
+    named = resolve(plain)
+    if plain in enabled or plain in SIGNALS or (named is not None and named.target != plain):
         return
     if not await store.series(Query(since=since, until=until, metric=name, limit=1)):
         raise UnknownMetricError(f"unknown metric {name!r}{hint(name, [*enabled, *known(), *SIGNALS])}")
-
-
-def _is_import_string(name: str) -> bool:
-    return ":" in name and not name.startswith("geval:")

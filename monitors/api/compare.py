@@ -16,7 +16,7 @@ from litestar.params import FromQuery, QueryParameter
 from gaugeway.storage.stores import Store
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis.ab_query import PERIOD, VersionQuery, keys_of, period_of, read
-from monitors.metrics import LOWER_IS_BETTER
+from monitors.metrics.registered import zero_is_best
 
 WEEK_S = 7 * 86_400.0
 MOST, READING_S = 20_000, 2.0
@@ -25,7 +25,7 @@ MOST_QUESTIONS, WITHIN_S = 2000, 0.12
 """Scores of both versions up to which they are read individually with their questions; time limit for counting."""
 
 
-def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWER_IS_BETTER.__contains__) -> list[Any]:
+def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = zero_is_best) -> list[Any]:
     """The handlers; the admin app guards them."""
 
     @get("/api/compare")

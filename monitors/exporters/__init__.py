@@ -9,16 +9,13 @@ from typing import Protocol
 from gaugeway.records import Evaluation, Sample
 from gaugeway.runtime.otlp_exporters import shut_down
 
-BUILT_IN = {
-    "langfuse": "monitors.exporters.langfuse:LangfuseSink",
-    "mlflow": "monitors.exporters.mlflow:MLflowSink",
-    "phoenix": "monitors.exporters.phoenix:PhoenixSink",
-}
-"""Kinds of `[[sinks]]`; the other exporters belong to tables of their own."""
-
 
 class MinimalExporter(Protocol):
-    """What an exporter plug-in must have; `adapted` gives it the rest of `Exporter`."""
+    """What an exporter plug-in must have; `adapted` gives it the rest of `Exporter`.
+
+    The parameters of its constructor are the keys of its table in the configuration. `url`, `metrics`, `content`,
+    `timeout_s`, `give_up_s` and `observe`, which counts what became of scores, are given to one that takes them.
+    """
 
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         """Export the evaluations of `sample` that are new in the store; each is passed once. Must not block."""

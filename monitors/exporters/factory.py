@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
-from typing import Any
 
-from gaugeway.extensions import load
+from gaugeway.extensions import load, registered
 from gaugeway.settings import ConfigError, Problems
-from gaugeway.settings.options import placed
+from gaugeway.settings.options import construct
 from gaugeway.settings.shared import Shared, Sink
 from monitors import exporters
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
+
+_EVERY_KIND = tuple(key for key in Sink.__struct_fields__ if key != "options")
+SPANS = "documents"
+"""The parameter by which an exporter learns whether passages are exported as spans."""
 
 
 def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
@@ -35,35 +37,12 @@ def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
 
 def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bool) -> Exporter:
     try:
-        kind = load(settings.kind, exporters.BUILT_IN, "kind")
-        parameters = inspect.signature(kind).parameters
-    except (TypeError, ValueError) as error:
+        kind = load(settings.kind, registered("exporters"), "kind")
+    except ValueError as error:
         raise ConfigError([f"sinks[{index}].kind: {error}"]) from error
-    named = {name: getattr(settings, name) for name in ("api_key", "public_key", "secret_key", "environment")}
-    options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    problems: list[str] = []
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        taken = ", ".join(key for key in named if key in parameters) or "none of its like"
-        what = settings.kind if settings.kind in exporters.BUILT_IN else "this"
-        unknown = [key for key in options if key not in parameters]
-        problems = [f"sinks[{index}].{key}: a {what} sink does not take it; it takes: {taken}" for key in unknown]
-        options = {key: value for key, value in options.items() if key not in unknown}
-    if settings.kind == "phoenix":
-        options["documents"] = documents
-    try:
-        sink = kind(
-            url=settings.url,
-            observe=_observer(f"{settings.kind}-{index}", instruments),
-            metrics=settings.metrics,
-            content=settings.content,
-            timeout_s=settings.timeout_s,
-            give_up_s=settings.give_up_s,
-            **options,
-        )
-    except (TypeError, ValueError) as error:
-        raise ConfigError(problems + placed(f"sinks[{index}]", str(error), Sink.__struct_fields__)) from error
-    if problems:
-        raise ConfigError(problems)
+    given = {key: getattr(settings, key) for key in ("url", "metrics", "content", "timeout_s", "give_up_s")}
+    given |= {"observe": _observer(f"{settings.kind}-{index}", instruments), SPANS: documents}
+    sink = construct(kind, f"sinks[{index}]", settings.options, given, near=_EVERY_KIND)
     return exporters.adapted(sink)
 
 

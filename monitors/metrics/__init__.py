@@ -9,7 +9,6 @@ from gaugeway.signals import RISING
 from monitors.metrics.judged.prompts import Datum, Template
 
 __all__ = [
-    "LOWER_IS_BETTER",
     "Datum",
     "Metric",
     "Template",
@@ -18,12 +17,15 @@ __all__ = [
     "scores_conversations",
 ]
 
-LOWER_IS_BETTER = frozenset({"hallucination", "noise_sensitivity"}) | RISING
-"""Built-in metrics and signals whose best value is 0; other metrics set the attribute `lower_is_better = True`."""
-
 
 class Metric(Protocol):
-    """The port of a quality metric; samples may be scored concurrently."""
+    """The port of a quality metric; samples may be scored concurrently.
+
+    A class says more of itself by attributes, where they apply: `lower_is_better`, `on_by_default`, `of_conversations`,
+    `measures` ("retrieval" or "answer": what a drop of it is a drop of), `review_question` (asked of people who label
+    answers) and `covariate_rank` (computed for all traffic; of two covariates of the estimates the lower is preferred).
+    Its static method `without_embeddings` returns the options it needs where none are configured, or None.
+    """
 
     @property
     def name(self) -> str:
@@ -39,7 +41,7 @@ class Metric(Protocol):
 
 def lower_is_better(metric: Metric) -> bool:
     """Whether 0 is this metric's best value."""
-    return metric.name in LOWER_IS_BETTER or bool(getattr(metric, "lower_is_better", False))
+    return metric.name in RISING or bool(getattr(metric, "lower_is_better", False))
 
 
 def scores_conversations(metric: Metric) -> bool:

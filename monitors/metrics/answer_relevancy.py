@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -39,6 +40,14 @@ class AnswerRelevancy:
     """
 
     name = "answer_relevancy"
+    on_by_default = True
+    measures = "answer"
+    review_question = "Does the response answer the question?"
+
+    @staticmethod
+    def without_embeddings(options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG004 - the same whatever is set
+        """Return the options to use where no embeddings are configured."""
+        return {"method": "statements"}
 
     def __init__(
         self,

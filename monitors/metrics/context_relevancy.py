@@ -36,6 +36,9 @@ class ContextRelevancy:
     """
 
     name = "context_relevancy"
+    on_by_default = True
+    measures = "retrieval"
+    review_question = "Do the passages help to answer the question?"
 
     def __init__(
         self, judge: Judge, verdicts: Verdicts, *, method: Method = "statements", history: bool = True

@@ -19,6 +19,9 @@ class Faithfulness:
     """
 
     name = "faithfulness"
+    on_by_default = True
+    measures = "answer"
+    review_question = "Is everything the response says supported by the passages?"
 
     def __init__(self, verdicts: Verdicts, *, contradiction_only: bool = False, history: bool = True) -> None:
         self._verdicts = verdicts

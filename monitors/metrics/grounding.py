@@ -34,6 +34,9 @@ class Grounding:
     """
 
     name = "grounding"
+    on_by_default = True
+    measures = "answer"
+    covariate_rank = 1
     verifies = True
 
     def __init__(self, verifier: Verifier, *, deadline_s: float = 60.0) -> None:

@@ -15,6 +15,10 @@ class Hallucination:
     """
 
     name = "hallucination"
+    lower_is_better = True
+    on_by_default = True
+    measures = "answer"
+    review_question = "Is the response free of statements that the passages contradict or do not support?"
 
     def __init__(self, verdicts: Verdicts, *, history: bool = True) -> None:
         self._verdicts = verdicts

@@ -44,6 +44,10 @@ class LexicalGroundedness:
     """
 
     name = "lexical_groundedness"
+    on_by_default = True
+    measures = "answer"
+    covariate_rank = 2
+    review_question = "Is everything the response says supported by the passages?"
     version = "3"
     judge = None
 

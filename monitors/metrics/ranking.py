@@ -115,6 +115,7 @@ class HitAtK:
     Also called success at k.
     """
 
+    measures = "retrieval"
     version = "1"
     judge = None
 
@@ -141,6 +142,7 @@ class Mrr:
     """
 
     name = "mrr"
+    measures = "retrieval"
     version = "1"
     judge = None
 
@@ -160,6 +162,7 @@ class NdcgAtK:
     Järvelin and Kekäläinen: Cumulated gain-based evaluation of IR techniques (2002), with gains of 0 and 1.
     """
 
+    measures = "retrieval"
     version = "1"
     judge = None
 
@@ -182,6 +185,7 @@ class PrecisionAtK:
     counts. Manning, Raghavan, Schütze: Introduction to Information Retrieval, chapter 8.
     """
 
+    measures = "retrieval"
     judge = None
 
     def __init__(self, *, k: int, divide_by: Literal["k", "retrieved"] = "k") -> None:
@@ -206,6 +210,7 @@ class RecallAtK:
     Manning, Raghavan, Schütze: Introduction to Information Retrieval, chapter 8.
     """
 
+    measures = "retrieval"
     version = "1"
     judge = None
 

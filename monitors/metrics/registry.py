@@ -1,15 +1,14 @@
-"""The registry of metrics: names, import strings, and building the metrics that the configuration enables."""
+"""Builds the metrics that the configuration enables."""
 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from gaugeway.extensions import load, reason
+from gaugeway.extensions import load, reason, registered
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
 from gaugeway.settings.options import fitting, hint
@@ -21,6 +20,7 @@ from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.judged.outcomes import Outcomes
+from monitors.metrics.registered import Named, known, names, on_by_default, resolve, unloadable
 
 RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
@@ -30,9 +30,8 @@ _LLM = frozenset({"judge", "verdicts", "outcomes"})
 _PAID = _LLM | {"embeddings"}
 _GIVEN = _PAID | {"steps_dir", "verifier"}
 _COMMON = tuple(key for key in config.Metric.__struct_fields__ if key != "options")
-_COMPARING = ("answer_correctness", "answer_similarity")
 
-__all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Draft", "Enabled", "Mode", "build", "draft", "to_enable"]
+__all__ = ["Catalogue", "Draft", "Enabled", "Mode", "build", "draft", "models_of", "to_enable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +119,8 @@ def draft(
 ) -> Draft:
     """Like `build`, but return the problems together with the metrics that can be built."""
     builder = _Builder(judge, embeddings, mode, {"steps_dir": steps_dir, "verifier": verifier})
-    for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
+    defaults = [name for name in names() if on_by_default(name)]
+    for name in [*defaults, *(name for name in settings if name not in defaults)]:
         builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
     return builder.draft(judge_setting, others)
 
@@ -171,13 +171,13 @@ class _Builder:
         if factory is None:
             return False
         parameters = inspect.signature(factory).parameters
-        needs = _GIVEN & set(parameters)
+        needs = needs_of(factory)
         options = dict(settings.options)
         given = self._given
         if needs & _LLM:
             given = given | self._own_judge(name, options.pop("judge", "llm"))
         options = self._options(name, factory, set(parameters) - set(named.arguments), options)
-        if not self._can_run(name, needs, given, options, asked_for=asked_for):
+        if not self._can_run(name, factory, given, options, asked_for=asked_for):
             return False
         try:
             metric = factory(**{key: given[key] for key in needs}, **named.arguments, **options)
@@ -192,9 +192,16 @@ class _Builder:
         return True
 
     def _can_run(
-        self, name: str, needs: Collection[str], given: Mapping[str, Any], options: dict[str, Any], *, asked_for: bool
+        self,
+        name: str,
+        factory: Callable[..., Metric],
+        given: Mapping[str, Any],
+        options: dict[str, Any],
+        *,
+        asked_for: bool,
     ) -> bool:
         """Whether the model that the metric needs is configured; a fallback, or why it cannot run, is noted."""
+        needs = needs_of(factory)
         if _LLM.intersection(needs) and given["judge"] is None:
             if asked_for:
                 self._does_not_run(name, "judge", "needs a judge, and none is configured")
@@ -203,13 +210,17 @@ class _Builder:
             if asked_for:
                 self._does_not_run(name, "judge.grounding", "needs a verifier, and none is configured")
             return False
-        if name == "answer_relevancy" and given["embeddings"] is None:
-            if options.get("method", "questions") == "questions":
-                self._notes.append('answer_relevancy uses method "statements": no [embeddings] configured')
-            options["method"] = "statements"
-        if name in _COMPARING and given["embeddings"] is None and options.get("weight") != 1.0:
+        without = getattr(factory, "without_embeddings", None)
+        if without is None or given["embeddings"] is not None:
+            return True
+        instead = without(options)
+        if instead is None:
             self._does_not_run(name, "embeddings", "needs embeddings, and none are configured")
             return False
+        for key, value in instead.items():
+            if options.get(key) != value:
+                self._notes.append(f'{name} uses {key} "{value}": no [embeddings] configured')
+        options.update(instead)
         return True
 
     def _does_not_run(self, name: str, needed: str, why: str) -> None:
@@ -218,6 +229,7 @@ class _Builder:
 
     def draft(self, judge_setting: str, others: Sequence[str]) -> Draft:
         """Return what was collected."""
+        self._notes += [f"{name} does not run: {problem}" for name, problem in unloadable().items()]
         if self._given["judge"] is None:
             names = [enabled.metric.name for enabled in self._enabled]
             *first, last = [*(names or ["no metric"]), *others]
@@ -240,11 +252,11 @@ class _Builder:
         return {"judge": own, "verdicts": self._verdicts(own), "outcomes": Outcomes(own)}
 
     def _own_judge(self, name: str, wanted: Any) -> dict[str, Any]:
-        """Return the judge arguments of a metric with its own judge (an import string, called without arguments)."""
+        """Return the judge arguments of a metric with its own judge (called without arguments)."""
         if wanted == "llm":
             return {}
         try:
-            return self._judging(load(str(wanted), {})())
+            return self._judging(load(str(wanted), registered("judges"))())
         except Exception as error:  # noqa: BLE001 - as in `add`
             self._problems.append(f"metrics.{name}.judge: {reason(error)}")
             return {}
@@ -288,71 +300,16 @@ class _Builder:
             self._enabled.append(enabled)
 
 
-BUILT_IN = {
-    "answer_relevancy": "monitors.metrics.answer_relevancy:AnswerRelevancy",
-    "context_relevancy": "monitors.metrics.context_relevancy:ContextRelevancy",
-    "faithfulness": "monitors.metrics.faithfulness:Faithfulness",
-    "grounding": "monitors.metrics.grounding:Grounding",
-    "hallucination": "monitors.metrics.hallucination:Hallucination",
-    "lexical_groundedness": "monitors.metrics.lexical_groundedness:LexicalGroundedness",
-}
-"""On by default; the judged ones only if a judge is configured, `grounding` only if a verifier is."""
-
-ON_REQUEST = {
-    "answer_correctness": "monitors.metrics.reference.answer_correctness:AnswerCorrectness",
-    "answer_similarity": "monitors.metrics.reference.answer_similarity:AnswerSimilarity",
-    "asked_again": "monitors.metrics.asked_again:AskedAgain",
-    "context_entity_recall": "monitors.metrics.reference.context_entity_recall:ContextEntityRecall",
-    "context_precision": "monitors.metrics.reference.context_precision:ContextPrecision",
-    "context_recall": "monitors.metrics.reference.context_recall:ContextRecall",
-    "context_utilization": "monitors.metrics.reference.context_precision:ContextUtilization",
-    "gave_up": "monitors.metrics.conversation_outcome:GaveUp",
-    "goal_met": "monitors.metrics.conversation_outcome:GoalMet",
-    "mrr": "monitors.metrics.ranking:Mrr",
-    "noise_sensitivity": "monitors.metrics.reference.noise_sensitivity:NoiseSensitivity",
-    "tool_use": "monitors.metrics.tool_use:ToolUse",
-    "turns_to_resolution": "monitors.metrics.conversation_outcome:TurnsToResolution",
-}
-"""On when the configuration names them: most need a reference, or the ids of the relevant passages."""
-
-FAMILIES = {
-    "geval": "monitors.metrics.geval:GEval",
-    "hit": "monitors.metrics.ranking:HitAtK",
-    "ndcg": "monitors.metrics.ranking:NdcgAtK",
-    "precision": "monitors.metrics.ranking:PrecisionAtK",
-    "recall": "monitors.metrics.ranking:RecallAtK",
-}
-"""Parametrised metrics, on when the configuration names them: `geval:NAME`, the others as `precision@5`."""
-
-_GEVAL = re.compile(r"geval:([A-Za-z0-9][A-Za-z0-9_.-]{0,63})")
-_AT_K = re.compile(r"(hit|ndcg|precision|recall)@([1-9]\d{0,3})")
+def needs_of(factory: Callable[..., Metric]) -> frozenset[str]:
+    """Return what a metric is given: the names of a judge, embeddings or a verifier among its parameters."""
+    return _GIVEN & inspect.signature(factory).parameters.keys()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
-    """The import string behind a metric's name, and the arguments that the name holds."""
-
-    target: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-
-def resolve(name: str) -> Named | None:
-    """Return what `name` stands for; None for an unknown name.
-
-    >>> resolve("precision@5")
-    Named(target='monitors.metrics.ranking:PrecisionAtK', arguments={'k': 5})
-    >>> resolve("precision@0"), resolve("geval:")
-    (None, None)
-    """
-    if (target := BUILT_IN.get(name) or ON_REQUEST.get(name)) is not None:
-        return Named(target=target)
-    if (at_k := _AT_K.fullmatch(name)) is not None:
-        return Named(target=FAMILIES[at_k[1]], arguments={"k": int(at_k[2])})
-    if (geval := _GEVAL.fullmatch(name)) is not None:
-        return Named(target=FAMILIES["geval"], arguments={"name": geval[1]})
-    if name.startswith("geval:") or ":" not in name:
-        return None
-    return Named(target=name)
+def models_of(name: str) -> set[str]:
+    """Return which of the models "judge" and "embeddings" a registered metric uses where they are configured."""
+    named = resolve(name)
+    needs = frozenset[str]() if named is None else needs_of(load(named.target, {}))
+    return ({"judge"} if needs & _LLM else set()) | (needs & {"embeddings"})
 
 
 def to_enable(name: str, shared: config.Shared) -> str:
@@ -366,20 +323,16 @@ def to_enable(name: str, shared: config.Shared) -> str:
     named = resolve(name)
     if named is None or named.target == name:
         return ""
-    needs = set(inspect.signature(load(named.target, {})).parameters)
+    factory = load(named.target, {})
+    needs, without = needs_of(factory), getattr(factory, "without_embeddings", dict)
     table = f"[metrics.{name}]" if name.isidentifier() else f'[metrics."{name}"]'
     if (settings := shared.metrics.get(name)) is not None and not settings.enabled:
         return f"remove enabled = false from {table}"
     wanted = {
         "[judge]": bool(needs & _LLM) and not shared.judge.base_url,
         "[judge.grounding]": "verifier" in needs and shared.judge.grounding is None,
-        "[embeddings]": name in _COMPARING and shared.embeddings.model is None,
-        table: name not in BUILT_IN and settings is None,
+        "[embeddings]": without({}) is None and shared.embeddings.model is None,
+        table: not on_by_default(name) and settings is None,
     }
     missing = " and ".join(what for what, is_missing in wanted.items() if is_missing)
     return f"add {missing}" if missing else ""
-
-
-def known() -> list[str]:
-    """Return every name, with a placeholder for the parameter of a family."""
-    return [*BUILT_IN, *ON_REQUEST, "geval:NAME", "hit@K", "ndcg@K", "precision@K", "recall@K"]

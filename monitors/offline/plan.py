@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gaugeway.extensions import load
+from gaugeway.extensions import load, registered
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
 from monitors.evaluation.evaluate import TIMEOUT_S
@@ -21,14 +21,16 @@ from monitors.judges import Judge, MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings
-from monitors.metrics.registry import BUILT_IN, ON_REQUEST, THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Enabled, build
+from monitors.metrics.registered import at_rank, names, on_by_default, resolve
+from monitors.metrics.registry import THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Enabled, build
 from monitors.offline.run import CONCURRENCY, Plan
 
 if TYPE_CHECKING:
     from monitors.exporters.instruments import Instruments
 
 ALL = "all"
-AT_FIVE = ("hit@5", "ndcg@5", "precision@5", "recall@5")
+_RANK = 5
+"""Of the ranked metrics that "all" stands for."""
 LLM, NO_JUDGE = "llm", "none"
 _CALLS_IN_A_ROW = 3
 _NEVER = 1_000_000_000
@@ -149,7 +151,7 @@ def _judge(
     if not isinstance(wanted, str):
         return adapted(wanted), []
     try:
-        made = load(wanted, {})
+        made = load(wanted, registered("judges"), "judge")
         own = adapted(made() if isinstance(made, type) or not hasattr(made, "ask") else made)
     except (TypeError, ValueError) as error:
         raise ConfigError([f"judge: {error}"]) from error
@@ -163,47 +165,46 @@ def _metrics(
     embeddings: MinimalEmbeddings | None,
     verifier: Verifier | None,
 ) -> tuple[tuple[Enabled, ...], tuple[str, ...]]:
-    names = None if request.metrics is None else [metric for metric in request.metrics if isinstance(metric, str)]
-    settings = selected(shared.metrics, names)
+    wanted = None if request.metrics is None else [metric for metric in request.metrics if isinstance(metric, str)]
+    settings = selected(shared.metrics, wanted)
     catalogue = build(settings, judge, embeddings, shared.judge.mode, steps_dir=request.steps_dir, verifier=verifier)
     given = tuple(_enabled(metric) for metric in request.metrics or () if not isinstance(metric, str))
-    enabled = (*_ordered(catalogue.enabled, names), *given)
+    enabled = (*_ordered(catalogue.enabled, wanted), *given)
     known = {enabled_metric.metric.name for enabled_metric in enabled}
-    if lost := [name for name in names or () if name not in known and name != ALL and not _is_import(name)]:
+    if lost := [name for name in wanted or () if name not in known and name != ALL and not _is_import(name)]:
         why = {note.partition(" ")[0]: note for note in catalogue.notes}
         raise ConfigError([f"metrics: {why.get(name, f'{name} cannot run')}" for name in lost])
     if len(known) < len(enabled):
         raise ConfigError(["metrics: two metrics have the same name"])
-    notes = catalogue.notes if names is None or ALL in names else ()
+    notes = catalogue.notes if wanted is None or ALL in wanted else ()
     return enabled, tuple(notes)
 
 
 def _is_import(name: str) -> bool:
-    return ":" in name and not name.startswith("geval:")
+    return (named := resolve(name)) is not None and named.target == name
 
 
-def selected(settings: Mapping[str, config.Metric], names: Sequence[str] | None) -> dict[str, config.Metric]:
-    """Return settings that enable exactly the metrics `names`, with their configured options.
+def selected(settings: Mapping[str, config.Metric], wanted: Sequence[str] | None) -> dict[str, config.Metric]:
+    """Return settings that enable exactly the metrics `wanted`, with their configured options.
 
-    None returns the settings unchanged. The name "all" stands for every built-in metric (ranked ones at 5) and every
+    None returns the settings unchanged. The name "all" stands for every registered metric (ranked ones at 5) and every
     configured one, except those the configuration disables.
     """
-    if names is None:
+    if wanted is None:
         return dict(settings)
-    wanted = [*BUILT_IN, *ON_REQUEST, *AT_FIVE, *settings] if ALL in names else []
-    wanted += [name for name in names if name != ALL]
-    off = {name: config.Metric(enabled=False) for name in [*BUILT_IN, *settings]}
+    every = [*names(), *at_rank(_RANK), *settings] if ALL in wanted else []
+    off = {name: config.Metric(enabled=False) for name in [*filter(on_by_default, names()), *settings]}
     on = {
         name: msgspec.structs.replace(settings.get(name, config.Metric()), enabled=True)
-        for name in wanted
-        if name not in settings or settings[name].enabled or name in names
+        for name in (*every, *wanted)
+        if name != ALL and (name not in settings or settings[name].enabled or name in wanted)
     }
     return off | on
 
 
-def _ordered(enabled: Sequence[Enabled], names: Sequence[str] | None) -> list[Enabled]:
-    """Sort by the order of `names`."""
-    places = {name: place for place, name in enumerate(names or ())}
+def _ordered(enabled: Sequence[Enabled], wanted: Sequence[str] | None) -> list[Enabled]:
+    """Sort by the order of `wanted`."""
+    places = {name: place for place, name in enumerate(wanted or ())}
     return sorted(enabled, key=lambda enabled_metric: places.get(enabled_metric.metric.name, len(places)))
 
 

@@ -11,12 +11,10 @@ from prometheus_client import CollectorRegistry
 from gateway.config import Config
 from gateway.reload import EFFECTS
 from gateway.telemetry.metrics import Instruments as GatewayInstruments
-from gaugeway.prompts import BUILT_IN as EXTRACTORS
+from gaugeway.extensions import registered
 from gaugeway.settings.shared import Rule
-from monitors.alerting.notifiers import BUILT_IN as NOTIFIERS
-from monitors.exporters import BUILT_IN as SINKS
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
-from monitors.metrics.registry import BUILT_IN as METRICS
+from monitors.metrics.registered import names
 from tests.support.commands import commands
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +74,7 @@ def test_every_instrument_is_documented_with_its_labels(instruments):
             assert label in line, (name, label)
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", names())
 def test_every_metric_has_its_page(name):
     assert f"`{name}`" in (REFERENCE / "metrics" / f"{name}.md").read_text()
 
@@ -93,8 +91,10 @@ def test_every_command_and_flag_is_documented():
             assert option.envvar is None or f"`{option.envvar}`" in text, option.envvar
 
 
-@pytest.mark.parametrize("name", [*EXTRACTORS, *NOTIFIERS, *SINKS])
-def test_every_built_in_name_is_documented(name):
+@pytest.mark.parametrize(
+    "name", [name for kind in ("readers", "notifiers", "exporters", "detectors") for name in registered(kind)]
+)
+def test_every_registered_name_is_documented(name):
     assert f'"{name}"' in (REFERENCE / "configuration.md").read_text()
 
 

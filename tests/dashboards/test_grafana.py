@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from monitors.metrics.registry import BUILT_IN, ON_REQUEST
+from monitors.metrics.registered import names
 from tests.dashboards import generator
 from tests.dashboards.linting import RULES
 from tests.dashboards.reading import FOLDER, load, panels, sent, targets, text_of, variables
@@ -134,7 +134,7 @@ def test_repeated_panels_follow_a_variable_that_there_is():
 
 
 def test_every_built_in_metric_has_its_confidence_band():
-    assert set(generator.quality.METRICS) == {*BUILT_IN, *ON_REQUEST}
+    assert set(generator.quality.METRICS) == {*names()}
 
 
 def test_provisioning_reaches_traces_and_the_folder_of_the_dashboards():

@@ -16,9 +16,8 @@ import pytest
 
 from examples import rules
 from gaugeway.text.lexical.idf import shipped
-from monitors.metrics.registry import BUILT_IN, ON_REQUEST
+from monitors.metrics.registered import at_rank, names
 from monitors.offline import Run
-from monitors.offline.plan import AT_FIVE
 from tests.support.llm_server import LLMServer, Reply
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +108,7 @@ def scored(run):
 
 
 def test_every_metric_there_is_has_scores_and_none_fails(run, done):
-    computed = {*BUILT_IN, *ON_REQUEST, *AT_FIVE, "geval:clarity", "precision@1"} - {"grounding"}  # needs a verifier
+    computed = {*names(), *at_rank(5), "geval:clarity", "precision@1"} - {"grounding"}  # needs a verifier
     assert {one.metric for one in run.summary} == computed
     assert len(run.rows) == len(ROWS) == 42
     skipped = {one.metric: dict(one.skipped) for one in run.summary if one.metric in OF_CONVERSATIONS}

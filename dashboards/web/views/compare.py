@@ -20,6 +20,7 @@ from dashboards.web.format import MIN_N, counted, interval, number, signed
 from dashboards.web.readings.prompt_change import DiffLine, prompt_change
 from dashboards.web.site import Page, Site
 from gaugeway.records import PROMPT_SCHEME
+from gaugeway.signals import RISING
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.alerting.versions import Version
 from monitors.analysis import ab_compare as comparing
@@ -27,7 +28,7 @@ from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
-from monitors.metrics import LOWER_IS_BETTER
+from monitors.metrics.registered import names, zero_is_best
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -441,7 +442,8 @@ def compare_view_handlers(site: Site) -> list[Any]:
         if not (a or b):
             a, b = begin.a, begin.b
         about = await site.insight.status()
-        lower = LOWER_IS_BETTER | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]}
+        lower = RISING.union(filter(zero_is_best, names()))
+        lower |= {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]}
         answer, problems, missing = None, list(wanted.problems), ""
         problems += too_long(begin.by, (a, b), wanted.since, now)
         if a and b and not problems:

@@ -34,6 +34,7 @@ from gaugeway.storage.stores import Query, Store, Summary
 from monitors.alerting.notifiers.message import headline
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
+from monitors.metrics.registered import declared
 
 MAX_APPS = 50
 """Apps on one page of the table."""
@@ -51,8 +52,6 @@ ALERTS, RESOLVED, RESOLVED_S = 5, 3, 86_400.0
 """Alerts listed above the table: firing ones, and those resolved in the last 24 hours."""
 LOW_CAPTURE, LEAST_ANSWERS = 0.9, 3
 """An app gets a note if its capture share is below `LOW_CAPTURE` (upper interval end) with `LEAST_ANSWERS` or more."""
-ABSTENTIONS_BESIDE = frozenset({"faithfulness", "hallucination", "answer_relevancy", "lexical_groundedness"})
-"""Metrics of answers, whose means are shown with the share of answers that decline."""
 COLUMNS = (
     ("app", "App"),
     ("requests_per_min", "Requests/min"),
@@ -282,7 +281,7 @@ def overview_handlers(site: Site) -> list[Any]:
             lower=known.lower,
             capped=len(quality) >= MAX_STREAMS,
             meanings={name: signal.meaning for name, signal in SIGNALS.items()},
-            abstains=ABSTENTIONS_BESIDE,
+            abstains=[metric for metric in metrics_of(known.rows) if declared(metric, "measures") == "answer"],
             disagreements=counted.get("", {}),
             complete=complete,
             window_s=window_s,

@@ -26,6 +26,7 @@ from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, default_passing, label, labelled
 from monitors.analysis.review import Draw, ReviewDraws
+from monitors.metrics.registered import declared
 
 NAME_COOKIE = "gaugeway_reviewer"
 NAME_S = 365 * 86_400
@@ -42,14 +43,6 @@ MOST_TRIED = 50
 WITHIN_S = 0.2
 _LATEST = 200
 _DAY_S = 86_400.0
-QUESTIONS = {
-    "faithfulness": "Is everything the response says supported by the passages?",
-    "lexical_groundedness": "Is everything the response says supported by the passages?",
-    "hallucination": "Is the response free of statements that the passages contradict or do not support?",
-    "answer_relevancy": "Does the response answer the question?",
-    "context_relevancy": "Do the passages help to answer the question?",
-    "context_utilization": "Does the response use what the passages say about the question?",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +259,7 @@ def _view(site: Site, reviews: Reviews) -> Any:
             hashed=sample is not None and is_hashed(sample),
             most=MOST if everything else SHOWN,
             everything_url=choice.url(at=sample.id, all="1") if sample is not None else "",
-            ask=QUESTIONS.get(choice.metric, f"Is the answer good in the sense of {choice.metric}?"),
+            ask=declared(choice.metric, "review_question") or f"Is the answer good in the sense of {choice.metric}?",
             draw=draw,
             last=last,
             verdict=await reviews.verdict(choice, last, word, passing) if last else None,

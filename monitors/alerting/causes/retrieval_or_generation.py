@@ -20,26 +20,11 @@ from monitors.alerting.causes.observations import (
 )
 from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.slices import ROOM, Slice
+from monitors.metrics.registered import declared, names
 from monitors.statistics import decomposition
 from monitors.statistics.change_point import Onset, onset
 from monitors.statistics.weighted_mean import Estimate
 
-RETRIEVAL = (
-    "context_relevancy",
-    "context_precision",
-    "context_recall",
-    "context_entity_recall",
-    "mrr",
-    "hit@",
-    "ndcg@",
-    "precision@",
-    "recall@",
-)
-"""Metrics of the retrieval alone. `context_utilization` is not one: it depends on the answer."""
-ANSWERS = (
-    *("faithfulness", "answer_relevancy", "hallucination", "answer_correctness"),
-    *("grounding", "lexical_groundedness"),
-)
 NO_CONTEXTS = "no_contexts"
 CONTEXTS_MISSING = 0.9
 """The strength of fewer exchanges with contexts: more small talk, which needs none, looks the same."""
@@ -49,12 +34,16 @@ _RECENT = 200
 
 
 def is_retrieval(metric: str) -> bool:
-    """Return whether a metric is about the retrieval alone.
+    """Return whether a metric is about the retrieval alone; `context_utilization` depends on the answer.
 
     >>> is_retrieval("ndcg@10"), is_retrieval("context_utilization")
     (True, False)
     """
-    return any(metric == name or (name.endswith("@") and metric.startswith(name)) for name in RETRIEVAL)
+    return bool(declared(metric, "measures") == "retrieval")
+
+
+def _of_answers() -> list[str]:
+    return [name for name in names() if declared(name, "measures") == "answer"]
 
 
 class Evidence:
@@ -69,7 +58,7 @@ class Evidence:
         self.answers = [drop] if not is_retrieval(drop.metric) else []
         self.answers += [
             _alike(name, old[name], new[name])
-            for name in ANSWERS
+            for name in _of_answers()
             if name != drop.metric and name in old and name in new
         ]
         self.signals = [
@@ -232,7 +221,8 @@ def _by_metric(observations: Iterable[Observation]) -> dict[str, list[Observatio
     found: dict[str, list[Observation]] = {}
     for observation in observations:
         found.setdefault(observation.metric, []).append(observation)
-    wanted = [metric for metric in found if metric in (*ANSWERS, *OF_RETRIEVAL) or is_retrieval(metric)]
+    known = {*_of_answers(), *OF_RETRIEVAL}
+    wanted = [metric for metric in found if metric in known or is_retrieval(metric)]
     return {metric: scores_of(metric, found[metric]) for metric in wanted}
 
 

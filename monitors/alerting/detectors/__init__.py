@@ -6,15 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gaugeway.extensions import load
+from gaugeway.extensions import load, registered
 from gaugeway.records import Finding
 from monitors.statistics.clusters import ClusterMean
 
-BUILT_IN = {
-    "esr": "monitors.alerting.detectors.e_sr:MixtureESR",
-    "threshold": "monitors.alerting.detectors.threshold:Threshold",
-    "river": "monitors.alerting.detectors.river:RiverDetector",
-}
 FLOOR_LOG10 = -300.0
 """`evidence_log10` without evidence: gauges need a finite number."""
 
@@ -108,10 +103,10 @@ class Baseline(Protocol):
 
 
 def build(name: str, options: Mapping[str, Any], budget_per_s: float) -> Detector:
-    """Build the detector `name`, a key of `BUILT_IN` or `package.module:Name`.
+    """Build the detector `name`, a registered one or `package.module:Name`.
 
     `budget_per_s` is its budget of false alarms per second. Raises ValueError for an unknown name, ValueError or
     TypeError for options that the detector does not take.
     """
-    detector: Detector = load(name, BUILT_IN)(budget_per_s=budget_per_s, **options)
+    detector: Detector = load(name, registered("detectors"))(budget_per_s=budget_per_s, **options)
     return detector

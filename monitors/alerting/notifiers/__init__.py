@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 from gaugeway.records import Alert
-from gaugeway.settings.shared import BUILT_IN_NOTIFIERS as BUILT_IN
-
-__all__ = ["BUILT_IN", "NotDeliveredError", "Notifier", "PluginNotifier", "Route"]
 
 
 class NotDeliveredError(Exception):
@@ -44,11 +42,15 @@ class Route:
         )
 
 
-class Notifier(Protocol):
+class Notifier(ABC):
     """Sends alerts to one receiver. Only `notify` is required; everything else has a default.
 
+    The parameters of a constructor are the keys of its table in the configuration. `timeout_s` and, from the rest of
+    the configuration, `public_url`, `runbook_url`, `group_by` and `heartbeat_s` are given to one that takes them.
+
     A receiver that drops an alert unless it is sent again sets `resend_s`, the seconds between two sends while the
-    alert fires. One with `opens_incidents` keeps an alert open until it is resolved.
+    alert fires. One with `opens_incidents` keeps an alert open until it is resolved. `no_heartbeat` says why a receiver
+    is not for the alert that always fires.
     """
 
     route: Route = Route()
@@ -56,14 +58,16 @@ class Notifier(Protocol):
     opens_incidents: bool = False
     takes_acknowledgements: bool = False
     resend_s: float | None = None
+    no_heartbeat: str = ""
 
+    @abstractmethod
     async def notify(self, alert: Alert) -> None:
         """Deliver a firing or resolved alert once. Raises if that failed; the caller retries."""
 
-    async def notify_all(self, alerts: Sequence[Alert]) -> None:
+    async def notify_all(self, alerts: Sequence[Alert]) -> None:  # noqa: B027 - few take groups
         """Deliver several alerts in one message, or raise. Called only with `takes_groups`."""
 
-    async def acknowledge(self, alert: Alert) -> None:
+    async def acknowledge(self, alert: Alert) -> None:  # noqa: B027 - few take it
         """Deliver that an alert sent before was acknowledged, or raise. Called only with `takes_acknowledgements`."""
 
 

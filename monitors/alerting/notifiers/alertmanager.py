@@ -6,7 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from gaugeway.records import Alert
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
@@ -38,7 +40,7 @@ class AlertmanagerNotifier(Notifier):
         password: str | None = None,
         token: str | None = None,
         timeout_s: float = 10.0,
-        resend_s: float = 45.0,
+        resend_s: Annotated[float, msgspec.Meta(gt=0.0, le=55.0)] = 45.0,
         heartbeat_s: float = 0.0,
         public_url: str | None = None,
         runbook_url: str = RUNBOOK,

@@ -14,6 +14,8 @@ from typing import Literal
 import aiosmtplib
 
 from gaugeway.records import Alert
+from gaugeway.settings.endpoints import host_problem
+from gaugeway.settings.shared import Port
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.message import (
     RUNBOOK,
@@ -38,6 +40,7 @@ class EmailNotifier(Notifier):
     """Emails alerts from `sender` to `recipients`. The password is never sent over an unencrypted connection."""
 
     takes_groups = True
+    no_heartbeat = "every heartbeat would be an email"
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class EmailNotifier(Notifier):
         host: str,
         sender: str,
         recipients: Sequence[str],
-        port: int | None = None,
+        port: Port | None = None,
         tls: Literal["starttls", "ssl", "off"] = "starttls",
         username: str | None = None,
         password: str | None = None,
@@ -54,6 +57,8 @@ class EmailNotifier(Notifier):
         runbook_url: str = RUNBOOK,
     ) -> None:
         problems = [] if recipients else ["recipients: a mail needs at least one"]
+        if (problem := host_problem(host)) is not None:
+            problems.append(f"host: {problem}")
         if (username is None) != (password is None):
             problems.append("password: a username and its password come together")
         if username is not None and tls == "off" and host not in LOOPBACK:

@@ -30,6 +30,7 @@ class PagerDutyNotifier(Notifier):
 
     takes_acknowledgements = True
     opens_incidents = True
+    no_heartbeat = "it would be an incident that never ends"
 
     def __init__(
         self,

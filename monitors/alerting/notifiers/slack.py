@@ -34,6 +34,7 @@ class SlackNotifier(Notifier):
     """Posts one message per group of alerts: to an incoming webhook's `url`, or with `token` to a `channel`."""
 
     takes_groups = True
+    no_heartbeat = "every heartbeat would be a message"
 
     def __init__(
         self,

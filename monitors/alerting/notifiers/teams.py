@@ -26,6 +26,7 @@ class TeamsNotifier(Notifier):
     """Posts one card per group of alerts to `url`, the trigger "When a Teams webhook request is received"."""
 
     takes_groups = True
+    no_heartbeat = "every heartbeat would be a message"
 
     def __init__(
         self, *, url: str, timeout_s: float = 10.0, public_url: str | None = None, runbook_url: str = RUNBOOK

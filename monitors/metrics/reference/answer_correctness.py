@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,6 +24,12 @@ class AnswerCorrectness:
     """
 
     name = "answer_correctness"
+    measures = "answer"
+
+    @staticmethod
+    def without_embeddings(options: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the options to use where no embeddings are configured; None: it cannot run."""
+        return {} if options.get("weight") == 1.0 else None
 
     def __init__(
         self,

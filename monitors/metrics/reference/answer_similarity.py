@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -23,6 +23,10 @@ class AnswerSimilarity:
     """
 
     name = "answer_similarity"
+
+    @staticmethod
+    def without_embeddings(options: Mapping[str, Any]) -> None:
+        """Return that it cannot run where no embeddings are configured."""
 
     def __init__(
         self, embeddings: MinimalEmbeddings, *, threshold: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None

@@ -23,6 +23,7 @@ class ContextEntityRecall:
     """
 
     name = "context_entity_recall"
+    measures = "retrieval"
 
     def __init__(self, judge: Judge) -> None:
         self._llm = judge

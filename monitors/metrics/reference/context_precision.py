@@ -20,6 +20,7 @@ class ContextPrecision:
     """
 
     name = "context_precision"
+    measures = "retrieval"
 
     def __init__(self, judge: Judge) -> None:
         self._usefulness = Usefulness(judge)
@@ -66,6 +67,7 @@ class ContextUtilization:
     """
 
     name = "context_utilization"
+    review_question = "Does the response use what the passages say about the question?"
 
     def __init__(self, judge: Judge) -> None:
         self._usefulness = Usefulness(judge)

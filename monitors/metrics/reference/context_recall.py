@@ -17,6 +17,7 @@ class ContextRecall:
     """
 
     name = "context_recall"
+    measures = "retrieval"
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts

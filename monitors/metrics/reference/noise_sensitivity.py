@@ -20,6 +20,7 @@ class NoiseSensitivity:
     """
 
     name = "noise_sensitivity"
+    lower_is_better = True
 
     def __init__(self, verdicts: Verdicts, *, noise: Literal["any", "relevant", "irrelevant"] = "any") -> None:
         self._verdicts = verdicts

@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
+from monitors.metrics.registry import models_of
 from monitors.offline import dataset
 from monitors.offline.dataset_fields import DataError
 from monitors.offline.imports.result import Imported
 
-_UNJUDGED = frozenset({"answer_similarity"})
-_EMBEDDED = frozenset({"answer_similarity", "answer_relevancy"})
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _UNESCAPED = re.compile("[\x7f]")
 
@@ -44,8 +43,9 @@ def data_set(imported: Imported) -> str:
 def config(imported: Imported, source: str) -> str:
     """Return a configuration with the metrics; the judge and embeddings that they need are comments, without keys."""
     model = imported.models[0] if imported.models else "NAME"
-    needed = {"judge": model} if set(imported.metrics) - _UNJUDGED else {}
-    if _EMBEDDED & set(imported.metrics):
+    used = {need for name in imported.metrics for need in models_of(name)}
+    needed = {"judge": model} if "judge" in used else {}
+    if "embeddings" in used:
         needed["embeddings"] = "text-embedding-3-small"
     names = " and ".join({"judge": "a judge", "embeddings": "embeddings"}[need] for need in needed)
     lines = [f"# Metrics imported from {_one_line(source)}. They need {names}:"]

@@ -8,7 +8,7 @@ from gateway.capture.conversation import EarlierQuestions
 from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Explicit
-from gaugeway.prompts import DEFAULT_ORDER, Extraction
+from gaugeway.prompts import Extraction, default_order
 from gaugeway.records import Context, Message
 from tests.gateway.capture.test_exchange_reader import answer, recording
 from tests.support.work import calls
@@ -95,7 +95,8 @@ def test_what_is_remembered_is_bounded(monkeypatch):
 def test_a_chat_turn_that_was_not_seen_costs_few_calls():
     from gateway.capture.factory import extractors_of
 
-    assert Settings().extractors == DEFAULT_ORDER
+    order = ("explicit", "tools", "results", "templates", "patterns", "documents", "structure")
+    assert default_order() == order
     extractors = extractors_of(Settings())
     questions = EarlierQuestions(extractors)
     for turn in CHAT:

@@ -225,7 +225,7 @@ def test_each_mistake_is_named_by_itself_as_well():
         ),
         (
             '[[sinks]]\nkind = "phoenix"\nurl = "http://[:::"\nsecret_key = "s"',
-            ["sinks[0].secret_key: a phoenix sink does not take it; it takes: api_key", "sinks[0].url: cannot be read"],
+            ["sinks[0].secret_key: unknown option; known: api_key,", "sinks[0].url: cannot be read"],
         ),
         (
             '[[sinks]]\nkind = "langfuse"\nurl = "ftp://h"',

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from gaugeway.cli.extraction_report import InspectionError, Tried, guess_route, inspect_request, inspect_sample, render
 from gaugeway.cli.inspect import inspect
-from gaugeway.prompts import BUILT_IN, Extraction
+from gaugeway.prompts import Extraction, default_order
 from gaugeway.prompts.explicit import ExplicitExtractor
 from gaugeway.prompts.templates import TemplateExtractor
 from gaugeway.prompts.tool_messages import ToolExtractor
@@ -194,7 +194,7 @@ def test_the_command_reads_a_file_or_standard_input(tmp_path):
     assert (result.exit_code, "How long?" in result.stdout, "llamaindex" in result.stdout) == (0, True, True)
     read = json.loads(run("-", "--json", stdin=json.dumps(chat(QA))).stdout)
     assert (read["question"], read["source"], read["contexts"][0]["text"]) == ("How long?", "llamaindex", PASSAGE)
-    assert {one["extractor"] for one in read["tried"]} <= BUILT_IN.keys()
+    assert {one["extractor"] for one in read["tried"]} <= {*default_order()}
 
 
 def test_the_command_asks_the_extractors_of_the_configuration(tmp_path):

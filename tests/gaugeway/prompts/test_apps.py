@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from gaugeway.exchange import Request, Response
-from gaugeway.extensions import load
-from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, trace
+from gaugeway.extensions import load, registered
+from gaugeway.prompts import default_order, trace
 from gaugeway.records import Context
 
 CASES = [
     json.loads(line) for line in (Path(__file__).parents[2] / "corpora" / "apps.jsonl").read_text("utf-8").splitlines()
 ]
-EXTRACTORS = [load(name, BUILT_IN)() for name in DEFAULT_ORDER]
+EXTRACTORS = [load(name, registered("readers"))() for name in default_order()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case['app']}: {case['case']}" for case in CASES])

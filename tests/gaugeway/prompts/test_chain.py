@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from gateway.capture.exchange_reader import extract
 from gaugeway.exchange import Exchange, Explicit, Request, Response
-from gaugeway.extensions import load
-from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, UserTemplate, extraction, last_user_text, trace
+from gaugeway.extensions import load, registered
+from gaugeway.prompts import UserTemplate, default_order, extraction, last_user_text, trace
 from gaugeway.prompts.user_patterns import PatternExtractor
 from gaugeway.records import Context
 from gaugeway.settings.bounds import MAX_BYTES, MAX_PASSAGES
 from tests.gaugeway.prompts.prompts import PROMPTS, text_qa, user
 from tests.support.work import calls
 
-EXTRACTORS = [load(name, BUILT_IN)() for name in DEFAULT_ORDER]
-EXTRACTORS[DEFAULT_ORDER.index("patterns")] = PatternExtractor(
+EXTRACTORS = [load(name, registered("readers"))() for name in default_order()]
+EXTRACTORS[default_order().index("patterns")] = PatternExtractor(
     [UserTemplate(name="facts", pattern=r"FACTS:(?P<contexts>.*)ASKED:(?P<question>.*)")]
 )
 ROOT = Path(__file__).parents[3]
@@ -104,7 +104,7 @@ def test_trace_says_what_each_extractor_thought_until_one_recognised_it():
     assert [name for name, _ in tried] == ["explicit", "tools", "results", "templates"]
     assert [one is None for _, one in tried] == [True, True, True, False]
     nothing = trace(Request(route="models", headers={}, body={}), NOTHING, [*EXTRACTORS, _Own()])
-    assert [name for name, _ in nothing] == [*DEFAULT_ORDER, f"{__name__}:_Own"]
+    assert [name for name, _ in nothing] == [*default_order(), f"{__name__}:_Own"]
 
 
 class _Own:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.capture.factory import extractors_of
+from gateway.config import Capture
 from gaugeway.exchange import Request, Response
-from gaugeway.extensions import load
-from gaugeway.prompts import BUILT_IN, DEFAULT_ORDER, Extraction, trace
+from gaugeway.prompts import Extraction, trace
 from gaugeway.prompts.prompt_parts import LONGEST_SECRET, capture_info
 from gaugeway.records import Context
 from gaugeway.settings.bounds import MAX_INSTRUCTION_BYTES, MAX_PARTS, bounded_capture
@@ -268,7 +269,7 @@ def test_the_built_in_extractors_find_what_is_marked():
     rule = "-" * 21
     text = f"Context information is below.\n{rule}\n{ROOF}\n\n{DOOR}\n{rule}\nGiven the context information and not prior knowledge, answer the query.\nQuery: How much snow?\nAnswer: "  # noqa: E501
     asked = request(("user", text))
-    extractors = [load(name, BUILT_IN)(*([()] if name == "patterns" else [])) for name in DEFAULT_ORDER]
+    extractors = extractors_of(Capture())
     found = trace(asked, Response(status=200, body={}), extractors)[-1][1]
     assert [one[1] for one in marked(asked, found)] == [
         "instructions",

@@ -23,9 +23,8 @@ from monitors.alerting.rules import (
     tolerance_of,
     watch_of,
 )
-from monitors.metrics import LOWER_IS_BETTER
+from monitors.metrics.registered import zero_is_best as lower
 
-lower = LOWER_IS_BETTER.__contains__
 METRICS = ("faithfulness", "hallucination", "answer_relevancy")
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gaugeway import settings
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
@@ -461,9 +462,7 @@ def test_a_mistake_of_ours_is_counted_and_stops_nobody(caplog):
 
 
 def opened(*tables, **telemetry):
-    shared = config.Shared(
-        sinks=tuple(config.Sink(**table) for table in tables), telemetry=config.Telemetry(**telemetry)
-    )
+    shared = settings.convert({"sinks": [*tables], "telemetry": telemetry}, config.Config)
     registry = CollectorRegistry()
     return sinks.open_sinks(shared, Instruments(registry, version="0")), registry
 
@@ -477,7 +476,7 @@ def test_each_sink_counts_under_its_kind_and_place():
         async with serving(well) as server:
             built, registry = opened(
                 {"kind": "phoenix", "url": server.url},
-                {"kind": "phoenix", "url": server.url, "metrics": ("faith*",)},
+                {"kind": "phoenix", "url": server.url, "metrics": ["faith*"]},
                 {"kind": "langfuse", "url": server.url, "public_key": "p", "secret_key": "s"},
             )
             for sink in built:
@@ -550,4 +549,4 @@ def test_keys_are_never_logged(caplog):
     assert "answered 400" in caplog.text
     assert "-word" not in caplog.text
     assert base64.b64encode(b"p:langfuse-word").decode() not in caplog.text
-    assert "word" not in repr(config.Sink(kind="langfuse", url="http://h", secret_key="word"))
+    assert "word" not in repr(config.Sink(kind="langfuse", url="http://h", options={"secret_key": "word"}))

@@ -17,7 +17,8 @@ from monitors.evaluation.evaluate import evaluate
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
-from monitors.metrics.registry import BUILT_IN, ON_REQUEST, build
+from monitors.metrics.registered import names
+from monitors.metrics.registry import build
 from tests.support.llm_server import LLMServer, Reply
 
 CORPUS = [
@@ -128,7 +129,7 @@ class Obedient:
 @pytest.mark.parametrize("mode", ["fused", "separate"])
 def test_a_judge_that_obeys_what_stands_outside_the_fence_never_sees_a_planted_string_there(mode):
     obedient = Obedient()
-    settings = {name: Metric(rate=1.0) for name in [*BUILT_IN, *ON_REQUEST] if name != "answer_similarity"}
+    settings = {name: Metric(rate=1.0) for name in names() if name != "answer_similarity"}
     settings["answer_relevancy"] = Metric(options={"method": "statements"})
     settings["geval:tone"] = Metric(
         options={"criteria": "Is it polite?", "params": ["question", "response", "contexts"]}

@@ -13,7 +13,8 @@ from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Metric
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
-from monitors.metrics.registry import BUILT_IN, ON_REQUEST, build
+from monitors.metrics.registered import names, on_by_default
+from monitors.metrics.registry import build
 
 JUDGE = Scripted({}, model="judge-1")
 EMBEDDINGS = object()
@@ -67,7 +68,7 @@ def test_without_a_judge_only_the_lexical_metric_runs_and_says_so():
 def test_with_a_judge_every_built_in_metric_runs_the_asking_ones_on_a_tenth(mode):
     catalogue = build({}, JUDGE, EMBEDDINGS, mode, verifier=VERIFIER)
     free = ("lexical_groundedness", "grounding")
-    assert rates(catalogue) == {name: 1.0 if name in free else 0.1 for name in BUILT_IN}
+    assert rates(catalogue) == {name: 1.0 if name in free else 0.1 for name in filter(on_by_default, names())}
     assert catalogue.notes == ()
     assert {one.objective for one in catalogue.enabled} == {None}
     assert {one.threshold for one in catalogue.enabled if one.metric.name != "hallucination"} == {0.7}
@@ -210,12 +211,13 @@ def test_all_mistakes_are_told_at_once():
 
 
 def test_what_needs_a_reference_runs_only_where_it_is_asked_for():
-    assert not ON_REQUEST.keys() & rates(build({}, JUDGE, EMBEDDINGS)).keys()
-    names = [*ON_REQUEST, "precision@5", "recall@5", "hit@1", "ndcg@10", "precision@10"]
-    found = rates(build({name: Metric() for name in names}, JUDGE, EMBEDDINGS))
-    assert set(names) <= found.keys()
-    free = {"mrr", "asked_again", "precision@5", "recall@5", "hit@1", "ndcg@10", "precision@10"}
-    assert {name: found[name] for name in names} == {name: 1.0 if name in free else 0.1 for name in names}
+    assert all(map(on_by_default, rates(build({}, JUDGE, EMBEDDINGS))))
+    ranked = {"precision@5", "recall@5", "hit@1", "ndcg@10", "precision@10"}
+    wanted = {*ranked, *(name for name in names() if not on_by_default(name))}
+    found = rates(build({name: Metric() for name in wanted}, JUDGE, EMBEDDINGS))
+    assert wanted <= found.keys()
+    free = {*ranked, "mrr", "asked_again"}
+    assert {name: found[name] for name in wanted} == {name: 1.0 if name in free else 0.1 for name in wanted}
 
 
 def test_retrieval_metrics_run_without_a_judge():
@@ -257,7 +259,7 @@ def test_metrics_whose_best_value_is_0_have_a_threshold_of_their_own():
     assert {found[name].threshold for name in low} == {0.3}
 
 
-@pytest.mark.parametrize("name", [*BUILT_IN, *ON_REQUEST, "geval", "precision", "recall", "hit", "ndcg", "latency"])
+@pytest.mark.parametrize("name", [*names(), "geval", "precision", "recall", "hit", "ndcg", "latency"])
 def test_every_metric_has_its_page(name):
     page = (PAGES / f"{name}.md").read_text()
     for part in ("## Formula", "## When it misleads", "## Cost", "## Options", "## Outcomes"):
