@@ -25,14 +25,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-import numpy as np
-
+from monitors.analysis.levels import Level, level_of, mean_of
 from monitors.analysis.retrieval.sources import RetrievedExchange, Share, Whole, retrievals_of, share_of
 from monitors.statistics.attribution import ALPHA, FREQUENT, blamed, log_e_values
-from monitors.statistics.clusters import QUESTION, groups_of
-from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
+from monitors.statistics.clusters import QUESTION
+from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.multiple_testing import affected
-from monitors.statistics.weighted_mean import hajek
 
 MAX_VALUES = 400
 """Values that are tested: those that most of the answers have, whether bad or good."""
@@ -53,12 +51,12 @@ class Trait(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One scored answer; `score`, in [0, 1], is on the metric's own scale, `rate` its inclusion probability."""
+    """One scored answer; `value`, in [0, 1], is on the metric's own scale, `rate` its inclusion probability."""
 
     id: str
     started_at: float
     rate: float
-    score: float
+    value: float
     traits: tuple[Trait, ...]
     cluster: str | None = None
 
@@ -77,16 +75,6 @@ class Cutoff:
     def is_bad(self, score: float) -> bool:
         """Return whether a score is bad."""
         return score >= self.value if self.flipped else score <= self.value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """A mean over `n` scores; `low` and `high` are its 95 % confidence sequence, None with too few scores."""
-
-    mean: float
-    n: int
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +165,7 @@ def cutoff_of(
 
 def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, *, alpha: float = ALPHA) -> Comparison:
     """Compare the bad answers since an onset with the good ones; up to a second for 2,000 answers on each side."""
-    bad = [cutoff.is_bad(answer.score) for answer in since]
+    bad = [cutoff.is_bad(answer.value) for answer in since]
     tested = _tested(since, bad, alpha)
     across = _Tested()
     if not tested.named and max(Counter(filter(None, map(_question_of, since))).values(), default=0) >= FREQUENT:
@@ -211,7 +199,7 @@ def _across_questions(
     earlier: dict[str, list[bool]] = {}
     for answer in before:
         if question := _question_of(answer):
-            earlier.setdefault(question, []).append(cutoff.is_bad(answer.score))
+            earlier.setdefault(question, []).append(cutoff.is_bad(answer.value))
     poor = {question for question, some in earlier.items() if 2 * sum(some) >= len(some)}
     kept = [
         replace(
@@ -220,7 +208,7 @@ def _across_questions(
         for answer in since
         if _question_of(answer) not in poor
     ]
-    return kept, [cutoff.is_bad(answer.score) for answer in kept]
+    return kept, [cutoff.is_bad(answer.value) for answer in kept]
 
 
 def _question_of(answer: Answer) -> str:
@@ -295,7 +283,7 @@ def _changes(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
         change = Change(
             trait=trait,
             n=len(have),
-            bad=sum(cutoff.is_bad(answer.score) for answer in have),
+            bad=sum(cutoff.is_bad(answer.value) for answer in have),
             before=then,
             since=now,
             evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
@@ -312,9 +300,4 @@ def _without(answers: Sequence[Answer], traits: set[Trait]) -> Level | None:
 
 def level(answers: Sequence[Answer]) -> Level | None:
     """Return the mean of some answers with its confidence sequence; None without answers."""
-    if not answers:
-        return None
-    groups = groups_of([answer.cluster for answer in answers])
-    found = hajek([answer.score for answer in answers], [answer.rate for answer in answers], groups)
-    low, high = confidence_sequence(found) if found.n_eff >= MIN_N_EFF else (None, None)
-    return Level(mean=float(np.clip(found.mean, 0.0, 1.0)), n=found.n, low=low, high=high)
+    return level_of(mean_of(answers), confidence_sequence)
