@@ -21,16 +21,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from monitors.analysis.levels import Level, level_of, mean_of
-from monitors.analysis.retrieval.sources import RetrievedExchange, Share, Whole, retrievals_of, share_of
-from monitors.statistics.attribution import ALPHA, FREQUENT, blamed, log_e_values
-from monitors.statistics.clusters import QUESTION
+from monitors.analysis.retrieval.sources import Share, Whole, share_of
+from monitors.statistics.attribution import ALPHA, FREQUENT, ScoredAnswer, contrast, retrievals_of
+from monitors.statistics.clusters import QUESTION, SESSION, name_of
 from monitors.statistics.confidence_sequence import confidence_sequence
-from monitors.statistics.multiple_testing import affected
 
 MAX_VALUES = 400
 """Values that are tested: those that most of the answers have, whether bad or good."""
@@ -137,13 +136,13 @@ class Comparison:
     across_questions: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Tested:
-    """The values compared, with their evidence and what e-BH says of them."""
+    """The values compared, with log10 of their e-values, and those that e-BH names."""
 
-    evidence: dict[Trait, float] = field(default_factory=dict)
-    named: tuple[Trait, ...] = ()
-    alone: frozenset[Trait] = frozenset()
+    evidence_log10: Mapping[Trait, float] = field(default_factory=dict)
+    named: Sequence[Trait] = ()
+    alone: Collection[Trait] = ()
 
 
 def cutoff_of(
@@ -169,7 +168,8 @@ def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
     tested = _tested(since, bad, alpha)
     across = _Tested()
     if not tested.named and max(Counter(filter(None, map(_question_of, since))).values(), default=0) >= FREQUENT:
-        across = _tested(*_across_questions(since, before, cutoff), alpha)
+        kept = _not_poor_before(since, before, cutoff)
+        across = _tested(kept, [cutoff.is_bad(answer.value) for answer in kept], alpha, by_question=False)
     tested = across if across.named else tested
     differences = tuple(
         _difference(trait, tested, list(zip(since, bad, strict=True)), before) for trait in tested.named
@@ -179,7 +179,7 @@ def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
         cutoff=cutoff,
         n=len(since),
         bad=sum(bad),
-        tested=len(tested.evidence),
+        tested=len(tested.evidence_log10),
         alpha=alpha,
         differences=differences,
         changes=_changes(since, before, cutoff, alpha),
@@ -189,59 +189,45 @@ def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
     )
 
 
-def _across_questions(
-    since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff
-) -> tuple[Sequence[Answer], Sequence[bool]]:
-    """Return the answers without their questions, and which are bad.
-
-    Answers to questions that were mostly answered badly before the onset are left out: these did not get worse.
-    """
+def _not_poor_before(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff) -> Sequence[Answer]:
+    """Return the answers without those to questions mostly answered badly before the onset: these did not get worse."""
     earlier: dict[str, list[bool]] = {}
     for answer in before:
         if question := _question_of(answer):
             earlier.setdefault(question, []).append(cutoff.is_bad(answer.value))
     poor = {question for question, some in earlier.items() if 2 * sum(some) >= len(some)}
-    kept = [
-        replace(
-            answer, cluster=" ".join(name for name in (answer.cluster or "").split() if not name.startswith(QUESTION))
-        )
-        for answer in since
-        if _question_of(answer) not in poor
-    ]
-    return kept, [cutoff.is_bad(answer.value) for answer in kept]
+    return [answer for answer in since if _question_of(answer) not in poor]
 
 
 def _question_of(answer: Answer) -> str:
-    return next((name for name in (answer.cluster or "").split() if name.startswith(QUESTION)), "")
+    return name_of(answer.cluster, QUESTION)
 
 
-def _tested(since: Sequence[Answer], bad: Sequence[bool], alpha: float) -> _Tested:
+def _tested(since: Sequence[Answer], bad: Sequence[bool], alpha: float, *, by_question: bool = True) -> _Tested:
     uses = Counter(trait for answer in since for trait in answer.traits)
-    most = [trait for trait in sorted(uses, key=lambda used: (-uses[used], used)) if uses[trait] >= MIN_USES][
-        :MAX_VALUES
-    ]
-    index = {"\0".join(trait): number for number, trait in enumerate(most)}
-    exchanges = [
-        RetrievedExchange(
+    most = [trait for trait in sorted(uses, key=lambda used: (-uses[used], used)) if uses[trait] >= MIN_USES]
+    traits = most[:MAX_VALUES]
+    if not any(bad) or all(bad):
+        return _Tested(dict.fromkeys(traits, 0.0))
+    answers = [
+        ScoredAnswer(
             id=answer.id,
-            started_at=answer.started_at,
-            model="",
-            rate=answer.rate,
-            passages=tuple("\0".join(trait) for trait in answer.traits),
-            cluster=answer.cluster,
             score=0.0 if is_bad else 1.0,
+            rate=answer.rate,
+            traits=answer.traits,
+            question=_question_of(answer) if by_question else "",
+            session=name_of(answer.cluster, SESSION),
         )
         for answer, is_bad in zip(since, bad, strict=True)
     ]
-    some = retrievals_of(exchanges, index)
-    if some is None or not any(bad) or all(bad):
-        return _Tested(dict.fromkeys(most, 0.0))
-    logs = log_e_values(some)
-    evidence = {trait: float(log) for trait, log in zip(most, logs, strict=True)}
-    found = affected({str(at): float(log) for at, log in enumerate(logs)}, alpha)
-    alone = frozenset(most[suspect.source] for suspect in blamed(some, alpha))
-    named = sorted((most[int(at)] for at in found), key=lambda trait: (trait not in alone, -evidence[trait], trait))
-    return _Tested(evidence, tuple(named), alone)
+    found = contrast(retrievals_of(answers, traits), alpha)
+    evidence = {
+        trait: round(float(log_e) / math.log(10.0), 3) for trait, log_e in zip(traits, found.log_e, strict=True)
+    }
+    alone = {traits[at] for at in found.log_e_alone}
+    logs = dict(zip(traits, found.log_e.tolist(), strict=True))
+    named = sorted((traits[at] for at in found.lower), key=lambda trait: (trait not in alone, -logs[trait], trait))
+    return _Tested(evidence, named, alone)
 
 
 def _difference(
@@ -261,7 +247,7 @@ def _difference(
         bad=sum(is_bad for _, is_bad in have),
         in_bad=shares[0] or Share(ratio=0.0, ci_low=0.0, ci_high=1.0, n=0),
         in_good=shares[1],
-        evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
+        evidence_log10=tested.evidence_log10[trait],
         alone=trait in tested.alone,
         before=level([answer for answer in before if trait in answer.traits]),
         since=level([answer for answer, _ in have]),
@@ -286,7 +272,7 @@ def _changes(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
             bad=sum(cutoff.is_bad(answer.value) for answer in have),
             before=then,
             since=now,
-            evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
+            evidence_log10=tested.evidence_log10[trait],
             level=level(have),
             without=_without(since, {trait}),
         )
