@@ -18,10 +18,11 @@ from statistics import NormalDist
 
 import numpy as np
 
+from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.analysis.covariates import covariates
 from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
 from monitors.statistics.control_variate import fitted, powered, sums
-from monitors.statistics.weighted_mean import WeightedSums
+from monitors.statistics.weighted_mean import hajek_from_sums
 
 SEED, RATE, GOOD = 20260101, 0.1, 0.85
 JUDGED = (150, 500, 2000)
@@ -60,9 +61,7 @@ def one(rng, judged, law, auroc):
     scores, cheap, chosen = answers(rng, judged, law, auroc)
     given = scores[chosen]
     w = np.full(given.size, 1.0 / RATE)
-    plain = WeightedSums(
-        given.size, w.sum(), (w * given).sum(), (w * w).sum(), (w * w * given).sum(), (w * w * given * given).sum()
-    ).estimate()
+    plain = hajek_from_sums(WeightedSums.of(given, w))
     found, saving = plain, 1.0
     if auroc is not None:
         rates = np.full(scores.size, RATE)

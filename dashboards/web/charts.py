@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from dashboards.web.format import iso
+from monitors.analysis.levels import Level
 
 INTERVALS = 6
 """Largest number of intervals between the ticks of an axis."""
@@ -26,6 +27,11 @@ class Dot:
     low: float | None = None
     high: float | None = None
     n: int = 0
+
+    @staticmethod
+    def of(at: float, level: Level) -> Dot:
+        """The dot of a mean with its interval."""
+        return Dot(at=at, mean=level.mean, low=level.low, high=level.high, n=level.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ import numpy as np
 
 from gaugeway.storage.stores import ScoreHistogram
 from gaugeway.storage.stores.rollup_windows import hundredths
+from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.statistics.sequential_ab import Verdict
 from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, ScoreBins
-from monitors.statistics.weighted_mean import Estimate, WeightedSums
+from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 
 _FIRST = 20
 """Scores before the first look; each further look is at twice as many."""
@@ -66,8 +67,8 @@ def estimate(parts: Sequence[ScoreHistogram]) -> Estimate | None:
     """Return the mean over all traffic of binned scores; None without scores."""
     sums, least = WeightedSums(), min((histogram.rate for histogram in parts), default=1.0)
     for histogram in parts:
-        sums.add_groups(n=histogram.n, x=histogram.x, x2=histogram.x2, w=least / histogram.rate)
-    return sums.estimate()
+        sums += WeightedSums.of_groups(n=histogram.n, x=histogram.x, x2=histogram.x2, w=least / histogram.rate)
+    return hajek_from_sums(sums)
 
 
 def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flipped: bool) -> ScoreBins:

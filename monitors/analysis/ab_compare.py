@@ -12,6 +12,7 @@ from gaugeway.signals import UNDIRECTED
 from gaugeway.storage.stores import Point
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.ab_binned import Parts, estimate, judged
+from monitors.analysis.levels import mean_of
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence, difference_sequence
 from monitors.statistics.sequential_ab import Arm as Side
@@ -344,7 +345,7 @@ def _compared(scores: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> 
     if isinstance(scores, Parts):
         known = [estimate(side) for side in (scores.champion, scores.challenger)]
     else:
-        known = [_estimate(side) for side in (scores.champion, scores.challenger)]
+        known = [mean_of(side) for side in (scores.champion, scores.challenger)]
     a, b = (_arm(side) for side in known)
     low, high = _interval(*known)
     reason = ""
@@ -404,13 +405,6 @@ def _interval(a: Estimate | None, b: Estimate | None) -> tuple[float | None, flo
     if a is None or b is None or min(a.n_eff, b.n_eff) < MIN_N_EFF:
         return None, None
     return difference_sequence(a, b)
-
-
-def _estimate(points: Sequence[Point]) -> Estimate | None:
-    if not points:
-        return None
-    groups = groups_of([point.cluster for point in points])
-    return hajek([point.value or 0.0 for point in points], [point.rate for point in points], groups)
 
 
 def _arm(found: Estimate | None) -> Arm:

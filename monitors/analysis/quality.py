@@ -10,7 +10,7 @@ from typing import Literal
 from gaugeway.storage.stores import Summary
 from monitors.analysis.covariates import Helped
 from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
-from monitors.statistics.weighted_mean import Estimate, WeightedSums
+from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 
 MAX_STREAMS = 5000
 """Estimated and exported streams (app, metric, slice): those with the most scores."""
@@ -83,7 +83,7 @@ def largest(summaries: Sequence[Summary], most: int = MAX_STREAMS) -> Sequence[S
 def _quality(summary: Summary, helped: Helped | None, effect: float, window_s: float) -> Quality:
     better = helped.found if helped is not None else None
     covered = summary.n / (summary.n + summary.failed) if summary.n or summary.failed else 0.0
-    found = WeightedSums(summary.n, summary.w, summary.wx, summary.w2, summary.w2x, summary.w2x2).estimate()
+    found = hajek_from_sums(summary)
     use = better if better is not None and found is not None and better.n_eff > found.n_eff else None
     known = use.estimate() if use is not None else found
     if known is not None:

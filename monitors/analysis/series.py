@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.stores import Query, Store, Summary
-from gaugeway.storage.stores.rollup_windows import add_summaries
+from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.analysis.quality import largest
 from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
-from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
+from monitors.statistics.weighted_mean import hajek_from_sums
 
 HOUR_S = 3600.0
 STEPS_S = (60.0, 300.0, 900.0, 1800.0, HOUR_S, 3 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S, 24 * HOUR_S, 7 * 24 * HOUR_S)
@@ -226,29 +226,19 @@ class SeriesReader:
             self._known[replace(key, metric=metric)] = now, largest(some, MAX_SLICES)
 
 
-def total_of(summaries: Iterable[Summary]) -> Summary | None:
-    """The sums of several steps together; None without any.
-
-    >>> total_of([])
-    """
-    added = add_summaries(replace(summary, slice="") for summary in summaries)
-    return added[0] if added else None
-
-
-def estimated_point(at: float, sums: Summary, *, effect: float = 1.0, over: bool = True) -> SeriesPoint:
+def estimated_point(at: float, sums: WeightedSums, *, effect: float = 1.0, over: bool = True) -> SeriesPoint:
     """Estimate the mean of a step with the design effect of its stream.
 
     While a step is not `over` it is looked at again and again, which a confidence sequence allows; then the interval
     is the narrower one of a closed window.
 
-    >>> summary = Summary(app="a", metric="m", n=20, failed=0, w=20.0, wx=16.0, w2=20.0, w2x=16.0, w2x2=14.0)
-    >>> found = estimated_point(0.0, summary)
+    >>> found = estimated_point(0.0, WeightedSums(n=20, w=20.0, wx=16.0, w2=20.0, w2x=16.0, w2x2=14.0))
     >>> round(found.mean, 2), round(found.ci_low, 2), round(found.ci_high, 2)
-    (0.8, 0.62, 0.88)
+    (0.8, 0.61, 0.89)
     """
-    if not sums.n:
+    found = hajek_from_sums(sums)
+    if found is None:
         return SeriesPoint(at=at, n=0, n_eff=0.0)
-    found: Estimate = hajek_from_sums(n=sums.n, w=sums.w, wx=sums.wx, w2=sums.w2, w2x=sums.w2x, w2x2=sums.w2x2)
     found = replace(found, n_eff=found.n_eff / effect, design_effect=effect)
     if found.n_eff < MIN_N_EFF:
         return SeriesPoint(at=at, n=found.n, n_eff=found.n_eff)
@@ -267,12 +257,10 @@ def _group(
         for at, sums in sorted(parts, key=lambda pair: pair[0])
         if sums.n
     ]
-    total = total_of(sums for _, sums in parts)
+    total = sum((sums for _, sums in parts), WeightedSums())
     return SeriesGroup(
         slice=name,
-        n=total.n if total else 0,
+        n=total.n,
         points=points,
-        total=estimated_point(query.steps.start * query.step_s, total, effect=effect, over=False)
-        if total
-        else SeriesPoint(at=query.since, n=0, n_eff=0.0),
+        total=estimated_point(query.steps.start * query.step_s, total, effect=effect, over=False),
     )

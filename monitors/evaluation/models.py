@@ -20,7 +20,7 @@ from monitors.evaluation.evaluator import BudgetFactor
 from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
-from monitors.judges.anchors import Agreement, Anchor, AnchorWatch, Drift
+from monitors.judges.anchors import Anchor, AnchorComparison, AnchorWatch
 from monitors.judges.budget import BudgetPacer
 from monitors.judges.cost import Bill, Billing, Prices
 from monitors.judges.exact_match import ExactMatch
@@ -75,9 +75,9 @@ class JudgeSetup:
     pacer: BudgetPacer | None
     instruments: Instruments
     anchors: tuple[Anchor, ...] = ()
-    drifts: dict[str, Drift] = field(default_factory=dict)
+    drifts: dict[str, AnchorComparison] = field(default_factory=dict)
     anchor_watches: list[AnchorWatch] = field(default_factory=list)
-    superseded: dict[str, Drift] = field(default_factory=dict)
+    superseded: dict[str, AnchorComparison] = field(default_factory=dict)
     successor: Successor | None = None
 
     def recheck_anchors(self) -> None:
@@ -89,7 +89,7 @@ class JudgeSetup:
         for watch in self.anchor_watches:
             watch.wake()
 
-    def show_drift(self, drift: Drift) -> None:
+    def show_drift(self, drift: AnchorComparison) -> None:
         """Keep the anchors' result for a metric, and show it.
 
         A round that was requested while this one was going on supersedes it: its first scores may be from before.
@@ -100,14 +100,14 @@ class JudgeSetup:
             self.superseded[drift.metric] = drift
         if not drift.n:
             _log.warning("none of the %d anchors of %s could be scored", drift.failed, drift.metric)
-        elif drift.drifted():
+        elif drift.drifted:
             _log.warning(
                 "the judge scores %d of %d anchors of %s differently than expected (%.0f %%, 95 %%: at least %.0f %%)",
                 *(round(drift.disagreement * drift.n), drift.n, drift.metric),
                 *(100 * drift.disagreement, 100 * drift.low),
             )
 
-    def show_agreement(self, found: Agreement) -> None:
+    def show_agreement(self, found: AnchorComparison) -> None:
         """Show how the next judge agrees with the present one on the anchors of a metric."""
         if (other := self.successor) is None:
             return
@@ -119,22 +119,30 @@ class JudgeSetup:
                 *(found.failed, found.metric, following, now),
             )
             return
-        bounds = 100 * found.low, 100 * found.high
+        bounds = 100 * (1.0 - found.high), 100 * (1.0 - found.low)
         _log.info(
             "judge.next_model: %s agrees with %s on %d of %d anchors of %s (95 %%: %.0f to %.0f %%); shift %+.2f",
-            *(following, now, round(found.ratio * found.n), found.n, found.metric, *bounds, found.shift),
+            *(
+                following,
+                now,
+                found.n - round(found.disagreement * found.n),
+                found.n,
+                found.metric,
+                *bounds,
+                found.shift,
+            ),
         )
 
     def evidence(self, metric: str) -> JudgeEvidence | None:
         """Return the anchors' result for the judge of `metric`; None when there is none, and none to come."""
-        drift: Drift | None = self.drifts.get(metric)
+        drift = self.drifts.get(metric)
         if drift is None and self.anchor_watches and any(metric in anchor.expected for anchor in self.anchors):
             return JudgeEvidence(drifted=False, pending=True)
         if drift is None or not drift.n:
             return None
         found = f"{drift.disagreement:.0%} of {drift.n} anchors are not scored as expected"
         return JudgeEvidence(
-            drifted=drift.drifted(),
+            drifted=drift.drifted,
             detail=f"{found} ({drift.shift:+.2f} on average)",
             pending=self.superseded.get(metric) is drift,
         )

@@ -16,7 +16,7 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.judges import Observer
-from monitors.judges.anchors import Agreement, Drift
+from monitors.judges.anchors import AnchorComparison
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
@@ -221,12 +221,12 @@ class Instruments(Observer):
         }
         self._next_gauges = [gauge(name, text, ("judge_model", "metric")) for name, text in names.items()]
 
-    def agreed_with_next(self, model: str, metric: str, agreement: Agreement) -> None:
+    def agreed_with_next(self, model: str, metric: str, compared: AnchorComparison) -> None:
         """Show how a judge that may replace the present one scores the anchors; nothing without a common score."""
         numbers: tuple[float | None, ...] = (None,) * len(self._next_gauges)
-        if agreement.n:
-            bounds = agreement.ratio, agreement.low, agreement.high
-            numbers = (*bounds, float(agreement.n), agreement.shift)
+        if compared.n:
+            agreement = [1.0 - share for share in (compared.disagreement, compared.high, compared.low)]
+            numbers = (*agreement, float(compared.n), compared.shift)
         _set(self._next_gauges, (model, metric), numbers)
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
@@ -258,7 +258,7 @@ class Instruments(Observer):
         """Record a tier's agreement with the last tier, in [0, 1]."""
         self._judge_agreement.labels(tier, str(sure).lower()).observe(agreement)
 
-    def drifted(self, drift: Drift) -> None:
+    def drifted(self, drift: AnchorComparison) -> None:
         """Set the gauges of the judge's drift on the anchors of a metric; remove them when no anchor has a score."""
         gauges = self.judge_drift_ratio, self.judge_drift_low, self.judge_drift_shift
         numbers = (drift.disagreement, drift.low, drift.shift) if drift.n else (None,) * len(gauges)

@@ -13,10 +13,12 @@ import msgspec
 
 from gaugeway.records import Context, Sample
 from monitors.judges.middleware.cache import bypass_cache
+from monitors.statistics.agreement import wilson
 
 _log = logging.getLogger("gaugeway.judge")
-_Z = 1.96
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+TOLERATED = 0.1
+"""The share of anchors that may disagree before the judge counts as changed."""
 Scorer: TypeAlias = Callable[[Sample, str], Awaitable[float | None]]
 """Scores a sample by the metric of this name; None when the metric gives no score."""
 _Results: TypeAlias = "dict[str, list[tuple[Anchor, float | None]]]"
@@ -51,11 +53,11 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
-    """One metric's result on the `n` anchors that got a score; `failed` more got none.
+class AnchorComparison:
+    """How the scores of one metric on anchors compare with the expected ones, or with those of another judge.
 
-    `disagreement` is the share of scores beyond the tolerance, `low` to `high` its 95 % Wilson interval, `shift` the
-    mean of score - expected.
+    `disagreement` is the share of the `n` compared scores that differ by more than the tolerance, `low` to `high` its
+    95 % Wilson interval, `shift` the mean of score - expected. `failed` more anchors have no score to compare.
     """
 
     metric: str
@@ -66,27 +68,10 @@ class Drift:
     high: float
     shift: float
 
-    def drifted(self, tolerated: float = 0.1) -> bool:
-        """Whether significantly more than the share `tolerated` disagree: the interval lies above it."""
-        return self.low > tolerated
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """How another judge scores the anchors of one metric, compared with the present judge.
-
-    `ratio` is the share of the `n` anchors scored by both whose scores differ by no more than the tolerance, `low` to
-    `high` its 95 % Wilson interval, `shift` the mean of the other score minus the present one; `failed` have only one
-    score, or none.
-    """
-
-    metric: str
-    n: int
-    failed: int
-    ratio: float
-    low: float
-    high: float
-    shift: float
+    @property
+    def drifted(self) -> bool:
+        """Whether significantly more than a tenth disagree: the interval lies above it."""
+        return self.low > TOLERATED
 
 
 def read(lines: Iterable[str]) -> tuple[Anchor, ...]:
@@ -121,16 +106,13 @@ def _context(given: str | _Passage) -> Context:
     return Context(text=given.text, id=given.id, score=given.score, source=given.source)
 
 
-def compare(metric: str, results: Sequence[tuple[Anchor, float | None]]) -> Drift:
-    """Compare the scores of one metric with the expected ones.
-
-    Reference: E. B. Wilson (1927), Probable inference, the law of succession, and statistical inference.
-    """
+def compare(metric: str, results: Sequence[tuple[Anchor, float | None]]) -> AnchorComparison:
+    """Compare the scores of one metric with the expected ones."""
     gaps = [(score - anchor.expected[metric], anchor.tolerance) for anchor, score in results if score is not None]
     n = len(gaps)
     off = sum(abs(gap) > tolerance + 1e-9 for gap, tolerance in gaps)
-    low, high = _wilson(off, n)
-    return Drift(
+    low, high = wilson(off, n) if n else (0.0, 1.0)
+    return AnchorComparison(
         metric=metric,
         n=n,
         failed=len(results) - n,
@@ -141,29 +123,11 @@ def compare(metric: str, results: Sequence[tuple[Anchor, float | None]]) -> Drif
     )
 
 
-def agreement(metric: str, results: Sequence[tuple[Anchor, float | None, float | None]]) -> Agreement:
-    """Compare the scores of the present and of another judge on anchors: (anchor, present score, other score)."""
+def compare_judges(metric: str, results: Sequence[tuple[Anchor, float | None, float | None]]) -> AnchorComparison:
+    """Compare the scores of another judge with those of the present one: (anchor, present score, other score)."""
     pairs = [(replace(anchor, expected={metric: now}), other) for anchor, now, other in results if now is not None]
     found = compare(metric, pairs)
-    ratio = 1.0 - found.disagreement if found.n else 0.0
-    return Agreement(
-        metric=metric,
-        n=found.n,
-        failed=len(results) - found.n,
-        ratio=ratio,
-        low=1.0 - found.high,
-        high=1.0 - found.low,
-        shift=found.shift,
-    )
-
-
-def _wilson(hits: int, n: int) -> tuple[float, float]:
-    if not n:
-        return 0.0, 1.0
-    share, z2 = hits / n, _Z * _Z / n
-    middle = (share + z2 / 2.0) / (1.0 + z2)
-    half = math.sqrt(share * (1.0 - share) * z2 + z2 * z2 / 4.0) / (1.0 + z2)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return replace(found, failed=len(results) - found.n)
 
 
 class AnchorWatch:
@@ -180,10 +144,10 @@ class AnchorWatch:
         score: Scorer,
         *,
         every_s: float = 86_400.0,
-        on_drift: Callable[[Drift], None],
+        on_drift: Callable[[AnchorComparison], None],
         score_next: Scorer | None = None,
         score_alone: Scorer | None = None,
-        on_agreement: Callable[[Agreement], None] = lambda _: None,
+        on_agreement: Callable[[AnchorComparison], None] = lambda _: None,
         wait: Callable[[Coroutine[Any, Any, Any], float], Awaitable[object]] = asyncio.wait_for,
     ) -> None:
         self._anchors = anchors
@@ -221,8 +185,8 @@ class AnchorWatch:
         """Whether a round was requested that has not begun."""
         return self._called.is_set()
 
-    async def once(self) -> list[Drift]:
-        """Judge every anchor once; return one Drift for each metric that they name."""
+    async def once(self) -> list[AnchorComparison]:
+        """Judge every anchor once; return the comparison for each metric that they name."""
         return [compare(metric, some) for metric, some in (await self._results(self._score)).items()]
 
     async def _compare_next(self, results: _Results, score: Scorer) -> None:
@@ -231,7 +195,7 @@ class AnchorWatch:
         others = await self._results(score)
         for metric, some in results.items():
             pairs = zip(some, others[metric], strict=True)
-            self._on_agreement(agreement(metric, [(anchor, now, other) for (anchor, now), (_, other) in pairs]))
+            self._on_agreement(compare_judges(metric, [(anchor, now, other) for (anchor, now), (_, other) in pairs]))
 
     async def _results(self, score: Scorer) -> _Results:
         """Return the anchors of each metric with their scores, sorted by metric."""

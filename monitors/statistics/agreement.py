@@ -11,6 +11,7 @@ import numpy as np
 
 from monitors.statistics.control_variate import powered, sums
 from monitors.statistics.eprocess import Array
+from monitors.statistics.student_t import student
 
 MIN_LABELS = 10
 ENOUGH_LABELS = 100
@@ -138,7 +139,7 @@ def corrected_mean(
     variance = (found.variance * n * n + PSEUDO_LABELS / 4.0) / (n + PSEUDO_LABELS) / n
     # at 0 or 1 no number of labels has this variance: they count as they are
     effective = mean * (1.0 - mean) / variance if 0.0 < mean < 1.0 else float(n)
-    low, high = _score_interval(mean * effective, effective, student_t(1.0 - alpha / 2.0, n - 2))
+    low, high = _score_interval(mean * effective, effective, student(alpha, n - 2))
     corrected = Interval(value=mean, low=low, high=high, n=n)
     return Corrected(raw=x / n_all, corrected=corrected, correlation=found.correlation, saving=found.saving)
 
@@ -163,26 +164,6 @@ def labels_needed(
     rho2 = correlation**2
     needed = plain * (1.0 - rho2) / (1.0 - (plain * rho2 / n_all if n_all else 0.0)) if rho2 < 1.0 else 0.0
     return max(ENOUGH_LABELS, math.ceil(needed - 1e-9))
-
-
-def student_t(probability: float, freedom: float) -> float:
-    """Return the quantile of Student's t by the Cornish-Fisher expansion, accurate to 1e-3 from 5 degrees of freedom.
-
-    Reference: Abramowitz & Stegun, 26.7.5. Raises ValueError below 5 degrees or for a probability outside (0, 1).
-
-    >>> round(student_t(0.975, 48), 4)
-    2.0106
-    """
-    if not (0.0 < probability < 1.0 and freedom >= 5.0):  # noqa: PLR2004 - where the expansion is good
-        raise ValueError("a probability lies in (0, 1), and at least 5 degrees of freedom are needed")
-    z = NormalDist().inv_cdf(probability)
-    terms = (
-        (z**3 + z) / 4.0,
-        (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0,
-        (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0,
-        (79.0 * z**9 + 776.0 * z**7 + 1482.0 * z**5 - 1920.0 * z**3 - 945.0 * z) / 92160.0,
-    )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 def _score_interval(successes: float, n: float, z: float) -> tuple[float, float]:

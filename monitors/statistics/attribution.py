@@ -31,9 +31,9 @@ Ramdas (2022), False discovery rate control with e-values, J. R. Stat. Soc. B 84
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,42 +77,74 @@ class Retrievals:
     sessions: Index | None = field(default=None)
 
 
+class ScoredAnswer(NamedTuple):
+    """An answer with its score in [0, 1], 1 is best, and the sources (or other traits) that it has.
+
+    `stratum` is any value that is the same for answers to be compared. Equal `question`s and `session`s are known by
+    their names; an answer without such a name has its own, by its `id`.
+    """
+
+    id: str
+    score: float
+    rate: float
+    traits: Collection[Hashable]
+    stratum: Hashable = None
+    question: str = ""
+    session: str = ""
+
+
+def retrievals_of(answers: Sequence[ScoredAnswer], traits: Sequence[Hashable]) -> Retrievals:
+    """Return answers as arrays; a source is the index of one of `traits`, others are left out."""
+    index = {trait: number for number, trait in enumerate(traits)}
+    pairs = [(row, index[trait]) for row, answer in enumerate(answers) for trait in {*answer.traits} & index.keys()]
+    return Retrievals(
+        scores=np.array([answer.score for answer in answers], dtype=np.float64),
+        rates=np.array([answer.rate for answer in answers], dtype=np.float64),
+        strata=_numbered(answer.stratum for answer in answers),
+        rows=np.array([row for row, _ in pairs], dtype=np.intp),
+        columns=np.array([column for _, column in pairs], dtype=np.intp),
+        size=len(index),
+        questions=_numbered(answer.question or answer.id for answer in answers),
+        sessions=_numbered(answer.session or answer.id for answer in answers),
+    )
+
+
+def _numbered(values: Iterable[Hashable]) -> Index:
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.intp)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blamed:
-    """A source that lowers scores; `log_e` is the natural logarithm of its e-value."""
+class Contrast:
+    """The exchanges of each source against the others: `log_e` [size] are natural logarithms of the e-values.
 
-    source: int
-    log_e: float
+    Of the sources that score `lower`, the strongest first, those named by `log_e_alone` still do when exchanges with
+    and without the others are compared apart; its values are their e-values then. Of two that are always retrieved
+    together, it has only one. Both lists have a false-discovery rate of at most `alpha`.
+    """
+
+    log_e: Array
+    lower: Sequence[int] = ()
+    log_e_alone: Mapping[int, float] = field(default_factory=dict)
 
 
-def log_e_values(some: Retrievals) -> Array:
-    """Return the logarithm of each source's e-value against "its exchanges score as the others of their stratum".
+def contrast(some: Retrievals, alpha: float = ALPHA) -> Contrast:
+    """Test each source against "its exchanges score as the others of their stratum".
+
+    Raises ValueError for an alpha outside (0, 1).
 
     >>> x = np.array([0.1] * 10 + [0.9] * 90)
-    >>> rows = np.arange(100)
-    >>> found = log_e_values(
-    ...     Retrievals(
-    ...         scores=x, rates=np.ones(100), strata=np.zeros(100, int), rows=rows, columns=rows // 10, size=10
-    ...     )
-    ... )
-    >>> bool(found[0] > 10.0), bool(found[1:].max() < 0.0)
-    (True, True)
-    """
-    return _tested(some).log_e()
-
-
-def blamed(some: Retrievals, alpha: float = ALPHA) -> tuple[Blamed, ...]:
-    """Return the sources that lower scores, the strongest first, with a false-discovery rate of at most `alpha`.
-
-    Of two that are always retrieved together, only one is named. Raises ValueError for an alpha outside (0, 1).
+    >>> found = contrast(retrievals_of([ScoredAnswer(str(k), x[k], 1.0, [k // 10]) for k in range(100)], range(10)))
+    >>> bool(found.log_e[0] > 10.0), bool(found.log_e[1:].max() < 0.0), found.lower, [*found.log_e_alone]
+    (True, True, [0], [0])
     """
     if not some.size or not some.scores.size:
-        return ()
+        return Contrast(log_e=np.zeros(some.size))
     tested = _tested(some)
-    evidence = tested.log_e()
-    candidates = _e_bh(evidence, alpha)[:MAX_NAMED]
-    named: list[int] = []
-    for source in candidates:
+    log_e = tested.log_e()
+    lower = _e_bh(log_e, alpha)
+    evidence, named = log_e.copy(), list[int]()
+    for source in lower[:MAX_NAMED]:
         evidence[source] = min(evidence[source], tested.given(source, named))
         if source in _e_bh(evidence, alpha):
             named.append(source)
@@ -120,8 +152,8 @@ def blamed(some: Retrievals, alpha: float = ALPHA) -> tuple[Blamed, ...]:
         evidence[source] = min(evidence[source], tested.given(source, [other for other in named if other != source]))
         if source not in _e_bh(evidence, alpha):
             named.remove(source)
-    named = [source for source in _e_bh(evidence, alpha) if source in named]
-    return tuple(Blamed(source=source, log_e=float(evidence[source])) for source in named)
+    alone = {source: float(evidence[source]) for source in _e_bh(evidence, alpha) if source in named}
+    return Contrast(log_e=log_e, lower=lower, log_e_alone=alone)
 
 
 def _e_bh(evidence: Array, alpha: float) -> list[int]:

@@ -31,8 +31,8 @@ ASSUMED, FEWEST_CLUSTERS = 0.2, 30.0
 """The correlation assumed before there is a pair, and the number of clusters with pairs that replaces the assumption:
 pairs of few clusters (one batch job) say nothing about how clusters differ."""
 MOST_CORRELATED = 0.9
-QUESTION = "q:"
-"""Names of equal questions: a cluster only where they are rare, as in a burst, not a question asked all day."""
+QUESTION, SESSION = "q:", "s:"
+"""Beginnings of names. Equal questions are a cluster only where they are rare, as in a burst, not asked all day."""
 _SAVED_SHARE = 0.05
 MOST_SHARE_OF_A_QUESTION = 0.05
 MOST_SHARE, JUDGED_FROM = 0.25, 200.0
@@ -121,6 +121,15 @@ class DesignEffect:
     @state.setter
     def state(self, state: Sequence[float]) -> None:
         self._n, self._clusters, self._scores = state
+
+
+def name_of(names: str | None, kind: str) -> str:
+    """Return the first of some names that is of a kind; "" without one.
+
+    >>> name_of("s:a q:b", QUESTION), name_of(None, SESSION)
+    ('q:b', '')
+    """
+    return next((name for name in (names or "").split() if name.startswith(kind)), "")
 
 
 def groups_of(names: Sequence[str | None]) -> list[int]:

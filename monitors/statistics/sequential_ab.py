@@ -26,9 +26,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.statistics import eprocess
 from monitors.statistics.eprocess import Array, checked
-from monitors.statistics.weighted_mean import Estimate, WeightedSums
+from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 
 Arm: TypeAlias = Literal["champion", "challenger"]
 Decision: TypeAlias = Literal["ship", "roll back", "not enough data"]
@@ -102,14 +103,14 @@ class Comparison:
         x, w = checked(list(scores), [1.0] * len(scores) if weights is None else list(weights))
         if arm not in self._arms:
             raise ValueError(f"expected champion or challenger, got {arm!r}")
-        self._arms[arm].add(x, w)
+        self._arms[arm] += WeightedSums.of(x, w)
         for side, values in zip(self._sides, (x, 1.0 - x), strict=True):
             side.add(arm, values, w)
         self._progress.see(self._sides[0].log_evidence(), self._sides[1].log_evidence(), self._threshold)
 
     def verdict(self) -> Verdict:
         """Return the current result."""
-        a, b = (self._arms[arm].estimate() for arm in ("champion", "challenger"))
+        a, b = (hajek_from_sums(self._arms[arm]) for arm in ("champion", "challenger"))
         n = sum(arm.n for arm in self._arms.values())
         if a is None or b is None:
             return self._progress.verdict(None, n, self._threshold, None)
@@ -155,7 +156,7 @@ class PairedComparison:
         a, w = checked(list(champion), [1.0] * len(champion) if weights is None else list(weights))
         b, _ = checked(list(challenger), w.tolist())
         d = (b - a + 1.0) / 2.0
-        self._pairs.add(d, w)
+        self._pairs += WeightedSums.of(d, w)
         both = eprocess.drop_payoffs(d, w, self._m0), eprocess.rise_payoffs(d, w, self._m0)
         self._capital += np.stack([eprocess.log_factors(side, self._bets).sum(axis=0) for side in both])
         down, up = (float(value) for value in eprocess.log_mean(self._capital))
@@ -163,7 +164,7 @@ class PairedComparison:
 
     def verdict(self) -> Verdict:
         """Return the current result."""
-        d = self._pairs.estimate()
+        d = hajek_from_sums(self._pairs)
         if d is None:
             return self._progress.verdict(None, 0, self._threshold, None)
         more = None

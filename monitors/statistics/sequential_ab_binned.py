@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.statistics.eprocess import Array
 from monitors.statistics.sequential_ab import Arm, Comparison, Verdict, side_of
 
@@ -57,7 +58,7 @@ class CountedComparison(Comparison):
         """Evaluate `looks` looks in order, up to the decision."""
         arms: dict[Arm, ScoreBins] = {"champion": champion, "challenger": challenger}
         for arm, bins in arms.items():
-            self._arms[arm].add_groups(n=bins.n, x=bins.x, x2=bins.x2, w=bins.weight)
+            self._arms[arm] += WeightedSums.of_groups(n=bins.n, x=bins.x, x2=bins.x2, w=bins.weight)
         shared = {arm: _shared(looks, bins) for arm, bins in arms.items()}
         seen = []
         for side, mirrored in zip(self._sides, (False, True), strict=True):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+
+from gaugeway.storage.weighted_sums import WeightedSums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,61 +73,21 @@ def hajek(values: Sequence[float], rates: Sequence[float], clusters: Sequence[in
     return Estimate(mean=mean, sd=sd, n=x.size, n_eff=n_eff, design_effect=effect, clusters=groups)
 
 
-def hajek_from_sums(*, n: int, w: float, wx: float, w2: float, w2x: float, w2x2: float) -> Estimate:
-    """Return the estimate of `hajek` from sums over the scores of w = 1/rate, w x, w^2, w^2 x and w^2 x^2.
+def hajek_from_sums(sums: WeightedSums) -> Estimate | None:
+    """Return the estimate of `hajek` from the sums over the scores; None without scores.
 
-    The variance is a difference of sums, accurate to about 1e-16 for scores in [0, 1]. Raises ValueError without
-    scores, or for sums that are not finite.
+    The variance is a difference of sums, accurate to about 1e-16 for scores in [0, 1]. Raises ValueError for sums that
+    are not finite.
 
-    >>> hajek_from_sums(n=4, w=4.0, wx=3.0, w2=4.0, w2x=3.0, w2x2=3.0)
+    >>> hajek_from_sums(WeightedSums(n=4, w=4.0, wx=3.0, w2=4.0, w2x=3.0, w2x2=3.0))
     Estimate(mean=0.75, sd=0.4330127018922193, n=4, n_eff=4.0)
     """
-    if not (n > 0 and w > 0.0 and w2 > 0.0 and all(map(math.isfinite, (w, wx, w2, w2x, w2x2)))):
-        raise ValueError("the sums must be finite and over at least one score")
-    mean = wx / w
-    spread = w2x2 - 2.0 * mean * w2x + mean * mean * w2
-    return Estimate(mean=mean, sd=math.sqrt(max(0.0, spread / w2)), n=n, n_eff=w * w / w2)
-
-
-@dataclass(slots=True)
-class WeightedSums:
-    """The sums that `hajek_from_sums` takes, updated score by score or by groups of scores.
-
-    >>> sums = WeightedSums()
-    >>> sums.add_groups(n=4, x=3.0, x2=3.0, w=1.0)
-    >>> sums.estimate()
-    Estimate(mean=0.75, sd=0.4330127018922193, n=4, n_eff=4.0)
-    """
-
-    n: int = 0
-    w: float = 0.0
-    wx: float = 0.0
-    w2: float = 0.0
-    w2x: float = 0.0
-    w2x2: float = 0.0
-
-    def add(self, x: NDArray[np.float64], w: NDArray[np.float64]) -> None:
-        """Add scores `x` with weights `w`, arrays of one length."""
-        self.n += x.size
-        self.w += float(w.sum())
-        self.wx += float((w * x).sum())
-        self.w2 += float((w * w).sum())
-        self.w2x += float((w * w * x).sum())
-        self.w2x2 += float((w * w * x * x).sum())
-
-    def add_groups(self, *, n: ArrayLike, x: ArrayLike, x2: ArrayLike, w: ArrayLike) -> None:
-        """Add groups of `n` scores of weight `w` by their sum `x` and the sum of their squares `x2`.
-
-        All four are numbers, or arrays of one length.
-        """
-        square = np.multiply(w, w)
-        self.n += int(np.sum(n))
-        self.w += float(np.dot(w, n))
-        self.wx += float(np.dot(w, x))
-        self.w2 += float(np.dot(square, n))
-        self.w2x += float(np.dot(square, x))
-        self.w2x2 += float(np.dot(square, x2))
-
-    def estimate(self) -> Estimate | None:
-        """Return the weighted mean; None without scores."""
-        return hajek_from_sums(**asdict(self)) if self.n else None
+    if not sums.n:
+        return None
+    if not (
+        sums.w > 0.0 and sums.w2 > 0.0 and all(map(math.isfinite, (sums.w, sums.wx, sums.w2, sums.w2x, sums.w2x2)))
+    ):
+        raise ValueError("the sums must be finite, and those of the weights positive")
+    mean = sums.wx / sums.w
+    spread = sums.w2x2 - 2.0 * mean * sums.w2x + mean * mean * sums.w2
+    return Estimate(mean=mean, sd=math.sqrt(max(0.0, spread / sums.w2)), n=sums.n, n_eff=sums.w * sums.w / sums.w2)

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from cachetools import TTLCache
 
-from dashboards.web.format import MIN_N, iso
+from dashboards.web.format import iso
 from dashboards.web.incident.links import explore, fields_without, topic_words
 from dashboards.web.readings.spread_sample import drawn
-from dashboards.web.readings.trends import estimated
 from gaugeway.storage.stores import Point, Query, Store, Summary
 from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings
-from monitors.analysis.incident.differences import Answer, Level, level
 from monitors.analysis.incident.reading import Namer, TopicReports, read_samples
-from monitors.statistics.confidence_sequence import closed_window
+from monitors.analysis.levels import Level, level_of, mean_of
+from monitors.statistics.confidence_sequence import confidence_sequence
+from monitors.statistics.weighted_mean import hajek_from_sums
 
 MAX_REMEMBERED, FRESH_S = 32, 60.0
 """Sums by prompt or model that are remembered, for a minute."""
@@ -76,14 +76,12 @@ class Grouping:
         if (sums := self._sums.get(key)) is None:
             sums = self._sums[key] = await self._store.summary(query, by=field)
         for summary in sums:
-            found = estimated(summary)
-            if found is None:
+            mean = level_of(hajek_from_sums(summary))
+            if mean is None:
                 continue
             if not summary.slice:
-                without += found.n
+                without += mean.n
                 continue
-            low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
-            mean = Level(mean=min(1.0, max(0.0, found.mean)), n=found.n, low=low, high=high)
             rows.append(
                 Group(
                     value=summary.slice,
@@ -116,18 +114,10 @@ class Grouping:
         values = await self._values(read, field, base, within_s)
         if values is None:
             return Groups(field=field, metric=metric, waiting=True)
-        by_value: dict[str, list[Answer]] = {}
+        by_value: dict[str, list[Point]] = {}
         for point in read:
-            answer = Answer(
-                id=point.sample_id,
-                started_at=point.started_at,
-                rate=point.rate,
-                score=point.value or 0.0,
-                traits=(),
-                cluster=point.cluster,
-            )
             for value in values.get(point.sample_id, ()):
-                by_value.setdefault(value, []).append(answer)
+                by_value.setdefault(value, []).append(point)
         rule = self._passing(metric)
         kept = {**fields, "metric": metric}
         if field == "topic":  # topics belong to the exchanges that they were found in
@@ -137,11 +127,11 @@ class Grouping:
                 value=value,
                 words=topic_words(value) if field == "topic" else value,
                 level=found,
-                failed=sum(not rule.passes(member.score) for member in some),
+                failed=sum(not rule.passes(member.value or 0.0) for member in some),
                 url=_url(kept, field, value),
             )
             for value, some in by_value.items()
-            if (found := level(some)) is not None
+            if (found := level_of(mean_of(some), confidence_sequence)) is not None
         ]
         without = sum(not values.get(point.sample_id) for point in read)
         return _ranked(field, metric, rows, without, complete=complete and len(read) == len(first), read=len(read))

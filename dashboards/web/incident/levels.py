@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dashboards.web.format import MIN_N
-from dashboards.web.readings.trends import estimated, together
 from gaugeway.records import Alert
 from gaugeway.storage.stores import Query, Store
-from monitors.analysis.incident.differences import Level
+from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.analysis.incident.reading import incident_query, incident_span
-from monitors.statistics.confidence_sequence import closed_window
+from monitors.analysis.levels import Level, level_of
+from monitors.statistics.weighted_mean import hajek_from_sums
 
 NOW_S, LEAST_NOW_S = 3600.0, 300.0
 """The mean "now" is of the last hour; of the last half of the time since the onset, where that is shorter."""
@@ -66,10 +65,5 @@ def is_recovering(alert: Alert, levels: Levels, target: float | None, now: float
 
 
 async def mean_of(store: Store, query: Query) -> Level | None:
-    """The weighted mean of a query's scores; without an interval below `MIN_N` effective scores."""
-    total = together(await store.summary(query))
-    found = None if total is None else estimated(total)
-    if found is None:
-        return None
-    low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
-    return Level(mean=min(1.0, max(0.0, found.mean)), n=found.n, low=low, high=high)
+    """The weighted mean of a query's scores; without an interval for too few of them."""
+    return level_of(hajek_from_sums(sum(await store.summary(query), WeightedSums())))

@@ -11,8 +11,9 @@ from dashboards.web.charts import ticks
 from dashboards.web.format import number
 from dashboards.web.incident.links import alert_fields, bad_fields, explore, topic_words, trait_fields
 from gaugeway.records import Alert
-from monitors.analysis.incident.differences import Change, Comparison, Difference, Level, Trait
+from monitors.analysis.incident.differences import Change, Comparison, Difference, Trait
 from monitors.analysis.incident.reading import IncidentReport
+from monitors.analysis.levels import Level
 
 ROWS, SUSPECTS = 30, 6
 _SHOWN_LABEL = 60

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from dashboards.web.charts import Dot
 from dashboards.web.format import MIN_N
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.stores import Query, Store, Summary
+from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.analysis.quality import largest
 from monitors.statistics.confidence_sequence import confidence_sequence
-from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
+from monitors.statistics.weighted_mean import hajek_from_sums
 
 HOUR_S = 3600.0
 HOURS = 24
@@ -24,7 +24,6 @@ MAX_PER_HOUR = 1000
 WIDTHS = (2, 3, 6, 12)
 """Hours of a chart's dot: the fewest with which most dots have a basis for an interval."""
 RECENT_HOURS = 6
-_SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
 Key = tuple[str, str]
 
 
@@ -90,41 +89,20 @@ def dots_of(hours: Sequence[tuple[float, Summary]], now: float) -> tuple[list[Do
             groups.setdefault((last - math.floor(start / HOUR_S)) // width, []).append(summary)
         dots = []
         for index, some in sorted(groups.items(), reverse=True):
-            total = together(some)
             begin = (last + 1 - (index + 1) * width) * HOUR_S
-            made = dot(begin, total, width * HOUR_S) if total is not None else None
+            made = dot(begin, sum(some, WeightedSums()), width * HOUR_S)
             dots += [made] if made is not None else []
         if 2 * len(dots) > len(groups):
             return dots, width
     return dots, WIDTHS[-1]
 
 
-def dot(start: float, summary: Summary, seconds: float = HOUR_S) -> Dot | None:
+def dot(start: float, sums: WeightedSums, seconds: float = HOUR_S) -> Dot | None:
     """Chart dot of a period starting at `start`, without an interval; None below `MIN_N` effective scores."""
-    found = estimated(summary)
+    found = hajek_from_sums(sums)
     if found is None or found.n_eff < MIN_N:
         return None
     return Dot(at=start + seconds / 2, mean=min(1.0, max(0.0, found.mean)), n=found.n)
-
-
-def estimated(summary: Summary) -> Estimate | None:
-    """Weighted mean from sums; None without a score."""
-    if not summary.n:
-        return None
-    sums = {name: getattr(summary, name) for name in ("n", "w", "wx", "w2", "w2x", "w2x2")}
-    return hajek_from_sums(**sums)
-
-
-def together(summaries: Iterable[Summary]) -> Summary | None:
-    """Total of several summaries; None for none."""
-    total: Summary | None = None
-    for summary in summaries:
-        if total is None:
-            total = summary
-        else:
-            added = {name: getattr(total, name) + getattr(summary, name) for name in _SUMS}
-            total = replace(total, **added)
-    return total
 
 
 def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_better: bool) -> str:
@@ -134,9 +112,10 @@ def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_bet
     loaded.
     """
     edge = now - RECENT_HOURS * HOUR_S
-    before = together(summary for start, summary in hours if start < edge)
-    since = together(summary for start, summary in hours if start >= edge)
-    old, new = (estimated(summary) if summary is not None else None for summary in (before, since))
+    sums = {False: WeightedSums(), True: WeightedSums()}
+    for start, summary in hours:
+        sums[start >= edge] += summary
+    old, new = (hajek_from_sums(side) for side in sums.values())
     if old is None or new is None or min(old.n_eff, new.n_eff) < MIN_N:
         return "too few scores to compare"
     (old_low, old_high), (new_low, new_high) = confidence_sequence(old), confidence_sequence(new)

@@ -13,7 +13,7 @@ from litestar.response import Template
 from markupsafe import Markup
 
 from dashboards.web.charts import Dot, Line, Mark, timeline
-from dashboards.web.format import MIN_N, iso, number
+from dashboards.web.format import iso, number
 from dashboards.web.incident.examples import examples_of
 from dashboards.web.incident.levels import is_recovering, levels_of
 from dashboards.web.incident.links import alert_fields, explore
@@ -21,7 +21,6 @@ from dashboards.web.incident.notifications import notified, sent_means, unreache
 from dashboards.web.incident.operator import operator_of
 from dashboards.web.incident.suspects import answers_url, changes_of, chart_of, rows_of, suspects_of
 from dashboards.web.incident.timeline import timeline_of
-from dashboards.web.readings.trends import estimated
 from dashboards.web.site import Page, Site
 from dashboards.web.views.sources import source_link
 from gaugeway.records import Alert
@@ -32,7 +31,8 @@ from monitors.alerting.rule_watch import name_of
 from monitors.alerting.silences import Silence
 from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
-from monitors.statistics.confidence_sequence import closed_window
+from monitors.analysis.levels import level_of
+from monitors.statistics.weighted_mean import hajek_from_sums
 
 LEAST_BEFORE_S, MOST_BEFORE_S, MOST_SINCE_S = 600.0, 86_400.0, 7 * 86_400.0
 BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5
@@ -63,10 +63,9 @@ async def dots_around(store: Store, query: Query) -> list[Dot]:
             until=start + seconds,
         )
         for sums in await store.summary(part):
-            found = estimated(sums)
+            found = level_of(hajek_from_sums(sums))
             if found is not None and found.n >= FEW:
-                low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
-                dots.append(Dot(at=start + seconds / 2, mean=found.mean, low=low, high=high, n=found.n))
+                dots.append(Dot.of(start + seconds / 2, found))
     return dots
 
 

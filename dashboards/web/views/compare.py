@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from dashboards.web.charts import Dot, Line, timeline
 from dashboards.web.forest import effect_of, forest_axis, forest_row, reach
-from dashboards.web.format import MIN_N, counted, interval, number, signed
+from dashboards.web.format import counted, interval, number, signed
 from dashboards.web.readings.prompt_change import DiffLine, prompt_change
 from dashboards.web.site import Page, Site
 from gaugeway.records import PROMPT_SCHEME
@@ -28,10 +28,8 @@ from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
+from monitors.analysis.levels import level_of, mean_of
 from monitors.metrics.registered import names, zero_is_best
-from monitors.statistics.clusters import groups_of
-from monitors.statistics.confidence_sequence import closed_window
-from monitors.statistics.weighted_mean import Estimate, hajek
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
@@ -261,20 +259,15 @@ def _counted(sides: Parts) -> tuple[float, float, float, list[list[Dot]]]:
         bins: dict[int, list[ScoreHistogram]] = {}
         for histogram in side:
             bins.setdefault(int(((histogram.since + histogram.until) / 2.0 - since) / width), []).append(histogram)
-        known = ((index, estimate(some)) for index, some in sorted(bins.items()))
+        known = ((index, level_of(estimate(some))) for index, some in sorted(bins.items()))
         both.append(
             [
-                _dot(since + (at + 0.5) * width, bin_mean)
+                Dot.of(since + (at + 0.5) * width, bin_mean)
                 for at, bin_mean in known
                 if bin_mean is not None and bin_mean.n >= FEW
             ]
         )
     return since, until, width, both
-
-
-def _dot(at: float, known: Estimate) -> Dot:
-    low, high = closed_window(known) if known.n_eff >= MIN_N else (None, None)
-    return Dot(at=at, mean=min(1.0, max(0.0, known.mean)), low=low, high=high, n=known.n)
 
 
 def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
@@ -284,11 +277,9 @@ def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
         bins.setdefault(int((point.started_at - since) / width), []).append(point)
     found = []
     for index, some in sorted(bins.items()):
-        if len(some) < FEW:
-            continue
-        groups = groups_of([point.cluster for point in some])
-        known = hajek([point.value or 0.0 for point in some], [point.rate for point in some], groups)
-        found.append(_dot(since + (index + 0.5) * width, known))
+        level = level_of(mean_of(some))
+        if level is not None and level.n >= FEW:
+            found.append(Dot.of(since + (index + 0.5) * width, level))
     return found
 
 

@@ -14,6 +14,7 @@ from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.storage.conversations import Linked, Lookup, Move
 from gaugeway.storage.covariate_sums import Sums
 from gaugeway.storage.erase import Subject
+from gaugeway.storage.weighted_sums import WeightedSums
 
 T = TypeVar("T")
 BUILT_IN = {
@@ -83,22 +84,18 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Weighted sums over the points of one app and metric (and slice): `n` scores x, `failed` failures.
-
-    With the weight w = 1/rate of a score: `w`, `wx`, `w2`, `w2x`, `w2x2` are the sums of w, w x, w^2, w^2 x, w^2 x^2.
-    """
+class Summary(WeightedSums):
+    """The sums over the scores of one app and metric (and slice), beside `failed` failures."""
 
     app: str
     metric: str
-    n: int
     failed: int
-    w: float
-    wx: float
-    w2: float
-    w2x: float
-    w2x2: float
     slice: str = ""
+
+    def __add__(self, other: WeightedSums) -> Summary:
+        """Return the sums with those of another time or slice, under the names of this one."""
+        failed = self.failed + (other.failed if isinstance(other, Summary) else 0)
+        return Summary(**self._added(other), app=self.app, metric=self.metric, failed=failed, slice=self.slice)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

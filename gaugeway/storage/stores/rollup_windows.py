@@ -17,7 +17,6 @@ HOUR_S, DAY_S = 3600, 86_400
 SETTLED_S = 900.0
 """An hour is added up when it is over for so long: until then late scores come all the time."""
 _HOURS = DAY_S // HOUR_S
-_SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
 
 
 class Span(NamedTuple):
@@ -80,15 +79,12 @@ def next_step(step_s: float, took_s: float, *, quick_s: float, least_s: float, m
 
 def add_summaries(parts: Iterable[Summary]) -> list[Summary]:
     """One summary for each app, metric and slice."""
-    found: dict[tuple[str, str, str], list[float]] = {}
+    found: dict[tuple[str, str, str], Summary] = {}
     for summary in parts:
-        sums = found.setdefault((summary.app, summary.metric, summary.slice), [0] * len(_SUMS))
-        for place, name in enumerate(_SUMS):
-            sums[place] += getattr(summary, name)
-    return [
-        Summary(app=app, metric=metric, slice=part, **dict(zip(_SUMS, sums, strict=True)))  # type: ignore[arg-type]  # counts stay whole
-        for (app, metric, part), sums in found.items()
-    ]
+        key = (summary.app, summary.metric, summary.slice)
+        earlier = found.get(key)
+        found[key] = summary if earlier is None else earlier + summary
+    return list(found.values())
 
 
 def add_scored(parts: Iterable[ScoreSums]) -> list[ScoreSums]:

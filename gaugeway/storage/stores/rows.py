@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from gaugeway.storage.covariate_sums import Sums
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.stores import OutcomeCount, PairedSums, Point, ScoreHistogram, ScoreSums, Summary
 from gaugeway.storage.stores.rollup_windows import packed
+from gaugeway.storage.weighted_sums import WeightedSums
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
@@ -49,8 +50,8 @@ class Totals:
     """Adds up the groups of equal outcome and rate that make one summary."""
 
     def __init__(self) -> None:
-        self._n = self._failed = 0
-        self._sums = [0.0] * 5
+        self._failed = 0
+        self._sums = WeightedSums()
 
     def add(self, group: Sequence[Any]) -> int:
         """Take in `rows` rows, `n` of them with values whose sum is `x`; return how many of them cannot be read."""
@@ -60,16 +61,11 @@ class Totals:
         self._failed += rows if outcome == "failed" else 0
         if outcome != "score":
             return 0
-        weight = 1.0 / rate
-        self._n += n
-        terms = (weight * n, weight * x, weight**2 * n, weight**2 * x, weight**2 * x2)
-        self._sums = [total + term for total, term in zip(self._sums, terms, strict=True)]
+        self._sums += WeightedSums.of_groups(n=n, x=x, x2=x2, w=1.0 / rate)
         return int(rows - n)
 
     def summary(self, app: str, metric: str, part: str = "") -> Summary:
-        w, wx, w2, w2x, w2x2 = self._sums
-        counts: dict[str, Any] = {"app": app, "metric": metric, "slice": part, "n": self._n, "failed": self._failed}
-        return Summary(**counts, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2)
+        return Summary(**asdict(self._sums), app=app, metric=metric, slice=part, failed=self._failed)
 
 
 def paired(groups: Iterable[Sequence[Any]], totals: Iterable[Sequence[Any]]) -> list[PairedSums]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from monitors.alerting.causes.observations import ALPHA, Observation, percent, share, values_of
-from monitors.statistics.attribution import Retrievals, blamed
+from monitors.statistics.attribution import ScoredAnswer, contrast, retrievals_of
 
 _STRATA = ("topic", "model", "prompt")
 _LOW = 0.1
@@ -45,32 +45,18 @@ def suspicious(
     told apart from the questions that it comes with.
     """
     names = sorted({name for observation in since for name in documents[observation.sample_id]})
-    if not names:
-        return []
-    index = {name: number for number, name in enumerate(names)}
-    numbers: dict[tuple[str, ...], int] = {}
-    questions: dict[str, int] = {}
-    pairs = [
-        (row, index[name]) for row, observation in enumerate(since) for name in sorted(documents[observation.sample_id])
-    ]
-    keys = [tuple(observation.strata.get(key, "") for key in _STRATA) for observation in since]
-    asked = [
-        questions.setdefault((not across_questions and observation.question) or observation.sample_id, len(questions))
+    answers = [
+        ScoredAnswer(
+            id=observation.sample_id,
+            score=observation.value or 0.0,
+            rate=observation.rate,
+            traits=documents[observation.sample_id],
+            stratum=tuple(observation.strata.get(key, "") for key in _STRATA),
+            question="" if across_questions else observation.question,
+        )
         for observation in since
     ]
-    found = blamed(
-        Retrievals(
-            scores=np.array(values_of(since)),
-            rates=np.array([observation.rate for observation in since]),
-            strata=np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp),
-            rows=np.array([row for row, _ in pairs], dtype=np.intp),
-            columns=np.array([column for _, column in pairs], dtype=np.intp),
-            size=len(names),
-            questions=np.array(asked, dtype=np.intp),
-        ),
-        ALPHA,
-    )
-    return [names[source.source] for source in found]
+    return [names[source] for source in contrast(retrievals_of(answers, names), ALPHA).log_e_alone]
 
 
 def spread_of(

@@ -21,18 +21,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
-from monitors.analysis.retrieval.sources import RetrievedExchange, Share, Whole, retrievals_of, share_of
-from monitors.statistics.attribution import ALPHA, FREQUENT, blamed, log_e_values
-from monitors.statistics.clusters import QUESTION, groups_of
-from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
-from monitors.statistics.multiple_testing import affected
-from monitors.statistics.weighted_mean import hajek
+from monitors.analysis.levels import Level, level_of, mean_of
+from monitors.analysis.retrieval.sources import Share, Whole, share_of
+from monitors.statistics.attribution import ALPHA, FREQUENT, ScoredAnswer, contrast, retrievals_of
+from monitors.statistics.clusters import QUESTION, SESSION, name_of
+from monitors.statistics.confidence_sequence import confidence_sequence
 
 MAX_VALUES = 400
 """Values that are tested: those that most of the answers have, whether bad or good."""
@@ -53,12 +50,12 @@ class Trait(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One scored answer; `score`, in [0, 1], is on the metric's own scale, `rate` its inclusion probability."""
+    """One scored answer; `value`, in [0, 1], is on the metric's own scale, `rate` its inclusion probability."""
 
     id: str
     started_at: float
     rate: float
-    score: float
+    value: float
     traits: tuple[Trait, ...]
     cluster: str | None = None
 
@@ -77,16 +74,6 @@ class Cutoff:
     def is_bad(self, score: float) -> bool:
         """Return whether a score is bad."""
         return score >= self.value if self.flipped else score <= self.value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """A mean over `n` scores; `low` and `high` are its 95 % confidence sequence, None with too few scores."""
-
-    mean: float
-    n: int
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,13 +136,13 @@ class Comparison:
     across_questions: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Tested:
-    """The values compared, with their evidence and what e-BH says of them."""
+    """The values compared, with log10 of their e-values, and those that e-BH names."""
 
-    evidence: dict[Trait, float] = field(default_factory=dict)
-    named: tuple[Trait, ...] = ()
-    alone: frozenset[Trait] = frozenset()
+    evidence_log10: Mapping[Trait, float] = field(default_factory=dict)
+    named: Sequence[Trait] = ()
+    alone: Collection[Trait] = ()
 
 
 def cutoff_of(
@@ -177,11 +164,12 @@ def cutoff_of(
 
 def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, *, alpha: float = ALPHA) -> Comparison:
     """Compare the bad answers since an onset with the good ones; up to a second for 2,000 answers on each side."""
-    bad = [cutoff.is_bad(answer.score) for answer in since]
+    bad = [cutoff.is_bad(answer.value) for answer in since]
     tested = _tested(since, bad, alpha)
     across = _Tested()
     if not tested.named and max(Counter(filter(None, map(_question_of, since))).values(), default=0) >= FREQUENT:
-        across = _tested(*_across_questions(since, before, cutoff), alpha)
+        kept = _not_poor_before(since, before, cutoff)
+        across = _tested(kept, [cutoff.is_bad(answer.value) for answer in kept], alpha, by_question=False)
     tested = across if across.named else tested
     differences = tuple(
         _difference(trait, tested, list(zip(since, bad, strict=True)), before) for trait in tested.named
@@ -191,7 +179,7 @@ def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
         cutoff=cutoff,
         n=len(since),
         bad=sum(bad),
-        tested=len(tested.evidence),
+        tested=len(tested.evidence_log10),
         alpha=alpha,
         differences=differences,
         changes=_changes(since, before, cutoff, alpha),
@@ -201,59 +189,45 @@ def compared(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
     )
 
 
-def _across_questions(
-    since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff
-) -> tuple[Sequence[Answer], Sequence[bool]]:
-    """Return the answers without their questions, and which are bad.
-
-    Answers to questions that were mostly answered badly before the onset are left out: these did not get worse.
-    """
+def _not_poor_before(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff) -> Sequence[Answer]:
+    """Return the answers without those to questions mostly answered badly before the onset: these did not get worse."""
     earlier: dict[str, list[bool]] = {}
     for answer in before:
         if question := _question_of(answer):
-            earlier.setdefault(question, []).append(cutoff.is_bad(answer.score))
+            earlier.setdefault(question, []).append(cutoff.is_bad(answer.value))
     poor = {question for question, some in earlier.items() if 2 * sum(some) >= len(some)}
-    kept = [
-        replace(
-            answer, cluster=" ".join(name for name in (answer.cluster or "").split() if not name.startswith(QUESTION))
-        )
-        for answer in since
-        if _question_of(answer) not in poor
-    ]
-    return kept, [cutoff.is_bad(answer.score) for answer in kept]
+    return [answer for answer in since if _question_of(answer) not in poor]
 
 
 def _question_of(answer: Answer) -> str:
-    return next((name for name in (answer.cluster or "").split() if name.startswith(QUESTION)), "")
+    return name_of(answer.cluster, QUESTION)
 
 
-def _tested(since: Sequence[Answer], bad: Sequence[bool], alpha: float) -> _Tested:
+def _tested(since: Sequence[Answer], bad: Sequence[bool], alpha: float, *, by_question: bool = True) -> _Tested:
     uses = Counter(trait for answer in since for trait in answer.traits)
-    most = [trait for trait in sorted(uses, key=lambda used: (-uses[used], used)) if uses[trait] >= MIN_USES][
-        :MAX_VALUES
-    ]
-    index = {"\0".join(trait): number for number, trait in enumerate(most)}
-    exchanges = [
-        RetrievedExchange(
+    most = [trait for trait in sorted(uses, key=lambda used: (-uses[used], used)) if uses[trait] >= MIN_USES]
+    traits = most[:MAX_VALUES]
+    if not any(bad) or all(bad):
+        return _Tested(dict.fromkeys(traits, 0.0))
+    answers = [
+        ScoredAnswer(
             id=answer.id,
-            started_at=answer.started_at,
-            model="",
-            rate=answer.rate,
-            passages=tuple("\0".join(trait) for trait in answer.traits),
-            cluster=answer.cluster,
             score=0.0 if is_bad else 1.0,
+            rate=answer.rate,
+            traits=answer.traits,
+            question=_question_of(answer) if by_question else "",
+            session=name_of(answer.cluster, SESSION),
         )
         for answer, is_bad in zip(since, bad, strict=True)
     ]
-    some = retrievals_of(exchanges, index)
-    if some is None or not any(bad) or all(bad):
-        return _Tested(dict.fromkeys(most, 0.0))
-    logs = log_e_values(some)
-    evidence = {trait: float(log) for trait, log in zip(most, logs, strict=True)}
-    found = affected({str(at): float(log) for at, log in enumerate(logs)}, alpha)
-    alone = frozenset(most[suspect.source] for suspect in blamed(some, alpha))
-    named = sorted((most[int(at)] for at in found), key=lambda trait: (trait not in alone, -evidence[trait], trait))
-    return _Tested(evidence, tuple(named), alone)
+    found = contrast(retrievals_of(answers, traits), alpha)
+    evidence = {
+        trait: round(float(log_e) / math.log(10.0), 3) for trait, log_e in zip(traits, found.log_e, strict=True)
+    }
+    alone = {traits[at] for at in found.log_e_alone}
+    logs = dict(zip(traits, found.log_e.tolist(), strict=True))
+    named = sorted((traits[at] for at in found.lower), key=lambda trait: (trait not in alone, -logs[trait], trait))
+    return _Tested(evidence, named, alone)
 
 
 def _difference(
@@ -273,7 +247,7 @@ def _difference(
         bad=sum(is_bad for _, is_bad in have),
         in_bad=shares[0] or Share(ratio=0.0, ci_low=0.0, ci_high=1.0, n=0),
         in_good=shares[1],
-        evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
+        evidence_log10=tested.evidence_log10[trait],
         alone=trait in tested.alone,
         before=level([answer for answer in before if trait in answer.traits]),
         since=level([answer for answer, _ in have]),
@@ -295,10 +269,10 @@ def _changes(since: Sequence[Answer], before: Sequence[Answer], cutoff: Cutoff, 
         change = Change(
             trait=trait,
             n=len(have),
-            bad=sum(cutoff.is_bad(answer.score) for answer in have),
+            bad=sum(cutoff.is_bad(answer.value) for answer in have),
             before=then,
             since=now,
-            evidence_log10=round(tested.evidence[trait] / math.log(10.0), 3),
+            evidence_log10=tested.evidence_log10[trait],
             level=level(have),
             without=_without(since, {trait}),
         )
@@ -312,9 +286,4 @@ def _without(answers: Sequence[Answer], traits: set[Trait]) -> Level | None:
 
 def level(answers: Sequence[Answer]) -> Level | None:
     """Return the mean of some answers with its confidence sequence; None without answers."""
-    if not answers:
-        return None
-    groups = groups_of([answer.cluster for answer in answers])
-    found = hajek([answer.score for answer in answers], [answer.rate for answer in answers], groups)
-    low, high = confidence_sequence(found) if found.n_eff >= MIN_N_EFF else (None, None)
-    return Level(mean=float(np.clip(found.mean, 0.0, 1.0)), n=found.n, low=low, high=high)
+    return level_of(mean_of(answers), confidence_sequence)

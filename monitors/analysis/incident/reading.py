@@ -139,7 +139,7 @@ async def incident_report(
             [_answer(point, read.get(point.sample_id), topic, prompts=prompts) for point in side] for side in (old, new)
         ]
         cutoff = cutoff_of(
-            [answer.score for answer in answers[1]],
+            [answer.value for answer in answers[1]],
             threshold=rule.threshold,
             flipped=rule.flipped if alert.direction is None else alert.direction == "rise",
             before=means[0],
@@ -265,7 +265,7 @@ def _answer(point: Point, read: _Read | None, topic: Mapping[str, str], *, promp
         id=point.sample_id,
         started_at=point.started_at,
         rate=point.rate,
-        score=point.value or 0.0,
+        value=point.value or 0.0,
         traits=tuple(traits),
         cluster=point.cluster,
     )

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from monitors.statistics.agreement import wilson
-from monitors.statistics.attribution import ALPHA, Blamed, Retrievals, blamed, log_e_values
+from monitors.statistics.attribution import ALPHA, Contrast, ScoredAnswer, contrast, retrievals_of
+from monitors.statistics.clusters import QUESTION, SESSION, name_of
 from monitors.statistics.matched_means import MatchedMeans, matched_means
 
 MAX_SOURCES = 2_000
@@ -161,15 +159,15 @@ def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: flo
     kept = sorted(uses, key=lambda name: (-uses[name], name))[:MAX_SOURCES]
     index = {name: number for number, name in enumerate(kept)}
     scored = [exchange for exchange in got if exchange.score is not None]
-    retrievals = retrievals_of(scored, index, scope)
-    evidence, named, means = _tested(retrievals, alpha)
+    retrievals = retrievals_of([_answer(exchange, scope) for exchange in scored], kept)
+    contrasted, means = contrast(retrievals, alpha), matched_means(retrievals)
     by_source: list[list[RetrievedExchange]] = [[] for _ in kept]
     for exchange in got:
         for name in {*exchange.passages} & index.keys():
             by_source[index[name]].append(exchange)
     groups = _Groups(got)
     sources = tuple(
-        _source(name, by_source[at], at, groups=groups, scope=scope, means=means, evidence=evidence, named=named)
+        _source(name, by_source[at], at, groups=groups, scope=scope, means=means, contrasted=contrasted)
         for at, name in enumerate(kept)
     )
     return SourceReport(
@@ -192,50 +190,18 @@ def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: flo
     )
 
 
-def retrievals_of(
-    scored: Sequence[RetrievedExchange], index: Mapping[str, int], scope: Scope | None = None
-) -> Retrievals | None:
-    """Return scored exchanges as arrays, in strata of topic, model and quarter of the window; None without one."""
-    if not scored or not index:
-        return None
-    numbers: dict[tuple[object, ...], int] = {}
-    length = max(scope.until - scope.since, 1.0) if scope is not None else math.inf
-    start = scope.since if scope is not None else 0.0
-
-    def stratum(exchange: RetrievedExchange) -> int:
-        period = min(PERIODS - 1, max(0, int(PERIODS * (exchange.started_at - start) / length)))
-        return numbers.setdefault((exchange.topic, exchange.model, period), len(numbers))
-
-    pairs = [(row, index[name]) for row, exchange in enumerate(scored) for name in {*exchange.passages} & index.keys()]
-    return Retrievals(
-        scores=np.array([exchange.score for exchange in scored], dtype=np.float64),
-        rates=np.array([exchange.rate for exchange in scored], dtype=np.float64),
-        strata=np.array([stratum(exchange) for exchange in scored], dtype=np.intp),
-        rows=np.array([row for row, _ in pairs], dtype=np.intp),
-        columns=np.array([column for _, column in pairs], dtype=np.intp),
-        size=len(index),
-        questions=_numbered(scored, "q:"),
-        sessions=_numbered(scored, "s:"),
-    )
-
-
-def _numbered(scored: Sequence[RetrievedExchange], kind: str) -> NDArray[np.intp]:
-    """Number the names of one kind in the clusters of exchanges; one without such a name has a number of its own."""
-    numbers: dict[str, int] = {}
-    names = (
-        next((cluster for cluster in (each.cluster or "").split() if cluster.startswith(kind)), each.id)
-        for each in scored
-    )
-    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.intp)
-
-
-def _tested(some: Retrievals | None, alpha: float) -> tuple[Sequence[float], Mapping[int, Blamed], MatchedMeans | None]:
-    if some is None:
-        return (), {}, None
-    return (
-        log_e_values(some).tolist(),
-        {suspect.source: suspect for suspect in blamed(some, alpha)},
-        matched_means(some),
+def _answer(exchange: RetrievedExchange, scope: Scope) -> ScoredAnswer:
+    """Return a scored exchange, to be compared with those of the same topic, model and quarter of the window."""
+    length = max(scope.until - scope.since, 1.0)
+    period = min(PERIODS - 1, max(0, int(PERIODS * (exchange.started_at - scope.since) / length)))
+    return ScoredAnswer(
+        id=exchange.id,
+        score=exchange.score or 0.0,
+        rate=exchange.rate,
+        traits=exchange.passages,
+        stratum=(exchange.topic, exchange.model, period),
+        question=name_of(exchange.cluster, QUESTION),
+        session=name_of(exchange.cluster, SESSION),
     )
 
 
@@ -255,9 +221,8 @@ def _source(
     *,
     groups: _Groups,
     scope: Scope,
-    means: MatchedMeans | None,
-    evidence: Sequence[float],
-    named: Mapping[int, Blamed],
+    means: MatchedMeans,
+    contrasted: Contrast,
 ) -> Source:
     bad, good = ([exchange.rate for exchange in got if exchange.passed is flag] for flag in (False, True))
     places = [(exchange, [k for k, passage in enumerate(exchange.passages) if passage == name]) for exchange in got]
@@ -292,8 +257,8 @@ def _source(
         effect=effect.difference,
         effect_ci_low=effect.ci_low,
         effect_ci_high=effect.ci_high,
-        evidence_log10=_log10(named[at].log_e if at in named else evidence[at] if evidence else 0.0),
-        named=at in named,
+        evidence_log10=_log10(contrasted.log_e_alone.get(at, float(contrasted.log_e[at]))),
+        named=at in contrasted.log_e_alone,
         first_used=min(exchange.started_at for exchange in got),
         last_used=max(exchange.started_at for exchange in got),
         trend=_trend(got, scope),
@@ -310,9 +275,9 @@ class _Effect(NamedTuple):
     ci_high: float | None = None
 
 
-def _effect(means: MatchedMeans | None, at: int, *, flipped: bool) -> _Effect:
+def _effect(means: MatchedMeans, at: int, *, flipped: bool) -> _Effect:
     """Return the matched means of a source on the metric's own scale."""
-    if means is None or not means.n[at]:
+    if not means.n[at]:
         return _Effect()
     inside, outside = float(means.with_source[at]), float(means.without[at])
     low, high = means.interval_of(at)

@@ -13,7 +13,7 @@ RELEASE, SOURCE, MODEL = Trait("tag:release", "42"), Trait("source", "faq.md"), 
 
 def answers(n, *, draw, score, traits):
     return [
-        Answer(id=f"{draw.random()}", started_at=float(k), rate=0.5, score=score(draw), traits=tuple(traits(draw)))
+        Answer(id=f"{draw.random()}", started_at=float(k), rate=0.5, value=score(draw), traits=tuple(traits(draw)))
         for k in range(n)
     ]
 
@@ -26,7 +26,7 @@ def incident(seed=1, n=400):
         bad = draw.random() < 0.3
         traits = [MODEL, *([SOURCE] if bad else []), *([RELEASE] if draw.random() < (0.9 if bad else 0.5) else [])]
         score = draw.uniform(0.0, 0.4) if bad else draw.uniform(0.7, 1.0)
-        some.append(Answer(id=f"a{k}", started_at=float(k), rate=1.0, score=score, traits=tuple(traits)))
+        some.append(Answer(id=f"a{k}", started_at=float(k), rate=1.0, value=score, traits=tuple(traits)))
     return some
 
 
@@ -86,7 +86,7 @@ def few_questions(*, spoilt, poor_before=()):
             score = 0.0 if new or topic in poor_before else 1.0
             cluster = f"s:{side}-{k} q:{topic}"
             some.append(
-                Answer(id=f"{side}-{k}", started_at=1.0 * k, rate=1.0, score=score, traits=traits, cluster=cluster)
+                Answer(id=f"{side}-{k}", started_at=1.0 * k, rate=1.0, value=score, traits=traits, cluster=cluster)
             )
         sides.append(some)
     return sides
@@ -111,7 +111,7 @@ def test_a_source_of_questions_that_were_always_answered_badly_is_not_named():
 
 def test_metrics_whose_best_value_is_0_are_bad_when_high():
     some = [
-        Answer(id=one.id, started_at=one.started_at, rate=1.0, score=1.0 - one.score, traits=one.traits)
+        Answer(id=one.id, started_at=one.started_at, rate=1.0, value=1.0 - one.value, traits=one.traits)
         for one in incident()
     ]
     found = compared(some, [], Cutoff(value=0.5, flipped=True))
@@ -138,11 +138,11 @@ def test_a_sessions_answers_count_once_for_a_value():
     draw = random.Random(3)
     good = answers(200, draw=draw, score=lambda d: d.choice([0.2, 0.9]), traits=lambda d: [MODEL])
     one_session = [
-        Answer(id=f"s{k}", started_at=300.0 + k, rate=1.0, score=0.1, traits=(RELEASE,), cluster="s:same")
+        Answer(id=f"s{k}", started_at=300.0 + k, rate=1.0, value=0.1, traits=(RELEASE,), cluster="s:same")
         for k in range(40)
     ]
     alone = [
-        Answer(id=f"s{k}", started_at=300.0 + k, rate=1.0, score=0.1, traits=(RELEASE,), cluster=f"s:{k}")
+        Answer(id=f"s{k}", started_at=300.0 + k, rate=1.0, value=0.1, traits=(RELEASE,), cluster=f"s:{k}")
         for k in range(40)
     ]
     assert [one.trait for one in compared([*good, *alone], [], Cutoff(value=0.5)).differences] == [RELEASE]

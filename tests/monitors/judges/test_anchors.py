@@ -58,14 +58,13 @@ def test_scores_beyond_tolerance_disagree_and_the_interval_says_how_surely():
     anchors = read(lines(20))
     right = compare("faithfulness", [(one, 0.9) for one in anchors])
     assert (right.disagreement, right.n, right.failed, right.shift) == (0.0, 20, 0, pytest.approx(-0.1))
-    assert not right.drifted()
+    assert not right.drifted
     some = compare("faithfulness", [(one, 0.5 if number < 6 else 1.0) for number, one in enumerate(anchors)])
     assert some.disagreement == 0.3
     assert (some.low, some.high) == (pytest.approx(0.1455, abs=1e-4), pytest.approx(0.5190, abs=1e-4))
-    assert some.drifted()
-    assert not some.drifted(0.2)
+    assert some.drifted
     lost = compare("faithfulness", [(one, None) for one in anchors])
-    assert (lost.n, lost.failed, lost.low, lost.high, lost.drifted()) == (0, 20, 0.0, 1.0, False)
+    assert (lost.n, lost.failed, lost.low, lost.high, lost.drifted) == (0, 20, 0.0, 1.0, False)
 
 
 def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found_out(caplog):
@@ -103,9 +102,9 @@ def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found
         return drifts, naps
 
     (before, after), naps = asyncio.run(run())
-    assert (before.disagreement, before.failed, before.drifted()) == (0.0, 1, False)
+    assert (before.disagreement, before.failed, before.drifted) == (0.0, 1, False)
     assert after.disagreement > 0.9
-    assert after.drifted()
+    assert after.drifted
     assert after.shift < -0.9
     assert naps == [60.0, 60.0]
     assert "no luck" in caplog.text

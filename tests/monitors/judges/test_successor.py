@@ -14,7 +14,7 @@ from gaugeway.settings.shared import Config, Judge
 from monitors.app import assemble
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
-from monitors.judges.anchors import AnchorWatch, agreement, compare, read
+from monitors.judges.anchors import AnchorWatch, compare, compare_judges, read
 from monitors.metrics.registry import build
 from monitors.scheduler import scorer_of
 from tests.support.grounding import TRUE, table
@@ -95,8 +95,8 @@ def test_the_agreement_comes_with_its_number_and_interval(anchors):
         models = [request.body["model"] for request in server.requests]
     assert models == ["now"] * 20 + ["next"] * 20
     assert drift.disagreement == 0.0
-    assert (found.metric, found.n, found.failed, found.ratio) == ("faithfulness", 20, 0, pytest.approx(0.9))
-    assert (found.low, found.high) == (pytest.approx(0.699, abs=0.001), pytest.approx(0.972, abs=0.001))
+    assert (found.metric, found.n, found.failed, found.disagreement) == ("faithfulness", 20, 0, pytest.approx(0.1))
+    assert (found.low, found.high) == (pytest.approx(0.028, abs=0.001), pytest.approx(0.301, abs=0.001))
     assert found.shift == pytest.approx(-0.1)
     instruments.agreed_with_next("next", found.metric, found)
     labels = {"judge_model": "next", "metric": "faithfulness"}
@@ -104,7 +104,8 @@ def test_the_agreement_comes_with_its_number_and_interval(anchors):
         name: instruments.registry.get_sample_value(f"gaugeway_judge_next_{name}", labels)
         for name in ("agreement_ratio", "agreement_low", "anchors", "shift")
     }
-    assert values == {"agreement_ratio": found.ratio, "agreement_low": found.low, "anchors": 20.0, "shift": found.shift}
+    agreement = {"agreement_ratio": 1.0 - found.disagreement, "agreement_low": 1.0 - found.high}
+    assert values == {**agreement, "anchors": 20.0, "shift": found.shift}
 
 
 def test_a_successor_that_fails_blinds_nobody_and_counts_no_agreement(anchors):
@@ -193,15 +194,15 @@ def test_identical_models_agree_whatever_stands_before_the_present_one(tmp_path)
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(main(parts))
     assert drifts[0].shift == 1.0, "the system is watched: the verifier answers before the judge"
-    assert (found[0].ratio, found[0].shift, found[0].n) == (1.0, 0.0, 1)
+    assert (found[0].disagreement, found[0].shift, found[0].n) == (0.0, 0.0, 1)
     assert (other.present_metrics["faithfulness"].judge, parts.judging.judge.model) == ("now", "nli>now")
 
 
 def test_an_anchor_that_one_of_them_did_not_score_counts_as_failed():
     anchors = read(lines(4))
     scores = [(1.0, 1.0), (1.0, None), (None, 1.0), (0.5, 0.9)]
-    found = agreement("faithfulness", [(one, *pair) for one, pair in zip(anchors, scores, strict=True)])
-    assert (found.n, found.failed, found.ratio) == (2, 2, 0.5)
+    found = compare_judges("faithfulness", [(one, *pair) for one, pair in zip(anchors, scores, strict=True)])
+    assert (found.n, found.failed, found.disagreement) == (2, 2, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_anchors_without_any_score_are_no_result(anchors, caplog):
     assert value("gaugeway_judge_drift_ratio", {"metric": "faithfulness"}) == 0.0
     with caplog.at_level(logging.INFO, "gaugeway.judge"):
         judging.show_drift(compare("faithfulness", [(one, None) for one in judging.anchors]))
-        judging.show_agreement(agreement("faithfulness", [(one, 1.0, None) for one in judging.anchors]))
+        judging.show_agreement(compare_judges("faithfulness", [(one, 1.0, None) for one in judging.anchors]))
     for name in ("ratio", "low", "shift"):
         assert value(f"gaugeway_judge_drift_{name}", {"metric": "faithfulness"}) is None
     assert value("gaugeway_judge_next_agreement_ratio", {"judge_model": "next", "metric": "faithfulness"}) is None

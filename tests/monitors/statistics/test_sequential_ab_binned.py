@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.statistics.sequential_ab import Comparison
 from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, ScoreBins
 
@@ -42,7 +43,7 @@ def exactly(a, b, *, looks=LOOKS, after_all=False, **options):
     test = Comparison(**options)
     for part in zip(*(np.array_split(one, looks) for one in (*a, *b)), strict=True):
         for arm, scores, weights in (("champion", *part[:2]), ("challenger", *part[2:])):
-            test._arms[arm].add(scores, weights)
+            test._arms[arm] += WeightedSums.of(scores, weights)
             for side, values in zip(test._sides, (scores, 1.0 - scores), strict=True):
                 side.add(arm, values, weights)
         test._progress.see(*(side.log_evidence() for side in test._sides), test._threshold)

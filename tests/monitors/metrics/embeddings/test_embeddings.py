@@ -354,7 +354,7 @@ def test_without_a_cache_every_text_is_asked_for():
 
 def test_a_batch_has_at_least_one_text():
     with pytest.raises(ValueError, match="at least one"):
-        Batched(OpenAIEmbeddings("http://127.0.0.1:1/v1", None, "m"), size=0)
+        Batched(OpenAIEmbeddings("http://127.0.0.1:1/v1", None, "m"), size=0, wait_s=0.0)
 
 
 def test_azures_form_names_the_deployment_and_keeps_the_key_in_its_own_header():
