@@ -41,7 +41,7 @@ check: .venv/dev  ## Formatting, lint, types, known vulnerabilities (says so whe
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python deploy/audit.py
+	$(BIN)/python tools/audit.py
 
 fix: .venv/dev  ## Format and repair what can be repaired
 	$(BIN)/ruff format .
@@ -77,7 +77,7 @@ sbom: .venv/dev  ## Write sbom.json (CycloneDX) of what requirements.lock instal
 	$(BIN)/cyclonedx-py requirements requirements.lock --of JSON -o sbom.json
 
 audit: .venv/dev  ## Known vulnerabilities of what requirements.lock installs; not asked is a failure here
-	$(BIN)/python deploy/audit.py --required
+	$(BIN)/python tools/audit.py --required
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info

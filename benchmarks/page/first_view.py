@@ -44,7 +44,7 @@ async def main() -> None:
         begin = time.perf_counter()
         await make(Path(scratch) / "store.db", asked.exchanges, time.time())
         print(f"{asked.exchanges:,} exchanges stored in {time.perf_counter() - begin:.0f} s")
-        async with world(Path(scratch), config=CONFIG, told=True) as made:
+        async with world(Path(scratch), config=CONFIG) as made:
             await made.client.get("/healthz")  # the client's connection is not part of it
             begin = time.perf_counter()
             first = await took(made, "/")

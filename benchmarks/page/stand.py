@@ -104,7 +104,7 @@ async def standing(directory: Path, exchanges: int, *, alert: bool = True) -> As
     app = Litestar([metrics_handler(_gateway(exchanges))], openapi_config=None, logging_config=None)
     async with (
         serving(app) as gateway,
-        world(directory, config=CONFIG, gateways=[f"http://127.0.0.1:{gateway}"], told=True) as made,
+        world(directory, config=CONFIG, gateways=[f"http://127.0.0.1:{gateway}"]) as made,
     ):
         _plane(made, exchanges)
         if alert:

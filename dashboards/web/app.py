@@ -111,20 +111,20 @@ def operator_page(
     origins: Mapping[str, str],
 ) -> Pages:
     """Build the operator's page (a `monitors.app.PageFactory`)."""
-    site = Site(
-        insight,
-        engine,
-        registry,
-        config=config,
-        gateways=gateway_urls(config.monitors.gateways, config.gateway),
-        supply=supply,
-        delivery_progress=engine.delivery_progress,
-        templates=templates,
-        sources=sources,
+    return pages(
+        Site(
+            insight=insight,
+            engine=engine,
+            registry=registry,
+            config=config,
+            gateways=gateway_urls(config.monitors.gateways, config.gateway),
+            supply=supply,
+            templates=templates,
+            sources=sources,
+            series=series,
+            origins=origins,
+        )
     )
-    site.series = series
-    site.origins = origins
-    return pages(site)
 
 
 def pages(site: Site) -> Pages:

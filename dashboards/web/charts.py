@@ -1,21 +1,37 @@
-"""SVG charts. Pure; every chart has a title and a description as its text alternative.
+"""Charts as SVG, from the files in `drawings`; each has its title as the text alternative.
 
-Colours come from the style sheet by class, so that charts follow the page's light or dark scheme.
+Colours come from the style sheet by class, so that charts follow the page's light or dark scheme. Where there is
+JavaScript, the charts of an app are replaced by interactive ones (`static/charts.js`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from jinja2 import PackageLoader
 from markupsafe import Markup
 
-from dashboards.web.format import iso
+from dashboards.web import format as words
+from dashboards.web.templating import environment
 from monitors.analysis.levels import Level
 
 INTERVALS = 6
 """Largest number of intervals between the ticks of an axis."""
+STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
+MAX_TICKS = 40
+_DATES_FROM_S = 4 * 86_400
+_DRAWINGS = environment(
+    PackageLoader("dashboards.web", "drawings"),
+    {"iso": words.iso, "count": words.count, "duration": words.duration},
+)
+
+
+def drawn(drawing: str, **parts: Any) -> Markup:
+    """Fill in one of the drawings."""
+    return Markup(_DRAWINGS.get_template(f"{drawing}.svg").render(parts))  # noqa: S704 - the drawings escape texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +59,16 @@ class Line:
     kind: int = 1
     gap_s: float = math.inf
 
+    def runs(self) -> list[list[Dot]]:
+        """Split the series at gaps, so that no line is drawn across missing data."""
+        runs: list[list[Dot]] = []
+        for dot in self.dots:
+            if runs and dot.at - runs[-1][-1].at <= self.gap_s:
+                runs[-1].append(dot)
+            else:
+                runs.append([dot])
+        return runs
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
@@ -58,73 +84,68 @@ class Frame:
 
     since: float
     until: float
-    low: float
-    high: float
+    low: float = 0.0
+    high: float = 1.0
     left: float
     top: float
     width: float
     height: float
 
+    @property
+    def right(self) -> float:
+        """Its right edge."""
+        return self.left + self.width
+
+    @property
+    def middle(self) -> float:
+        """Half-way between its left and right edges."""
+        return self.left + self.width / 2
+
+    @property
+    def bottom(self) -> float:
+        """Its lower edge."""
+        return self.top + self.height
+
+    @property
+    def seconds(self) -> float:
+        """How long a time it shows."""
+        return max(1e-9, self.until - self.since)
+
     def x(self, at: float) -> float:
         """Horizontal coordinate of a time, clamped to the frame."""
-        span = max(1e-9, self.until - self.since)
-        return round(self.left + self.width * min(1.0, max(0.0, (at - self.since) / span)), 1)
+        return round(self.left + self.width * min(1.0, max(0.0, (at - self.since) / self.seconds)), 1)
 
     def y(self, value: float) -> float:
         """Vertical coordinate of a value, clamped to the frame."""
         span = max(1e-9, self.high - self.low)
         return round(self.top + self.height * (1.0 - min(1.0, max(0.0, (value - self.low) / span))), 1)
 
+    def points(self, dots: Iterable[Dot], value: str) -> str:
+        """Coordinates of one of the dots' values: `mean`, `low` or `high`."""
+        return " ".join(f"{self.x(dot.at)},{self.y(getattr(dot, value))}" for dot in dots)
 
-def sparkline(
-    dots: Sequence[Dot],
-    *,
-    title: str,
-    desc: str = "",
-    baseline: float | None = None,
-    since: float | None = None,
-    until: float | None = None,
-    gap_s: float = math.inf,
-) -> Markup:
-    """Small chart without axes: means, confidence band, dashed baseline."""
-    if not dots:
-        return Markup("")
-    low, high = scale([dots], () if baseline is None else (baseline,))
-    frame = Frame(
-        since=dots[0].at if since is None else since,
-        until=dots[-1].at if until is None else until,
-        low=low,
-        high=high,
-        left=2.0,
-        top=3.0,
-        width=156.0,
-        height=34.0,
-    )
-    parts = [_baseline(frame, baseline)] if baseline is not None else []
-    parts += _series(frame, Line(dots=dots, gap_s=gap_s))
-    return _svg("spark", (160, 40), title, desc, parts)
+    def times(self) -> Iterator[tuple[float, str, str]]:
+        """Yield the ticks of the time axis: time, the same as ISO text, and label."""
+        for at in time_ticks(self.since, self.until):
+            text = words.iso(at)
+            date, clock = text[5:10], text[11:16]
+            yield at, text, date if self.seconds > _DATES_FROM_S or clock == "00:00" else clock
+
+
+def sparkline(dots: Sequence[Dot], *, title: str, desc: str, since: float, until: float, gap_s: float) -> Markup:
+    """Small chart without axes: means with their confidence band."""
+    low, high = scale([dots])
+    frame = Frame(since=since, until=until, low=low, high=high, left=2.0, top=3.0, width=156.0, height=34.0)
+    return drawn("sparkline", frame=frame, line=Line(dots=dots, gap_s=gap_s), title=title, desc=desc)
 
 
 def trend_line(
-    dots: Sequence[Dot],
-    *,
-    title: str,
-    since: float,
-    until: float,
-    baseline: float | None = None,
-    gap_s: float = math.inf,
+    dots: Sequence[Dot], *, title: str, since: float, until: float, baseline: float | None, gap_s: float
 ) -> Markup:
     """Small chart without axes: means and dashed baseline; the table it stands in has the interval."""
-    if not dots:
-        return Markup("")
     low, high = scale([dots], () if baseline is None else (baseline,))
     frame = Frame(since=since, until=until, low=low, high=high, left=2.0, top=3.0, width=96.0, height=20.0)
-    parts = [_baseline(frame, baseline)] if baseline is not None else []
-    parts += _series(frame, Line(dots=dots, gap_s=gap_s))
-    drawn = Markup(
-        '<svg class="trend" viewBox="0 0 100 26" width="100" height="26" role="img" aria-label="{}">{}</svg>'
-    )
-    return drawn.format(title, Markup("").join(parts))
+    return drawn("trend_line", frame=frame, line=Line(dots=dots, gap_s=gap_s), title=title, baseline=baseline)
 
 
 def timeline(
@@ -140,13 +161,8 @@ def timeline(
     """Chart with axes: values up to 1, UTC times, dashed baseline, marks as vertical lines."""
     low, high = scale([line.dots for line in lines], () if baseline is None else (baseline,))
     frame = Frame(since=since, until=until, low=low, high=high, left=44.0, top=22.0, width=950.0, height=190.0)
-    parts = [_value_tick(frame, value, minor=index % 2 == 1) for index, value in enumerate(ticks(low, high))]
-    parts += [_time_tick(frame, at) for at in time_ticks(since, until)]
-    if baseline is not None:
-        parts.append(_baseline(frame, baseline))
-    parts += [part for line in lines for part in _series(frame, line)]
-    parts += [_mark(frame, mark) for mark in marks]
-    return _svg("chart", (1010, 236), title, desc, parts)
+    parts = {"frame": frame, "ticks": ticks(low, high), "lines": lines, "baseline": baseline, "marks": marks}
+    return drawn("timeline", title=title, desc=desc, **parts)
 
 
 def bars(
@@ -157,36 +173,14 @@ def bars(
     `edges` name the bounds of the bins, one more than there are bins; five of them are written below the axis.
     `times` are the same bounds as ISO times, where they are times: the browser shows them in local time if asked.
     """
-    tallest, width = max([1, *counts]), 332.0 / max(1, len(counts))
-    named = list(edges) if len(edges) == len(counts) + 1 else []
-    parts = []
-    for index, count in enumerate(counts):
-        height = 90.0 * count / tallest
-        label = f"{named[index]} to {named[index + 1]}" if named else str(index + 1)
-        parts.append(
-            Markup('<rect class="bar" x="{}" y="{}" width="{}" height="{}"><title>{}: {}</title></rect>').format(
-                *(round(4 + width * index, 1), round(96 - height, 1), round(max(1.0, width - 1.5), 1)),
-                *(round(height, 1), label, count),
-            )
-        )
-    parts.append(Markup('<line class="axis" x1="4" y1="96" x2="336" y2="96"/>'))
-    every = max(1, math.ceil(len(counts) / 4))
-    for index in range(0, len(named), every):
-        side = "start" if index == 0 else "end" if index == len(counts) else "mid"
-        at = Markup(' data-at="{}"').format(times[index]) if times else ""
-        text = Markup('<text x="{}" y="111" class="{}"{}>{}</text>')
-        parts.append(text.format(round(4 + width * index, 1), side, at, named[index]))
-    return _svg("histogram", (340, 116 if named else 100), title, desc, parts)
+    every, tallest = max(1, math.ceil(len(counts) / 4)), max([1, *counts])
+    parts = {"counts": counts, "edges": edges, "times": times, "every": every, "tallest": tallest}
+    return drawn("bars", title=title, desc=desc, **parts)
 
 
 def meter(share: float, *, title: str) -> Markup:
     """Horizontal bar filled to `share` (0 to 1)."""
-    filled = round(200.0 * min(1.0, max(0.0, share)), 1)
-    parts = [
-        Markup('<rect class="rest" width="200" height="10" rx="3"/>'),
-        Markup('<rect class="bar" width="{}" height="10" rx="3"/>').format(filled),
-    ]
-    return _svg("meter", (200, 10), title, "", parts)
+    return drawn("meter", share=min(1.0, max(0.0, share)), title=title)
 
 
 def scale(series: Iterable[Sequence[Dot]], more: Iterable[float] = ()) -> tuple[float, float]:
@@ -221,78 +215,6 @@ def time_ticks(since: float, until: float) -> list[float]:
     >>> time_ticks(0.0, 7200.0)
     [0.0, 1800.0, 3600.0, 5400.0, 7200.0]
     """
-    steps = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
-    step = next((seconds for seconds in steps if (until - since) / seconds <= INTERVALS), steps[-1])
-    return [float(index * step) for index in range(math.ceil(since / step), math.floor(until / step) + 1)][:40]
-
-
-def _series(frame: Frame, line: Line) -> list[Markup]:
-    parts = []
-    for run in _runs(line.dots, line.gap_s):
-        banded = [dot for dot in run if dot.low is not None and dot.high is not None]
-        if len(banded) > 1:
-            upper = [f"{frame.x(dot.at)},{frame.y(dot.high or 0.0)}" for dot in banded]
-            lower = [f"{frame.x(dot.at)},{frame.y(dot.low or 0.0)}" for dot in reversed(banded)]
-            parts.append(Markup('<polygon class="band k{}" points="{}"/>').format(line.kind, " ".join(upper + lower)))
-        points = " ".join(f"{frame.x(dot.at)},{frame.y(dot.mean)}" for dot in run)
-        if len(run) > 1:
-            parts.append(Markup('<polyline class="line k{}" points="{}"/>').format(line.kind, points))
-        parts += [_dot(frame, dot, line.kind) for dot in ((run[-1],) if len(run) > 1 else run)]
-    return parts
-
-
-def _runs(dots: Sequence[Dot], gap_s: float) -> list[list[Dot]]:
-    """Split a series at gaps longer than `gap_s`, so that no line is drawn across missing data."""
-    runs: list[list[Dot]] = []
-    for dot in dots:
-        if runs and dot.at - runs[-1][-1].at <= gap_s:
-            runs[-1].append(dot)
-        else:
-            runs.append([dot])
-    return runs
-
-
-def _dot(frame: Frame, dot: Dot, kind: int) -> Markup:
-    return Markup('<circle class="dot k{}" cx="{}" cy="{}" r="2.5"/>').format(kind, frame.x(dot.at), frame.y(dot.mean))
-
-
-def _baseline(frame: Frame, value: float) -> Markup:
-    y, right = frame.y(value), frame.left + frame.width
-    return Markup('<line class="baseline" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(frame.left, y, right, y)
-
-
-def _value_tick(frame: Frame, value: float, *, minor: bool) -> Markup:
-    """A grid line with its value; narrow screens hide the text of `minor` ones."""
-    y = frame.y(value)
-    tick = Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="value{}">{}</text>')
-    right, minor_class = frame.left + frame.width, " minor" if minor else ""
-    return tick.format(frame.left, y, right, y, frame.left - 6, y, minor_class, f"{value:.2f}")
-
-
-def _time_tick(frame: Frame, at: float) -> Markup:
-    x, bottom = frame.x(at), frame.top + frame.height
-    text = iso(at)
-    label = text[5:10] if frame.until - frame.since > 4 * 86_400 or text[11:16] == "00:00" else text[11:16]
-    line = Markup('<line class="axis" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(x, bottom, x, bottom + 4)
-    return line + Markup('<text x="{}" y="{}" class="mid" data-at="{}">{}</text>').format(x, bottom + 18, text, label)
-
-
-def _mark(frame: Frame, mark: Mark) -> Markup:
-    x = frame.x(mark.at)
-    side = "end" if x > frame.left + frame.width / 2 else "start"
-    line = Markup('<line class="mark" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="mark {}">{}</text>')
-    return line.format(
-        *(x, frame.top - 6, x, frame.top + frame.height, x + (-5 if side == "end" else 5), frame.top - 8),
-        *(side, mark.label),
-    )
-
-
-def _svg(kind: str, size: tuple[int, int], title: str, desc: str, parts: Iterable[Markup]) -> Markup:
-    description = Markup("<desc>{}</desc>").format(desc) if desc else Markup("")
-    return Markup(
-        '<svg class="{}" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
-        "<title>{}</title>{}{}</svg>"
-    ).format(
-        *(kind, *size, *size, f"{title}. {desc}" if desc else title, title, description),
-        Markup("").join(parts),
-    )
+    step = next((seconds for seconds in STEPS_S if (until - since) / seconds <= INTERVALS), STEPS_S[-1])
+    first, last = math.ceil(since / step), math.floor(until / step)
+    return [float(index * step) for index in range(first, last + 1)][:MAX_TICKS]

@@ -6,13 +6,16 @@ To the right is always better for B. The drawings have a fixed size and no text 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT = 240.0, 26.0
-_EDGE = 10.0
+from dashboards.web.charts import drawn
+
+_MIDDLE, _HALF_WIDTH = 120.0, 110.0
+"""Of the scale, in pixels."""
 _ROUND = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -56,50 +59,14 @@ def forest_row(effect: Effect, *, reach: float, margin: float, title: str) -> Ma
 
     An interval that goes beyond the scale ends in an arrow.
     """
-    parts = [_vertical("axis", _x(0.0, reach)), _vertical("margin", _x(-margin, reach))] if margin else []
-    if not parts:
-        parts = [_vertical("axis", _x(0.0, reach))]
-    middle = HEIGHT / 2.0
-    if effect.low is not None and effect.high is not None:
-        left, right = _x(effect.low, reach), _x(effect.high, reach)
-        line = Markup('<line class="range" x1="{}" y1="{}" x2="{}" y2="{}"/>')
-        parts.append(line.format(left, middle, max(right, left + 1.0), middle))
-        for value, x, way in ((effect.low, left, 1.0), (effect.high, right, -1.0)):
-            parts.append(_arrow(x, way) if abs(value) > reach else _tick(x))
-    kind = "worse" if effect.high is not None and effect.high < -margin else "point"
-    parts.append(Markup('<circle class="{}" cx="{}" cy="{}" r="4"/>').format(kind, _x(effect.gain, reach), middle))
-    return _drawn(parts, title)
+    x = partial(_x, reach=reach)
+    return drawn("forest_row", effect=effect, reach=reach, margin=margin, title=title, x=x)
 
 
 def forest_axis(reach: float, margin: float) -> Markup:
     """The scale, to stand above the rows."""
-    parts = [Markup('<line class="axis" x1="{}" y1="24" x2="{}" y2="24"/>').format(_EDGE, WIDTH - _EDGE)]
-    texts: Sequence[tuple[float, str]] = [(-reach, "start"), (0.0, "mid"), (reach, "end")]
-    for value, side in texts:
-        text = f"{value:+.2f}" if value else "0"
-        x = {"start": 0.0, "mid": _x(0.0, reach), "end": WIDTH}[side]
-        parts.append(Markup('<text class="{}" x="{}" y="16">{}</text>').format(side, x, text))
-    return _drawn(parts, f"Scale from {-reach:+.2f} to {reach:+.2f}; dashed line: margin {-margin:+.2f}")
+    return drawn("forest_axis", reach=reach, margin=margin)
 
 
 def _x(value: float, reach: float) -> float:
-    inside = min(1.0, max(-1.0, value / reach))
-    return round(WIDTH / 2.0 + inside * (WIDTH / 2.0 - _EDGE), 1)
-
-
-def _vertical(kind: str, x: float) -> Markup:
-    return Markup('<line class="{}" x1="{}" y1="0" x2="{}" y2="{}"/>').format(kind, x, x, HEIGHT)
-
-
-def _tick(x: float) -> Markup:
-    return Markup('<line class="range" x1="{}" y1="8" x2="{}" y2="18"/>').format(x, x)
-
-
-def _arrow(x: float, way: float) -> Markup:
-    """An arrowhead at `x`; `way` 1 points to the left, -1 to the right."""
-    return Markup('<polyline class="range" points="{},8 {},13 {},18"/>').format(x + 5.0 * way, x, x + 5.0 * way)
-
-
-def _drawn(parts: Iterable[Markup], title: str) -> Markup:
-    svg = Markup('<svg class="forest" viewBox="0 0 240 26" width="240" height="26" role="img" aria-label="{}">{}</svg>')
-    return svg.format(title, Markup("").join(parts))
+    return round(_MIDDLE + min(1.0, max(-1.0, value / reach)) * _HALF_WIDTH, 1)

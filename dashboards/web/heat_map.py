@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 from markupsafe import Markup
 
-from dashboards.web.charts import time_ticks
-from dashboards.web.format import iso
+from dashboards.web import charts
+from dashboards.web.charts import Frame
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from gaugeway.storage.stores.rollup_windows import hundredths
 from monitors.analysis.series import lifetime
@@ -24,7 +24,6 @@ PER_COLUMN = 200
 HOUR_S, DAY_S = 3600.0, 86_400.0
 FINE_RANGE_S, FINE_S, FINE_COLUMNS = 6 * HOUR_S, (60.0, 300.0, 900.0), 72
 """Ranges of up to six hours have short columns, of these lengths, and up to about 72 of them."""
-_LEFT, _WIDTH, _ROW, _TOP = 44, 950, 18, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,46 +145,8 @@ def _column(at: float, seconds: float, n: int, weights: Sequence[float]) -> Colu
 
 
 def drawn(found: HeatMap, *, title: str, since: float, until: float) -> Markup:
-    """Draw a heat map from `since` to `until`: the darker a cell, the larger the share of the column in that tenth."""
+    """Draw a heat map from `since` to `until`."""
     if not any(column.n for column in found.columns):
         return Markup("")
-    start, end = since, until
-    scale = _WIDTH / max(1e-9, end - start)
-    parts = []
-    for column in found.columns:
-        left, right = max(start, column.at), min(end, column.at + column.seconds)  # a column may begin before the range
-        if right <= left:
-            continue
-        x, width = _LEFT + (left - start) * scale, max(1.0, (right - left) * scale - 1.0)
-        for tenth, share in enumerate(column.shares):
-            if share > 0.0:
-                parts.append(_cell(column, tenth, share, x, width))
-    bottom = _TOP + TENTHS * _ROW
-    parts += [
-        Markup('<text x="{}" y="{}" class="end">{}</text>').format(_LEFT - 6, bottom - tenth * _ROW + 4, tenth / TENTHS)
-        for tenth in (0, 5, TENTHS)
-    ]
-    for at in time_ticks(start, end):
-        text = iso(at)
-        label = text[5:10] if end - start > 4 * DAY_S or text[11:16] == "00:00" else text[11:16]
-        tick = Markup('<text x="{}" y="{}" class="mid" data-at="{}">{}</text>')
-        parts.append(tick.format(round(_LEFT + (at - start) * scale, 1), bottom + 18, text, label))
-    frame = Markup('<rect class="heat-frame" x="{}" y="{}" width="{}" height="{}"/>')
-    parts.insert(0, frame.format(_LEFT, _TOP, _WIDTH, TENTHS * _ROW))
-    svg = Markup(
-        '<svg class="chart heat" viewBox="0 0 1010 {}" width="1010" height="{}" role="img" aria-label="{}">{}</svg>'
-    )
-    return svg.format(bottom + 24, bottom + 24, title, Markup("").join(parts))
-
-
-def _cell(column: Column, tenth: int, share: float, x: float, width: float) -> Markup:
-    cell = Markup(
-        '<rect class="heat-cell" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"><title>{}: {}</title></rect>'
-    )
-    return cell.format(
-        *(round(x, 1), _TOP + (TENTHS - 1 - tenth) * _ROW, round(width, 1), _ROW - 1, round(0.08 + 0.92 * share, 2)),
-        *(
-            iso(column.at),
-            f"{100.0 * share:.0f} % from {tenth / TENTHS:.1f} to {(tenth + 1) / TENTHS:.1f}, {column.n} scores",
-        ),
-    )
+    frame = Frame(since=since, until=until, left=44, top=4, width=950, height=180)
+    return charts.drawn("heat_map", columns=found.columns, frame=frame, title=title)

@@ -9,13 +9,12 @@ from typing import Any
 
 from litestar import get, post
 from litestar.connection import ASGIConnection
-from litestar.datastructures import Cookie
 from litestar.exceptions import NotAuthorizedException
 from litestar.params import FromQuery
 from litestar.response import Redirect, Template
 
 from dashboards.web.sessions import SESSION_S
-from dashboards.web.site import COOKIE, HTTPS_COOKIE, Page, Site
+from dashboards.web.site import Page, Site
 from gaugeway.runtime import audit
 from gaugeway.runtime.auth import TooManyGuessesError
 from gaugeway.runtime.tokens import ATTEMPTS_S
@@ -54,7 +53,7 @@ def login_handlers(site: Site) -> list[Any]:
             audit.tell("login", outcome="failed", address=address)
             return _form(site, request, given.get("next", "/"), "Wrong token.", 401)
         audit.tell("login", address=address)
-        cookie = _cookie(site, request, site.sessions.issue(site.clock()), round(SESSION_S))
+        cookie = site.session_cookie(request, site.sessions.issue(site.clock()), round(SESSION_S))
         return Redirect(_inside(given.get("next", "/")), status_code=303, cookies=[cookie])
 
     @post("/logout", status_code=303)
@@ -62,7 +61,7 @@ def login_handlers(site: Site) -> list[Any]:
         await site.form(request)
         site.sessions.revoke(site.session_of(request), site.clock())
         audit.tell("logout", address=address_of(request))
-        return Redirect("/login", status_code=303, cookies=[_cookie(site, request, "", 0)])
+        return Redirect("/login", status_code=303, cookies=[site.session_cookie(request, "", 0)])
 
     return [ask, enter, leave]
 
@@ -83,19 +82,6 @@ def page_guard(site: Site) -> Any:
 
 def _form(site: Site, request: Page, to: str, problem: str = "", status: int = 200) -> Template:
     return site.render(request, "login.html", title="Log in", status=status, next=_inside(to), problem=problem)
-
-
-def _cookie(site: Site, request: Page, value: str, seconds: int) -> Cookie:
-    secure = site.secure(request)
-    return Cookie(
-        key=HTTPS_COOKIE if secure else COOKIE,
-        value=value,
-        max_age=seconds,
-        path="/",
-        httponly=True,
-        samesite="strict",
-        secure=secure,
-    )
 
 
 def _inside(path: str) -> str:

@@ -5,36 +5,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from litestar import Request
 from litestar.connection import ASGIConnection
+from litestar.datastructures import Cookie
 from litestar.exceptions import PermissionDeniedException
-from litestar.response import Template
+from litestar.response import Redirect, Template
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.readings.gateway_scrape import ask_all, reading_of
+from dashboards.web.readings.gateway_scrape import Answer, ask_all, reading_of
 from dashboards.web.sessions import Sessions
 from dashboards.web.time_range import TimeRange
 from dashboards.web.toolbar import KEYS, toolbar
-from gaugeway.records import Alert, Supplement
+from gaugeway.records import Supplement
 from gaugeway.runtime.auth import TokenCheck
 from gaugeway.settings.shared import Config
 from gaugeway.signals import RISING
 from gaugeway.storage.templates import Templates
-from monitors.alerting.acknowledgements import Ack
-from monitors.alerting.alert_history import AlertHistory
-from monitors.alerting.engine import StreamStatus
-from monitors.alerting.notifier_tests import NotifierTests
-from monitors.alerting.repeat_policy import Progress
-from monitors.alerting.silences import Silence
-from monitors.alerting.versions import Version
+from monitors.alerting.engine import AlertEngine
 from monitors.analysis.gateway_counts import GatewayCounts
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
-from monitors.api.alerts import AlertDesk
 from monitors.api.app import Insight
 
 COOKIE = "gaugeway_session"
@@ -74,108 +69,37 @@ DONE = {
 Page = Request[Any, Any, Any]
 
 
-class Desk(AlertDesk, Protocol):
-    """Acknowledgements, silences and undelivered notifications, as far as the page uses them.
-
-    `history` has the acts and deliveries of each alert; `changes` grows with every act.
-    """
-
-    history: AlertHistory
-    changes: int
-
-    def silence_of(self, alert: Alert) -> Silence | None:
-        """The active silence that matches the alert and ends last."""
-
-    def acks(self) -> Mapping[str, Ack]:
-        """The acknowledgements by fingerprint."""
-
-
-class Versions(Protocol):
-    """Versions of models, prompts and tags seen in the traffic."""
-
-    def all(self) -> Sequence[Version]:
-        """Every version, oldest first."""
-
-    def changes(self) -> Sequence[Version]:
-        """Versions that replaced an earlier one of the same kind."""
-
-
-class Engine(Protocol):
-    """The alert engine, as far as the page uses it."""
-
-    def alerts(self) -> Sequence[Alert]:
-        """Alerts, newest first."""
-
-    def streams(self) -> Sequence[StreamStatus]:
-        """Every watched stream."""
-
-    def is_watched(self, metric: str, app: str) -> bool:
-        """Whether a rule covers a metric of an app."""
-
-    def rebaseline(self, rule: str, app: str | None = None) -> int:
-        """Re-learn the baselines of a rule, for one app or all. Raises KeyError for an unknown rule."""
-
-    @property
-    def versions(self) -> Versions:
-        """The versions seen in the traffic."""
-
-    @property
-    def acknowledgements(self) -> Desk:
-        """Silences, acknowledgements and undelivered notifications."""
-
-    @property
-    def notifier_tests(self) -> NotifierTests:
-        """Test notifications."""
-
-
-async def _keep_nothing(_: Sequence[Supplement]) -> None:
-    raise PermissionDeniedException("this page is read-only")
-
-
+@dataclass(kw_only=True, eq=False)
 class Site:
     """Shared state and helpers of the operator's page.
 
-    `supply` stores supplements (the queue's method of that name), `delivery_progress` maps a fingerprint to the
-    delivery status by notifier, `gateways` are base URLs of the gateways' admin ports, `templates` holds the prompt
-    templates learned from the traffic, `sources` reports on the sources of passages.
+    `supply` stores supplements (the queue's method of that name), `gateways` are base URLs of the gateways' admin
+    ports, `templates` holds the prompt templates learned from the traffic, `sources` reports on the sources of
+    passages, `origins` says where the values of the configuration come from, by key. With fewer scores than
+    `first_scores` the front page is Welcome.
     """
 
-    def __init__(
-        self,
-        insight: Insight,
-        engine: Engine,
-        registry: CollectorRegistry,
-        *,
-        config: Config,
-        gateways: Sequence[str] = (),
-        supply: Callable[[Sequence[Supplement]], Awaitable[None]] = _keep_nothing,
-        delivery_progress: Callable[[str], Mapping[str, Progress]] | None = None,
-        templates: Templates | None = None,
-        sources: SourceReports | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.insight = insight
-        self.engine = engine
-        self.registry = registry
-        self.config = config
-        self.gateways = tuple(gateways)
-        self.supply = supply
-        self.delivery_progress = delivery_progress
-        self.templates = templates
-        self.counts = GatewayCounts(insight.state_store, config.capture.retention_days, clock)
-        self.sources = sources or SourceReports(insight.store, clock=clock)
-        self.series = SeriesReader(insight.store, clock=clock)
-        self.clock = clock
-        self.origins: Mapping[str, str] = {}
-        """Where the values of the configuration come from, by key."""
-        self.first_scores = FIRST_SCORES
-        """With fewer scores the front page is Welcome."""
-        self.grace_s = GRACE_S
-        self.stopping = asyncio.Event()
-        self.reading: set[asyncio.Task[None]] = set()
-        """Views that are being read for browsers that have their frame."""
-        self.sessions = Sessions(config.monitors.token)
-        self.token_check = TokenCheck(config.monitors.token)
+    insight: Insight
+    engine: AlertEngine
+    registry: CollectorRegistry
+    config: Config
+    gateways: Sequence[str]
+    supply: Callable[[Sequence[Supplement]], Awaitable[None]]
+    templates: Templates
+    sources: SourceReports
+    series: SeriesReader
+    origins: Mapping[str, str]
+    clock: Callable[[], float] = time.time
+    first_scores: int = FIRST_SCORES
+    grace_s: float = GRACE_S
+    stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    reading: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    """Views that are being read for browsers that have their frame."""
+
+    def __post_init__(self) -> None:
+        token = self.config.monitors.token
+        self.sessions, self.token_check = Sessions(token), TokenCheck(token)
+        self.counts = GatewayCounts(self.insight.state_store, self.config.capture.retention_days, self.clock)
 
     def render(
         self,
@@ -217,16 +141,19 @@ class Site:
         scored = [(quality.app, quality.n) for quality in self.insight.quality() if not quality.slice]
         return [*scored, *((capture.app, capture.answers) for capture in self.insight.captured())]
 
+    async def ask_gateways(self) -> list[Answer]:
+        """Read the counters of all gateways."""
+        return await ask_all(self.gateways, self.config.gateway.get("admin_token"))
+
     async def count_gateways(self) -> None:
         """Add the outcomes that the gateways counted since the last reading. Raises EngineError."""
-        answers = await ask_all(self.gateways, self.config.gateway.get("admin_token"))
+        answers = await self.ask_gateways()
         away = [answer.url for answer in answers if answer.error.startswith("ConnectError")]
         await self.counts.take([reading_of(answer) for answer in answers if not answer.error], away)
 
     async def lower_is_better(self) -> frozenset[str]:
         """The metrics in use, and the signals, whose best value is 0."""
-        metrics = (await self.insight.status())["metrics"]
-        return RISING | frozenset(metric["name"] for metric in metrics if metric["lower_is_better"])
+        return lower_is_better(await self.insight.status())
 
     async def form(self, request: Page) -> dict[str, str]:
         """Fields of a submitted form. Raises PermissionDeniedException if its key is foreign or expired."""
@@ -265,6 +192,15 @@ class Site:
         """Whether visitors use HTTPS, here or at the proxy in front."""
         return connection.url.scheme == "https" or (self.config.monitors.public_url or "").startswith("https:")
 
+    def cookie(self, request: Page, key: str, value: str, seconds: int, path: str = "/") -> Cookie:
+        """A cookie of the page: scripts do not see it, and browsers send it with requests from the page only."""
+        secure = self.secure(request)
+        return Cookie(key=key, value=value, max_age=seconds, path=path, httponly=True, samesite="strict", secure=secure)
+
+    def session_cookie(self, request: Page, session: str, seconds: int) -> Cookie:
+        """The cookie with a session."""
+        return self.cookie(request, HTTPS_COOKIE if self.secure(request) else COOKIE, session, seconds)
+
     def session_of(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
         """The session cookie of a request, valid or not; empty without one."""
         return connection.cookies.get(HTTPS_COOKIE if self.secure(connection) else COOKIE, "")
@@ -274,6 +210,16 @@ class Site:
         self.stopping.set()
         for task in (*self.reading,):
             task.cancel()
+
+
+def lower_is_better(about: Mapping[str, Any]) -> frozenset[str]:
+    """Of what `Insight.status` returned: the metrics in use, and the signals, whose best value is 0."""
+    return RISING | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]}
+
+
+def done(path: str, what: str, *cookies: Cookie) -> Redirect:
+    """Answer to a form: back to a view, which says that it is done."""
+    return Redirect(f"{path}?done={what}", status_code=303, cookies=list(cookies))
 
 
 def _own(request: Page) -> str:

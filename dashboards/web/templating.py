@@ -80,17 +80,23 @@ def assets() -> Mapping[str, Asset]:
 
 def templates(shown: Mapping[str, Asset]) -> TemplateConfig[Any]:
     """Template configuration with autoescaping."""
-    environment = Environment(
-        loader=_read_now(PackageLoader("dashboards.web")),
+    pages = environment(PackageLoader("dashboards.web"), FILTERS | {"when": _when})
+    pages.globals["asset"] = lambda name: f"/static/{name}?v={shown[name].version}"
+    return TemplateConfig(instance=JinjaTemplateEngine.from_environment(pages))
+
+
+def environment(loader: BaseLoader, filters: Mapping[str, Any]) -> Environment:
+    """A Jinja environment that escapes what is put into its templates, and fails where something is missing."""
+    made = Environment(
+        loader=_read_now(loader),
         auto_reload=False,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= FILTERS | {"when": _when}
-    environment.globals["asset"] = lambda name: f"/static/{name}?v={shown[name].version}"
-    return TemplateConfig(instance=JinjaTemplateEngine.from_environment(environment))
+    made.filters |= filters
+    return made
 
 
 def _read_now(loader: BaseLoader) -> FunctionLoader:

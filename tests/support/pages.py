@@ -20,6 +20,7 @@ from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.alerting.engine import AlertEngine
+from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import alert_handlers
 from monitors.api.app import admin_app
@@ -201,7 +202,6 @@ async def world(
     alerts=ALERTS,
     gateways=(),
     clock=time.time,
-    told=False,
     first_scores=0,
     **monitors,
 ):
@@ -238,24 +238,26 @@ async def world(
         instruments=instruments,
     )
     site = Site(
-        plane,
-        engine,
-        instruments.registry,
+        insight=plane,
+        engine=engine,
+        registry=instruments.registry,
         config=config,
         gateways=gateways,
         supply=queue.supply,
-        delivery_progress=engine.delivery_progress if told else None,
         templates=templates,
+        sources=SourceReports(store, clock=clock),
+        series=SeriesReader(store, effects=engine.design_effects, clock=clock),
+        origins={},
         clock=clock,
+        first_scores=first_scores,
+        grace_s=GRACE_S,
     )
-    site.series = SeriesReader(store, effects=engine.design_effects, clock=clock)
     series = SeriesSources(
         reader=site.series,
         watched=engine,
         rules=config.alerts.rules or (),
         clock=clock,
     )
-    site.first_scores, site.grace_s = first_scores, GRACE_S
     page = pages(site)
     page.templates.engine_instance.engine.bytecode_cache = COMPILED
     app = admin_app(

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from dashboards.web.format import count, iso
+from dashboards.web.charts import drawn
+from dashboards.web.format import iso
 from dashboards.web.incident.links import explore, fields_without
 from gaugeway.storage.stores import Point
 from monitors.analysis.human_labels import Passings
 
 BINS, TIME_BINS = 20, 40
 STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
-_LEFT, _WIDTH, _TALL, _FOOT = 10.0, 980.0, 150.0, 170.0
 _LABELS = 10
 
 
@@ -115,45 +115,10 @@ def over_time(
 
 
 def filter_bars(bars: Sequence[Bar], title: str, *, end: str = "", major: int = 3) -> Markup:
-    """Bars that are links, also without JavaScript; empty ones are not.
+    """Draw the bars.
 
     Labels stand below the left edges of their bars, and `end` below the right edge of the last one. Narrow charts
     show only one in `major` of them, and the end.
     """
-    tallest, width = max([1, *(bar.n for bar in bars)]), _WIDTH / max(1, len(bars))
-    every = max(1, math.ceil(len(bars) / _LABELS))
-    parts = [Markup('<line class="axis" x1="10" y1="170" x2="990" y2="170"/>')]
-    for index, bar in enumerate(bars):
-        x = round(_LEFT + width * index, 1)
-        if index % every == 0:
-            kind = "minor" if index % (major * every) else "major"  # narrow charts hide the minor ones
-            parts.append(_label(x, f"{kind} {'mid' if index else 'start'}", bar.label, bar.at))
-        if bar.n:
-            parts.append(_bar(bar, x, round(width - 2, 1), lambda n: round(_TALL * n / tallest, 1)))
-    if end:
-        parts.append(_label(_LEFT + _WIDTH, "major end", end, ""))
-    return Markup(
-        '<svg class="chart filter" viewBox="0 0 1010 200" width="1010" height="200" role="group" aria-label="{}">'
-        "{}</svg>"
-    ).format(title, Markup("").join(parts))
-
-
-def _label(x: float, kind: str, text: str, at: str) -> Markup:
-    """A label with its tick; the browser shows times (`at`) as local times where asked."""
-    time = Markup(' data-at="{}"').format(at) if at else ""
-    tick = Markup('<line class="axis" x1="{}" y1="170" x2="{}" y2="175"/>').format(x, x)
-    return tick + Markup('<text x="{}" y="178" class="{}"{}>{}</text>').format(x, kind, time, text)
-
-
-def _bar(bar: Bar, x: float, width: float, tall: Callable[[int], float]) -> Markup:
-    said = f"{bar.words}: {count(bar.n)} scores" + (f", {count(bar.low)} below the threshold" if bar.low else "")
-    height, low = tall(bar.n), tall(bar.low)
-    return Markup(
-        '<a href="{}" aria-label="{}"><title>{}</title>'
-        '<rect class="bar" x="{}" y="{}" width="{}" height="{}"/>'
-        '<rect class="bar low" x="{}" y="{}" width="{}" height="{}"/>'
-        '<rect class="hit" x="{}" y="20" width="{}" height="150"/></a>'
-    ).format(
-        *(bar.url, said, said, x, round(_FOOT - height, 1), width, height),
-        *(x, round(_FOOT - low, 1), width, low, x, width),
-    )
+    every, tallest = max(1, math.ceil(len(bars) / _LABELS)), max([1, *(bar.n for bar in bars)])
+    return drawn("filter_bars", bars=bars, title=title, end=end, every=every, major=major, tallest=tallest)

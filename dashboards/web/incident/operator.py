@@ -21,13 +21,5 @@ def operator_of(request: Page) -> str:
 
 
 def operator_cookie(site: Site, request: Page, name: str) -> Cookie:
-    """The cookie that remembers a name for a year; scripts do not see it."""
-    return Cookie(
-        key=OPERATOR_COOKIE,
-        value=quote(name, safe=""),
-        max_age=KEPT_S,
-        path="/",
-        httponly=True,
-        samesite="strict",
-        secure=site.secure(request),
-    )
+    """The cookie that remembers a name for a year."""
+    return site.cookie(request, OPERATOR_COOKIE, quote(name, safe=""), KEPT_S)

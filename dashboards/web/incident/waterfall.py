@@ -8,14 +8,12 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from dashboards.web.format import duration
+from dashboards.web.charts import Frame, drawn
 from gaugeway.records import Evaluation, Sample, Skipped
 from gaugeway.signals import SIGNALS
 
 JUDGED = 12
 """Evaluations shown: those that took longest."""
-_WIDTH, _ROW, _LEFT = 990.0, 46.0, 10.0
-_LEAST = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +60,6 @@ def chart_of(spans: Sequence[Span]) -> Markup:
     """The spans on one scale; empty without any."""
     if not spans:
         return Markup("")
-    first = min(span.start for span in spans)
-    length = max(max(span.start + span.seconds for span in spans) - first, 1e-9)
-    height = round(_ROW * len(spans) + 10)
-    parts = []
-    for at, span in enumerate(spans):
-        x = round(_LEFT + _WIDTH * (span.start - first) / length, 1)
-        width = round(max(_LEAST, _WIDTH * span.seconds / length), 1)
-        y = _ROW * at
-        side, anchor = ("end", _LEFT + _WIDTH) if x > _LEFT + _WIDTH / 2 else ("start", x)
-        parts.append(
-            Markup(
-                '<text class="{}" x="{}" y="{}">{}: {}</text>'
-                '<rect class="bar {}" x="{}" y="{}" width="{}" height="14"/>'
-            ).format(*(side, anchor, y + 18, span.name[:60], duration(span.seconds), span.kind, x, y + 25, width))
-        )
-    said = "; ".join(f"{span.name} {duration(span.seconds)}" for span in spans)
-    return Markup(
-        '<svg class="chart waterfall" viewBox="0 0 1010 {0}" width="1010" height="{0}" role="img" aria-label="{1}">'
-        "<title>{1}</title>{2}</svg>"
-    ).format(height, f"Durations. {said}", Markup("").join(parts))
+    first, last = min(span.start for span in spans), max(span.start + span.seconds for span in spans)
+    frame = Frame(since=first, until=last, left=10.0, top=0.0, width=990.0, height=46.0 * len(spans))
+    return drawn("waterfall", spans=spans, frame=frame)

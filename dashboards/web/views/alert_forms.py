@@ -6,13 +6,12 @@ import uuid
 from typing import Any
 
 from litestar import get, post
-from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect, Template
 
 from dashboards.web.incident.operator import operator_cookie, operator_of
-from dashboards.web.site import Page, Site
+from dashboards.web.site import Page, Site, done
 from dashboards.web.views.alerts import SILENCE_FOR, found_alert, slo_of
 from gaugeway.records import Alert
 from gaugeway.runtime import audit
@@ -62,7 +61,7 @@ def _silence_handler(site: Site) -> Any:
         except ValueError as error:
             raise HTTPException(status_code=409, detail=str(error)) from error
         audit.tell("silence", by=by, address=address_of(request), silence=made.id, ends=made.ends)
-        return _back(fingerprint, "silenced", operator_cookie(site, request, by))
+        return done(f"/alerts/{fingerprint}", "silenced", operator_cookie(site, request, by))
 
     return silence
 
@@ -77,7 +76,7 @@ def _ack_handlers(site: Site) -> list[Any]:
         if not known:
             raise NotFoundException("this alert is no longer firing")
         audit.tell("ack", by=by, address=address_of(request), alert=fingerprint)
-        return _back(fingerprint, "acknowledged", operator_cookie(site, request, by))
+        return done(f"/alerts/{fingerprint}", "acknowledged", operator_cookie(site, request, by))
 
     @post("/alerts/{fingerprint:str}/unacknowledge", status_code=303)
     async def unacknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
@@ -85,7 +84,7 @@ def _ack_handlers(site: Site) -> list[Any]:
         by = operator_of(request)
         await site.engine.acknowledgements.unacknowledge(found_alert(site, fingerprint).fingerprint, by)
         audit.tell("unack", by=by or None, address=address_of(request), alert=fingerprint)
-        return _back(fingerprint, "unacknowledged")
+        return done(f"/alerts/{fingerprint}", "unacknowledged")
 
     return [acknowledge, unacknowledge]
 
@@ -129,7 +128,7 @@ def _rebaseline_handlers(site: Site) -> list[Any]:
             why = "has no baseline" if alert.rule in NAMES else "is no longer in the configuration"
             raise NotFoundException(f"rule {alert.rule} {why}") from error
         audit.tell("rebaseline", address=address_of(request), rule=alert.rule, app=alert.app)
-        return _back(fingerprint, "rebaselined")
+        return done(f"/alerts/{fingerprint}", "rebaselined")
 
     return [confirm, rebaseline]
 
@@ -142,7 +141,7 @@ def _desk_handlers(site: Site) -> list[Any]:
         if not await site.engine.acknowledgements.unsilence(silence_id, by):
             raise NotFoundException("that silence has already ended")
         audit.tell("unsilence", by=by or None, address=address_of(request), silence=silence_id)
-        return Redirect("/alerts?done=unsilenced", status_code=303)
+        return done("/alerts", "unsilenced")
 
     @post("/dead-letters/{letter_id:str}/retry", status_code=303)
     async def retry(request: Page, letter_id: FromPath[str]) -> Redirect:
@@ -155,7 +154,7 @@ def _desk_handlers(site: Site) -> list[Any]:
         if not known:
             raise NotFoundException("that notification has already been delivered")
         audit.tell("redeliver", address=address_of(request), letter=letter_id)
-        return Redirect("/alerts?done=delivered", status_code=303)
+        return done("/alerts", "delivered")
 
     return [unsilence, retry]
 
@@ -168,7 +167,3 @@ def _signed(given: dict[str, str]) -> tuple[str, str]:
             status_code=400, detail=f"a name is required (up to {MAX_BY} characters); a comment has up to {MAX_COMMENT}"
         )
     return by, comment
-
-
-def _back(fingerprint: str, done: str, *cookies: Cookie) -> Redirect:
-    return Redirect(f"/alerts/{fingerprint}?done={done}", status_code=303, cookies=list(cookies))

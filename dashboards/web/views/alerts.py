@@ -225,7 +225,7 @@ async def _measured(site: Site, reports: IncidentReports, alert: Alert, target: 
 async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
     """Silences, deliveries and the timeline of an alert."""
     now, desk = site.clock(), site.engine.acknowledgements
-    progress = None if site.delivery_progress is None else site.delivery_progress(alert.fingerprint)
+    progress = site.engine.delivery_progress(alert.fingerprint)
     labels = labels_of(alert)
     about = [silence for silence in await desk.silences() if silence.matches(labels)]
     letters = [
@@ -233,12 +233,12 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
     ]
     history = desk.history.of(alert.fingerprint)
     first_sent, last_sent = sent_means(history)
-    deliveries = None if progress is None else notified(progress, now)
+    deliveries = notified(progress, now)
     return {
         "silences": [silence for silence in about if silence.mutes(labels, now)],
         "notified": deliveries,
-        "unreached": unreached(progress or {}),
-        "failing": any(delivery.trouble for delivery in deliveries or ()),
+        "unreached": unreached(progress),
+        "failing": any(delivery.trouble for delivery in deliveries),
         "first_sent": first_sent,
         "last_sent": last_sent,
         "letters": letters,

@@ -21,7 +21,7 @@ from dashboards.web.charts import Dot, Line, Mark, bars, timeline
 from dashboards.web.format import duration, iso, number
 from dashboards.web.heat_map import HeatMapReader, drawn
 from dashboards.web.readings.app_traffic import TrafficReader
-from dashboards.web.site import Page, Site
+from dashboards.web.site import Page, Site, lower_is_better
 from dashboards.web.time_range import TimeRange, address, time_range
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query
@@ -243,7 +243,7 @@ def app_handlers(site: Site) -> list[Any]:
             raise HTTPException(status_code=404, detail="an app has a name of 1 to 300 characters")
         about = await site.insight.status()
         metrics = known_metrics(site, name, [metric["name"] for metric in about["metrics"]])
-        lower = await site.lower_is_better()
+        lower = lower_is_better(about)
         chosen = params.get("metric", "").strip()[:MAX_NAME]
         firing = [alert for alert in site.engine.alerts() if alert.app in (name, ALL) and alert.state == "firing"]
         usual = usual_metric(site, name, metrics, [metric["name"] for metric in about["metrics"]])

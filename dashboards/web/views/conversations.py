@@ -16,7 +16,7 @@ from litestar.response import Template
 from dashboards.web.incident.explore_search import Cursor, Found, search
 from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.readings.conversations import MAX_EXCHANGES, Threads, exchanges_of, threads
-from dashboards.web.site import Page, Site
+from dashboards.web.site import Page, Site, lower_is_better
 from dashboards.web.time_range import time_range
 from dashboards.web.views.exchange import facts_of, line_of, steps_of
 from dashboards.web.views.explore import MAX_FIELD, Selection, selection, shortened
@@ -130,7 +130,7 @@ def conversation_handlers(site: Site) -> list[Any]:
             rows=rows,
             found=found,
             paged=after is not None,
-            lower=await site.lower_is_better(),
+            lower=lower_is_better(about),
             silence_s=site.config.monitors.conversation_silence_s,
         )
 

@@ -21,7 +21,7 @@ from dashboards.web.incident.neighbours import list_fields, place_of
 from dashboards.web.incident.preview import summary_of
 from dashboards.web.incident.similar import similar_failures
 from dashboards.web.incident.waterfall import chart_of, spans_of
-from dashboards.web.site import Page, Site
+from dashboards.web.site import Page, Site, done
 from dashboards.web.views.explore import selection
 from dashboards.web.views.sources import source_links
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
@@ -307,6 +307,6 @@ def _feedback_handler(site: Site) -> Any:
         except ValueError as error:
             raise HTTPException(status_code=400, detail=str(error)) from error
         await site.supply([made])
-        return Redirect(f"/exchanges/{quote(sample.id, safe='')}?done=saved", status_code=303)
+        return done(f"/exchanges/{quote(sample.id, safe='')}", "saved")
 
     return feedback

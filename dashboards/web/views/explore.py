@@ -25,9 +25,9 @@ from dashboards.web.incident.links import fields_without
 from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
 from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.readings.spread_sample import spread_sample
-from dashboards.web.site import Page, Site
+from dashboards.web.site import Page, Site, lower_is_better
 from dashboards.web.time_range import EMPTY, TimeRange, time_range
-from gaugeway.signals import RISING, SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.passage_identity import id_or_source_of
 from monitors.alerting.versions import Version
@@ -413,7 +413,7 @@ def explore_handlers(site: Site) -> list[Any]:
                 {quality.app for quality in site.insight.quality()},
                 _named(about) | {quality.metric for quality in site.insight.quality()},
             ),
-            lower=RISING | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]},
+            lower=lower_is_better(about),
             suggested=MAX_SUGGESTED,
             orders=ORDERS,
             outcomes=OUTCOMES,

@@ -24,12 +24,12 @@ from dashboards.web.quality_matrix import (
 from dashboards.web.readings.gateway_scrape import Series, own
 from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
 from dashboards.web.readings.trends import Key, Trends
-from dashboards.web.site import Page, Site
+from dashboards.web.site import Page, Site, lower_is_better
 from dashboards.web.time_range import address
 from dashboards.web.views.alerts import acknowledged_by, silenced
 from dashboards.web.views.welcome import FirstScores
 from gaugeway.records import Alert
-from gaugeway.signals import RISING, SIGNALS
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query, Store, Summary
 from monitors.alerting.notifiers.message import headline
 from monitors.analysis.capture_coverage import Captured
@@ -257,7 +257,7 @@ def overview_handlers(site: Site) -> list[Any]:
             hours=hours,
             traffic=traffic,
             captured={capture.app: capture for capture in captured},
-            lower=RISING | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]},
+            lower=lower_is_better(about),
             now=now,
         )
         kinds = {version.kind for version in site.engine.versions.all() if version.kind.startswith("tag:")}

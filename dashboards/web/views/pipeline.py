@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from dashboards.web.charts import meter
 from dashboards.web.readings.funnel import funnel_of
-from dashboards.web.readings.gateway_scrape import Answer, Series, ask_all, own
+from dashboards.web.readings.gateway_scrape import Answer, Series, own
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
 from gaugeway.storage.stores import OutcomeCount, Query
@@ -192,7 +192,7 @@ def pipeline_handlers(site: Site) -> list[Any]:
         chosen = time_range(request.query_params, now)
         since, until = whole_buckets(chosen.since, min(chosen.until, now), now)
         series = await own(site.registry)
-        answers = await ask_all(site.gateways, site.config.gateway.get("admin_token"))
+        answers = await site.ask_gateways()
         seen = together(answers)
         counted = await site.counts.outcomes(since, until, app or None)
         stored = await site.insight.store.outcomes(Query(since=since, until=until, app=app or None))

@@ -66,8 +66,6 @@ async def render(site: Site, request: Page, app: str, given: UserTemplate | None
 
 async def _stored(site: Site) -> tuple[list[StoredTemplate], str]:
     """The learned templates, or the reason they cannot be read; the form works in either case."""
-    if site.templates is None:
-        return [], ""
     try:
         return await stored(site.templates), ""
     except HTTPException as error:

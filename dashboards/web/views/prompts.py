@@ -11,11 +11,10 @@ from importlib import import_module
 from typing import Any
 
 from litestar import get, post
-from litestar.exceptions import NotFoundException
 from litestar.params import FromQuery
 from litestar.response import Redirect, Template
 
-from dashboards.web.site import Page, Site
+from dashboards.web.site import Page, Site, done
 from monitors.api.templates import decide
 
 _PAGE, _FORM = "dashboards.web.views.prompt_page", "dashboards.web.views.prompt_form"
@@ -53,7 +52,5 @@ async def _render(site: Site, request: Page, app: str, given: Any = None) -> Tem
 
 async def _decided(site: Site, request: Page, state: Any) -> Redirect:
     given = await site.form(request)
-    if site.templates is None:
-        raise NotFoundException("template learning is not available here")
     await decide(site.templates, request, given.get("app", ""), given.get("version", ""), state)
-    return Redirect(f"/prompts?done={state}", status_code=303)
+    return done("/prompts", state)

@@ -12,7 +12,6 @@ from urllib.parse import quote, unquote, urlencode
 
 from cachetools import TTLCache
 from litestar import get, post
-from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.response import Redirect, Template
 from markupsafe import Markup
@@ -355,15 +354,7 @@ def _name_form(site: Site) -> Any:
         if not by or len(by) > MAX_NAME:
             raise HTTPException(status_code=400, detail=f"by: a name is required (up to {MAX_NAME} characters)")
         choice = choice_of(fields, ())
-        kept = Cookie(
-            key=NAME_COOKIE,
-            value=quote(by),
-            max_age=NAME_S,
-            path="/review",
-            httponly=True,
-            samesite="strict",
-            secure=site.secure(request),
-        )
+        kept = site.cookie(request, NAME_COOKIE, quote(by), NAME_S, path="/review")
         return Redirect(choice.url(done="named") if choice else "/review", status_code=303, cookies=[kept])
 
     return name

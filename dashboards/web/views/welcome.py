@@ -13,7 +13,7 @@ from litestar import get
 from litestar.response import Template
 
 from dashboards.web.addresses import HOST, traffic_url, without_secrets
-from dashboards.web.readings.gateway_scrape import Answer, Series, ask_all, own
+from dashboards.web.readings.gateway_scrape import Answer, Series, own
 from dashboards.web.site import FIRST_SCORES, Page, Site
 from gaugeway.settings.endpoints import needs_key
 from gaugeway.settings.sources import OPTION
@@ -278,7 +278,7 @@ def welcome_handlers(site: Site) -> list[Any]:
     @get("/welcome")
     async def welcome(request: Page) -> Template:
         config, about = site.config, await site.insight.status()
-        answers = await ask_all(site.gateways, config.gateway.get("admin_token"))
+        answers = await site.ask_gateways()
         requests, passages = requests_of(answers), passages_of(site.insight.captured())
         judged = await first_judged(site, about["metrics"]) if about["judge"] else None
         count, latest = await scores.count(), await latest_exchange(site)

@@ -288,7 +288,6 @@ def test_in_local_time_no_time_of_the_alert_stays_in_utc(tmp_path):
 
     async def prepare(w):
         w.people.failures = 1000
-        w.site.delivery_progress = w.engine.delivery_progress
         alert = await incident(w)
         await w.engine.acknowledgements.silence(
             silence_of(alert, now=time.time() - 90.0, seconds=60.0, by="me", comment="")

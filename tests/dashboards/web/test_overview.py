@@ -281,9 +281,9 @@ def test_charts_escape_what_they_are_told():
     dots = [Dot(at=float(n), mean=0.5, low=0.4, high=0.6) for n in range(3)]
     line = Line(dots=dots)
     drawn = [
-        sparkline(dots, title=EVIL, desc=EVIL),
+        sparkline(dots, title=EVIL, desc=EVIL, since=0, until=3, gap_s=9.0),
         timeline([line], title=EVIL, desc=EVIL, since=0, until=3, marks=[Mark(at=1.0, label=EVIL)]),
-        trend_line(dots, title=EVIL, since=0, until=3),
+        trend_line(dots, title=EVIL, since=0, until=3, baseline=0.4, gap_s=9.0),
         bars([1, 2], title=EVIL, edges=[EVIL, EVIL, EVIL]),
     ]
     for one in drawn:
@@ -293,8 +293,8 @@ def test_charts_escape_what_they_are_told():
 
 def test_a_line_is_not_drawn_across_a_gap():
     dots = [Dot(at=at, mean=0.5) for at in (0.0, 1.0, 9.0, 10.0)]
-    assert sparkline(dots, title="t", gap_s=2.0).count("<polyline") == 2
-    assert sparkline(dots, title="t").count("<polyline") == 1
+    drawings = [sparkline(dots, title="t", desc="d", since=0.0, until=10.0, gap_s=gap_s) for gap_s in (2.0, 8.0)]
+    assert [drawing.count("<polyline") for drawing in drawings] == [2, 1]
 
 
 def test_axes_have_round_numbers_and_hold_every_value():

@@ -53,7 +53,7 @@ def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_path):
         alert = await fired(w, bad=400)
         return alert, await w.page(f"/alerts/{alert.fingerprint}"), await w.page("/alerts")
 
-    alert, page, listed = run(tmp_path, scenario, told=True)
+    alert, page, listed = run(tmp_path, scenario)
     assert "faithfulness of shop fell from 0.9" in page.words
     assert f"{alert.mean_before:.3f}" in page.words
     assert f"{alert.ci[0]:.3f} to {alert.ci[1]:.3f}" in page.words
@@ -303,7 +303,6 @@ def test_after_the_end_the_page_still_says_who_acknowledged_and_what_was_never_s
         deaf, terse = People(failures=1000), People()
         terse.route = Route(send_resolved=False)
         w.engine._delivery = replace_notifiers(w.engine, {"people": w.people, "deaf": deaf, "terse": terse})  # noqa: SLF001
-        w.site.delivery_progress = w.engine.delivery_progress
         alert = await fired(w)
         where = f"/alerts/{alert.fingerprint}"
         seen = [digests(w.site)["alerts"]]

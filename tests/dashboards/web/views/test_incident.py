@@ -325,7 +325,7 @@ def test_while_the_mean_is_low_the_page_shows_no_recovery_and_one_mean_since_the
             await w.add(0.1, at=time.time() - 20.0 + index / 10)
         return alert, await w.page(f"/alerts/{alert.fingerprint}")
 
-    alert, page = run(tmp_path, scenario, told=True)
+    alert, page = run(tmp_path, scenario)
     assert "Recovery none yet no sign that the mean is back" in page.words
     assert "37 %" not in page.words
     assert "began to grow" not in page.words

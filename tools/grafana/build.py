@@ -1,4 +1,4 @@
-"""Generates the dashboard JSON files: run `python -m dashboards.grafana_src.build` after every change."""
+"""Generates the dashboard JSON files: run `python -m tools.grafana.build` after every change."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards.grafana_src import app as drilldown
-from dashboards.grafana_src import pipeline, quality, traffic
+from tools.grafana import app as drilldown
+from tools.grafana import pipeline, quality, traffic
 
-FOLDER = Path(__file__).parents[1] / "grafana"
+FOLDER = Path(__file__).parents[2] / "dashboards/grafana"
 BOARDS = {
     "quality.json": quality.board,
     "app.json": drilldown.board,

@@ -1,4 +1,4 @@
-"""Check the packages of `requirements.lock` for known vulnerabilities; unchecked packages are reported, not passed."""  # noqa: INP001 - a script
+"""Check the packages of `requirements.lock` for known vulnerabilities; unchecked packages are reported, not passed."""
 
 from __future__ import annotations
 

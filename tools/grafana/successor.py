@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.grafana_src.panels import THIRD, Built, Query, lines, series
+from tools.grafana.panels import THIRD, Built, Query, lines, series
 
 
 def panels() -> list[Built]:

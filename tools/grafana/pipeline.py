@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dashboards.grafana_src import backpressure as pressure
-from dashboards.grafana_src import successor
-from dashboards.grafana_src.board import MISSING, Board, Chosen
-from dashboards.grafana_src.panels import (
+from tools.grafana import backpressure as pressure
+from tools.grafana import successor
+from tools.grafana.board import MISSING, Board, Chosen
+from tools.grafana.panels import (
     GREEN,
     RED,
     THIRD,

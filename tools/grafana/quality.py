@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dashboards.grafana_src.board import MISSING, Board, Chosen
-from dashboards.grafana_src.panels import (
+from tools.grafana.board import MISSING, Board, Chosen
+from tools.grafana.panels import (
     GREEN,
     RED,
     THIRD,

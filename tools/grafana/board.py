@@ -9,11 +9,11 @@ from typing import Any
 from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard
 
-from dashboards.grafana_src.panels import SOURCE, Built, series
 from gaugeway.data_files import table
+from tools.grafana.panels import SOURCE, Built, series
 
 TAG = "gaugeway"
-MISSING: Mapping[str, Mapping[str, str]] = table("dashboards.grafana_src", "missing.toml")
+MISSING: Mapping[str, Mapping[str, str]] = table("tools.grafana", "missing.toml")
 """Of each dashboard, what its panels show without data."""
 _OPEN_ROWS = 2
 """Rows that are open at first; Grafana queries the panels of a closed row only once it is opened."""

@@ -1,4 +1,4 @@
-"""What `deploy/audit.py` says: what is known, what was not asked, and never fine for what was not asked."""
+"""What `tools/audit.py` says: what is known, what was not asked, and never fine for what was not asked."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from deploy import audit
+from tools import audit
 
 FINE = {"name": "click", "version": "8.1", "vulns": []}
 BAD = {"name": "jinja2", "version": "2.4.1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2.11.3"]}]}
