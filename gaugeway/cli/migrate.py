@@ -67,11 +67,10 @@ def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click
 
 
 def _check_scheme(option: str, url: str, *, queue: bool) -> None:
-    from gaugeway.extensions import adapter  # noqa: PLC0415 - `--help` need not load them
-    from gaugeway.storage import queues, stores  # noqa: PLC0415
+    from gaugeway.storage.engine import adapter  # noqa: PLC0415 - `--help` need not load it
 
     try:
-        adapter(url, queues.BUILT_IN if queue else stores.BUILT_IN)
+        adapter(url, "queue" if queue else "store")
     except ValueError as error:
         raise ConfigError([f"{option}: {error}"]) from error
 

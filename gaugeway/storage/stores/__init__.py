@@ -9,21 +9,13 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gaugeway.extensions import adapter
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.storage.conversations import Linked, Lookup, Move
 from gaugeway.storage.covariate_sums import Sums
+from gaugeway.storage.engine import adapter
 from gaugeway.storage.erase import Subject
 
 T = TypeVar("T")
-BUILT_IN = {
-    "sqlite": "gaugeway.storage.engines.sqlite.store:SQLiteStore",
-    "postgresql": "gaugeway.storage.engines.postgres.store:PostgresStore",
-    "postgres": "gaugeway.storage.engines.postgres.store:PostgresStore",
-    "clickhouse": "gaugeway.storage.engines.clickhouse.store:ClickHouseStore",
-    "clickhouses": "gaugeway.storage.engines.clickhouse.store:ClickHouseStore",
-}
-
 
 LABELS = {"pass": 1.0, "fail": 0.0}
 """Human labels as ratings."""
@@ -386,5 +378,5 @@ def from_url(url: str) -> EngineStore:
 
     Nothing is opened yet. Raises ValueError for a URL of another kind.
     """
-    store: EngineStore = adapter(url, BUILT_IN).from_url(url)
+    store: EngineStore = adapter(url, "store").from_url(url)
     return store

@@ -6,11 +6,11 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 
+from gaugeway.storage.documents import Documents
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.redis.connection import Address, Argument, Engine, Script, read_url
 from gaugeway.storage.keys.names import stored_name
-from gaugeway.storage.limits import SEEN_S
-from gaugeway.storage.limits.levels import Draw, SharedLevels
+from gaugeway.storage.limits import SEEN_S, Draw, SharedLevels
 
 _KEPT_MS = 60_000
 
@@ -46,8 +46,8 @@ return reply
 _LEAVE = Script("return redis.call('ZREM', KEYS[1], ARGV[1])")
 
 
-class RedisSharing:
-    """Buckets as hashes of one hash tag, so that a step is on one node of a cluster. Raises `EngineError`."""
+class RedisDocuments(Documents):
+    """Levels of limits: hashes of one hash tag, so that a step is on one node of a cluster. Raises `EngineError`."""
 
     def __init__(self, address: Address) -> None:
         self._engine = Engine(address)
@@ -55,7 +55,7 @@ class RedisSharing:
         self._prefix = f"{{{address.prefix}:limits}}"
 
     @classmethod
-    def from_url(cls, url: str) -> RedisSharing:
+    def from_url(cls, url: str) -> RedisDocuments:
         """Return the place in the engine that `url` names. Raises ValueError."""
         return cls(read_url(url))
 
