@@ -350,9 +350,8 @@ def examine(config: Shared, problems: Problems) -> None:
 
 def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
     """Add the SQLite files of store and queue that cannot be used, without opening one."""
-    from gaugeway.storage.engines.sqlite.documents import TEMPLATES_FILE, TEMPLATES_SCHEMA  # noqa: PLC0415
-    from gaugeway.storage.engines.sqlite.queue import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
-    from gaugeway.storage.engines.sqlite.schema import SCHEMA as STORE  # noqa: PLC0415
+    from gaugeway.storage.engines.sqlite.documents import TEMPLATES_FILE  # noqa: PLC0415 - only where files are looked at
+    from gaugeway.storage.engines.sqlite.schema import QUEUE, STORE, TEMPLATES  # noqa: PLC0415 - same
 
     known: dict[Path, str] = {}
     places = (
@@ -370,9 +369,7 @@ def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
             problem = f"{path} is also the file of {first}; use another one"
         if problem is not None:
             problems.extend([f"{key}: {'' if given else 'the default: '}{problem}"])
-        elif (
-            schema is STORE and (problem := file_problem(path.with_name(TEMPLATES_FILE), TEMPLATES_SCHEMA)) is not None
-        ):
+        elif schema is STORE and (problem := file_problem(path.with_name(TEMPLATES_FILE), TEMPLATES)) is not None:
             problems.extend([f"{key}: learned templates: {problem}"])
 
 

@@ -83,8 +83,8 @@ def _must_exist(url: str) -> None:
 
 
 async def _migrated(url: str) -> str:
-    from gaugeway.storage.engines.migrate import migrate as apply  # noqa: PLC0415 - only with the extra
     from gaugeway.storage.engines.postgres.connection import Database  # noqa: PLC0415 - only with the extra
+    from gaugeway.storage.engines.postgres.migrate import migrate as apply  # noqa: PLC0415 - only with the extra
 
     async with contextlib.aclosing(Database(url, migrates=False)) as database, database.connection() as connection:
         before, after = await apply(connection)

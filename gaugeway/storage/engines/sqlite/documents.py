@@ -10,58 +10,11 @@ from typing import Any
 from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
 from gaugeway.storage.engines.document_rows import delete, put, revise, revision_of, select, sizes
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.engines.sqlite.connection import Database, Schema, path_from_url
+from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
+from gaugeway.storage.engines.sqlite.schema import KEYS, TEMPLATES
 
 KEYS_FILE, TEMPLATES_FILE = "keys.db", "templates.db"
-# A new revision makes the running gateways read the keys again.
-KEYS_SCHEMA = Schema(
-    kind="key file",
-    application_id=0x67776B79,  # "gwky"
-    migrations=(
-        """
-        CREATE TABLE keys (
-            id TEXT PRIMARY KEY,
-            digest BLOB NOT NULL UNIQUE,
-            app TEXT NOT NULL,
-            models TEXT NOT NULL,
-            created_at REAL NOT NULL,
-            expires_at REAL,
-            revoked_at REAL,
-            requests_per_min REAL,
-            tokens_per_min REAL,
-            usd_per_day REAL
-        );
-        CREATE TABLE revision (value BLOB NOT NULL);
-        INSERT INTO revision VALUES (randomblob(16));
-        CREATE TRIGGER keys_added AFTER INSERT ON keys BEGIN UPDATE revision SET value = randomblob(16); END;
-        CREATE TRIGGER keys_changed AFTER UPDATE ON keys BEGIN UPDATE revision SET value = randomblob(16); END;
-        CREATE TRIGGER keys_removed AFTER DELETE ON keys BEGIN UPDATE revision SET value = randomblob(16); END;
-        CREATE TABLE spending (
-            day INTEGER NOT NULL,
-            subject TEXT NOT NULL,
-            usd REAL NOT NULL,
-            PRIMARY KEY (day, subject)
-        ) WITHOUT ROWID;
-        """,
-    ),
-)
-TEMPLATES_SCHEMA = Schema(
-    kind="template file",
-    application_id=0x6777746D,  # "gwtm"
-    migrations=(
-        """
-        CREATE TABLE templates (
-            app TEXT NOT NULL,
-            version TEXT NOT NULL,
-            state TEXT NOT NULL,
-            learned_at REAL NOT NULL,
-            payload TEXT NOT NULL,
-            PRIMARY KEY (app, version)
-        );
-        """,
-    ),
-)
-_FILES = {"keys": (KEYS_FILE, KEYS_SCHEMA), "templates": (TEMPLATES_FILE, TEMPLATES_SCHEMA)}
+_FILES = {"keys": (KEYS_FILE, KEYS), "templates": (TEMPLATES_FILE, TEMPLATES)}
 _REVISION = {"keys": "SELECT value FROM revision"}
 _SPEND = """
     INSERT INTO spending (day, subject, usd) VALUES (?, ?, ?)
