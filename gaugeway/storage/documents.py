@@ -56,22 +56,22 @@ class Documents(Protocol):
     The next operation tries again. What an engine does not keep raises Unsupported.
     """
 
-    async def changed(self, collection: Collection, revision: bytes | None) -> tuple[bytes, Sequence[Row] | None]:  # noqa: ARG002 - the port's shape
+    async def changed(self, collection: Collection, revision: bytes | None) -> tuple[bytes, Sequence[Row] | None]:
         """Return the revision and, if it is not the one given, all rows. Cheap when nothing has changed."""
         raise Unsupported(collection.name)
 
-    async def update(self, collection: Collection, change: Callable[[Sequence[Row]], Changes]) -> None:  # noqa: ARG002 - the port's shape
+    async def update(self, collection: Collection, change: Callable[[Sequence[Row]], Changes]) -> None:
         """Call `change` with the heads of all rows, and do what it returns: in one transaction, where there are any.
 
         It may be called twice.
         """
         raise Unsupported(collection.name)
 
-    async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:  # noqa: ARG002 - the port's shape
+    async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
         """Add spending, all or nothing; return what all processes together have spent today."""
         raise Unsupported("spending")
 
-    async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:  # noqa: ARG002 - the port's shape
+    async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
         """Take all of `draws` from their buckets, all or nothing, and return what is left in each.
 
         An unknown bucket starts at the draw's level. The engine's clock is used, so that the processes' clocks need not
