@@ -351,10 +351,8 @@ def examine(config: Shared, problems: Problems) -> None:
 
 def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
     """Add the SQLite files of store and queue that cannot be used, without opening one."""
-    from gaugeway.storage.engines.sqlite.documents import FILE as TEMPLATES_FILE  # noqa: PLC0415
-    from gaugeway.storage.engines.sqlite.documents import SCHEMA as TEMPLATES  # noqa: PLC0415
-    from gaugeway.storage.engines.sqlite.queue import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
-    from gaugeway.storage.engines.sqlite.schema import SCHEMA as STORE  # noqa: PLC0415
+    from gaugeway.storage.engines.sqlite.documents import TEMPLATES_FILE  # noqa: PLC0415 - only where files are looked at
+    from gaugeway.storage.engines.sqlite.schema import QUEUE, STORE, TEMPLATES  # noqa: PLC0415 - same
 
     known: dict[Path, str] = {}
     places = (

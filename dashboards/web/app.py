@@ -35,6 +35,7 @@ from dashboards.web.views.topics import topic_handlers
 from dashboards.web.views.welcome import welcome_handlers
 from gaugeway.records import Supplement
 from gaugeway.settings.shared import Config
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.templates import Templates
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
@@ -81,7 +82,15 @@ def page_handlers(site: Site) -> list[Any]:
     def closed(request: Page, error: NotLeaderError) -> Any:
         return answer_error(request, HTTPException(status_code=503, detail=str(error)))
 
-    answers = {HTTPException: answer_error, NotLeaderError: closed, Exception: on_failure(site)}
+    def not_offered(request: Page, error: Unsupported) -> Any:
+        return answer_error(request, HTTPException(status_code=501, detail=_sentence(error)))
+
+    answers = {
+        HTTPException: answer_error,
+        NotLeaderError: closed,
+        Unsupported: not_offered,
+        Exception: on_failure(site),
+    }
     shown: dict[str, Any] = {"exception_handlers": answers}
     views = answering_head([handler for view in VIEWS for handler in view(site)])
     return [
@@ -96,6 +105,11 @@ def page_handlers(site: Site) -> list[Any]:
             **shown,
         ),
     ]
+
+
+def _sentence(error: Unsupported) -> str:
+    text = str(error)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def operator_page(

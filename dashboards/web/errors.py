@@ -24,6 +24,7 @@ _TITLES = {
     413: "Form too large",
     429: "Too many requests",
     500: "Internal error",
+    501: "Not offered by this storage",
     503: "Not available now",
 }
 _NO_PAGE = "There is no page at this address."

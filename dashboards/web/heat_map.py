@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from dashboards.web import charts
 from dashboards.web.charts import Frame
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from gaugeway.storage.stores.rollup_windows import hundredths
 from monitors.analysis.series import lifetime
@@ -98,15 +99,16 @@ class HeatMapReader:
         app, metric, length, index = key
         now, start = self._clock(), index * length
         query = Query(since=start, until=start + length, app=app, metric=metric)
-        found = await self._store.spread(query, "model", left)  # counted by model beforehand, without a question
-        if found is None:
-            column = _of_points(start, length, await _latest(self._store, query))
-        elif found.complete:
+        sampled = False
+        try:
+            found = await self._store.spread(query, "model", left)  # counted by model beforehand, without a question
+            if not found.complete:
+                return None
             column = _of_histograms(start, length, found.parts)
-        else:
-            return None
-        self._known[key] = now, column, found is None
-        return column, found is None
+        except Unsupported:
+            column, sampled = _of_points(start, length, await _latest(self._store, query)), True
+        self._known[key] = now, column, sampled
+        return column, sampled
 
 
 async def _latest(store: Store, query: Query) -> Sequence[Point]:

@@ -14,11 +14,10 @@ from gateway.config import Config
 from gateway.telemetry.metrics import Instruments
 from gaugeway.runtime.tasks import spawn
 from gaugeway.settings import ConfigError, Problems
+from gaugeway.storage.documents import Documents
 from gaugeway.storage.engines.sqlite.connection import file_problem
-from gaugeway.storage.keys import Keys
-from gaugeway.storage.keys.opening import open_keys
-from gaugeway.storage.limits import Sharing
-from gaugeway.storage.limits import opening as sharing
+from gaugeway.storage.keys import Keys, open_keys
+from gaugeway.storage.limits import open_limits
 
 T = TypeVar("T")
 _BUSY_S = 0.5
@@ -68,7 +67,7 @@ class Admission:
         )
         keeper = sync = None
         if self._keys_file is not None:
-            keeper = KeySync(_open_keys(config, self._keys_file), gate, every_s=keys.refresh_s)
+            keeper = KeySync(_open_keys(config, self._keys_file.parent), gate, every_s=keys.refresh_s)
         if (place := _open_sharing(config)) is not None:
             sync = LimitSync(place, gate, self._instruments, every_s=limits.sync_s)
         return Parts(gate, keeper, sync)
@@ -119,9 +118,10 @@ def examine_file(config: Config, data_dir: Path, problems: Problems) -> None:
     if problems.cover("--data-dir: "):
         return
     if config.keys.url is None and needs_gate(config.keys, config.limits):
-        from gaugeway.storage.engines.sqlite.keys import FILE, SCHEMA  # noqa: PLC0415 - only where the file is looked at
+        from gaugeway.storage.engines.sqlite.documents import KEYS_FILE  # noqa: PLC0415 - only where the file is looked at
+        from gaugeway.storage.engines.sqlite.schema import KEYS  # noqa: PLC0415 - same
 
-        problem = file_problem(data_dir.absolute() / FILE, SCHEMA)
+        problem = file_problem(data_dir.absolute() / KEYS_FILE, KEYS)
         problems.extend([] if problem is None else [f"keys.url: the default: {problem}"])
 
 
@@ -139,13 +139,13 @@ async def _close(parts: Parts) -> None:
         await parts.sync.aclose()
 
 
-def _open_keys(config: Config, file: Path) -> Keys:
-    return _named("keys.url", lambda: open_keys(config.keys.url, file, busy_timeout_s=_BUSY_S))
+def _open_keys(config: Config, data_dir: Path) -> Keys:
+    return _named("keys.url", lambda: open_keys(config.keys.url, data_dir, busy_timeout_s=_BUSY_S))
 
 
-def _open_sharing(config: Config) -> Sharing | None:
+def _open_sharing(config: Config) -> Documents | None:
     url = config.limits.url
-    return None if url is None else _named("limits.url", lambda: sharing.from_url(url))
+    return None if url is None else _named("limits.url", lambda: open_limits(url))
 
 
 def _named(key: str, opened: Callable[[], T]) -> T:

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from gateway.access.gate import Gate
 from gaugeway.runtime.tasks import happens_within, spawn
+from gaugeway.storage.documents import Documents
 from gaugeway.storage.engines.failures import FAILURES, EngineError
-from gaugeway.storage.limits import Sharing
 
 _LONGEST_S = 2.0
 _log = logging.getLogger("gaugeway")
@@ -32,7 +32,7 @@ class LimitSync:
     whose answer was lost are sent again: they may be counted twice, but are never lost.
     """
 
-    def __init__(self, sharing: Sharing, gate: Gate, observer: Observer, *, every_s: float) -> None:
+    def __init__(self, sharing: Documents, gate: Gate, observer: Observer, *, every_s: float) -> None:
         self._sharing = sharing
         self._gate = gate
         self._observer = observer

@@ -8,7 +8,7 @@ from typing import Literal
 
 from gaugeway.records import Usage
 from gaugeway.settings.shared import Price
-from gaugeway.storage.keys.virtual_key import Spending
+from gaugeway.storage.documents import Spending
 
 _MILLION: Literal[1_000_000] = 1_000_000
 

@@ -19,11 +19,11 @@ from gaugeway.cli.config_option import config_option
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load
+from gaugeway.storage.documents import Spending
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.engines.sqlite.keys import FILE
-from gaugeway.storage.keys import Keys
-from gaugeway.storage.keys.opening import open_keys
-from gaugeway.storage.keys.virtual_key import Quota, Spending, VirtualKey
+from gaugeway.storage.engines.sqlite.documents import KEYS_FILE
+from gaugeway.storage.keys import Keys, open_keys
+from gaugeway.storage.keys.virtual_key import Quota, VirtualKey
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
     def is_empty(self) -> bool:
         """Whether there can be no keys yet; reading must not create the file."""
-        return self.url is None and not (self.data_dir / FILE).exists()
+        return self.url is None and not (self.data_dir / KEYS_FILE).exists()
 
 
 _data_dir = click.option(
@@ -180,7 +180,7 @@ def _tell(action: str, place: Place, **about: str) -> None:
 
 def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
     async def run() -> T:
-        store = open_keys(place.url, place.data_dir / FILE)
+        store = open_keys(place.url, place.data_dir)
         try:
             return await use(store)
         finally:
@@ -189,7 +189,7 @@ def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
     try:
         return asyncio.run(run())
     except (EngineError, ValueError) as error:
-        _fail(str(error) if place.url else f"{place.data_dir / FILE}: {error}")
+        _fail(str(error) if place.url else f"{place.data_dir / KEYS_FILE}: {error}")
 
 
 def _row(key: VirtualKey, spent: float, now: float) -> tuple[str, ...]:

@@ -67,11 +67,10 @@ def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click
 
 
 def _check_scheme(option: str, url: str, *, queue: bool) -> None:
-    from gaugeway.extensions import adapter  # noqa: PLC0415 - `--help` need not load them
-    from gaugeway.storage import queues, stores  # noqa: PLC0415
+    from gaugeway.storage.engine import adapter  # noqa: PLC0415 - `--help` need not load it
 
     try:
-        adapter(url, queues.BUILT_IN if queue else stores.BUILT_IN)
+        adapter(url, "queue" if queue else "store")
     except ValueError as error:
         raise ConfigError([f"{option}: {error}"]) from error
 
@@ -84,8 +83,8 @@ def _must_exist(url: str) -> None:
 
 
 async def _migrated(url: str) -> str:
-    from gaugeway.storage.engines.migrate import migrate as apply  # noqa: PLC0415 - only with the extra
     from gaugeway.storage.engines.postgres.connection import Database  # noqa: PLC0415 - only with the extra
+    from gaugeway.storage.engines.postgres.migrate import migrate as apply  # noqa: PLC0415 - only with the extra
 
     async with contextlib.aclosing(Database(url, migrates=False)) as database, database.connection() as connection:
         before, after = await apply(connection)

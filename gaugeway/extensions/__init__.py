@@ -1,4 +1,4 @@
-"""Plug-in loader: by short name, by import string `package.module:Name`, or by the scheme of a URL."""
+"""Plug-in loader: by short name, by import string `package.module:Name`, or by an entry point."""
 
 from __future__ import annotations
 
@@ -73,19 +73,6 @@ def reason(error: Exception) -> str:
         return str(error)
     last = extract_tb(error.__traceback__)[-1:]
     return " at ".join([type(error).__name__, *(f"{frame.filename}:{frame.lineno}" for frame in last)])
-
-
-def adapter(url: str, built_in: Mapping[str, str]) -> Any:
-    """Import and return the adapter for the scheme of `url`.
-
-    Raises ValueError, which quotes only the scheme, for a scheme that is not in `built_in`.
-    """
-    scheme, separator, _ = url.partition("://")
-    if not separator or scheme not in built_in:
-        known = ", ".join(f"{name}://" for name in sorted(built_in))
-        problem = f"unsupported URL scheme {scheme!r}" if separator else "the URL has no scheme"
-        raise ValueError(f"{problem}; use {known}")
-    return load(scheme, built_in)
 
 
 def extra_of(module: str | None) -> str | None:

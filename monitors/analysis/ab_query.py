@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from gaugeway.storage.stores.rollup_windows import joined, next_step
 from monitors.alerting.slices import value_of
@@ -100,8 +102,9 @@ async def read(store: Store, wanted: VersionQuery) -> Read:
         raise ValueError(f"the two versions are the same ({wanted.a!r})")
     else:
         check_by(wanted.by)
-    if wanted.few is not None and (counted := await _spread(store, wanted)) is not None:
-        return await _counted(store, wanted, *counted)
+    if wanted.few is not None:
+        with suppress(Unsupported):
+            return await _counted(store, wanted, *await _spread(store, wanted))
     both, partial = [], False
     for value, times in wanted.sides:
         points, all_of_it = await _scores(store, wanted, value, [times], wanted.reading_s)
@@ -112,15 +115,13 @@ async def read(store: Store, wanted: VersionQuery) -> Read:
     return Read(list(sides(*both)), partial)
 
 
-async def _spread(store: Store, wanted: VersionQuery) -> tuple[list[list[ScoreHistogram]], list[str], bool] | None:
+async def _spread(store: Store, wanted: VersionQuery) -> tuple[list[list[ScoreHistogram]], list[str], bool]:
     """Return the histograms of both versions, the versions that are there, and whether these are all histograms."""
     named = wanted.metrics[0] if len(wanted.metrics) == 1 else None
     query = Query(since=wanted.since, until=wanted.until, app=wanted.app, metric=named)
     by, both, known, complete = wanted.by, [], set(), True
     if wanted.periods is None:
         counted = await store.spread(query, by, wanted.within_s)
-        if counted is None:
-            return None
         both = [
             [histogram for histogram in counted.parts if histogram.slice == value] for value in (wanted.a, wanted.b)
         ]
@@ -128,8 +129,6 @@ async def _spread(store: Store, wanted: VersionQuery) -> tuple[list[list[ScoreHi
     else:
         for since, until in wanted.periods:
             part = await store.spread(replace(query, since=since, until=until), "", wanted.within_s)
-            if part is None:
-                return None
             both.append(list(part.parts))
             complete = complete and part.complete
     chosen = [

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import LabelledScore, Point, Query, ScoreSums, Store
 from monitors.alerting.stream import on_scale, usable
 from monitors.metrics import lower_is_better
@@ -266,11 +268,10 @@ async def labelled(
     streams = {(labelled_score.app, labelled_score.metric) for labelled_score in rated}
     if query.metric is None and not streams:
         return []
-    added_up = await store.scored(query)
-    if added_up is not None:
+    with suppress(Unsupported):
         sums = [
             stream_sums
-            for stream_sums in added_up
+            for stream_sums in await store.scored(query)
             if query.metric is not None or (stream_sums.app, stream_sums.metric) in streams
         ]
         return await asyncio.to_thread(label, (), rated, passing=passing, half_width=half_width, scored=sums)

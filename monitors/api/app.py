@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from gaugeway.records import Alert, Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 from gaugeway.signals import SIGNALS
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Query, StateStore, Store
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.analysis.capture_coverage import Captured
@@ -114,6 +115,7 @@ def admin_app(
         before_send=[pages.before_send] if pages is not None else [],
         exception_handlers={
             NotLeaderError: _not_here,
+            Unsupported: _not_offered,
             HTTPException: on_error(pages.on_error if pages else None, here[:1]),
         },
         openapi_config=None,
@@ -124,6 +126,10 @@ def admin_app(
 def _not_here(_: Request[Any, Any, Any], error: NotLeaderError) -> Response[Any]:
     """503 for a change that this process cannot make: it is starting, or another one is the leader."""
     return as_json(HTTPException(status_code=503, detail=str(error), headers={"retry-after": "1"}))
+
+
+def _not_offered(_: Request[Any, Any, Any], error: Unsupported) -> Response[Any]:
+    return as_json(HTTPException(status_code=501, detail=str(error)))
 
 
 def _overview_handlers(insight: Insight) -> list[Any]:

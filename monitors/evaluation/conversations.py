@@ -23,7 +23,7 @@ from gaugeway.storage.conversations import (
     linked,
     placed,
 )
-from gaugeway.storage.engines.failures import engine_failed
+from gaugeway.storage.engines.failures import Unsupported, engine_failed
 from gaugeway.storage.stores import Store
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
@@ -60,6 +60,8 @@ class ConversationJoiner:
             return samples
         try:
             found = await self._persist.attempt("link", lambda: self._join(new), engine_failed)
+        except Unsupported:
+            return samples
         except Exception as error:  # noqa: BLE001 - not the engine's failure: they are evaluated one by one
             self._observer.failed("link")
             _log.warning("cannot join %d samples: %s: %s", len(new), type(error).__name__, error)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gaugeway.records import TOOL_SOURCES, Context, Links, Message, Sample
 from gaugeway.settings.bounds import MAX_CALLS, MAX_HISTORY_TEXT, passages
 from gaugeway.storage.conversations import TRACE_S, Linked, Lookup
-from gaugeway.storage.engines.failures import engine_failed
+from gaugeway.storage.engines.failures import Unsupported, engine_failed
 from gaugeway.storage.stores import Store
 from monitors.evaluation.persist import Persistence
 
@@ -68,7 +68,10 @@ class TurnGatherer:
         recalls = _recalls(links, sample)
         deadline = time.monotonic() + self._wait_s
         while True:
-            known = await self._persist.attempt("turn", lambda: self._known(sample), engine_failed)
+            try:
+                known = await self._persist.attempt("turn", lambda: self._known(sample), engine_failed)
+            except Unsupported:
+                return sample
             if known is None:
                 return None
             if known.complete or time.monotonic() >= deadline:

@@ -11,10 +11,9 @@ from gaugeway.records import Evaluation, Sample, Score, Supplement
 from gaugeway.storage import queues, stores
 from gaugeway.storage.engines.failures import EngineError, RefusedError, SchemaError
 from gaugeway.storage.erase import Subject
-from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.keys import open_keys
 from gaugeway.storage.leader import stand
-from gaugeway.storage.limits import opening as limits
-from gaugeway.storage.limits.levels import Draw
+from gaugeway.storage.limits import Draw, open_limits
 from gaugeway.storage.stores import Query
 from gaugeway.storage.templates import StoredTemplate, open_templates
 from tests.support.clickhouse import clickhouse
@@ -100,7 +99,7 @@ def open_queue(url):
 
 
 def open_key_file(path):
-    return open_keys(None, path, busy_timeout_s=0.05)
+    return open_keys(None, path.parent, busy_timeout_s=0.05)
 
 
 async def closed_after(port, calls):
@@ -141,12 +140,12 @@ def test_templates_of_an_unreachable_engine(scheme, port):
 
 
 def test_keys_of_an_unreachable_engine(port, tmp_path):
-    all_fail(open_keys(f"postgresql://127.0.0.1:{port}/none", tmp_path / "keys.db"), key_calls)
+    all_fail(open_keys(f"postgresql://127.0.0.1:{port}/none", tmp_path), key_calls)
 
 
 @pytest.mark.parametrize("url", ["postgresql://127.0.0.1:{}/none", "redis://127.0.0.1:{}"])
 def test_limits_of_an_unreachable_engine(url, port):
-    all_fail(limits.from_url(url.format(port)), limit_calls)
+    all_fail(open_limits(url.format(port)), limit_calls)
 
 
 def test_states_of_a_leader_in_an_unreachable_engine(port):
@@ -175,14 +174,14 @@ FILES = {
 @pytest.mark.parametrize("damage", ["no database", "a directory", "no directory", "another kind", "a newer release"])
 def test_files_that_cannot_be_used(tmp_path, kind, damage):
     make, calls = FILES[kind]
-    path = tmp_path / "a.db"
+    path = tmp_path / f"{kind}.db"
     if damage == "no database":
         path.write_bytes(b"x" * 5000)
     elif damage == "a directory":
         path.mkdir()
     elif damage == "no directory":
         (tmp_path / "file").write_text("")
-        path = tmp_path / "file/a.db"
+        path = tmp_path / f"file/{kind}.db"
     else:
         made = make(path)
         asyncio.run(opened(made, calls))
@@ -200,13 +199,14 @@ async def opened(port, calls):
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_of_a_newer_release_is_a_schema_error(tmp_path, kind):
     make, calls = FILES[kind]
+    path = tmp_path / f"{kind}.db"
 
     async def scenario():
-        await opened(make(tmp_path / "a.db"), calls)
-        with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        await opened(make(path), calls)
+        with contextlib.closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA user_version = 99")
         with pytest.raises(SchemaError, match="newer"):
-            await opened(make(tmp_path / "a.db"), calls)
+            await opened(make(path), calls)
 
     asyncio.run(scenario())
 
@@ -250,7 +250,7 @@ def test_tables_that_vanish_under_a_running_process(tmp_path):
     url = postgres().database()
 
     async def scenario():
-        store, queue, keys = stores.from_url(url), open_queue(url), open_keys(url, tmp_path / "keys.db")
+        store, queue, keys = stores.from_url(url), open_queue(url), open_keys(url, tmp_path)
         await store.load()
         await queue.depth()
         await keys.keys()

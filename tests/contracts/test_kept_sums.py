@@ -14,7 +14,7 @@ from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.engines.postgres.rollups import PostgresKept
 from gaugeway.storage.engines.sqlite.connection import Database
 from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
-from gaugeway.storage.engines.sqlite.schema import SCHEMA
+from gaugeway.storage.engines.sqlite.schema import STORE
 from gaugeway.storage.stores import Query, from_url
 from gaugeway.storage.stores import rollups as sums
 from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
@@ -71,7 +71,7 @@ class Engine:
             yield sums.Sums(PostgresKept(store.database), clock)
             return
         async with aclosing(
-            Database(self.url.removeprefix("sqlite:///"), schema=SCHEMA, busy_timeout_s=5.0)
+            Database(self.url.removeprefix("sqlite:///"), schema=STORE, busy_timeout_s=5.0)
         ) as database:
             yield sums.Sums(SQLiteKept(database, database), clock)
 

@@ -11,7 +11,7 @@ from gateway.access.key_sync import KeySync
 from gateway.config import Limits
 from gateway.http.errors import Rejection
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.keys import open_keys
 from gaugeway.storage.keys.virtual_key import Quota, digest
 from tests.gateway.access.test_limits import Clock
 from tests.support.postgres import own_server, postgres
@@ -23,11 +23,11 @@ TODAY = 20_000
 class Bench:
     """Opens a store of its own, any number of times."""
 
-    def __init__(self, url, file):
-        self.url, self.file = url, file
+    def __init__(self, url, directory):
+        self.url, self.directory = url, directory
 
     def open(self):
-        return open_keys(self.url, self.file)
+        return open_keys(self.url, self.directory)
 
     def run(self, scenario, count=1):
         async def main():
@@ -43,7 +43,7 @@ class Bench:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def bench(request, tmp_path):
-    return Bench(postgres().database() if request.param == "postgresql" else None, tmp_path / "data" / "keys.db")
+    return Bench(postgres().database() if request.param == "postgresql" else None, tmp_path / "data")
 
 
 class Gateway:

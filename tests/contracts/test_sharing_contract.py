@@ -6,9 +6,7 @@ import time
 
 import pytest
 
-from gaugeway.storage.limits import BUILT_IN
-from gaugeway.storage.limits.levels import Draw
-from gaugeway.storage.limits.opening import from_url
+from gaugeway.storage.limits import Draw, open_limits
 from tests.support.postgres import own_server, postgres
 from tests.support.redis import own_redis, redis_server
 
@@ -31,7 +29,7 @@ def url(request):
 
 def run(url, scenario, count=2):
     async def main():
-        places = [from_url(url) for _ in range(count)]
+        places = [open_limits(url) for _ in range(count)]
         try:
             await scenario(*places)
         finally:
@@ -137,11 +135,11 @@ def test_draws_at_the_same_moment_all_count(url):
 
 
 def test_every_scheme_has_its_adapter_and_a_wrong_url_is_not_quoted():
-    for scheme in BUILT_IN:
-        from_url(f"{scheme}://host/{'db' if scheme.startswith('postgres') else '0'}")
+    for scheme in ("postgres", "postgresql", "redis", "rediss", "valkey", "valkeys"):
+        open_limits(f"{scheme}://host/{'db' if scheme.startswith('postgres') else '0'}")
     for wrong in ("mysql://user:secret@host/x", "postgresql://u:sec#ret@host/x", "redis://u:sec/ret@host/x"):
         with pytest.raises(ValueError, match=r"expected|unsupported") as caught:
-            from_url(wrong)
+            open_limits(wrong)
         assert "sec" not in str(caught.value)
 
 
@@ -154,7 +152,7 @@ def test_redis_keeps_one_hash_tag_no_secret_and_nothing_for_ever():
     try:
 
         async def main():
-            place = from_url(server.url(prefix="mine"))
+            place = open_limits(server.url(prefix="mine"))
             await scenario(place)
             keys = {key.decode() for key in server.ask("KEYS", "*")}
             assert keys == {

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.joining import completes
@@ -296,8 +297,11 @@ class Machine(RuleBasedStateMachine):
         query = Query(since=begin, until=end, metric=metric)
         scores = [row for row in self.matching(query) if row[2] is not None]
         twice = Counter((one.id, evaluation.metric) for one, evaluation, _ in scores)
-        added = self.runner.run(self.store(who).scored(query))
-        if added is None or max(twice.values(), default=0) > 1:
+        try:
+            added = self.runner.run(self.store(who).scored(query))
+        except Unsupported:
+            return
+        if max(twice.values(), default=0) > 1:
             return  # which of two versions is the last is not the model's to say
         expected = {}
         for one, evaluation, value in scores:

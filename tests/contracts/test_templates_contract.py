@@ -180,8 +180,7 @@ def test_what_something_else_wrote_is_left_out(run, monkeypatch):
     async def scenario(one):
         await one.put_template(template())
         with monkeypatch.context() as patched:
-            for module in ("sqlite", "postgres", "clickhouse"):
-                patched.setattr(f"gaugeway.storage.engines.{module}.documents.body_of", lambda _: '{"app": "shop"}')
+            patched.setattr("gaugeway.storage.templates.body_of", lambda _: '{"app": "shop"}')
             await one.put_template(template("v2"))
         assert await one.templates() == [template()]
 

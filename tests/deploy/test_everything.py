@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from gaugeway.redaction import Redactor
-from gaugeway.storage.queues import BUILT_IN as QUEUES
-from gaugeway.storage.stores import BUILT_IN as STORES
+from gaugeway.storage.engines.postgres import ENGINE
 from tests.deploy.reading import (
     DEFAULTS,
     DEPLOY,
@@ -88,7 +87,8 @@ def test_the_judge_that_is_commented_out_is_one(path, monkeypatch, tmp_path):
 def test_the_configuration_for_many_is_the_only_one_that_needs_a_database():
     asking = [path for path in configurations() if "GAUGEWAY_DATABASE" in path.read_text("utf-8")]
     assert [name_of(path) for path in asking] == ["kubernetes/scaled/gaugeway.toml"]
-    assert "postgresql" in QUEUES.keys() & STORES.keys()
+    assert ENGINE.queue
+    assert ENGINE.store
 
 
 # The image

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement
 from gaugeway.settings.shared import Alerts, Config, Judge, Metric, Sampled
-from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
+from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
+from gaugeway.storage.templates import Templates
 from monitors.api.templates import template_handlers
 from monitors.app import _handlers, assemble
 from monitors.exporters.prometheus import PrometheusExporter
@@ -72,7 +73,7 @@ async def fill(parts):
 async def monitors():
     """The parts of the plane, after an incident of the app "shop"; `handlers` are those of its API."""
     with tempfile.TemporaryDirectory() as directory:
-        parts, templates = assemble(CONFIG, Path(directory)), SQLiteTemplates(Path(directory) / "templates.db")
+        parts, templates = assemble(CONFIG, Path(directory)), Templates(SQLiteDocuments(Path(directory)))
         parts.engine._notify_within_s = 300.0  # noqa: SLF001 - a busy machine describes an alert in its own time
 
         async def look():

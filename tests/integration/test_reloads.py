@@ -13,7 +13,7 @@ import pytest
 from gateway.config import Config, Keys, Limits, Upstream
 from gateway.http.errors import Rejection
 from gaugeway.demo.model import Model, serve
-from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.keys import open_keys
 from tests.support.product import product
 from tests.support.running import running_gateway
 
@@ -39,7 +39,7 @@ def test_keys_can_be_switched_on_and_off_in_a_running_gateway(tmp_path, fast_pat
     async def scenario(url):
         config = config_of(url)
         with_keys = msgspec.structs.replace(config, keys=Keys(enabled=True, refresh_s=0.05))
-        store = open_keys(None, file)
+        store = open_keys(None, file.parent)
         _, secret = await store.create(app="shop", now=time.time())
         await store.aclose()
         async with (

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gaugeway.demo.servers import in_thread
-from gaugeway.storage.engines.migrate import scripts
+from gaugeway.storage.engines.postgres.migrate import scripts
 from tests.support.fleet import wait_until
 from tests.support.postgres import Postgres, postgres
 from tests.support.product import Product
@@ -95,7 +95,7 @@ def next_release(directory: Path) -> Path:
     tables = ("waiting", "dead", "supplies", "samples", "evaluations", "supplements", "states", "terms")
     added = f"-- oldest: {len(scripts())}\n"
     added += "".join(f"ALTER TABLE {table} ADD COLUMN novelty text;\n" for table in tables)
-    (directory / "gaugeway/storage/engines/migrations/9999_next.sql").write_text(added, "utf-8")
+    (directory / "gaugeway/storage/engines/postgres/migrations/9999_next.sql").write_text(added, "utf-8")
     return directory
 
 

@@ -12,7 +12,7 @@ from gateway.app import Gateway
 from gateway.config import Config, Keys, Limits, Upstream
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError
-from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.keys import open_keys
 from gaugeway.storage.queues.memory import MemoryQueue
 from tests.gateway.proxy.test_passthrough import CHAT, exchange, post, reply
 from tests.support.postgres import own_server, postgres
@@ -104,7 +104,7 @@ def test_keys_made_in_one_place_open_every_gateway_also_when_the_database_is_gon
 
     async def scenario():
         url = server.database()
-        store = open_keys(url, tmp_path / "none")
+        store = open_keys(url, tmp_path)
         _, secret = await store.create(app="shop", now=time.time())
         await store.aclose()
         async with gateways(2, tmp_path, keys=Keys(enabled=True, url=url, refresh_s=0.05)) as running:

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.keys import open_keys
 from tests.support.clickhouse import clickhouse
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.postgres import postgres
@@ -36,7 +36,7 @@ def keys_for(data: Path, *apps: str) -> list[str]:
     """A key for each app, in the key file that the gateway will find."""
 
     async def make():
-        store = open_keys(None, data / "keys.db", busy_timeout_s=5.0)
+        store = open_keys(None, data, busy_timeout_s=5.0)
         try:
             return [(await store.create(app=app, now=time.time())).secret for app in apps]
         finally:

@@ -16,9 +16,10 @@ from dashboards.web.app import pages
 from dashboards.web.site import Site
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.settings.shared import Alerts, Config, Monitors, Rule
-from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
+from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.queues.memory import MemoryQueue
+from gaugeway.storage.templates import Templates
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
@@ -212,7 +213,7 @@ async def world(
     config = config or Config(monitors=Monitors(token=token, **monitors), alerts=alerts)
     instruments = Instruments(CollectorRegistry(), version="0")
     store, queue, people = SQLiteStore(path / "store.db"), MemoryQueue(), People()
-    templates = SQLiteTemplates(path / "templates.db")
+    templates = Templates(SQLiteDocuments(path))
 
     async def nothing_waits():
         return None

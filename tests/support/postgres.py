@@ -21,7 +21,7 @@ import asyncpg
 import pytest
 
 from gaugeway.demo.servers import free_ports
-from gaugeway.storage.engines.migrate import migrate
+from gaugeway.storage.engines.postgres.migrate import migrate
 
 T = TypeVar("T")
 _NUMBERS = count(1)

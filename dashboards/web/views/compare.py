@@ -402,7 +402,7 @@ async def finer(store: Store, everything: Sequence[Sides | Parts], wanted: Versi
         begin = since + (until - since) * index / BINS
         query = Query(since=begin, until=since + (until - since) * (index + 1) / BINS, app=wanted.app)
         found = await store.spread(query, wanted.by)
-        if found is None or time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             return everything
         for side, value in zip(both, (wanted.a, wanted.b), strict=True):
             side.extend(histogram for histogram in found.parts if histogram.slice == value)

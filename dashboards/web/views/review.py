@@ -6,6 +6,7 @@ import math
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
@@ -22,6 +23,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange import is_hashed
 from gaugeway.records import Sample, Score, Supplement
 from gaugeway.signals import SIGNALS
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, default_passing, label, labelled
 from monitors.analysis.review import Draw, ReviewDraws
@@ -141,9 +143,10 @@ class Reviews:
         """The judge's mean and its correction; sums of all scores are read once in `SUMS_S`, labels each time."""
         key, query = (choice.app, choice.metric), _query(self.site, choice)
         sums = self._sums.get(key)
-        if sums is None and (sums := await self.site.insight.store.scored(query)) is not None:
-            self._sums[key] = sums
-        if sums is None:  # this engine keeps no sums
+        if sums is None:
+            with suppress(Unsupported):
+                sums = self._sums[key] = await self.site.insight.store.scored(query)
+        if sums is None:
             found = await labelled(
                 self.site.insight.store, query, passing=lambda _: passing, half_width=choice.half_width
             )

@@ -25,6 +25,13 @@ class RefusedError(ValueError):
     """
 
 
+class Unsupported(RefusedError):
+    """The engine does not offer this operation, with no value. The page says so in its place."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"this storage does not offer {what}")
+
+
 FAILURES = EngineError, RefusedError
 """Everything that an operation of a queue, store, key store, limit store, template store or leader may raise."""
 

@@ -1,20 +1,28 @@
-"""The key store: the port for virtual keys and spending, and the names of its adapters."""
+"""Virtual keys and spending: what the documents of an engine keep of them."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import secrets
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from gaugeway.storage.keys.virtual_key import PREFIX, SECRET_BYTES, Quota, Spending, VirtualKey, digest
+from gaugeway.storage.documents import Changes, Collection, Documents, Row, Spending
+from gaugeway.storage.engine import adapter
+from gaugeway.storage.engines.failures import EngineError
+from gaugeway.storage.keys.virtual_key import PREFIX, SECRET_BYTES, Quota, VirtualKey, digest
 
-BUILT_IN = {
-    "postgresql": "gaugeway.storage.engines.postgres.keys:PostgresKeyStore",
-    "postgres": "gaugeway.storage.engines.postgres.keys:PostgresKeyStore",
-}
-"""URL scheme -> adapter. Without a URL it is the file in the data directory."""
-SPENDING_DAYS = 35
-"""How long spending is kept."""
+KEYS = Collection(
+    name="keys",
+    key=("id",),
+    others=(
+        *("digest", "app", "models", "created_at", "expires_at", "revoked_at"),
+        *("requests_per_min", "tokens_per_min", "usd_per_day"),
+    ),
+    must_stay=True,  # no keys would shut everybody out
+)
 
 
 class Created(NamedTuple):
@@ -24,8 +32,11 @@ class Created(NamedTuple):
     secret: str
 
 
-class Keys(Protocol):
-    """Stores keys and spending. Operations raise `engines.failures.FAILURES`; the next one tries again."""
+class Keys:
+    """Stores keys and spending in documents. Operations raise `engines.failures.FAILURES`; the next one tries again."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
 
     async def create(
         self,
@@ -37,36 +48,93 @@ class Keys(Protocol):
         quota: Quota | None = None,
     ) -> Created:
         """Create a key."""
+        secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+        key = VirtualKey(
+            id=f"key_{secrets.token_hex(6)}",
+            digest=digest(secret.encode()),
+            app=app,
+            models=models,
+            created_at=now,
+            expires_at=expires_at,
+            quota=quota or Quota(),
+        )
+        await self._documents.update(KEYS, lambda _: Changes(put=[_row_of(key)]))
+        return Created(key, secret)
 
     async def revoke(self, key_id: str, now: float) -> bool:
         """Revoke a key; False when the id is unknown. A key revoked earlier keeps that time."""
+        known = False
+
+        def change(rows: Sequence[Row]) -> Changes:
+            nonlocal known
+            found = [dict(zip(KEYS.columns, row, strict=True)) for row in rows if row[0] == key_id]
+            known = bool(found)
+            return Changes(
+                put=[tuple((row | {"revoked_at": now}).values()) for row in found if row["revoked_at"] is None]
+            )
+
+        await self._documents.update(KEYS, change)
+        return known
 
     async def keys(self) -> list[VirtualKey]:
         """Return all keys, oldest first."""
+        return (await self.changed(None))[1] or []
 
     async def changed(self, revision: bytes | None) -> tuple[bytes, list[VirtualKey] | None]:
         """Return the revision and, if it is not the one given, all keys.
 
         Keys that were there and are gone altogether, with what they were in, are a failure: none shuts everybody out.
         """
+        current, rows = await self._documents.changed(KEYS, revision)
+        # In a thread: decoding thousands of keys must not delay requests.
+        return current, None if rows is None else await asyncio.to_thread(_read_keys, rows)
 
     async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
         """Add spending, all or nothing; return what all processes together have spent today."""
+        return await self._documents.spend(spending, today)
 
     async def aclose(self) -> None:
         """Close the file or connections; the next operation opens them again."""
+        await self._documents.aclose()
 
 
-def new_key(*, app: str, now: float, models: tuple[str, ...], expires_at: float | None, quota: Quota | None) -> Created:
-    """Generate a key; it is not stored yet."""
-    secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-    key = VirtualKey(
-        id=f"key_{secrets.token_hex(6)}",
-        digest=digest(secret.encode()),
+def open_keys(url: str | None, data_dir: Path, *, busy_timeout_s: float = 5.0) -> Keys:
+    """Return the keys in the database that `url` names, `postgresql://…/database`; without one, those in `data_dir`.
+
+    Nothing is opened yet. Raises ValueError, which does not quote the URL.
+    """
+    if url is not None:
+        return Keys(adapter(url, "keys").from_url(url))
+    from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments  # noqa: PLC0415 - only where there is no URL
+
+    return Keys(SQLiteDocuments(data_dir, busy_timeout_s=busy_timeout_s))
+
+
+def _row_of(key: VirtualKey) -> Row:
+    quota = key.quota
+    limits = (quota.requests_per_min, quota.tokens_per_min, quota.usd_per_day)
+    times = (key.created_at, key.expires_at, key.revoked_at)
+    return (key.id, key.digest, key.app, json.dumps(key.models), *times, *limits)
+
+
+def _read_keys(rows: Sequence[Row]) -> list[VirtualKey]:
+    return sorted(map(_read_key, rows), key=lambda key: (key.created_at, key.id))
+
+
+def _read_key(row: Row) -> VirtualKey:
+    """Return the key of a row. Raises EngineError when its models are not JSON."""
+    key_id, key_digest, app, models, created_at, expires_at, revoked_at, requests, tokens, usd = row
+    try:
+        names = tuple(json.loads(models))
+    except (TypeError, ValueError) as error:
+        raise EngineError(f"the row of key {key_id} is damaged: {type(error).__name__}") from error
+    return VirtualKey(
+        id=key_id,
+        digest=key_digest,
         app=app,
-        models=models,
-        created_at=now,
+        models=names,
+        created_at=created_at,
         expires_at=expires_at,
-        quota=quota or Quota(),
+        revoked_at=revoked_at,
+        quota=Quota(requests_per_min=requests, tokens_per_min=tokens, usd_per_day=usd),
     )
-    return Created(key, secret)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TypeAlias
 
 PREFIX = "gw-"
 SECRET_BYTES = 32
-
-Spending: TypeAlias = dict[tuple[int, str], float]
-"""USD by (day since 1970 in UTC, subject); a subject is `key:ID`, `app:NAME` or `app-other`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

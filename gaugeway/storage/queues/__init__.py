@@ -8,20 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gaugeway.extensions import adapter
 from gaugeway.records import Sample, Supplement
+from gaugeway.storage.engine import adapter
 from gaugeway.storage.erase import Subject
 
-BUILT_IN = {
-    "sqlite": "gaugeway.storage.engines.sqlite.queue:SQLiteQueue",
-    "postgresql": "gaugeway.storage.engines.postgres.queue:PostgresQueue",
-    "postgres": "gaugeway.storage.engines.postgres.queue:PostgresQueue",
-    "redis": "gaugeway.storage.engines.redis.queue:RedisQueue",
-    "rediss": "gaugeway.storage.engines.redis.queue:RedisQueue",
-    "valkey": "gaugeway.storage.engines.redis.queue:RedisQueue",
-    "valkeys": "gaugeway.storage.engines.redis.queue:RedisQueue",
-}
-"""URL scheme -> adapter. `storage.queues.memory.MemoryQueue` has none: it lives in one process, for tests."""
 _MEASURE_EVERY_S = 2.0
 
 
@@ -151,5 +141,5 @@ def from_url(url: str, lease_s: float, max_attempts: int, max_bytes: int | None 
     It takes no more than about `max_bytes`, if given. Nothing is opened yet. Raises ValueError for a URL of another
     kind.
     """
-    queue: Queue = adapter(url, BUILT_IN).from_url(url, lease_s, max_attempts, max_bytes)
+    queue: Queue = adapter(url, "queue").from_url(url, lease_s, max_attempts, max_bytes)
     return queue

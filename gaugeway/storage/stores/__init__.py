@@ -9,22 +9,15 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gaugeway.extensions import adapter
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.storage.conversations import Linked, Lookup, Move
 from gaugeway.storage.covariate_sums import Sums
+from gaugeway.storage.engine import adapter
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.weighted_sums import WeightedSums
 
 T = TypeVar("T")
-BUILT_IN = {
-    "sqlite": "gaugeway.storage.engines.sqlite.store:SQLiteStore",
-    "postgresql": "gaugeway.storage.engines.postgres.store:PostgresStore",
-    "postgres": "gaugeway.storage.engines.postgres.store:PostgresStore",
-    "clickhouse": "gaugeway.storage.engines.clickhouse.store:ClickHouseStore",
-    "clickhouses": "gaugeway.storage.engines.clickhouse.store:ClickHouseStore",
-}
-
 
 LABELS = {"pass": 1.0, "fail": 0.0}
 """Human labels as ratings."""
@@ -200,7 +193,8 @@ class Spreads(NamedTuple):
 class Store(Protocol):
     """Append-only evaluations, identified by (sample_id, metric, version), and their samples and supplements.
 
-    A row that cannot be decoded is left out of every answer. Operations raise `engines.failures.FAILURES`.
+    A row that cannot be decoded is left out of every answer. Operations raise `engines.failures.FAILURES`; those with a
+    body here are Unsupported where an engine does not define them.
     """
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
@@ -224,20 +218,20 @@ class Store(Protocol):
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         """Return a sample with all its evaluations, or None."""
 
-    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:  # noqa: ARG002 - the port's shape
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         """Return the last `limit` stored samples of a conversation, the oldest first."""
-        return ()
+        raise Unsupported("conversations")
 
-    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:  # noqa: ARG002 - the port's shape
+    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
         """Return the samples with this value that started from `since` to before `until`; the latest 100, newest first.
 
         By "session" and "response_id" every sample of that time is looked at: ask for a short one.
         """
-        return ()
+        raise Unsupported("the search for samples by trace, key, session and response id")
 
-    async def silent(self, since: float, until: float) -> Sequence[str]:  # noqa: ARG002 - the port's shape
+    async def silent(self, since: float, until: float) -> Sequence[str]:
         """Return the conversations whose last stored sample started from `since` to before `until`, Unix seconds."""
-        return ()
+        raise Unsupported("conversations")
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the questions of those samples that are stored and have one, by id; a few thousand at once."""
@@ -298,51 +292,51 @@ class Store(Protocol):
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         """Delete what is about one person; return how many rows of each kind are deleted (or would be)."""
 
-    def settles(self, queue: object) -> bool:  # noqa: ARG002 - the port's shape
+    def settles(self, queue: object) -> bool:
         """Whether `queue` is in the same database, so that `settle` may be called."""
         return False
 
     async def settle(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Do what `add` does, and remove the sample from the queue, in one transaction. Only where `settles`."""
-        raise NotImplementedError
+        raise Unsupported("one transaction with a queue")
 
-    async def scored(self, query: Query) -> Sequence[ScoreSums] | None:  # noqa: ARG002 - the port's shape
+    async def scored(self, query: Query) -> Sequence[ScoreSums]:
         """Return sums of the scores in the query's time, app and metric; its other fields do not count.
 
-        None: this engine keeps no sums, read the points instead.
+        Where it is Unsupported, read the points instead.
         """
-        return None
+        raise Unsupported("sums of scores")
 
-    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:  # noqa: ARG002 - the port's shape
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
         """Return histograms of the scores in the query's time, app and metric; its other fields do not count.
 
         `by` slices them as in `summary`. Each histogram is of an hour, a day, or what is left at either end. After
-        `within_s` seconds the histograms made so far are returned, and the others are made in the background. None:
-        this engine makes no histograms, read the points instead.
+        `within_s` seconds the histograms made so far are returned, and the others are made in the background. Where it
+        is Unsupported, read the points instead.
         """
-        return None
+        raise Unsupported("histograms of scores")
 
-    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:  # noqa: ARG002 - the port's shape
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
         """Store the links of exchanges, each id once: what is there stays, and is returned.
 
         They are kept for `conversations.KEPT_S`.
         """
-        return ()
+        raise Unsupported("conversations")
 
-    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:  # noqa: ARG002 - the port's shape
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
         """Return the stored links of these exchanges."""
-        return ()
+        raise Unsupported("conversations")
 
-    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:  # noqa: ARG002 - the port's shape
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
         """Return what each lookup finds, the latest first; at most one more than `conversations.MOST_CANDIDATES`."""
-        return {}
+        raise Unsupported("conversations")
 
-    async def place(self, moves: Sequence[Move]) -> Sequence[str]:  # noqa: ARG002 - the port's shape
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
         """Put exchanges in their places, and their samples and scores where they are stored; return who was not moved.
 
         Those are the exchanges that by now continue another one than expected: somebody else decided meanwhile.
         """
-        return ()
+        raise Unsupported("conversations")
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""
@@ -383,5 +377,5 @@ def from_url(url: str) -> EngineStore:
 
     Nothing is opened yet. Raises ValueError for a URL of another kind.
     """
-    store: EngineStore = adapter(url, BUILT_IN).from_url(url)
+    store: EngineStore = adapter(url, "store").from_url(url)
     return store

@@ -134,10 +134,10 @@ class HashingStore(Store):
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._store.summary(query, by)
 
-    async def scored(self, query: Query) -> Sequence[ScoreSums] | None:
+    async def scored(self, query: Query) -> Sequence[ScoreSums]:
         return await self._store.scored(query)
 
-    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
         return await self._store.spread(query, by, within_s)
 
     async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from dashboards.web.site import MAX_FORM_BYTES
+from gaugeway.storage.engines.failures import Unsupported
 from monitors.alerting.acknowledgements import NotLeaderError
 from tests.support.pages import Parsed, world
 
@@ -112,6 +113,23 @@ def test_a_failure_is_a_page_that_shows_no_detail_and_json_for_programs(tmp_path
     assert "secret detail" not in shown.text + told.text
     assert told.json() == {"status_code": 500, "detail": "An internal error; the log has the details."}
     assert "secret detail" in caplog.text
+
+
+def test_what_the_storage_does_not_offer_is_said_on_a_page_and_to_programs(tmp_path, monkeypatch):
+    async def scenario(w):
+        async def addressed(*_):
+            raise Unsupported("conversations")
+
+        monkeypatch.setattr(w.store, "addressed", addressed)
+        shown = await w.client.get("/find?q=nothing", headers={"accept": "text/html"})
+        return shown, await w.client.get("/find?q=nothing", headers={"accept": "application/json"})
+
+    shown, told = run(tmp_path, scenario)
+    assert shown.status_code == told.status_code == 501
+    words = is_page(shown, "/")
+    assert "Not offered by this storage" in words
+    assert "This storage does not offer conversations." in words
+    assert told.json()["detail"] == "This storage does not offer conversations."
 
 
 def test_a_follower_says_on_a_page_that_it_takes_no_changes(tmp_path):

@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.config import AppLimits, Cache, Capture, Config, Keys, Limits, Price, Upstream
-from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys import open_keys
 from tests.gateway.proxy.test_passthrough import CHAT, ScriptedUpstream, exchange, post, reply, request, whole_response
 from tests.support.running import running_gateway, tcp_server
 
@@ -41,7 +41,7 @@ def keyed(key):
 
 def test_a_virtual_key_is_asked_for_checked_and_never_forwarded(tmp_path):
     async def create():
-        store = KeyStore(tmp_path / "keys.db")
+        store = open_keys(None, tmp_path)
         shop = await store.create(app="shop", now=time.time())
         narrow = await store.create(app="narrow", now=time.time(), models=("other-*",))
         await store.aclose()
@@ -213,7 +213,7 @@ def test_an_answer_that_did_not_come_whole_is_not_kept():
 
 def test_a_key_for_one_model_does_not_open_another_through_an_azure_path(tmp_path):
     async def create():
-        store = KeyStore(tmp_path / "keys.db")
+        store = open_keys(None, tmp_path)
         made = await store.create(app="narrow", now=time.time(), models=("m",))
         await store.aclose()
         return made.secret

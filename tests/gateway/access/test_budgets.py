@@ -17,7 +17,7 @@ from gateway.access.gate import Gate, Holder
 from gateway.access.keys import Keyring
 from gateway.access.prices import Prices
 from gateway.config import Cache, Capture, Config, Keys, Limits, Price, Upstream
-from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys import open_keys
 from gaugeway.storage.keys.virtual_key import Quota, VirtualKey, digest
 from tests.gateway.proxy.test_passthrough import CHAT, exchange, post, reply, request
 from tests.support.running import read_request, running_gateway, tcp_server
@@ -51,7 +51,7 @@ def answering(raw, wait_s=0.0):
 
 def run(scenario, tmp_path, handler, *, quota, prices=PRICES, **tables):
     async def main():
-        store = KeyStore(tmp_path / "keys.db")
+        store = open_keys(None, tmp_path)
         secret = (await store.create(app="a", now=time.time(), quota=quota)).secret
         await store.aclose()
         async with tcp_server(handler) as port:
@@ -391,7 +391,7 @@ def test_a_name_without_a_price_is_charged_like_the_most_expensive_one():
 
 def realtime(scenario, handler, *, quota, tmp_path, refresh_s=0.1):
     async def main():
-        store = KeyStore(tmp_path / "keys.db")
+        store = open_keys(None, tmp_path)
         created = await store.create(app="a", now=time.time(), quota=quota)
         async with serve(handler, "127.0.0.1", 0) as upstream:
             port = upstream.sockets[0].getsockname()[1]

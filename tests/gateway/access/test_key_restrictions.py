@@ -16,7 +16,7 @@ from gateway.access.operations import operation_of
 from gateway.access.restrictions import MOST_TOKENS, Asked, check_message, check_request, is_ambiguous
 from gateway.config import Config, Keys, Upstream
 from gateway.http.errors import Rejection
-from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys import open_keys
 from gaugeway.storage.keys.virtual_key import VirtualKey
 from tests.gateway.proxy.test_passthrough import ScriptedUpstream, exchange, post, reply
 from tests.support.running import running_gateway, tcp_server
@@ -135,7 +135,7 @@ ALLOWED = [
 
 def keyed(scenario, tmp_path, handler, *, models=("cheap*",)):
     async def main():
-        store = KeyStore(tmp_path / "keys.db")
+        store = open_keys(None, tmp_path)
         secret = (await store.create(app="a", now=time.time(), models=models)).secret
         await store.aclose()
         async with handler as port:

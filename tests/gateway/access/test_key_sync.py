@@ -13,7 +13,7 @@ from gateway.access.gate import Gate, Holder
 from gateway.access.key_sync import KeySync
 from gateway.config import Limits
 from gateway.http.errors import Rejection
-from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys import open_keys
 from gaugeway.storage.keys.virtual_key import Quota, digest
 from tests.gateway.access.test_limits import Clock
 
@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, path, limits=None, **gate):
         self.path = path
-        self.store = KeyStore(path, busy_timeout_s=0.05)
+        self.store = open_keys(None, path.parent, busy_timeout_s=0.05)
         self.clock = Clock(NOW)
         self.gate = Gate(limits or Limits(), clock=self.clock, wall=self.clock, **{"needs_key": True} | gate)
         self.keeper = KeySync(self.store, self.gate, every_s=0.02)
@@ -50,7 +50,7 @@ class Bench:
 
 def test_a_key_is_kept_as_a_hash_and_its_secret_nowhere(tmp_path):
     async def scenario():
-        store = KeyStore(tmp_path / "data" / "keys.db")
+        store = open_keys(None, tmp_path / "data")
         quota = Quota(requests_per_min=60, usd_per_day=1.5)
         key, secret = await store.create(app="shop", now=NOW, models=("gpt-*", "o3"), expires_at=NOW + 60, quota=quota)
         assert secret.startswith("gw-")
@@ -72,7 +72,7 @@ def test_a_running_gate_learns_of_new_and_revoked_keys(tmp_path):
         bench = Bench(tmp_path / "keys.db")
         await bench.keeper.start()
         assert await bench.admits("gw-unknown") == 401
-        other = KeyStore(tmp_path / "keys.db")  # as the command line does it
+        other = open_keys(None, tmp_path)  # as the command line does it
         key, secret = await other.create(app="shop", now=NOW)
         await bench.come_to("shop", secret)
         assert await other.revoke(key.id, NOW)

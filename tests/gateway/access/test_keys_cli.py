@@ -11,7 +11,7 @@ from gateway.access.keys import Keyring
 from gaugeway.cli.keys import keys
 from gaugeway.cli.migrate import migrate
 from gaugeway.runtime import audit
-from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys import open_keys
 from tests.support.postgres import postgres
 
 
@@ -31,7 +31,7 @@ def create(gaugeway, *words):
 
 def stored(tmp_path):
     async def read():
-        store = KeyStore(tmp_path / "data" / "keys.db")
+        store = open_keys(None, tmp_path / "data")
         try:
             return await store.keys()
         finally:

@@ -8,7 +8,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.config import AppLimits, Config, Gateway, Keys, Limits, Routing, Upstream
-from gaugeway.storage.engines.sqlite.keys import KeyStore
+from gaugeway.storage.keys import open_keys
 from tests.gateway.proxy.test_passthrough import CHAT, ScriptedUpstream, exchange, post, reply
 from tests.support.running import running_gateway, tcp_server
 
@@ -21,7 +21,7 @@ def keys(tmp_path):
     """The secrets of an app's keys: a valid one, a revoked one and one that has expired."""
 
     async def create():
-        store, now = KeyStore(tmp_path / "keys.db"), time.time()
+        store, now = open_keys(None, tmp_path), time.time()
         made = {name: await store.create(app="shop", now=now) for name in ("valid", "revoked")}
         made["expired"] = await store.create(app="shop", now=now - 10, expires_at=now - 5)
         await store.revoke(made["revoked"].key.id, now)

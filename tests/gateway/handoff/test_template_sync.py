@@ -21,7 +21,8 @@ from gaugeway.exchange import Explicit, Recording
 from gaugeway.prompts.learning.learner import TemplateEvent
 from gaugeway.prompts.learning.model import LearnedTemplate, Split
 from gaugeway.records import Sample
-from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
+from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
+from gaugeway.storage.templates import Templates
 from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.judges.scripted import Scripted
 from tests.support import prompts
@@ -54,7 +55,7 @@ class Gateway:
 
     def __init__(self, directory, settings=SETTINGS):
         self.registry = CollectorRegistry()
-        self.store = SQLiteTemplates(directory / "templates.db", busy_timeout_s=0.05)
+        self.store = Templates(SQLiteDocuments(directory, busy_timeout_s=0.05))
         form = template_form(settings, "key")
         self.sync = TemplateSync(self.store, Instruments(self.registry, version=""), form, every_s=0.01)
         self.offload = SamplerClient(settings, "key", self.sync)

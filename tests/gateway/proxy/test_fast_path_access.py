@@ -6,7 +6,7 @@ import time
 import pytest
 
 from gateway.config import AppLimits, Cache, Capture, Keys, Limits, Price, Routing
-from gaugeway.storage.keys.opening import open_keys
+from gaugeway.storage.keys import open_keys
 from tests.gateway.proxy.test_fast_path import (
     ANSWER,
     BODY,
@@ -41,7 +41,7 @@ def keys(tmp_path_factory):
     file = tmp_path_factory.mktemp("keys") / "keys.db"
 
     async def create():
-        store = open_keys(None, file)
+        store = open_keys(None, file.parent)
         _, shop = await store.create(app="shop", now=time.time())
         _, narrow = await store.create(app="narrow", now=time.time(), models=("m",))
         await store.aclose()

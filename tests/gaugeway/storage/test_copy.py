@@ -12,7 +12,7 @@ import pytest
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
 from gaugeway.storage import copy as moving
 from gaugeway.storage.copy import IncompleteError, move_store
-from gaugeway.storage.engines.migrate import scripts
+from gaugeway.storage.engines.postgres.migrate import scripts
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue

@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from gaugeway.storage.engines.sqlite.documents import SQLiteTemplates
+from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.erase import Subject
-from gaugeway.storage.templates import StoredTemplate, meant, only_templates
+from gaugeway.storage.templates import StoredTemplate, Templates, meant, only_templates
 from monitors.evaluation.prompt_marking import APP_EVERY_S, MAX_KEPT_S, TIMES_ASKED, PromptMarking, located
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
@@ -31,7 +31,7 @@ def request(version="v1", **fields):
 
 def run(tmp_path, scenario, *requests, answers=MARKS, clock=lambda: NOW, **how):
     async def main():
-        templates = SQLiteTemplates(tmp_path / "templates.db")
+        templates = Templates(SQLiteDocuments(tmp_path))
         judge = Scripted({"prompt_marks": answers})
         outcomes = []
         how.setdefault("retention_s", 1e9)

@@ -1,1 +1,9 @@
-"""The store in ClickHouse."""
+"""ClickHouse: store and prompt templates. It has no lock, so that it cannot elect a leader."""
+
+from gaugeway.storage.engine import Engine
+
+ENGINE = Engine(
+    store="gaugeway.storage.engines.clickhouse.store:ClickHouseStore",
+    documents="gaugeway.storage.engines.clickhouse.documents:ClickHouseDocuments",
+    keeps=frozenset({"templates"}),
+)

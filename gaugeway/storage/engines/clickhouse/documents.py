@@ -6,11 +6,13 @@ beside this one for a while.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from gaugeway.storage.engines.clickhouse import schema as clickhouse_schema
+from gaugeway.storage.documents import Changes, Collection, Documents, Row
+from gaugeway.storage.engines.clickhouse import schema
 from gaugeway.storage.engines.clickhouse.connection import Database, read_url
-from gaugeway.storage.templates import ASKED, State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
+from gaugeway.storage.engines.document_rows import revision_of, select, sizes
+from gaugeway.storage.engines.failures import Unsupported
 
 _TABLE = """
     CREATE TABLE IF NOT EXISTS templates (
@@ -29,74 +31,52 @@ _COLUMNS = {
     "learned_at": "Float64",
     "payload": "String",
 }
-_SELECT = "SELECT app, version, state, learned_at, payload FROM templates FINAL"
-_ONE = f"{_SELECT} WHERE app = {{app:String}} AND version = {{version:String}}"
-_SIZES = "SELECT app, version, state, length(payload) FROM templates FINAL"
-_DROP = """
+_PAYLOAD = "SELECT payload FROM templates FINAL WHERE app = {app:String} AND version = {version:String}"
+_DELETE = """
     ALTER TABLE templates DELETE WHERE (app, version) IN {names:Array(Tuple(String, String))}
     SETTINGS mutations_sync = 1
 """
 
 
-class ClickHouseTemplates:
+class ClickHouseDocuments(Documents):
     """Templates for gateways on many machines. Operations raise `EngineError`.
 
     There is no transaction: a state that a person sets while a gateway writes the same template may be lost.
     """
 
     def __init__(self, url: str) -> None:
-        self._database = Database(read_url(url), clickhouse_schema.SCRIPTS)
-        self._there = False
+        self._database = Database(read_url(url), schema.SCRIPTS)
+        self._is_there = False
 
     @classmethod
-    def from_url(cls, url: str) -> ClickHouseTemplates:
+    def from_url(cls, url: str) -> ClickHouseDocuments:
         """Return those in the database that `url` names. Raises ValueError."""
         return cls(url)
 
-    async def templates(self, app: str | None = None) -> Sequence[StoredTemplate]:
-        await self._ensure()
-        where = "" if app is None else " WHERE app = {app:String}"
-        found = await self._database.query(_SELECT + where, {} if app is None else {"app": app})
-        return await all_of((row[4], row[2]) for row in found)
+    async def changed(self, collection: Collection, revision: bytes | None) -> tuple[bytes, Sequence[Row] | None]:
+        await self._ensure(collection)
+        current = revision_of(await self._database.query(f"{sizes(collection)} FINAL"))
+        if current == revision:
+            return current, None
+        return current, await self._database.query(f"{select(collection, collection.columns)} FINAL")
 
-    async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
-        await self._ensure()
-        current = revision_of(await self._database.query(_SIZES))
-        return current, None if current == revision else await self.templates()
-
-    async def put_template(self, template: StoredTemplate) -> None:
-        body = body_of(template)
-        await self._ensure()
-        named = {"app": template.app, "version": template.version}
-        there = next((row[2] for row in await self._database.query(_ONE, named)), template.state)
-        row = (template.app, template.version, there, template.learned_at, body)
-        await self._database.insert("templates", _COLUMNS, [row])
-        kept = await self._database.query("SELECT app, version, state, learned_at FROM templates FINAL")
-        await self._drop(beyond_bounds((*record,) for record in kept))
-
-    async def set_template_state(self, app: str, version: str, state: State) -> bool:
-        await self._ensure()
-        every = await self._database.query(_ONE, {"app": app, "version": version})
-        found = [row for row in every if row[2] not in ASKED]
-        await self._database.insert("templates", _COLUMNS, [(*row[:2], state, *row[3:]) for row in found])
-        return bool(found)
-
-    async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:
-        await self._ensure()
-        wanted = set(names)
-        kept = await self._database.query("SELECT app, version, state FROM templates FINAL")
-        gone = [row[:2] for row in kept if row[:2] in wanted and (row[2] == "learned" or not learned_only)]
-        await self._drop(gone)
-        return len(gone)
+    async def update(self, collection: Collection, change: Callable[[Sequence[Row]], Changes]) -> None:
+        await self._ensure(collection)
+        changes = change(await self._database.query(f"{select(collection, collection.head)} FINAL"))
+        rows = list(changes.put)
+        for head in changes.revise:
+            found = await self._database.query(_PAYLOAD, {"app": head[0], "version": head[1]})
+            rows += [(*head, payload) for (payload,) in found]
+        await self._database.insert("templates", _COLUMNS, rows)
+        if changes.delete:
+            await self._database.command(_DELETE, {"names": list(changes.delete)})
 
     async def aclose(self) -> None:
         await self._database.aclose()
 
-    async def _ensure(self) -> None:
-        if not self._there:
+    async def _ensure(self, collection: Collection) -> None:
+        if collection.name != "templates":
+            raise Unsupported(collection.name)
+        if not self._is_there:
             await self._database.command(_TABLE)
-            self._there = True
-
-    async def _drop(self, names: Sequence[tuple[str, ...]]) -> None:
-        if names:
-            await self._database.command(_DROP, {"names": names})
+            self._is_there = True

@@ -19,10 +19,10 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("PostgreSQL needs an extra: pip install 'gaugeway[postgres]'") from missing
 
-from gaugeway.storage.engines import migrate as migrating
 from gaugeway.storage.engines.circuit import Circuit
 from gaugeway.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError
-from gaugeway.storage.engines.migrate import SCHEMA, migrate
+from gaugeway.storage.engines.postgres import migrate as migrating
+from gaugeway.storage.engines.postgres.migrate import SCHEMA, migrate
 
 if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]

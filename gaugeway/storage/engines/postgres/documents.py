@@ -1,77 +1,94 @@
-"""The table `templates` of the store's PostgreSQL database."""
+"""Documents in PostgreSQL, for gateways on several machines: a table for each collection."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gaugeway.storage.engines.postgres.connection import Database, count_of, plain
-from gaugeway.storage.templates import State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
+from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
+from gaugeway.storage.engines.document_rows import delete, put, revise, revision_of, select, sizes
+from gaugeway.storage.engines.postgres.connection import Database, plain
+from gaugeway.storage.engines.postgres.limits import LimitLevels
+from gaugeway.storage.keys.names import stored_name
+from gaugeway.storage.limits import Draw, SharedLevels
 
-if TYPE_CHECKING:
-    from gaugeway.storage.engines.postgres.connection import Connection
-
-_PUT = """
-    INSERT INTO templates (app, version, state, learned_at, payload) VALUES ($1, $2, $3, $4, $5)
-    ON CONFLICT (app, version) DO UPDATE SET payload = excluded.payload
+_REVISION = {"keys": "SELECT value FROM key_revision"}
+# Older releases change the tables too: what they write waits.
+_LOCK = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
+_SPEND = """
+    INSERT INTO spending AS known (day, subject, usd)
+    SELECT * FROM unnest($1::integer[], $2::text[], $3::float8[]) AS new (day, subject, usd) ORDER BY day, subject
+    ON CONFLICT (day, subject) DO UPDATE SET usd = known.usd + excluded.usd
 """
-_DROP = """
-    DELETE FROM templates WHERE (app, version) IN (SELECT * FROM unnest($1::text[], $2::text[]))
-    AND (state = 'learned' OR NOT $3)
+_FORGET = """
+    DELETE FROM spending WHERE (day, subject) IN (
+        SELECT day, subject FROM spending WHERE day < $1 FOR UPDATE SKIP LOCKED
+    )
 """
-_SET = "UPDATE templates SET state = $3 WHERE app = $1 AND version = $2 AND state NOT IN ('asked', 'marked')"
 
 
-class PostgresTemplates:
-    """Templates for gateways on many machines. Operations raise `EngineError`."""
+class PostgresDocuments(Documents):
+    """Keys, templates, spending and levels of limits in tables. Operations raise `EngineError`.
+
+    The tables are made at first use, never again: tables that vanish under a running gateway are a failure, no empty
+    list of keys. When the answer to `spend` is lost, what it was about may be counted twice.
+    """
 
     def __init__(self, url: str) -> None:
-        self._database = Database(url, size=1)
+        self._database = Database(url, size=2)
+        self._limits = LimitLevels(self._database)
+        self._odd_names: dict[str, str] = {}
+        self._forgotten = -1
 
     @classmethod
-    def from_url(cls, url: str) -> PostgresTemplates:
+    def from_url(cls, url: str) -> PostgresDocuments:
         """Return those in the database that `url` names. Raises ValueError."""
         return cls(url)
 
-    async def templates(self, app: str | None = None) -> Sequence[StoredTemplate]:
-        async with self._database.connection() as connection:
-            found = await connection.fetch(
-                "SELECT payload, state FROM templates WHERE $1::text IS NULL OR app = $1",
-                None if app is None else plain(app),
-            )
-        return await all_of((row[0], row[1]) for row in found)
+    async def changed(self, collection: Collection, revision: bytes | None) -> tuple[bytes, Sequence[Row] | None]:
+        async with self._database.transaction(reading=True) as connection:
+            if (statement := _REVISION.get(collection.name)) is not None:
+                current = bytes((await connection.fetchval(statement)).bytes)
+            else:
+                current = revision_of(tuple(row) for row in await connection.fetch(sizes(collection)))
+            if current == revision:
+                return current, None
+            return current, [tuple(row) for row in await connection.fetch(select(collection, collection.columns))]
 
-    async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
-        async with self._database.connection() as connection:
-            rows = await connection.fetch("SELECT app, version, state, octet_length(payload) FROM templates")
-        current = revision_of(tuple(row) for row in rows)
-        return current, None if current == revision else await self.templates()
-
-    async def put_template(self, template: StoredTemplate) -> None:
-        # The columns name what JSON may write as an escape: the payload is text, not json, which refuses \u0000.
-        row = (plain(template.app), plain(template.version), template.state, template.learned_at, body_of(template))
+    async def update(self, collection: Collection, change: Callable[[Sequence[Row]], Changes]) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_PUT, *row)
-            kept = await connection.fetch("SELECT app, version, state, learned_at FROM templates ORDER BY app, version")
-            await _drop(connection, beyond_bounds(tuple(record) for record in kept), learned_only=False)
+            await connection.execute(_LOCK.format(table=collection.name))
+            changes = change([tuple(row) for row in await connection.fetch(select(collection, collection.head))])
+            for statement, rows in (
+                (put, changes.put),
+                (revise, changes.revise),
+                (delete, changes.delete),
+            ):
+                await connection.executemany(statement(collection, "$"), _plain(rows))
 
-    async def set_template_state(self, app: str, version: str, state: State) -> bool:
-        async with self._database.connection() as connection:
-            changed = await connection.execute(_SET, plain(app), plain(version), state)
-        return count_of(changed) > 0
+    async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
+        spent: dict[tuple[int, str], float] = {}
+        for (day, subject), usd in spending.items():
+            name = stored_name(subject)
+            if name != subject:
+                self._odd_names[name] = subject
+            spent[day, name] = usd
+        async with self._database.transaction() as connection:
+            if spent:
+                days, names = zip(*spent, strict=True)
+                await connection.execute(_SPEND, days, names, list(spent.values()))
+                if self._forgotten != today:
+                    await connection.execute(_FORGET, today - SPENDING_DAYS)
+            rows = await connection.fetch("SELECT subject, usd FROM spending WHERE day = $1", today)
+        self._forgotten = today if spent else self._forgotten
+        return {(today, self._odd_names.get(name, name)): usd for name, usd in rows}
 
-    async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:
-        async with self._database.connection() as connection:
-            return await _drop(
-                connection, [(plain(app), plain(version)) for app, version in names], learned_only=learned_only
-            )
+    async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
+        return await self._limits.exchange(draws)
 
     async def aclose(self) -> None:
+        await self._limits.leave()
         await self._database.aclose()
 
 
-async def _drop(connection: Connection, names: Sequence[tuple[str, str]], *, learned_only: bool) -> int:
-    if not names:
-        return 0
-    apps, versions = zip(*names, strict=True)
-    return count_of(await connection.execute(_DROP, apps, versions, learned_only))
+def _plain(rows: Iterable[Row]) -> list[Row]:
+    return [tuple(plain(value) if isinstance(value, str) else value for value in row) for row in rows]

@@ -7,12 +7,12 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
-from typing import Protocol
 
 import asyncpg
 
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.engines.postgres.connection import DRIVER_ERRORS, Database, save
+from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.leader import DeposedError
 from gaugeway.storage.stores import StateStore
 
@@ -26,14 +26,6 @@ _BEGIN = """
 # The lock on the term makes the next leader's beginning wait for this save, and this save see any beginning before it.
 _TERM = "SELECT term FROM terms WHERE name = $1 FOR SHARE"
 _log = logging.getLogger("gaugeway")
-
-
-class Shared(Protocol):
-    """A store in a PostgreSQL database."""
-
-    @property
-    def database(self) -> Database:
-        """The database."""
 
 
 class PostgresLeader:
@@ -164,17 +156,14 @@ class FencedLedger:
         raise DeposedError(f"term {term} is over: another process leads; it alone saves this")
 
 
-def stand(store: Shared, name: str, tick_s: float) -> tuple[PostgresLeader, FencedLedger]:
-    """Return a candidacy for leading `name` in the database of `store`, and the ledger that takes its word only."""
-    leader = PostgresLeader(store.database, name, tick_s)
-    return leader, FencedLedger(store.database, leader)
+def stand(url: str, ledger: StateStore, name: str, tick_s: float) -> tuple[PostgresLeader, FencedLedger]:
+    """Return a candidacy for leading `name` in the database at `url`, and the ledger there that takes its word only.
 
-
-def stand_beside(url: str, earlier: StateStore, name: str, tick_s: float) -> tuple[PostgresLeader, FencedLedger]:
-    """Return a candidacy for leading `name` in the queue's database at `url`, and the ledger there.
-
-    It is for a store that cannot elect, whose own ledger is `earlier`.
+    `ledger` is the store in that database, or that of an engine that cannot elect.
     """
+    if isinstance(ledger, PostgresStore) and ledger.url == url:
+        leader = PostgresLeader(ledger.database, name, tick_s)
+        return leader, FencedLedger(ledger.database, leader)
     database = Database(url, size=2)
     leader = PostgresLeader(database, name, tick_s, owns=True)
-    return leader, FencedLedger(database, leader, earlier)
+    return leader, FencedLedger(database, leader, ledger)

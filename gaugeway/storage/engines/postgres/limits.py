@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.postgres.connection import Database
 from gaugeway.storage.keys.names import stored_name
-from gaugeway.storage.limits import SEEN_S
-from gaugeway.storage.limits.levels import Draw, SharedLevels
+from gaugeway.storage.limits import SEEN_S, Draw, SharedLevels
 
 _TIDY_EVERY_S = 60.0
 
@@ -58,20 +57,18 @@ _TIDY_PROCESSES = """
 """
 
 
-class PostgresSharing:
+class LimitLevels:
     """Buckets as rows of unlogged tables: no write-ahead log for what lasts a minute. Raises `EngineError`."""
 
-    def __init__(self, url: str) -> None:
-        self._database = Database(url, size=1)
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._process = secrets.token_hex(8)
+        self._shares = False
         self._tidied_at = time.monotonic()
 
-    @classmethod
-    def from_url(cls, url: str) -> PostgresSharing:
-        """Return the place in the database that `url` names. Raises ValueError."""
-        return cls(url)
-
     async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
+        """Do what `Documents.exchange` does."""
+        self._shares = True
         places = [(draw.kind, stored_name(draw.subject)) for draw in draws]
         told = [
             (*place, draw.per_min, draw.burst, draw.used, draw.level) for place, draw in zip(places, draws, strict=True)
@@ -83,11 +80,14 @@ class PostgresSharing:
         levels = {(row["kind"], row["subject"]): row["level"] for row in rows}
         return SharedLevels(processes=processes, levels=[levels[place] for place in places])
 
-    async def aclose(self) -> None:
+    async def leave(self) -> None:
+        """Leave the processes that share."""
+        if not self._shares:
+            return
+        self._shares = False
         with contextlib.suppress(EngineError):  # who does not say goodbye is forgotten all the same
             async with self._database.connection() as connection:
                 await connection.execute("DELETE FROM limit_processes WHERE id = $1", self._process)
-        await self._database.aclose()
 
     async def _tidy(self) -> None:
         if time.monotonic() - self._tidied_at < _TIDY_EVERY_S:

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
-from gaugeway.storage.engines.redis.connection import Engine, Script
-from gaugeway.storage.engines.redis.queue_lua import DISCARD
+from gaugeway.storage.engines.redis.connection import Engine
+from gaugeway.storage.engines.redis.queue_lua import DISCARD, READ
 from gaugeway.storage.erase import Subject, Trail
 
 _BATCH = 200
-_READ: Final = Script("""
--- KEYS: a stream. ARGV: the entry to begin with, how many. Returns lists of entry, id, body.
-local found = {}
-for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])) do
-  found[#found + 1] = {entry[1], entry[2][2] or '', entry[2][6] or ''}
-end
-return found
-""")
 Room = tuple[str, str, str]
 
 
@@ -50,7 +41,7 @@ async def forget(
 async def _forget(engine: Engine, room: Room, is_meant: Callable[[str, str], bool], *, dry_run: bool) -> int:
     total, after = 0, "-"
     while True:
-        rows = await engine.run(_READ, room[:1], (after, _BATCH))
+        rows = await engine.run(READ, room[:1], (after, _BATCH))
         # bytes that are no text are searched as well as they can be
         meant = [
             entry

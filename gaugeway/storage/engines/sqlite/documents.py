@@ -1,88 +1,98 @@
-"""templates.db in the directory of the embedded store: a file of its own, so no gateway waits for an evaluation."""
+"""Documents in SQLite: a file for each collection, so that no gateway waits for an evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from sqlite3 import Connection
+from typing import Any
 
-from gaugeway.storage.engines.sqlite.connection import Database, Schema, path_from_url
-from gaugeway.storage.templates import State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
+from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
+from gaugeway.storage.engines.document_rows import delete, put, revise, revision_of, select, sizes
+from gaugeway.storage.engines.failures import EngineError
+from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
+from gaugeway.storage.engines.sqlite.schema import KEYS, TEMPLATES
 
-FILE = "templates.db"
-SCHEMA = Schema(
-    kind="template file",
-    application_id=0x6777746D,  # "gwtm"
-    migrations=(
-        """
-        CREATE TABLE templates (
-            app TEXT NOT NULL,
-            version TEXT NOT NULL,
-            state TEXT NOT NULL,
-            learned_at REAL NOT NULL,
-            payload TEXT NOT NULL,
-            PRIMARY KEY (app, version)
-        );
-        """,
-    ),
-)
-_PUT = """
-    INSERT INTO templates (app, version, state, learned_at, payload) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (app, version) DO UPDATE SET payload = excluded.payload
+KEYS_FILE, TEMPLATES_FILE = "keys.db", "templates.db"
+_FILES = {"keys": (KEYS_FILE, KEYS), "templates": (TEMPLATES_FILE, TEMPLATES)}
+_REVISION = {"keys": "SELECT value FROM revision"}
+_SPEND = """
+    INSERT INTO spending (day, subject, usd) VALUES (?, ?, ?)
+    ON CONFLICT (day, subject) DO UPDATE SET usd = usd + excluded.usd
 """
-_SET = "UPDATE templates SET state = ? WHERE app = ? AND version = ? AND state NOT IN ('asked', 'marked')"
-_DROP = "DELETE FROM templates WHERE app = ? AND version = ? AND (state = 'learned' OR NOT ?)"
+_SPENT_TODAY = "SELECT day, subject, usd FROM spending WHERE day = ?"
 
 
-class SQLiteTemplates:
-    """Templates in one file. Operations raise `EngineError`."""
+class SQLiteDocuments(Documents):
+    """Keys, spending and templates in files of one directory, each made when it is first needed.
 
-    def __init__(self, path: Path, *, busy_timeout_s: float = 5.0) -> None:
-        self._path = path
-        self._database = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+    Operations raise `EngineError` when a file cannot be used within `busy_timeout_s`.
+    """
+
+    def __init__(self, directory: Path, *, busy_timeout_s: float = 5.0) -> None:
+        self._directory = directory
+        self._known: set[Collection] = set()
+        self._databases = {
+            name: Database(directory / file, schema=schema, busy_timeout_s=busy_timeout_s)
+            for name, (file, schema) in _FILES.items()
+        }
 
     @classmethod
-    def from_url(cls, url: str) -> SQLiteTemplates:
+    def from_url(cls, url: str) -> SQLiteDocuments:
         """Return those beside the store in the file that `url` names. Raises ValueError."""
-        return cls(path_from_url(url).parent / FILE)
+        return cls(path_from_url(url).parent)
 
-    async def templates(self, app: str | None = None) -> Sequence[StoredTemplate]:
-        if not self._path.exists():  # who looks only need not make it
-            return []
-        found = await self._database.fetch("SELECT payload, state FROM templates WHERE ?1 IS NULL OR app = ?1", (app,))
-        return await all_of((row[0], row[1]) for row in found)
+    async def changed(self, collection: Collection, revision: bytes | None) -> tuple[bytes, Sequence[Row] | None]:
+        file = self._directory / _FILES[collection.name][0]
+        if not file.exists():
+            if not collection.must_stay:  # who looks only need not make it
+                return b"", None if revision == b"" else []
+            if collection in self._known:
+                # Opening would create an empty file, and without keys every request is rejected.
+                raise EngineError(f"{file} is gone")
 
-    async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
-        if not self._path.exists():
-            return b"", None if revision == b"" else []
-        rows = await self._database.fetch("SELECT app, version, state, length(payload) FROM templates")
-        current = revision_of((*row,) for row in rows)
-        return current, None if current == revision else await self.templates()
+        def read(connection: Connection) -> tuple[bytes, list[Row] | None]:
+            current = _revision(connection, collection)
+            if current == revision:
+                return current, None
+            return current, [(*row,) for row in connection.execute(select(collection, collection.columns))]
 
-    async def put_template(self, template: StoredTemplate) -> None:
-        row = (template.app, template.version, template.state, template.learned_at, body_of(template))
+        found = await self._databases[collection.name].read(read)
+        self._known.add(collection)
+        return found
 
-        def put(connection: Connection) -> None:
-            connection.execute(_PUT, row)
-            kept = connection.execute("SELECT app, version, state, learned_at FROM templates").fetchall()
-            _drop(beyond_bounds((*record,) for record in kept), connection, learned_only=False)
+    async def update(self, collection: Collection, change: Callable[[Sequence[Row]], Changes]) -> None:
+        def apply(connection: Connection) -> None:
+            changes = change([(*row,) for row in connection.execute(select(collection, collection.head))])
+            if changes.delete:
+                connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
+            connection.executemany(put(collection, "?"), changes.put)
+            connection.executemany(revise(collection, "?"), changes.revise)
+            connection.executemany(delete(collection, "?"), changes.delete)
 
-        await self._database.write(put)
+        await self._databases[collection.name].write(apply)
 
-    async def set_template_state(self, app: str, version: str, state: State) -> bool:
-        return await self._database.change(_SET, (state, app, version)) > 0
+    async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
+        entries = [(*entry, usd) for entry, usd in spending.items()]
 
-    async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:
-        return await self._database.write(partial(_drop, list(names), learned_only=learned_only))
+        def spend(connection: Connection) -> list[Any]:
+            if entries:
+                connection.executemany(_SPEND, entries)
+                connection.execute("DELETE FROM spending WHERE day < ?", (today - SPENDING_DAYS,))
+            found: list[Any] = connection.execute(_SPENT_TODAY, (today,)).fetchall()
+            return found
+
+        keys = self._databases["keys"]
+        rows = await (keys.write(spend) if entries else keys.read(spend))
+        return {(day, subject): usd for day, subject, usd in rows}
 
     async def aclose(self) -> None:
-        await self._database.aclose()
+        for database in self._databases.values():
+            await database.aclose()
 
 
-def _drop(names: Iterable[tuple[str, str]], connection: Connection, *, learned_only: bool) -> int:
-    connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
-    gone = 0
-    for name in names:
-        gone += connection.execute(_DROP, (*name, learned_only)).rowcount
-    return gone
+def _revision(connection: Connection, collection: Collection) -> bytes:
+    if (statement := _REVISION.get(collection.name)) is not None:
+        value: bytes = connection.execute(statement).fetchone()[0]
+        return value
+    return revision_of(connection.execute(sizes(collection)))

@@ -14,46 +14,10 @@ import msgspec
 from gaugeway.records import Sample, Supplement
 from gaugeway.settings.bounds import shed
 from gaugeway.storage.engines.failures import encoded
-from gaugeway.storage.engines.sqlite.connection import Database, Schema, path_from_url
+from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
+from gaugeway.storage.engines.sqlite.schema import QUEUE
 from gaugeway.storage.erase import Subject, Trail
 from gaugeway.storage.queues import Bound, Depth, Lease, Queue
-
-# Dead letters have a table of their own, so that looking for work never wades through them.
-SCHEMA = Schema(
-    kind="queue",
-    application_id=0x67777175,  # "gwqu"
-    migrations=(
-        """
-        CREATE TABLE samples (
-            position INTEGER PRIMARY KEY,
-            id TEXT NOT NULL UNIQUE,
-            started_at REAL NOT NULL,
-            payload BLOB NOT NULL,
-            attempts INTEGER NOT NULL DEFAULT 0,
-            leased_until REAL
-        );
-        CREATE INDEX samples_started_at ON samples (started_at);
-        CREATE INDEX samples_leased_until ON samples (leased_until) WHERE leased_until IS NOT NULL;
-        CREATE TABLE dead (
-            id TEXT PRIMARY KEY,
-            started_at REAL NOT NULL,
-            payload BLOB NOT NULL,
-            attempts INTEGER NOT NULL,
-            reason TEXT NOT NULL
-        );
-        """,
-        """
-        CREATE TABLE supplies (
-            position INTEGER PRIMARY KEY,
-            id TEXT NOT NULL UNIQUE,
-            received_at REAL NOT NULL,
-            payload BLOB NOT NULL,
-            taken_until REAL
-        );
-        CREATE INDEX supplies_received_at ON supplies (received_at);
-        """,
-    ),
-)
 
 _PUT = """
     INSERT OR IGNORE INTO samples (id, started_at, payload)
@@ -133,7 +97,7 @@ class SQLiteQueue(Queue):
         self._bound = Bound(max_bytes)
         self._decoder = msgspec.json.Decoder(Sample)
         self._supplement_decoder = msgspec.json.Decoder(Supplement)
-        self._database = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
+        self._database = Database(path, schema=QUEUE, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
 
     @classmethod
     def from_url(cls, url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> SQLiteQueue:

@@ -20,7 +20,7 @@ from gaugeway.storage.engines.failures import RefusedError, encoded
 from gaugeway.storage.engines.sqlite import erase, links, queries, signal_rows
 from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
 from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
-from gaugeway.storage.engines.sqlite.schema import SCHEMA
+from gaugeway.storage.engines.sqlite.schema import STORE
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.joining import address_of, completes
 from gaugeway.storage.stores import (
@@ -171,10 +171,10 @@ class SQLiteStore(rows.Lenient, EngineStore):
     """
 
     def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
-        self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
-        self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        self._writer = Database(path, schema=STORE, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
+        self._reader = Database(path, schema=STORE, busy_timeout_s=busy_timeout_s)
         # what is added up beforehand, for minutes after an upgrade, does not make a page wait
-        self._counter = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, cache_kib=_COUNTER_KIB)
+        self._counter = Database(path, schema=STORE, busy_timeout_s=busy_timeout_s, cache_kib=_COUNTER_KIB)
         self._sums = Sums(SQLiteKept(self._writer, self._reader), clock=time.time)
 
     @classmethod

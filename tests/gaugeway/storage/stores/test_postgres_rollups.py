@@ -10,7 +10,7 @@ import pytest
 
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.storage.engines import migrate as migrating
-from gaugeway.storage.engines.migrate import migrate
+from gaugeway.storage.engines.postgres.migrate import migrate
 from gaugeway.storage.engines.postgres.rollups import PostgresKept
 from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.stores import Query

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.storage.engines.sqlite.connection import Database
 from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
-from gaugeway.storage.engines.sqlite.schema import SCHEMA
+from gaugeway.storage.engines.sqlite.schema import STORE
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores import rollups as sums
@@ -100,7 +100,7 @@ def test_what_was_read_in_steps_comes_to_what_one_look_says(tmp_path, monkeypatc
 
         readers = [watched(one) for one in (rows.summary, rows.scored, rows.spread)]
         expected = await rows.summary(hour), await rows.scored(hour), await rows.spread(hour, "model")
-        async with contextlib.aclosing(Database(tmp_path / "store.db", schema=SCHEMA, busy_timeout_s=5.0)) as database:
+        async with contextlib.aclosing(Database(tmp_path / "store.db", schema=STORE, busy_timeout_s=5.0)) as database:
             kept = sums.Sums(SQLiteKept(database, database), time.time)
             await kept.ready(0.0, *readers)
             read = len(looks)

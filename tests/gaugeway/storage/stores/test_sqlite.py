@@ -18,7 +18,8 @@ from gaugeway.storage.engines.failures import EngineError, SchemaError
 from gaugeway.storage.engines.sqlite import queries, signal_rows
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.engines.sqlite.store import _SUPPLEMENTS, SCHEMA, SQLiteStore
+from gaugeway.storage.engines.sqlite.schema import STORE
+from gaugeway.storage.engines.sqlite.store import _SUPPLEMENTS, SQLiteStore
 from gaugeway.storage.stores import Query, from_url
 
 EVERYTHING = Query(since=0.0, until=1e12)
@@ -76,7 +77,7 @@ def test_an_unused_store_answers_with_nothing_and_carries_the_schemas_version(st
         return await store.series(EVERYTHING), await store.load(), await store.sample("a"), await store.prune(1e12)
 
     assert run(store, scenario) == ([], {}, None, 0)
-    assert execute(path, "PRAGMA user_version") == [(len(SCHEMA.migrations),)]
+    assert execute(path, "PRAGMA user_version") == [(len(STORE.migrations),)]
     assert execute(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -129,7 +130,7 @@ def test_a_file_of_a_newer_release_is_refused_with_both_versions(store, path):
     execute(path, "PRAGMA user_version = 99")
     with pytest.raises(SchemaError, match=r"store\.db was written by a newer Gaugeway: its schema has version 99"):
         run(store, store.load)
-    with pytest.raises(SchemaError, match=f"this release knows {len(SCHEMA.migrations)}"):
+    with pytest.raises(SchemaError, match=f"this release knows {len(STORE.migrations)}"):
         run(store, lambda: store.add(sample("a"), []))
 
 
@@ -162,7 +163,7 @@ def test_a_migration_that_fails_changes_nothing(path):
 
 
 def test_a_file_of_the_first_release_is_led_forward_and_its_samples_are_found_by_their_trace(store, path):
-    old = Schema(kind=SCHEMA.kind, application_id=SCHEMA.application_id, migrations=SCHEMA.migrations[:1])
+    old = Schema(kind=STORE.kind, application_id=STORE.application_id, migrations=STORE.migrations[:1])
     use(path, old)
     traced = Sample(id="a", started_at=1.0, trace_id="t")
     for sample_id, payload in [
@@ -175,11 +176,11 @@ def test_a_file_of_the_first_release_is_led_forward_and_its_samples_are_found_by
     said = Supplement(id="1", received_at=1.0, source="feedback", trace_id="t")
     assert run(store, lambda: store.supplement([said])) == [traced]
     assert execute(path, "SELECT id, trace_id FROM samples ORDER BY id") == [("a", "t"), ("b", None), ("c", None)]
-    assert execute(path, "PRAGMA user_version") == [(len(SCHEMA.migrations),)]
+    assert execute(path, "PRAGMA user_version") == [(len(STORE.migrations),)]
 
 
 def test_a_file_of_an_earlier_release_is_led_forward_and_its_scores_know_their_tags(store, path):
-    use(path, Schema(kind=SCHEMA.kind, application_id=SCHEMA.application_id, migrations=SCHEMA.migrations[:2]))
+    use(path, Schema(kind=STORE.kind, application_id=STORE.application_id, migrations=STORE.migrations[:2]))
     for sample_id, payload in [("a", '{"tags":{"tenant":"x"}}'), ("b", "{"), ("c", '{"tags":{}}')]:
         execute(path, "INSERT INTO samples VALUES (?, 1.0, 'shop', 'gpt', ?, NULL, NULL)", sample_id, payload)
         values = (sample_id, "faithfulness", "1", 1.0, "shop", "gpt", "score", 0.5, "", "", "[]", None, 0.0, 0.0, 1.0)
@@ -193,7 +194,7 @@ def signal(sample_id, metric, value):
 
 
 def test_signals_of_an_earlier_release_stay_where_they_are_and_are_read_with_the_others(store, path):
-    use(path, Schema(kind=SCHEMA.kind, application_id=SCHEMA.application_id, migrations=SCHEMA.migrations[:8]))
+    use(path, Schema(kind=STORE.kind, application_id=STORE.application_id, migrations=STORE.migrations[:8]))
     payload = msgspec.json.encode(sample("a", 5.0)).decode()
     row = ("a", 5.0, "default", "unknown", payload)
     execute(path, "INSERT INTO samples (id, started_at, app, model, payload) VALUES (?, ?, ?, ?, ?)", *row)

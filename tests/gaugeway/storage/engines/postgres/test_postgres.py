@@ -16,8 +16,8 @@ from gaugeway.records import Context, Evaluation, Sample, Score, Skipped, Supple
 from gaugeway.redaction import Redactor
 from gaugeway.storage.engines import migrate as migrating
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.engines.migrate import migrate
 from gaugeway.storage.engines.postgres.connection import Database, name_of
+from gaugeway.storage.engines.postgres.migrate import migrate
 from gaugeway.storage.engines.postgres.partitions import AHEAD
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from gaugeway.storage.engines.postgres.store import PostgresStore

@@ -13,7 +13,8 @@ import pytest
 from gaugeway.records import Sample, Supplement
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
-from gaugeway.storage.engines.sqlite.queue import SCHEMA, SQLiteQueue
+from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
+from gaugeway.storage.engines.sqlite.schema import QUEUE
 from gaugeway.storage.queues import Depth
 
 PRELUDE = """
@@ -463,7 +464,7 @@ def test_old_supplements_are_pruned_but_not_those_that_somebody_holds_and_only_s
 
 
 def test_a_queue_of_the_first_release_is_led_forward_and_keeps_its_samples(queue, path):
-    first = Schema(kind=SCHEMA.kind, application_id=SCHEMA.application_id, migrations=SCHEMA.migrations[:1])
+    first = Schema(kind=QUEUE.kind, application_id=QUEUE.application_id, migrations=QUEUE.migrations[:1])
     database = Database(path, schema=first, busy_timeout_s=0.2)
 
     async def use_the_first():

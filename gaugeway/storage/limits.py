@@ -1,9 +1,18 @@
-"""What the processes that share a limit tell each other about its bucket."""
+"""Limits that gateways share: what the processes tell each other about a bucket."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gaugeway.storage.engine import adapter
+
+if TYPE_CHECKING:
+    from gaugeway.storage.documents import Documents
+
+SEEN_S = 10.0
+"""A process that has not synced for this long no longer counts; each syncs at least three times as often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +48,12 @@ class SharedLevels:
 def burst_of(per_min: float) -> float:
     """Return the capacity of a bucket: one minute's worth, at least 1."""
     return max(per_min, 1.0)
+
+
+def open_limits(url: str) -> Documents:
+    """Return the place that `url` names: `redis://host:6379/0` (`rediss`, `valkey`, `valkeys`) or `postgresql://…/db`.
+
+    Nothing is opened yet. Raises ValueError.
+    """
+    documents: Documents = adapter(url, "limits").from_url(url)
+    return documents

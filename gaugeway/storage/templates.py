@@ -1,15 +1,15 @@
-"""Port to the stores of prompt templates learned from traffic, which all gateways share."""
+"""Prompt templates learned from traffic, which all gateways share: what the documents of an engine keep of them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from gaugeway.extensions import adapter
+from gaugeway.storage.documents import Changes, Collection, Documents, Row
+from gaugeway.storage.engine import adapter
 from gaugeway.storage.engines.failures import RefusedError, encoded
 from gaugeway.storage.erase import Subject
 
@@ -17,14 +17,7 @@ State: TypeAlias = Literal["learned", "confirmed", "rejected", "asked", "marked"
 """The last two are requests that the judge is to mark, or has marked: no templates yet."""
 ASKED: tuple[State, ...] = ("asked", "marked")
 
-BUILT_IN = {
-    "sqlite": "gaugeway.storage.engines.sqlite.documents:SQLiteTemplates",
-    "postgresql": "gaugeway.storage.engines.postgres.documents:PostgresTemplates",
-    "postgres": "gaugeway.storage.engines.postgres.documents:PostgresTemplates",
-    "clickhouse": "gaugeway.storage.engines.clickhouse.documents:ClickHouseTemplates",
-    "clickhouses": "gaugeway.storage.engines.clickhouse.documents:ClickHouseTemplates",
-}
-"""Scheme of the store's URL -> adapter."""
+TEMPLATES = Collection(name="templates", key=("app", "version"), others=("state", "learned_at"), body="payload")
 MAX_TEMPLATES_OF_APP = 25
 MAX_TEMPLATES = 1_000
 """Of all apps together. Beyond a bound the oldest unconfirmed one is dropped, rejected ones last."""
@@ -52,35 +45,71 @@ class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
     stale: bool = False
 
 
-class Templates(Protocol):
-    """Where learned templates are kept. Operations raise `engines.failures.FAILURES`.
+class Templates:
+    """Keeps learned templates in documents. Operations raise `engines.failures.FAILURES`.
 
     A template that cannot be read, because something else wrote it, is left out.
     """
 
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
     async def templates(self, app: str | None = None) -> Sequence[StoredTemplate]:
         """Return all templates, or those of one app: by app, the oldest first."""
+        _, found = await self.changed(None)
+        return [template for template in found or () if app in (None, template.app)]
 
     async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
         """Return the revision and, if it is not the one given, all templates. Cheap when nothing has changed."""
+        current, rows = await self._documents.changed(TEMPLATES, revision)
+        # In a thread: hundreds must not hold up the requests.
+        return current, None if rows is None else await asyncio.to_thread(_read_all, rows)
 
     async def put_template(self, template: StoredTemplate) -> None:
         """Keep a template. Of one that is there only `stale` and `seen` change: its state is what people made it.
 
         Raises RefusedError for one of more than MAX_TEMPLATE_BYTES.
         """
+        body, key = body_of(template), _key(template.app, template.version)
+
+        def change(rows: Sequence[Row]) -> Changes:
+            heads = {row[:2]: row for row in rows}
+            heads.setdefault(key, (*key, template.state, template.learned_at))
+            gone = beyond_bounds(heads.values())
+            return Changes(put=[] if key in gone else [(*heads[key], body)], delete=gone)
+
+        await self._documents.update(TEMPLATES, change)
 
     async def set_template_state(self, app: str, version: str, state: State) -> bool:
         """Confirm or reject a template; False when there is none of this app and version (a marked request is none)."""
+        found: list[Row] = []
+
+        def change(rows: Sequence[Row]) -> Changes:
+            found[:] = [row for row in rows if row[:2] == _key(app, version) and row[2] not in ASKED]
+            return Changes(revise=[(*row[:2], state, row[3]) for row in found])
+
+        await self._documents.update(TEMPLATES, change)
+        return bool(found)
 
     async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:
         """Delete templates by app and version; return how many that were.
 
         With `learned_only` one that a person confirmed or rejected stays.
         """
+        wanted = {_key(*name) for name in names}
+        gone: list[Row] = []
+
+        def change(rows: Sequence[Row]) -> Changes:
+            gone[:] = [row[:2] for row in rows if row[:2] in wanted and (row[2] == "learned" or not learned_only)]
+            return Changes(delete=gone)
+
+        if wanted:
+            await self._documents.update(TEMPLATES, change)
+        return len(gone)
 
     async def aclose(self) -> None:
         """Let go of file or connections; the next operation opens them again."""
+        await self._documents.aclose()
 
 
 def body_of(template: StoredTemplate) -> str:
@@ -100,28 +129,12 @@ def read(body: str, state: str) -> StoredTemplate | None:
         return None
 
 
-def revision_of(rows: Iterable[Sequence[object]]) -> bytes:
-    """Return the revision of templates from their names, states and sizes."""
-    return blake2b(repr(sorted(map(tuple, rows))).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-async def all_of(rows: Iterable[Sequence[str]]) -> list[StoredTemplate]:
-    """Decode rows (payload, state), in a thread: hundreds must not hold up the requests."""
-    return await asyncio.to_thread(lambda: ordered(read(body, state) for body, state in rows))
-
-
-def ordered(templates: Iterable[StoredTemplate | None]) -> list[StoredTemplate]:
-    """Return those that could be read, by app, the oldest first."""
-    found = [template for template in templates if template is not None]
-    return sorted(found, key=lambda template: (template.app, template.learned_at, template.version))
-
-
 def only_templates(kept: Iterable[StoredTemplate]) -> list[StoredTemplate]:
     """Leave out the requests for the judge."""
     return [template for template in kept if template.state not in ASKED]
 
 
-def beyond_bounds(kept: Iterable[tuple[str, str, str, float]]) -> list[tuple[str, str]]:
+def beyond_bounds(kept: Iterable[Row]) -> list[tuple[str, str]]:
     """Return which of the templates (app, version, state, learned at) are too many, as (app, version)."""
     stays_first = sorted(kept, key=lambda row: (-_LEAVES_FIRST.index(row[2]), -row[3], row[1]))
     of_app: dict[str, int] = {}
@@ -156,5 +169,15 @@ def open_templates(url: str) -> Templates:
 
     Nothing is opened yet. Raises ValueError for a URL of another kind.
     """
-    templates: Templates = adapter(url, BUILT_IN).from_url(url)
-    return templates
+    return Templates(adapter(url, "templates").from_url(url))
+
+
+def _key(app: str, version: str) -> tuple[str, str]:
+    """The key as every engine can hold it: PostgreSQL knows no NUL."""
+    return app.replace("\0", "\N{REPLACEMENT CHARACTER}"), version.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _read_all(rows: Iterable[Row]) -> list[StoredTemplate]:
+    """Return those that can be read, by app, the oldest first."""
+    templates = [template for row in rows if (template := read(row[4], row[2])) is not None]
+    return sorted(templates, key=lambda template: (template.app, template.learned_at, template.version))

@@ -7,11 +7,10 @@ backward compatible with releases that know version N: their processes may run, 
 from __future__ import annotations
 
 import re
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, TypeAlias
 
 from gaugeway.storage.engines.failures import SchemaError
+from gaugeway.storage.engines.scripts import migrations
 
 if TYPE_CHECKING:
     import asyncpg
@@ -29,15 +28,9 @@ _NEEDS = (
 )
 
 
-@cache
 def scripts() -> tuple[str, ...]:
     """The SQL scripts: the one at n leads from version n to n + 1."""
-    found = sorted(
-        (entry.name, entry.read_text("utf-8"))
-        for entry in files("gaugeway.storage.engines.migrations").iterdir()
-        if entry.name.endswith(".sql")
-    )
-    return tuple(script for _, script in found)
+    return migrations("postgres/migrations")
 
 
 async def version(connection: Connection) -> int:

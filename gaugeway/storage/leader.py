@@ -9,15 +9,10 @@ from typing import Any, Protocol
 
 from gaugeway.extensions import load
 from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.engine import engine_of
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.stores import StateStore
 
-BUILT_IN = dict.fromkeys(("postgresql", "postgres"), "gaugeway.storage.engines.postgres.leader:stand")
-"""The stores that several processes share, and where these find out which of them leads."""
-BESIDE = dict.fromkeys(("postgresql", "postgres"), "gaugeway.storage.engines.postgres.leader:stand_beside")
-"""The queues that can say who leads where the store cannot."""
-MUTE = ("clickhouse", "clickhouses")
-"""The stores that several processes share, but that have no lock: they cannot say who leads."""
 MONITORS = "monitors"
 """What there is to lead: detectors, alerts, their delivery, retention, anchors."""
 _log = logging.getLogger("gaugeway")
@@ -76,17 +71,16 @@ def stand(url: str, ledger: StateStore, tick_s: float, queue_url: str = "") -> t
     store has no lock, the engine of the queue at `queue_url` elects, and keeps what the leader saves; where that
     cannot either, this process leads, and must be the only one.
     """
-    scheme = url.partition("://")[0]
-    if scheme in MUTE:
-        beside = queue_url.partition("://")[0]
-        if beside in BESIDE:
-            leader, fenced = load(beside, BESIDE)(queue_url, ledger, MONITORS, tick_s)
-            return leader, fenced
-        _log.warning("leader election unavailable with this store and queue: run exactly one monitors process")
-    if scheme not in BUILT_IN:
+    engine = engine_of(url)
+    if engine is None or engine.embedded:
         return Alone(), ledger
-    leader, fenced = load(scheme, BUILT_IN)(ledger, MONITORS, tick_s)
-    return leader, fenced
+    for place in (url, queue_url):
+        elects = engine_of(place)
+        if elects is not None and elects.leader is not None:
+            leader, fenced = load(elects.leader, {})(place, ledger, MONITORS, tick_s)
+            return leader, fenced
+    _log.warning("leader election unavailable with this store and queue: run exactly one monitors process")
+    return Alone(), ledger
 
 
 async def while_leading(leader: Leader, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:

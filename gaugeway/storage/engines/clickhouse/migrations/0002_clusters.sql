@@ -1,0 +1,1 @@
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS cluster Nullable(String) AFTER prompt;

@@ -1,0 +1,1 @@
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS weight Nullable(Float64) AFTER rate;

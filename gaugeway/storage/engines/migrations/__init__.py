@@ -1,1 +1,0 @@
-"""The SQL scripts that `gaugeway.storage.engines.migrate` applies, in the order of their names."""

@@ -1,0 +1,2 @@
+-- Scores of an older release know no cluster: each is one of its own.
+ALTER TABLE evaluations ADD COLUMN cluster TEXT;
