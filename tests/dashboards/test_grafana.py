@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from monitors.metrics.registered import names
 from tests.dashboards import generator
 from tests.dashboards.linting import RULES
 from tests.dashboards.reading import FOLDER, load, panels, sent, targets, text_of, variables
@@ -131,10 +130,6 @@ def test_repeated_panels_follow_a_variable_that_there_is():
     for board in DASHBOARDS.values():
         names = {one["name"] for one in board["templating"]["list"] if one.get("multi")}
         assert {panel["repeat"] for panel in panels(board) if "repeat" in panel} <= names
-
-
-def test_every_built_in_metric_has_its_confidence_band():
-    assert set(generator.quality.METRICS) == {*names()}
 
 
 def test_provisioning_reaches_traces_and_the_folder_of_the_dashboards():
