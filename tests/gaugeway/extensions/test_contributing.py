@@ -62,6 +62,14 @@ def test_the_reader_is_used_by_default_where_its_evidence_belongs(acme):
     assert [context.text for context in found[-1][1].contexts] == ["Two years."]
 
 
+def test_a_registered_reader_that_cannot_be_imported_is_left_out_with_a_warning(tmp_path, monkeypatch, acme, caplog):
+    install(tmp_path / "other", "other", "[gaugeway.readers]", "other = nowhere:Reader")
+    monkeypatch.syspath_prepend(tmp_path / "other")
+    extensions.registered.cache_clear()
+    assert "other" not in prompts.default_order()
+    assert caplog.messages == ["extractor left out: 'other': no module named 'nowhere'"]
+
+
 def test_the_notifier_gets_an_alert(acme):
     table = {"kind": "journal", "path": str(acme / "journal")}
     config = convert({"notifiers": [table], "monitors": {"public_url": "https://quality.example"}}, Config)
