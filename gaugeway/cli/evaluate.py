@@ -44,9 +44,7 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 _judged = _options(
     click.option("--metrics", help="Names or import strings, comma-separated, or 'all'. [those of the configuration]"),
     config_option(),
-    click.option(
-        "--judge", help="A model, llm, none, registered name or import string. [the configured one, if any]"
-    ),
+    click.option("--judge", help="A model, llm, none, registered name or import string. [the configured one, if any]"),
     click.option("--judge-url", help="Base URL of the judge. [that of [judge], else of the first upstream]"),
     click.option(
         "--output",

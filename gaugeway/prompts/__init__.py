@@ -136,8 +136,11 @@ def evidence_of(extractor: Extractor | type[Extractor]) -> Evidence | None:
 def default_order() -> tuple[str, ...]:
     """Return the names of the extractors that are used by default, the most certain first.
 
-    One that cannot be imported, which a package has registered, is left out with a warning.
+    One that cannot be imported, which a package has registered, is left out with a warning. Raises ValueError in a
+    source tree that was never installed: it has no entry points.
     """
+    if not registered("readers"):
+        raise ValueError("no extractor is registered: gaugeway is not installed (pip install --editable .)")
     evidence: dict[str, Evidence | None] = {}
     for name in sorted(registered("readers")):
         try:
