@@ -271,8 +271,6 @@ def _problems(config: Config) -> list[str]:
         found = _base_url_problems(upstream, config)
         problems += [f"upstreams[{index}].base_url: {problem}" for problem in found]
     for index, name in enumerate(config.capture.extractors or ()):
-        if name in registered("readers"):
-            continue
         try:
             load_object(name, registered("readers"))
         except ValueError as error:

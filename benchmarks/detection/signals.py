@@ -22,8 +22,7 @@ from gaugeway.signals import SIGNALS
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.rules import budget_parts, is_flipped, rules_of, watch_of
 from monitors.alerting.stream import Stream, on_scale
-from monitors.metrics import LOWER_IS_BETTER
-from monitors.metrics.registered import names, on_by_default
+from monitors.metrics.registered import names, on_by_default, zero_is_best
 from monitors.signals.compute import SignalComputer
 from monitors.signals.references import Reference
 
@@ -109,7 +108,7 @@ def streams() -> Iterator[tuple[str, Stream]]:
     rules = rules_of(config, [*filter(on_by_default, names())], SIGNALS)
     for rule, part in zip(rules, budget_parts(rules, config), strict=True):
         if rule.metric in SIGNALS:
-            watch = watch_of(rule, config, part=part, flipped=is_flipped(rule, LOWER_IS_BETTER.__contains__))
+            watch = watch_of(rule, config, part=part, flipped=is_flipped(rule, zero_is_best))
             stream = watch.stream(APP)
             assert stream is not None
             yield rule.metric, stream

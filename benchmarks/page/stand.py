@@ -42,7 +42,7 @@ CONFIG = Config(
     alerts=Alerts(
         watermark_s=0.0, slices=("app", "model"), rules=(Rule(metric="faithfulness", slo=0.88, name="faithful"), *RULES)
     ),
-    notifiers=(Notifier(kind="slack", name="on-call", url="https://hooks.example/x"),),
+    notifiers=(Notifier(kind="slack", name="on-call", options={"url": "https://hooks.example/x"}),),
     upstreams=({"name": "main", "base_url": "https://llm.example/v1", "models": ["chat-*"]},),
 )
 

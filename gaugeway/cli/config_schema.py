@@ -21,23 +21,25 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def config_schema() -> dict[str, Any]:
     """Return the schema: keys, types and ranges. Rules across several keys are checked by `gaugeway check` only.
 
-    The options of an extension stand in its table: of a metric any, else those of all registered kinds.
+    The options of an extension stand in its table, which allows any other key for a metric and for unregistered kinds.
     """
     schema = msgspec.json.schema(Config)
     tables = schema["$defs"]
     tables[Metric.__name__]["properties"].pop("options")
     tables[Metric.__name__].pop("additionalProperties")
-    tables[Notifier.__name__]["properties"] |= _options("notifiers", [*Notifier.__struct_fields__, *given_of(Shared())])
     tables[Sink.__name__]["properties"].pop("options")
-    tables[Sink.__name__]["properties"] |= _options("exporters", [*Sink.__struct_fields__, SPANS])
+    _add_options(tables[Notifier.__name__], "notifiers", given_of(Shared()))
+    _add_options(tables[Sink.__name__], "exporters", [SPANS])
     return {"$schema": DIALECT, "title": "gaugeway.toml", **schema}
 
 
-def _options(kind: str, given: Collection[str]) -> dict[str, Any]:
-    """Return the schemas of the options of all registered extensions of a kind, without those that cannot be loaded."""
-    found: dict[str, Any] = {}
-    for name in registered(kind):
+def _add_options(table: dict[str, Any], kind: str, given: Collection[str]) -> None:
+    """Add the options of all registered extensions of a kind, without those that cannot be loaded, to their table."""
+    targets, keys = registered(kind), table["properties"]
+    for name in targets:
         with contextlib.suppress(ValueError):
-            types = option_types(load(name, registered(kind)), given)
-            found |= {key: msgspec.json.schema(type_) for key, type_ in types.items() if key not in found}
-    return found
+            types = option_types(load(name, targets), given)
+            keys |= {key: msgspec.json.schema(type_) for key, type_ in types.items() if key not in keys}
+    table.pop("additionalProperties")
+    table["if"] = {"properties": {"kind": {"enum": list(targets)}}}
+    table["then"] = {"propertyNames": {"enum": list(keys)}}

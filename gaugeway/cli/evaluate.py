@@ -14,6 +14,7 @@ import click
 
 from gaugeway.cli import field_mapping, store_options
 from gaugeway.cli.config_option import config_option
+from gaugeway.extensions import registered
 from gaugeway.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 _judged = _options(
     click.option("--metrics", help="Names or import strings, comma-separated, or 'all'. [those of the configuration]"),
     config_option(),
-    click.option("--judge", help="A model, llm, none, or an import string. [the configured one, if any]"),
+    click.option("--judge", help="A model, llm, none, registered name or import string. [the configured one, if any]"),
     click.option("--judge-url", help="Base URL of the judge. [that of [judge], else of the first upstream]"),
     click.option(
         "--output",
@@ -244,7 +245,8 @@ def _names_model(options: dict[str, Any]) -> bool:
     judge: str | None = options["judge"]
     if judge is None or judge in (LLM, NO_JUDGE):
         return False
-    return options["judge_url"] is not None or _IMPORT_STRING.fullmatch(judge) is None
+    is_class = judge in registered("judges") or _IMPORT_STRING.fullmatch(judge) is not None
+    return options["judge_url"] is not None or not is_class
 
 
 def _request(settings: Config, options: dict[str, Any]) -> EvaluationRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
@@ -16,6 +17,7 @@ from gaugeway.records import Context
 from gaugeway.settings import bounds
 from gaugeway.settings.bounds import MAX_PASSAGES
 
+_log = logging.getLogger("gaugeway")
 Evidence: TypeAlias = Literal[
     "sent separately", "tool results", "response", "known prompt", "configured pattern", "document blocks", "structure"
 ]
@@ -132,8 +134,19 @@ def evidence_of(extractor: Extractor | type[Extractor]) -> Evidence | None:
 
 @cache
 def default_order() -> tuple[str, ...]:
-    """Return the names of the extractors that are used by default, the most certain first."""
-    evidence = {name: evidence_of(load(name, registered("readers"))) for name in sorted(registered("readers"))}
+    """Return the names of the extractors that are used by default, the most certain first.
+
+    One that cannot be imported, which a package has registered, is left out with a warning. Raises ValueError in a
+    source tree that was never installed: it has no entry points.
+    """
+    if not registered("readers"):
+        raise ValueError("no extractor is registered: gaugeway is not installed (pip install --editable .)")
+    evidence: dict[str, Evidence | None] = {}
+    for name in sorted(registered("readers")):
+        try:
+            evidence[name] = evidence_of(load(name, registered("readers")))
+        except ValueError as error:
+            _log.warning("extractor left out: %s", error)
     return tuple(name for kind in get_args(Evidence) for name in evidence if evidence[name] == kind)
 
 

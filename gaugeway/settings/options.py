@@ -63,21 +63,23 @@ def construct(
     `options` are the keys of its table, at `where` in the configuration, or those of a table `options` in it; `near`
     are the table's other keys. Raises ConfigError with everything that is wrong.
     """
-    parameters = inspect.signature(kind).parameters
+    try:
+        parameters = inspect.signature(kind).parameters
+    except (TypeError, ValueError) as error:
+        raise ConfigError([f"{where}.kind: {error}"]) from error
     known = option_types(kind, given)
-    nested = options.get("options")
-    own = options if not isinstance(nested, dict) else {**options, **nested}
-    own = {key: value for key, value in own.items() if key != "options" or not isinstance(nested, dict)}
-    places = dict.fromkeys(nested, f"{where}.options") if isinstance(nested, dict) else {}
+    nested = options["options"] if isinstance(options.get("options"), dict) else {}
+    own = {key: value for key, value in options.items() if value is not nested} | nested
     good, wrong = fitting(kind, own, known, near=near)
     wrong |= {key: "missing: it is empty" for key in good if good[key] == "" and key != MAY_BE_EMPTY}
     required = [key for key in known if parameters[key].default is inspect.Parameter.empty]
     wrong |= {key: "required" for key in required if key not in own}
-    problems = [f"{places.get(key, where)}.{key}: {problem}" for key, problem in wrong.items()]
+    problems = [f"{where}.{'options.' if key in nested else ''}{key}: {problem}" for key, problem in wrong.items()]
     if wrong.keys().isdisjoint(required):
-        arguments = {key: value for key, value in given.items() if key in parameters} | good
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        taken = {key: value for key, value in given.items() if takes_any or key in parameters}
         try:
-            made = kind(**arguments)
+            made = kind(**taken, **good)
         except Exception as error:  # noqa: BLE001 - an extension raises anything
             problems += placed(where, reason(error), parameters)
     if problems:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from gaugeway.extensions import load, registered
@@ -83,9 +84,14 @@ def declared(name: str, attribute: str) -> Any:
     if named is None or named.target == name:
         return None
     try:
-        return getattr(load(named.target, {}), attribute, None)
+        return _attribute(named.target, attribute)
     except ValueError:  # an extension that cannot be imported here
         return None
+
+
+@cache
+def _attribute(target: str, attribute: str) -> Any:
+    return getattr(load(target, {}), attribute, None)
 
 
 def on_by_default(name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from gaugeway.extensions import load, reason, registered
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
-from gaugeway.settings.options import fitting, hint
+from gaugeway.settings.options import fitting, hint, option_types
 from gaugeway.signals import SIGNALS
 from monitors.judges import MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
@@ -170,13 +170,12 @@ class _Builder:
         """Build and add one metric; return whether that worked."""
         if factory is None:
             return False
-        parameters = inspect.signature(factory).parameters
         needs = needs_of(factory)
         options = dict(settings.options)
         given = self._given
         if needs & _LLM:
             given = given | self._own_judge(name, options.pop("judge", "llm"))
-        options = self._options(name, factory, set(parameters) - set(named.arguments), options)
+        options = self._options(name, factory, named, options)
         if not self._can_run(name, factory, given, options, asked_for=asked_for):
             return False
         try:
@@ -278,15 +277,10 @@ class _Builder:
         return factory
 
     def _options(
-        self,
-        name: str,
-        factory: Callable[..., Metric],
-        free: Collection[str],
-        options: Mapping[str, Any],
+        self, name: str, factory: Callable[..., Metric], named: Named, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the options of the right types; add a problem for each of the others."""
-        parameters = inspect.signature(factory).parameters
-        known = [key for key in parameters if key in free and key not in _GIVEN]
+        known = option_types(factory, {*_GIVEN, *named.arguments})
         good, wrong = fitting(factory, options, known, near=_COMMON)
         self._problems += [f"metrics.{name}.{key}: {problem}" for key, problem in wrong.items()]
         return good

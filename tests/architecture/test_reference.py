@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from gateway.config import Config
 from gateway.reload import EFFECTS
 from gateway.telemetry.metrics import Instruments as GatewayInstruments
+from gaugeway.cli.config_schema import config_schema
 from gaugeway.extensions import registered
 from gaugeway.settings.shared import Rule
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
@@ -77,6 +78,12 @@ def test_every_instrument_is_documented_with_its_labels(instruments):
 @pytest.mark.parametrize("name", names())
 def test_every_metric_has_its_page(name):
     assert f"`{name}`" in (REFERENCE / "metrics" / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize("table", ["Notifier", "Sink"])
+def test_every_option_of_a_registered_extension_is_documented(table):
+    text = section((REFERENCE / "configuration.md").read_text(), f"{table.lower()}s")
+    assert [key for key in config_schema()["$defs"][table]["properties"] if f"`{key}`" not in text] == []
 
 
 def test_every_command_and_flag_is_documented():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitors.metrics.registered import names
 from tools.grafana.board import MISSING, Board, Chosen
 from tools.grafana.panels import (
     GREEN,
@@ -22,15 +23,6 @@ from tools.grafana.panels import (
 )
 
 STREAM = ("app", "metric")
-METRICS = (
-    *("faithfulness", "answer_relevancy", "context_relevancy", "hallucination", "lexical_groundedness"),
-    "grounding",
-    *("answer_correctness", "answer_similarity", "context_entity_recall", "context_precision", "context_recall"),
-    *("context_utilization", "mrr", "noise_sensitivity", "tool_use", "asked_again"),
-    *("goal_met", "gave_up", "turns_to_resolution"),
-)
-"""Metrics with filled confidence bands; others show the interval ends as lines."""
-
 _OBJECTIVE = f"max by (app, metric) ({series('gaugeway_slo_objective_ratio', *STREAM)})"
 _QUIET_EVIDENCE = -10
 _WEEK = "7d"
@@ -162,7 +154,7 @@ def _means() -> list[Built]:
             top=1,
             repeat="metric",
         ),
-        with_bands(bands, METRICS),
+        with_bands(bands, names()),  # any other metric shows the ends of its interval as lines
         lines(
             "Signals",
             "Means of the signals, which every captured exchange has without a judge: answers that decline, cut off"

@@ -19,6 +19,13 @@ class Length:
         return Score(0.5)
 
 
+class Lenient:
+    model = "lenient"
+
+    async def ask(self, prompt, schema):
+        raise NotImplementedError
+
+
 class First:
     version = "1"
 
@@ -33,7 +40,7 @@ class First:
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     lines = ["length = lengths:Length", "first@K = lengths:First", "broken = lengths_without:Nothing"]
-    install(tmp_path, "lengths", "[gaugeway.metrics]", *lines)
+    install(tmp_path, "lengths", "[gaugeway.metrics]", *lines, "[gaugeway.judges]", "lenient = lengths:Lenient")
     (tmp_path / "lengths.py").write_text(METRICS)
     monkeypatch.syspath_prepend(tmp_path)
     extensions.registered.cache_clear()
@@ -48,6 +55,15 @@ def test_an_installed_metric_runs_and_says_of_itself_what_the_product_asks(insta
     assert registered.declared("length", "measures") == "answer"
     assert "first@5" in registered.at_rank(5)
     assert {"length", "first@K"} <= set(registered.known())
+
+
+def test_a_metric_has_an_installed_judge_by_its_name(installed):
+    (judged,) = [
+        enabled.metric
+        for enabled in build({"faithfulness": config.Metric(options={"judge": "lenient"})}, None, None).enabled
+        if enabled.metric.name == "faithfulness"
+    ]
+    assert judged.judge == "lenient"
 
 
 def test_an_installed_metric_that_cannot_be_imported_is_noted_and_stops_nothing(installed):

@@ -277,7 +277,7 @@ def test_settings_show_what_is_configured_and_no_secret(tmp_path):
         monitors=Monitors(token="secret-1"),
         judge=Judge(base_url="https://u:secret-2@judge.example/v1?key=secret-3", model="judge-1", api_key="secret-4"),
         store=Store(url="postgresql://me:secret-5@db/quality"),
-        notifiers=(Notifier(kind="slack", name="team", url="https://hooks.example/secret-6"),),
+        notifiers=(Notifier(kind="slack", name="team", options={"url": "https://hooks.example/secret-6"}),),
         upstreams=({"name": "main", "base_url": "https://secret-7@llm.example/v1", "api_key": "secret-8"},),
         gateway={"port": 8181, "admin_token": "secret-9"},
     )
