@@ -234,7 +234,7 @@ def _run_on(text: str, records: list[Record], at: list[int]) -> bool:
 
 
 def _strip_field_lines(text: str, records: list[Record]) -> None:
-    """Cut leading lines with labels that most records have; of a lone record if one of them names a place or a score."""
+    """Cut leading lines with labels that most records have; of a lone record where one names a place or a score."""
     heads = [_field_lines(text, record) for record in records]
     counts: dict[str, int] = {}
     for head in heads:
