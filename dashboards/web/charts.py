@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from dashboards.web.format import iso
-from monitors.analysis.levels import Level
+from monitors.statistics.levels import Level
 
 INTERVALS = 6
 """Largest number of intervals between the ticks of an axis."""
