@@ -110,7 +110,7 @@ def ever_wrong(law: Callable, rng, runs: int, n: int) -> dict[str, tuple[float, 
     t = np.arange(1.0, n + 1.0)[:, None]
     means = scores.cumsum(axis=0) / t
     sds = np.sqrt(np.maximum((scores**2).cumsum(axis=0) / t - means**2, 0.0))
-    half = np.array([_half(closed_window, at, ALPHA) for at in range(1, n + 1)])[:, None]
+    half = np.array([_half(at) for at in range(1, n + 1)])[:, None]
     half = half * np.sqrt((0.25 + t * sds**2) / (t + 1.0))
     found["ordinary 95 %, from 50"] = [(np.abs(means - M0) > half) & (t >= 50), 2.0 * half]
     found["asymptotic, from 10"] = _sequence_of_the_product(means, sds)
@@ -142,10 +142,10 @@ def _sequence_of_the_product(means: np.ndarray, sds: np.ndarray) -> list[np.ndar
     return [wrong, widths]
 
 
-def _half(interval: Callable, n: int, alpha: float) -> float:
-    """The half-width in standard deviations, which is all that the functions of `intervals` do with n."""
-    low, high = interval(Estimate(mean=0.5, sd=1e-9, n=n, n_eff=float(n)), alpha=alpha)
-    # (1/4 + t sd^2)/(t + 1) is what they multiply with; the cut to [0, 1] is undone by taking one far from it
+def _half(n: int) -> float:
+    """The half-width of a closed window in standard deviations."""
+    low, high = closed_window(Estimate(mean=0.5, sd=1e-9, n=n, n_eff=float(n)))
+    # (1/4 + t sd^2)/(t + 1) is what it multiplies with; the cut to [0, 1] is undone by taking one far from it
     shrunk = math.sqrt(0.25 / (n + 1.0))
     return (high - low) / 2.0 / shrunk if high < 1.0 else math.inf
 

@@ -10,12 +10,13 @@ from markupsafe import Markup
 from dashboards.web.charts import trend_line
 from dashboards.web.format import number
 from dashboards.web.readings.gateway_traffic import AppTraffic
-from dashboards.web.readings.trends import HOUR_S, HOURS, Key, dots_of, movement
+from dashboards.web.readings.trends import HOURS, dots_of, movement
 from gaugeway.storage.stores import Summary
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
+from monitors.analysis.series import HOUR_S, Stream
 
 ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
 """States of a rule, worst first."""
@@ -70,7 +71,7 @@ class Watches:
         self, streams: Iterable[StreamStatus], is_watched: Callable[[str, str], bool] = lambda _metric, _app: False
     ) -> None:
         self._is_watched = is_watched
-        self._worst: dict[Key, Watch] = {}
+        self._worst: dict[Stream, Watch] = {}
         for stream in streams:
             if stream.slice:
                 continue
@@ -93,7 +94,7 @@ def rank(watch: Watch) -> int:
     return ORDER.index(watch.state)
 
 
-def rows_of(quality: Iterable[Quality], watches: Watches, known: Iterable[Key] = ()) -> list[AppRow]:
+def rows_of(quality: Iterable[Quality], watches: Watches, known: Iterable[Stream] = ()) -> list[AppRow]:
     """One row per app, in no order; `known` streams without an estimate get an empty one."""
     apps: dict[str, dict[str, Quality]] = {}
     for estimate in quality:
@@ -158,7 +159,7 @@ def is_descending(column: str, lower_is_better: Collection[str]) -> bool:
 def cell(
     row: AppRow,
     metric: str,
-    hours: Mapping[Key, Sequence[tuple[float, Summary]]],
+    hours: Mapping[Stream, Sequence[tuple[float, Summary]]],
     *,
     lower_is_better: Collection[str],
     now: float,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import msgspec
 
@@ -52,13 +51,9 @@ class Cases:
         """Return the cases that have not ended, by fingerprint."""
         return {name: case for name, case in self.by_fingerprint.items() if case.alert.state != "resolved"}
 
-    def load(self, state: bytes, lower_is_better: Callable[[str], bool] = lambda _: False) -> None:
-        """Replace the cases with a state from `dump`; alerts of older releases get their direction."""
+    def load(self, state: bytes) -> None:
+        """Replace the cases with a state from `dump`."""
         cases = msgspec.json.decode(state, type=list[Case])
-        for case in cases:
-            if case.alert.direction is None and case.alert.rule != JUDGE_BLIND:
-                way: Literal["drop", "rise"] = "rise" if lower_is_better(case.alert.metric) else "drop"
-                case.alert = replace(case.alert, direction=way)
         self.by_fingerprint = {case.alert.fingerprint: case for case in cases}
 
     def dump(self) -> bytes:

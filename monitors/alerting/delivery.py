@@ -98,18 +98,11 @@ class Delivery:
     def restore(self, states: Mapping[str, bytes], alerts: Sequence[Alert]) -> None:
         """Restore the saved progress; a new notifier does not get alerts that are already resolved."""
         saved = states.get(_PROGRESS, b"{}")
-        told = msgspec.json.decode(saved, type=dict[str, dict[str, Progress | Literal["firing", "resolved"]]])
+        told = msgspec.json.decode(saved, type=dict[str, dict[str, Progress]])
         over = [alert.fingerprint for alert in alerts if alert.state == "resolved"]
-        now = self._clock()
         for name in self._notifiers:
-            known = {
-                key: entry if isinstance(entry, Progress) else Progress(told=entry, at=now)
-                for key, entry in told.get(name, {}).items()
-            }
-            for progress in known.values():
-                progress.upgrade()
             earlier = {key: Progress(told="resolved", outcome="before") for key in over}
-            self._progress[name] = known if name in told else earlier
+            self._progress[name] = told.get(name, earlier)
         self._unsaved = self._progress.keys() != told.keys()
         self.acknowledgements.restore(states)
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from gaugeway.records import Alert, Change, Example, FoundCause, same_scheme
 from gaugeway.signals import SIGNALS
@@ -22,7 +22,7 @@ from monitors.alerting.changes import changes_at_onset, documents_change, source
 from monitors.alerting.example_texts import HASHED, faults_of, question_and_answer, quoted
 from monitors.alerting.passages import MAX_EXCHANGES, read_passages
 from monitors.alerting.rule_watch import ALL
-from monitors.alerting.slices import OTHER
+from monitors.alerting.slices import in_slice
 from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.statistics.clusters import groups_of
@@ -203,13 +203,7 @@ class Describer:
         onset, flipped = alert.finding.onset, self._flipped(alert)
         app = None if alert.app == ALL else alert.app
         others = tuple(SIGNALS.keys() - {alert.metric})  # they would take the places of the metrics that causes compare
-        whole = Query(
-            since=onset - DAY_S,
-            until=onset,
-            app=app,
-            without=others,
-            **_narrowed(alert.slice),
-        )
+        whole = in_slice(Query(since=onset - DAY_S, until=onset, app=app, without=others), alert.slice)
         since = replace(whole, since=onset, until=until)
         usual = usual_times(onset, earlier)
         old, new = await self._sides(alert.metric, whole, since, usual)
@@ -476,14 +470,6 @@ def _fallen(why: Explanation) -> tuple[str, ...]:
 def _words(question: str) -> str:
     """Return the words of a question, the same for questions that differ in case, punctuation or numbers only."""
     return " ".join(_WORD.findall(nfkc(question[:_LONGEST]).casefold()))
-
-
-def _narrowed(part: str) -> dict[str, Any]:
-    """Return the query fields that select a slice; the `_other` slice cannot be selected."""
-    name, _, value = part.partition("=")
-    if not part or value == OTHER:
-        return {}
-    return {"tag": (name.removeprefix("tag:"), value)} if name.startswith("tag:") else {name: value}
 
 
 def _mean(points: Iterable[Point], metric: str, *, flipped: bool) -> Estimate | None:

@@ -131,7 +131,6 @@ class AlertEngine:
         self._state_store = state_store
         self._queue_oldest = queue_oldest
         self._judge = judge or JudgeSignals()
-        self._lower_is_better = lower_is_better
         self._observer = observer or NullObserver()
         self._clock = clock
         self._reader = _BucketReader(store, config.bucket_s)
@@ -252,7 +251,7 @@ class AlertEngine:
         for watch in self._watches.values():
             watch.closed_until = None
             watch.streams.clear()
-        self._cases.load(states.get(_CASES, b"[]"), self._lower_is_better)
+        self._cases.load(states.get(_CASES, b"[]"))
         if _VERSIONS in states:
             self.versions.loads(states[_VERSIONS])
         for name, watch in self._watches.items():

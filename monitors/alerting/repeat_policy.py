@@ -22,7 +22,7 @@ class Progress:
     """The state of one alert's delivery to one notifier, as stored.
 
     `told` is the alert state that was settled at Unix time `at`, `outcome` how: only "delivered" means that the
-    receiver took it. None is of older releases, which did not keep it. `reached_at` is when the alert was last
+    receiver took it. `reached_at` is when the alert was last
     delivered as firing, None if never. `held` is the task a silence holds back. A `failing` task had `attempts` since
     `since` and is not retried before `not_before`. `acknowledged`: the acknowledgement was settled;
     `acknowledgement_given_up` says that it was not delivered. `lacks_cause`: the alert was last sent before its cause
@@ -56,12 +56,6 @@ class Progress:
             if task == "firing" and outcome == "delivered":
                 self.reached_at = now
         self.held = self.failing = None
-
-    def upgrade(self) -> None:
-        """Complete the state of an older release, which took every settled task for delivered."""
-        if self.told is not None and self.outcome is None:
-            self.outcome = "delivered" if self.at else "before"
-            self.reached_at = self.at or None
 
     def failed(self, task: Task, now: float, *, least_s: float, most_s: float) -> float:
         """Record a failed attempt; return the seconds until the next one."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from gaugeway.storage.stores import Point
+from gaugeway.storage.stores import Point, Query
 
 MONTH_S = 30 * 86_400.0
 OTHER = "_other"
@@ -34,6 +35,19 @@ def value_of(point: Point, dimension: str) -> str | None:
     if dimension == "prompt":
         return point.prompt
     return point.tags.get(dimension.removeprefix("tag:"))
+
+
+def narrowed(query: Query, dimension: str, value: str) -> Query:
+    """Return a query restricted to a value of "model", "prompt" or "tag:NAME"."""
+    if dimension.startswith("tag:"):
+        return replace(query, tag=(dimension.removeprefix("tag:"), value))
+    return replace(query, model=value) if dimension == "model" else replace(query, prompt=value)
+
+
+def in_slice(query: Query, name: str) -> Query:
+    """Return a query restricted to a slice, "" for the whole app; the `_other` slice cannot be selected."""
+    dimension, _, value = name.partition("=")
+    return query if not name or value == OTHER else narrowed(query, dimension, value)
 
 
 class Slices:

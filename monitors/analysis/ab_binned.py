@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from gaugeway.storage.stores import ScoreHistogram
+from gaugeway.storage.stores import Point, ScoreHistogram
 from gaugeway.storage.stores.rollup_windows import hundredths
 from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.statistics.sequential_ab import Verdict
 from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, ScoreBins
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 
+S = TypeVar("S", Point, ScoreHistogram)
 _FIRST = 20
 """Scores before the first look; each further look is at twice as many."""
 
@@ -31,21 +32,34 @@ class Parts:
 
 
 def parts_of(champion: Iterable[ScoreHistogram], challenger: Iterable[ScoreHistogram]) -> list[Parts]:
-    """Pair the comparable scores: per app and metric, those by the same judge and metric version on both sides."""
-    both = [_by_stream(some) for some in (champion, challenger)]
-    found = []
-    for app, metric in sorted(both[0].keys() & both[1].keys()):
-        sides = [side[app, metric] for side in both]
-        makers: list[Counter[tuple[str, str]]] = [Counter() for _ in sides]
-        for side, counts in zip(sides, makers, strict=True):
-            for histogram in side:
-                counts[_maker(histogram)] += histogram.n
-        common = makers[0].keys() & makers[1].keys()
-        chosen = max(sorted(common), key=lambda maker: min(counts[maker] for counts in makers), default=None)
-        a, b = ([histogram for histogram in side if _maker(histogram) == chosen] for side in sides)
-        left_out = sum(histogram.n for side in sides for histogram in side if _maker(histogram) != chosen)
-        found.append(Parts(app=app, metric=metric, champion=a, challenger=b, left_out=left_out))
-    return found
+    """Pair the comparable scores per app and metric."""
+    ordered = [sorted(side, key=lambda histogram: histogram.since) for side in (champion, challenger)]
+    return [
+        Parts(app=app, metric=metric, champion=a, challenger=b, left_out=left_out)
+        for app, metric, a, b, left_out in comparable(*ordered, number=lambda histogram: histogram.n)
+    ]
+
+
+def comparable(
+    champion: Iterable[S], challenger: Iterable[S], *, number: Callable[[S], int]
+) -> Iterator[tuple[str, str, list[S], list[S], int]]:
+    """Yield the app and metric of scores that both sides have, those by one judge and metric version, and how many not.
+
+    Scores by different judges or versions are not comparable: of several the one with the most on both sides is taken.
+    """
+    sides: list[dict[tuple[str, str], dict[tuple[str, str], list[S]]]] = [{}, {}]
+    for streams, scores in zip(sides, (champion, challenger), strict=True):
+        for score in scores:
+            makers = streams.setdefault((score.app, score.metric), {})
+            makers.setdefault((score.version, score.judge or ""), []).append(score)
+    for app, metric in sorted(sides[0].keys() & sides[1].keys()):
+        both = [streams[app, metric] for streams in sides]
+        counts = [{maker: sum(map(number, some)) for maker, some in makers.items()} for makers in both]
+        common = sorted(both[0].keys() & both[1].keys())
+        chosen = max(common, key=lambda maker: min(count[maker] for count in counts), default=("", ""))
+        left_out = sum(n for count in counts for maker, n in count.items() if not common or maker != chosen)
+        a, b = (makers[chosen] if common else [] for makers in both)
+        yield app, metric, a, b, left_out
 
 
 def judged(parts: Parts, test: CountedComparison, *, flipped: bool) -> Verdict:
@@ -90,15 +104,3 @@ def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flip
         columns = np.full(STEPS, float(look)), scale, n, n - x if flipped else x, x2, weight
         rows.append(np.stack(columns, axis=1))
     return ScoreBins.of(rows)
-
-
-def _by_stream(spreads: Iterable[ScoreHistogram]) -> dict[tuple[str, str], list[ScoreHistogram]]:
-    found: dict[tuple[str, str], list[ScoreHistogram]] = {}
-    for histogram in sorted(spreads, key=lambda spread: spread.since):
-        found.setdefault((histogram.app, histogram.metric), []).append(histogram)
-    return found
-
-
-def _maker(histogram: ScoreHistogram) -> tuple[str, str]:
-    """Return what made the scores: scores by different judges or metric versions are not comparable."""
-    return histogram.version, histogram.judge or ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple, TypeAlias
 from gaugeway.signals import UNDIRECTED
 from gaugeway.storage.stores import Point
 from monitors.alerting.stream import on_scale, usable
-from monitors.analysis.ab_binned import Parts, estimate, judged
-from monitors.analysis.levels import mean_of
+from monitors.analysis.ab_binned import Parts, comparable, estimate, judged
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence, difference_sequence
+from monitors.statistics.levels import mean_of
 from monitors.statistics.sequential_ab import Arm as Side
 from monitors.statistics.sequential_ab import Comparison, Decision, PairedComparison, Verdict
 from monitors.statistics.sequential_ab_binned import CountedComparison
@@ -109,18 +109,15 @@ class Sides:
 
 
 def sides(champion: Iterable[Point], challenger: Iterable[Point]) -> list[Sides]:
-    """Pair the comparable scores: per app and metric, those by the same judge and metric version on both sides."""
-    both = [_by_stream(points) for points in (champion, challenger)]
-    found = []
-    for app, metric in sorted(both[0].keys() & both[1].keys()):
-        makers = [Counter(map(_maker, side[app, metric])) for side in both]
-        common = makers[0].keys() & makers[1].keys()
-        chosen = max(sorted(common), key=lambda maker: min(side[maker] for side in makers), default=None)
-        kept = [[point for point in side[app, metric] if _maker(point) == chosen] for side in both]
-        before = sum(len(side[app, metric]) for side in both)
-        a, b = (_once(points) for points in kept)
-        found.append(Sides(app=app, metric=metric, champion=a, challenger=b, left_out=before - sum(map(len, kept))))
-    return found
+    """Pair the comparable scores per app and metric."""
+    ordered = [
+        sorted(filter(usable, points), key=lambda later: (later.started_at, later.sample_id))
+        for points in (champion, challenger)
+    ]
+    return [
+        Sides(app=app, metric=metric, champion=_once(a), challenger=_once(b), left_out=left_out)
+        for app, metric, a, b, left_out in comparable(*ordered, number=lambda _: 1)
+    ]
 
 
 def compare(
@@ -252,18 +249,6 @@ def pairs_of(scores: Sides, keys: Mapping[str, str]) -> Iterator[tuple[Point, Po
         queues[side].append(point)
         if queues[0] and queues[1]:
             yield queues[0].popleft(), queues[1].popleft()
-
-
-def _by_stream(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
-    found: dict[tuple[str, str], list[Point]] = {}
-    for point in sorted(filter(usable, points), key=lambda later: (later.started_at, later.sample_id)):
-        found.setdefault((point.app, point.metric), []).append(point)
-    return found
-
-
-def _maker(point: Point) -> tuple[str, str]:
-    """Return what made a score: scores by different judges or metric versions are not comparable."""
-    return point.version, point.judge or ""
 
 
 def _once(points: Iterable[Point]) -> list[Point]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from gaugeway.storage.stores.rollup_windows import joined, next_step
-from monitors.alerting.slices import value_of
+from monitors.alerting.slices import narrowed, value_of
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, parts_of
 from monitors.analysis.ab_compare import Sides, sides
@@ -185,16 +185,6 @@ async def keys_of(
         asked = await store.questions(some)
         found |= {name: asked[name].strip() for name in some if name in asked}
     return found
-
-
-def narrowed(query: Query, by: str, value: str) -> Query:
-    """Restrict a query to one version. Raises ValueError for an invalid `by`."""
-    check_by(by)
-    if by == "model":
-        return replace(query, model=value)
-    if by == "prompt":
-        return replace(query, prompt=value)
-    return replace(query, tag=(by.removeprefix("tag:"), value))
 
 
 async def _scores(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal, TypeAlias, TypeVar
@@ -83,33 +82,19 @@ class Labelled:
 
 
 def label(
-    points: Iterable[Point],
-    rated: Iterable[LabelledScore],
-    *,
-    passing: Passings,
-    half_width: float = HALF_WIDTH,
-    scored: Iterable[ScoreSums] | None = None,
+    rated: Sequence[LabelledScore], scored: Iterable[ScoreSums], *, passing: Passings, half_width: float = HALF_WIDTH
 ) -> list[Labelled]:
-    """Evaluate the labels of a window by app, metric and source of the labels.
+    """Evaluate the labels of a window by app, metric and source of the labels; `scored` are the sums of all scores.
 
-    `points` are all scores; they are not needed with `scored`, their sums. Of several scores of one answer the last
-    counts, of several labels their mean. Apps and metrics without labels are included, for the number needed. Raises
-    ValueError for a half-width that is not positive.
+    Of several scores of one answer the last counts, of several labels their mean. Apps and metrics without labels are
+    included, for the number needed. Raises ValueError for a half-width that is not positive.
     """
     if not half_width > 0.0:
         raise ValueError(f"the half-width must be positive, got {half_width!r}")
-    ratings = list(rated)
-    if scored is not None:
-        scores = _labelled_scores(ratings)
-        totals = {(sums.app, sums.metric): sums for sums in scored}
-    else:
-        last: dict[tuple[str, str], dict[str, Point]] = {}
-        for point in filter(usable, points):
-            last.setdefault((point.app, point.metric), {})[point.sample_id] = point
-        scores = {key: {name: point.value or 0.0 for name, point in some.items()} for key, some in last.items()}
-        totals = _sums(last)
+    scores = _labelled_scores(rated)
+    totals = {(sums.app, sums.metric): sums for sums in scored}
     said: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
-    for labelled_score in ratings:
+    for labelled_score in rated:
         said.setdefault((labelled_score.app, labelled_score.metric), {}).setdefault(
             labelled_score.source, {}
         ).setdefault(labelled_score.sample_id, []).append(labelled_score.rating)
@@ -136,16 +121,20 @@ def _labelled_scores(rated: Iterable[LabelledScore]) -> dict[tuple[str, str], di
     return found
 
 
-def _sums(scores: Mapping[tuple[str, str], Mapping[str, Point]]) -> dict[tuple[str, str], ScoreSums]:
-    found = {}
-    for (app, metric), points in scores.items():
-        values = [point.value or 0.0 for point in points.values()]
-        rates_ = [point.rate for point in points.values()]
+def sums_of(points: Iterable[Point]) -> list[ScoreSums]:
+    """Add up scores by app and metric, of several scores of one answer the last."""
+    last: dict[tuple[str, str], dict[str, Point]] = {}
+    for point in filter(usable, points):
+        last.setdefault((point.app, point.metric), {})[point.sample_id] = point
+    found = []
+    for (app, metric), some in last.items():
+        values = [point.value or 0.0 for point in some.values()]
+        rates_ = [point.rate for point in some.values()]
         x, x2 = math.fsum(values), math.fsum(value * value for value in values)
         sums = ScoreSums(
             app=app, metric=metric, n=len(values), x=x, x2=x2, least_rate=min(rates_), most_rate=max(rates_)
         )
-        found[app, metric] = sums
+        found.append(sums)
     return found
 
 
@@ -268,23 +257,15 @@ async def labelled(
     streams = {(labelled_score.app, labelled_score.metric) for labelled_score in rated}
     if query.metric is None and not streams:
         return []
-    with suppress(Unsupported):
-        sums = [
-            stream_sums
-            for stream_sums in await store.scored(query)
-            if query.metric is not None or (stream_sums.app, stream_sums.metric) in streams
-        ]
-        return await asyncio.to_thread(label, (), rated, passing=passing, half_width=half_width, scored=sums)
-    points: list[Point] = []
-    metrics = {query.metric} if query.metric is not None else {metric for _, metric in streams}
-    for metric in sorted(metrics):
-        points += [
-            point
-            for point in await scores(store, replace(query, metric=metric))
-            if query.metric is not None or (point.app, metric) in streams
-        ]
-    # hundreds of thousands of scores would block the event loop
-    return await asyncio.to_thread(label, points, rated, passing=passing, half_width=half_width)
+    try:
+        sums = await store.scored(query)
+    except Unsupported:  # this engine keeps no sums
+        metrics = {query.metric} if query.metric is not None else {metric for _, metric in streams}
+        points = [point for metric in sorted(metrics) for point in await scores(store, replace(query, metric=metric))]
+        sums = await asyncio.to_thread(sums_of, points)  # hundreds of thousands would block the event loop
+    if query.metric is None:
+        sums = [stream_sums for stream_sums in sums if (stream_sums.app, stream_sums.metric) in streams]
+    return await asyncio.to_thread(label, rated, sums, passing=passing, half_width=half_width)
 
 
 async def scores(store: Store, query: Query) -> list[Point]:

@@ -6,9 +6,10 @@ import asyncio
 import heapq
 import time
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+
+from cachetools import LRUCache
 
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.stores import Query, Store
@@ -75,7 +76,7 @@ class ReviewDraws:
         self._store = store
         self._clock = clock
         self._stopping = stopping or asyncio.Event()
-        self._done: OrderedDict[tuple[str, str], _Reading] = OrderedDict()
+        self._done: LRUCache[tuple[str, str], _Reading] = LRUCache(MAX_DRAWS)
         self._running: dict[tuple[str, str], _Reading] = {}
 
     async def draw(self, app: str, metric: str, within_s: float) -> Draw:
@@ -85,10 +86,8 @@ class ReviewDraws:
         """
         key = (app, metric)
         known = self._done.get(key)
-        if known is not None:
-            self._done.move_to_end(key)
-            if self._clock() - known.began < FRESH_S:
-                return known.draw()
+        if known is not None and self._clock() - known.began < FRESH_S:
+            return known.draw()
         reading = self._running.get(key)
         if reading is None:
             if len(self._running) >= MAX_DRAWS:
@@ -119,8 +118,5 @@ class ReviewDraws:
                 await asyncio.sleep(took)  # others take turns
             reading.complete = True
             self._done[key] = reading
-            self._done.move_to_end(key)
-            while len(self._done) > MAX_DRAWS:
-                self._done.popitem(last=False)
         finally:
             self._running.pop(key, None)

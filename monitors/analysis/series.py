@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from cachetools import LRUCache
 
@@ -26,6 +27,8 @@ MAX_GROUPS = 20
 """Groups of an answer: those with the most scores."""
 MAX_SLICES = 200
 """Groups of a step that are kept."""
+MAX_STREAMS = 1000
+"""Apps and metrics of an hour that are kept: those with the most scores."""
 MAX_REMEMBERED = 50_000
 """Sums that are kept, of all steps together."""
 MAX_READING = 8
@@ -38,6 +41,8 @@ DAILY_FROM_S = 14 * 24 * HOUR_S
 READING_S = 0.2
 """How long a request waits for the store; what it has read by then is remembered for the next one."""
 
+Stream: TypeAlias = tuple[str, str]
+"""App and metric."""
 Effects = Mapping[tuple[str, str, str], float]
 
 
@@ -127,7 +132,7 @@ def lifetime(over_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One step of a metric of an app."""
+    """One step of a metric of an app; of all apps and metrics where these are ""."""
 
     app: str
     metric: str
@@ -161,6 +166,7 @@ class SeriesReader:
             MAX_REMEMBERED, getsizeof=lambda read: 1 + len(read[1])
         )
         self._reading: dict[_Key, asyncio.Task[None]] = {}
+        self._reading_hours: asyncio.Task[None] | None = None
 
     async def read(self, query: SeriesQuery, within_s: float = READING_S) -> Series:
         """Read a series, the latest steps first, for at most about `within_s` seconds. Raises the store's errors."""
@@ -185,6 +191,28 @@ class SeriesReader:
             complete=complete,
             read_since=read_since,
         )
+
+    async def hours(self, count: int, within_s: float) -> tuple[dict[Stream, list[tuple[float, Summary]]], bool]:
+        """The sums of the last `count` hours by app and metric, the oldest first, and whether every hour was read.
+
+        Waits for at most `within_s` seconds; what was read earlier is returned while reading goes on.
+        """
+        last = math.floor(self._clock() / HOUR_S)
+        keys = [_Key("", "", "", HOUR_S, index) for index in range(last - count + 1, last + 1)]
+        stale = [key for key in reversed(keys) if self._fresh(key) is None]
+        if stale and (self._reading_hours is None or self._reading_hours.done()):
+            self._reading_hours = spawn(self._load_all(stale), name="reading hours")
+        if self._reading_hours is not None and not self._reading_hours.done():
+            await asyncio.wait([self._reading_hours], timeout=within_s)
+        found: dict[Stream, list[tuple[float, Summary]]] = {}
+        for key in keys:
+            for summary in self._known.get(key, (0.0, ()))[1]:
+                found.setdefault((summary.app, summary.metric), []).append((key.start, summary))
+        return found, all(key in self._known for key in keys)
+
+    async def _load_all(self, keys: Sequence[_Key]) -> None:
+        for key in keys:
+            await self._load(key)
 
     async def _step(self, key: _Key, deadline: float) -> Sequence[Summary] | None:
         """The sums of a step; None if they were not read by the deadline, which may happen later."""
@@ -212,6 +240,10 @@ class SeriesReader:
         now = self._clock()
         if key.start >= now:
             self._known[key] = now, ()
+            return
+        if not key.metric:
+            found = await self.store.summary(Query(since=key.start, until=key.end))
+            self._known[key] = now, largest(found, MAX_STREAMS)
             return
         whole = key.step_s >= HOUR_S and key.end < now - SETTLED_S
         query = Query(since=key.start, until=key.end)

@@ -139,7 +139,7 @@ def traffic_of(points: Iterable[Point], *, flipped: bool) -> Traffic:
     return _traffic(x, rates[inside].min() / rates[inside], times[inside] % HOUR_S, lengths)
 
 
-def preset(law: Law, per_minute: float, seed: int = 1, days: int = 7) -> Traffic:
+def preset(law: Law, per_minute: float, seed: int = 1) -> Traffic:
     """Build synthetic stationary traffic of mean .85, with scores of sd .12 ("beta"), .27 ("llm") or .36 ("binary").
 
     >>> traffic = preset("binary", per_minute=10.0)
@@ -149,7 +149,7 @@ def preset(law: Law, per_minute: float, seed: int = 1, days: int = 7) -> Traffic
     if not per_minute > 0.0:
         raise ValueError(f"the rate must be positive, got {per_minute!r}")
     rng = np.random.default_rng(seed)
-    lengths = rng.poisson(60.0 * per_minute, days * DAY_HOURS)
+    lengths = rng.poisson(60.0 * per_minute, 7 * DAY_HOURS)
     n = int(lengths.sum())
     x: Array
     if law == "beta":

@@ -38,14 +38,12 @@ class Persistence:
         *,
         on_error: Callable[[str], None],
         stopping: asyncio.Event,
-        draw: Callable[[], float] = random.random,
     ) -> None:
         self._queue = queue
         self._store = store
         self._settler = store if store.settles(queue) else None
         self._on_error = on_error
         self._stopping = stopping
-        self._draw = draw
         self._done: Counter[str] = Counter()
 
     @property
@@ -159,5 +157,5 @@ class Persistence:
                 return result
             if self._stopping.is_set():
                 return None
-            await happens_within(self._stopping, back_off * self._draw())
+            await happens_within(self._stopping, back_off * random.random())  # noqa: S311 - jitter
             back_off = min(back_off * 2, MAX_BACK_OFF_S)

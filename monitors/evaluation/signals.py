@@ -86,7 +86,7 @@ class Signals:
         if best is not None:
             try:
                 self._computer.usual.loads(best.references)
-            except (ValueError, TypeError) as error:
+            except ValueError as error:
                 _log.warning("what the signals learned cannot be read, learning again: %s", error)
         self._resumed = True
 

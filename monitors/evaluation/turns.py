@@ -40,10 +40,9 @@ class _Known(NamedTuple):
 class TurnGatherer:
     """Completes answers with what the earlier exchanges of their turn hold."""
 
-    def __init__(self, store: Store, persistence: Persistence, *, wait_s: float = WAIT_S) -> None:
+    def __init__(self, store: Store, persistence: Persistence) -> None:
         self._store = store
         self._persist = persistence
-        self._wait_s = wait_s
 
     @staticmethod
     def concerns(sample: Sample) -> bool:
@@ -66,7 +65,7 @@ class TurnGatherer:
         if links is None or not self.concerns(sample):
             return sample
         recalls = _recalls(links, sample)
-        deadline = time.monotonic() + self._wait_s
+        deadline = time.monotonic() + WAIT_S
         while True:
             try:
                 known = await self._persist.attempt("turn", lambda: self._known(sample), engine_failed)

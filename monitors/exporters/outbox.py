@@ -19,6 +19,7 @@ from gaugeway.runtime.tasks import happens_within, spawn
 from monitors.exporters import Exporter
 
 T = TypeVar("T")
+PLACES = 4
 Observer = Callable[[str, int], None]
 """Called with a result (`sent`, `retried`, or why scores were dropped) and the number of scores."""
 
@@ -74,7 +75,7 @@ class _Entry(Generic[T]):
 
 
 class Outbox(Generic[T]):
-    """Sends deliveries, at most `places` at once, and holds at most `limit`; beyond that new ones are dropped.
+    """Sends deliveries, at most `PLACES` at once, and holds at most `limit`; beyond that new ones are dropped.
 
     A delivery that is too early is sent again after 0.5 s, with back-off up to 60 s. When the server is unreachable or
     asks to wait, all deliveries pause, and a single one is sent first. After `give_up_s` a delivery is dropped. `count`
@@ -89,14 +90,12 @@ class Outbox(Generic[T]):
         count: Observer,
         give_up_s: float,
         limit: int = 10_000,
-        places: int = 4,
     ) -> None:
         self._name = name
         self._send = send
         self._count = count
         self._give_up_s = give_up_s
         self._limit = limit
-        self._places = places
         self._heap: list[_Entry[T]] = []
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._failures, self._paused_until, self._silent_until = 0, 0.0, 0.0
@@ -147,7 +146,7 @@ class Outbox(Generic[T]):
         while True:
             self._wake.clear()
             now = time.monotonic()
-            free = len(self._under_way) < (1 if self._failures else self._places)
+            free = len(self._under_way) < (1 if self._failures else PLACES)
             if free and now >= self._paused_until and (entry := self._pop(now)) is not None:
                 return entry
             idle_s = None

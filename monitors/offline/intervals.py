@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from monitors.statistics.confidence_sequence import ALPHA
 from monitors.statistics.student_t import student
 
 
-def bounded_mean(values: Sequence[float], *, alpha: float = 0.05) -> tuple[float, float]:
+def bounded_mean(values: Sequence[float]) -> tuple[float, float]:
     """Return a two-sided interval for the mean of values in [0, 1].
 
     Wilson's interval with the observed dispersion: the bounds are the m that solve
@@ -38,18 +39,18 @@ def bounded_mean(values: Sequence[float], *, alpha: float = 0.05) -> tuple[float
     n, mean = x.size, float(x.mean())
     coin = mean * (1.0 - mean)
     dispersion = min(1.0, float(x.var()) / coin) if coin > 0.0 else 1.0
-    k = student(alpha, n - 1) ** 2 * (1.0 + n * dispersion) / (n + 1) / n if n > 1 else math.inf
+    k = student(ALPHA, n - 1) ** 2 * (1.0 + n * dispersion) / (n + 1) / n if n > 1 else math.inf
     if math.isinf(k):
         return 0.0, 1.0
     centre, half = (mean + k / 2.0) / (1.0 + k), math.sqrt(k * coin + k * k / 4.0) / (1.0 + k)
     return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
 
 
-def bounded_difference(differences: Sequence[float], *, alpha: float = 0.05) -> tuple[float, float]:
+def bounded_difference(differences: Sequence[float]) -> tuple[float, float]:
     """Return a two-sided interval for the mean of paired differences in [-1, 1]: `bounded_mean` of (d + 1)/2.
 
     >>> [round(bound, 3) for bound in bounded_difference([0.1, 0.0, 0.2, 0.1] * 10)]
     [0.045, 0.154]
     """
-    low, high = bounded_mean([(difference + 1.0) / 2.0 for difference in differences], alpha=alpha)
+    low, high = bounded_mean([(difference + 1.0) / 2.0 for difference in differences])
     return 2.0 * low - 1.0, 2.0 * high - 1.0

@@ -88,14 +88,13 @@ class Reference:
         return self._at, bins.tobytes(), self._pending.tobytes()
 
     @classmethod
-    def restored(cls, at: float, *states: bytes) -> Reference:
-        """Restore a saved state, also of a release that kept 256 values and nothing else. Raises ValueError."""
-        *bins, values = (array("f", state) for state in states)
-        if any(number != number for numbers in (*bins, values) for number in numbers):  # noqa: PLR0124 - NaN
+    def restored(cls, at: float, bins: bytes, pending: bytes) -> Reference:
+        """Restore a saved state. Raises ValueError."""
+        numbers, values = array("f", bins), array("f", pending)
+        if any(number != number for number in (*numbers, *values)):  # noqa: PLR0124 - NaN
             raise ValueError("a reference holds numbers")
         found = cls()
-        for numbers in bins:
-            found._set(Bin(*numbers[place : place + 3]) for place in range(0, min(len(numbers), 3 * BINS), 3))
+        found._set(Bin(*numbers[place : place + 3]) for place in range(0, min(len(numbers), 3 * BINS), 3))
         found._at = at
         for value in values[:SIZE]:
             found.add(value, at)
@@ -202,10 +201,10 @@ class References:
         )
 
     def loads(self, state: bytes) -> None:
-        """Restore a saved state. Raises ValueError, or TypeError for an incomplete one."""
-        saved = msgspec.msgpack.decode(state, type=dict[str, dict[str, tuple[float | bytes, ...]]])
+        """Restore a saved state. Raises ValueError."""
+        saved = msgspec.msgpack.decode(state, type=dict[str, dict[str, tuple[float, bytes, bytes]]])
         self._apps = {
-            app: {name: Reference.restored(*bins) for name, bins in known.items()}  # type: ignore[arg-type]
+            app: {name: Reference.restored(*parts) for name, parts in known.items()}
             for app, known in list(saved.items())[:MAX_APPS]
         }
         self.changed = False

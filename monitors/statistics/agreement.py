@@ -56,7 +56,7 @@ def wilson(successes: float, n: float, alpha: float = 0.05) -> tuple[float, floa
     return _score_interval(successes, n, _z(alpha))
 
 
-def kappa(table: Sequence[Sequence[int]] | Array, alpha: float = 0.05) -> Interval:
+def kappa(table: Sequence[Sequence[int]] | Array) -> Interval:
     """Return Cohen's kappa: the agreement of two raters beyond chance, 1 for full agreement, 0 for chance.
 
     `table[i][j]` counts the items rated i by the first rater and j by the second. The interval is the
@@ -82,7 +82,7 @@ def kappa(table: Sequence[Sequence[int]] | Array, alpha: float = 0.05) -> Interv
     on = float((np.diag(p) * (1.0 - (rows + columns) * (1.0 - value)) ** 2).sum())
     off = float(((p - np.diag(np.diag(p))) * both**2).sum()) * (1.0 - value) ** 2
     rest = (value - chance * (1.0 - value)) ** 2
-    half = _z(alpha) * math.sqrt(max(0.0, on + off - rest) / n) / (1.0 - chance)
+    half = _z() * math.sqrt(max(0.0, on + off - rest) / n) / (1.0 - chance)
     return Interval(value=value, low=max(-1.0, value - half), high=min(1.0, value + half), n=round(n))
 
 
@@ -144,9 +144,7 @@ def corrected_mean(
     return Corrected(raw=x / n_all, corrected=corrected, correlation=found.correlation, saving=found.saving)
 
 
-def labels_needed(
-    half_width: float, *, sd: float, correlation: float = 0.0, n_all: int | None = None, alpha: float = 0.05
-) -> int:
+def labels_needed(half_width: float, *, sd: float, correlation: float = 0.0, n_all: int | None = None) -> int:
     """Return the number of labels `corrected_mean` needs for an interval of ± `half_width`; at least 100.
 
     n = k (1 - rho^2)/(1 - k rho^2/N) with k = (z sd/half_width)^2, from V = sd^2 (1 - (1 - n/N) rho^2)/n. `sd` is that
@@ -158,7 +156,7 @@ def labels_needed(
     """
     if not (half_width > 0.0 and 0.0 < sd <= 0.5 and -1.0 <= correlation <= 1.0):  # noqa: PLR2004 - of values in [0, 1]
         raise ValueError("a half-width is positive, an sd of scores lies in (0, 1/2], a correlation in [-1, 1]")
-    plain = (_z(alpha) * sd / half_width) ** 2
+    plain = (_z() * sd / half_width) ** 2
     if n_all is not None and plain > n_all:
         raise ValueError(f"{n_all} answers are too few for an interval of ± {half_width:g}, even if all are labelled")
     rho2 = correlation**2
@@ -180,7 +178,7 @@ def _share(successes: float, n: float, alpha: float) -> Interval:
     return Interval(value=float(successes) / float(n), low=low, high=high, n=int(n))
 
 
-def _z(alpha: float) -> float:
+def _z(alpha: float = 0.05) -> float:
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha lies in (0, 1), got {alpha!r}")
     return NormalDist().inv_cdf(1.0 - alpha / 2.0)

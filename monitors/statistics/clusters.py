@@ -224,9 +224,7 @@ class IntraclassCorrelation:
 
     @state.setter
     def state(self, state: Sequence[float]) -> None:
-        self._w, self._x, self._xx, self._pairs, self._products, self._squares = state[:6]
-        # an older release did not count clusters
-        self._clusters = state[6] if len(state) > 6 else FEWEST_CLUSTERS  # noqa: PLR2004 - the sums before it
+        self._w, self._x, self._xx, self._pairs, self._products, self._squares, self._clusters = state
 
 
 class Clusters:

@@ -7,22 +7,26 @@ import math
 from monitors.statistics.student_t import student
 from monitors.statistics.weighted_mean import Estimate
 
+ALPHA, TIGHTEST_AT = 0.05, 500.0
+"""The error probability of the intervals, and the number of scores at which a sequence is tightest."""
+_LOG_ALPHA = math.log(ALPHA)
+_R2 = (-2.0 * _LOG_ALPHA + math.log(1.0 - 2.0 * _LOG_ALPHA)) / TIGHTEST_AT
 MIN_N_EFF = 10
 """Minimum effective sample size of the confidence sequence; below it callers show "insufficient data"."""
 _PSEUDO_SCORES = 2.0
 """Scores of 0, and as many of 1, that are added before the interval is built."""
 
 
-def confidence_sequence(estimate: Estimate, *, alpha: float = 0.05, tightest_at: float = 500.0) -> tuple[float, float]:
+def confidence_sequence(estimate: Estimate) -> tuple[float, float]:
     """Return the asymptotic confidence sequence: an interval that stays valid if it is looked at after every score.
 
     With t = n_eff (Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, arXiv 2103.06476;
     docs/explanation/estimates.md#the-interval)::
 
-        mean +- s sqrt( 2 (t r2 + 1) / (t^2 r2) * ln( sqrt(t r2 + 1) / alpha ) )
-        r2 = ( -2 ln alpha + ln(-2 ln alpha + 1) ) / tightest_at
+        mean +- s sqrt( 2 (t r2 + 1) / (t^2 r2) * ln( sqrt(t r2 + 1) / ALPHA ) )
+        r2 = ( -2 ln ALPHA + ln(-2 ln ALPHA + 1) ) / TIGHTEST_AT
 
-    `alpha` is the two-sided probability that the true mean is ever outside. Mean, s and t are those of the scores with
+    `ALPHA` is the two-sided probability that the true mean is ever outside. Mean, s and t are those of the scores with
     two pseudo-scores of 0 and two of 1 (Agresti & Coull, 1998, for one look): without them the sequence is ever wrong
     in 10 to 28 % of runs where nearly all scores are 1. With them, from 10 scores on and looked at after each, in at
     most 4 % on ten laws (`benchmarks/statistics/small_samples.py`). Clipped to [0, 1]; it always includes the estimate.
@@ -34,14 +38,12 @@ def confidence_sequence(estimate: Estimate, *, alpha: float = 0.05, tightest_at:
     >>> round(low, 3), round(high, 3)
     (0.647, 1.0)
     """
-    t, mean, variance = _with_pseudo_scores(estimate, alpha)
-    half = math.sqrt(variance) * _boundary(t, alpha, tightest_at)
+    t, mean, variance = _with_pseudo_scores(estimate)
+    half = math.sqrt(variance) * _boundary(t)
     return max(0.0, min(estimate.mean, mean - half)), min(1.0, max(estimate.mean, mean + half))
 
 
-def difference_sequence(
-    a: Estimate, b: Estimate, *, alpha: float = 0.05, tightest_at: float = 500.0
-) -> tuple[float, float]:
+def difference_sequence(a: Estimate, b: Estimate) -> tuple[float, float]:
     """Return the confidence sequence of the mean of `b` less that of `a`, whose scores are independent.
 
     The difference is a Brownian motion in information, the inverse of its variance V, in whatever proportion scores of
@@ -57,14 +59,14 @@ def difference_sequence(
     >>> round(low, 3), round(high, 3)
     (0.043, 0.155)
     """
-    (t_a, mean_a, variance_a), (t_b, mean_b, variance_b) = (_with_pseudo_scores(estimate, alpha) for estimate in (a, b))
+    (t_a, mean_a, variance_a), (t_b, mean_b, variance_b) = (_with_pseudo_scores(estimate) for estimate in (a, b))
     t = 4.0 * t_a * t_b / (t_a + t_b)
     middle, found = mean_b - mean_a, b.mean - a.mean
-    half = math.sqrt((variance_a / t_a + variance_b / t_b) * t) * _boundary(t, alpha, tightest_at)
+    half = math.sqrt((variance_a / t_a + variance_b / t_b) * t) * _boundary(t)
     return max(-1.0, min(found, middle - half)), min(1.0, max(found, middle + half))
 
 
-def closed_window(estimate: Estimate, *, alpha: float = 0.05) -> tuple[float, float]:
+def closed_window(estimate: Estimate) -> tuple[float, float]:
     """Return a two-sided interval for a window that is looked at once, at a time that the scores do not decide.
 
     With n = n_eff times the design effect, V = sd^2/n_eff and Student's t for the number of clusters less one::
@@ -82,35 +84,31 @@ def closed_window(estimate: Estimate, *, alpha: float = 0.05) -> tuple[float, fl
     >>> round(low, 3), round(high, 3)
     (0.659, 1.0)
     """
-    n = _effective(estimate, alpha) * estimate.design_effect
+    n = _effective(estimate) * estimate.design_effect
     clusters = n if estimate.clusters is None else estimate.clusters
     degrees = max(1, math.floor(clusters) - 1)
     total = n + 2.0 * _PSEUDO_SCORES
     mean = (n * estimate.mean + _PSEUDO_SCORES) / total
     variance = n * n * estimate.sd**2 / estimate.n_eff + _PSEUDO_SCORES * (mean**2 + (1.0 - mean) ** 2)
-    half = student(alpha, degrees) * math.sqrt(variance) / total
+    half = student(ALPHA, degrees) * math.sqrt(variance) / total
     return max(0.0, min(estimate.mean, mean - half)), min(1.0, max(estimate.mean, mean + half))
 
 
-def _with_pseudo_scores(estimate: Estimate, alpha: float) -> tuple[float, float, float]:
+def _with_pseudo_scores(estimate: Estimate) -> tuple[float, float, float]:
     """Return the effective number, mean and variance of the scores with the pseudo-scores."""
-    n = _effective(estimate, alpha)
+    n = _effective(estimate)
     t = n + 2.0 * _PSEUDO_SCORES
     mean = (n * estimate.mean + _PSEUDO_SCORES) / t
     squares = (n * (estimate.sd**2 + estimate.mean**2) + _PSEUDO_SCORES) / t
     return t, mean, max(0.0, squares - mean**2)
 
 
-def _boundary(t: float, alpha: float, tightest_at: float) -> float:
+def _boundary(t: float) -> float:
     """Return the half-width of the sequence for scores of variance 1."""
-    log_alpha = math.log(alpha)
-    r2 = (-2.0 * log_alpha + math.log(1.0 - 2.0 * log_alpha)) / tightest_at
-    return math.sqrt(2.0 * (t * r2 + 1.0) / (t * t * r2) * (0.5 * math.log(t * r2 + 1.0) - log_alpha))
+    return math.sqrt(2.0 * (t * _R2 + 1.0) / (t * t * _R2) * (0.5 * math.log(t * _R2 + 1.0) - _LOG_ALPHA))
 
 
-def _effective(estimate: Estimate, alpha: float) -> float:
-    if not 0.0 < alpha < 1.0:
-        raise ValueError(f"alpha lies in (0, 1), got {alpha!r}")
+def _effective(estimate: Estimate) -> float:
     if not estimate.n_eff > 0.0:
         raise ValueError("an interval needs at least one score")
     return estimate.n_eff

@@ -59,11 +59,9 @@ def drop_payoffs(scores: Array, weights: Array, m0: float, expected: Array | Non
     return weights * (expected - scores) / (1.0 - np.minimum(expected, m0))
 
 
-def rise_payoffs(scores: Array, weights: Array, m0: float, expected: Array | None = None) -> Array:
+def rise_payoffs(scores: Array, weights: Array, m0: float) -> Array:
     """Return the payoffs of a bet on "above m0", w (x - m0)/m0 >= -1; their mean is <= 0 if the mean is <= m0."""
-    if expected is None:
-        return weights * (scores - m0) / m0
-    return weights * (scores - expected) / np.maximum(expected, m0)
+    return weights * (scores - m0) / m0
 
 
 def expected_means(m0: float, earlier: Sequence[float], shrinkage: Sequence[float]) -> Array | None:

@@ -27,9 +27,9 @@ class MatchedMeans:
     without: Array
     se: Array
 
-    def interval_of(self, source: int, alpha: float = 0.05) -> tuple[float, float]:
-        """Return the normal interval of `with_source` - `without` of one source, of level 1 - `alpha`."""
-        half = NormalDist().inv_cdf(1.0 - alpha / 2.0) * float(self.se[source])
+    def interval_of(self, source: int) -> tuple[float, float]:
+        """Return the normal interval of `with_source` - `without` of one source, of level 95 %."""
+        half = NormalDist().inv_cdf(0.975) * float(self.se[source])
         difference = float(self.with_source[source] - self.without[source])
         return difference - half, difference + half
 

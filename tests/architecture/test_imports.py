@@ -137,6 +137,7 @@ def test_only_the_places_that_put_things_together_name_adapters():
         "factory",
         "instruments",
         "message",
+        "micro_batcher",
         "openai_client",
         "opening",
         "ratings",

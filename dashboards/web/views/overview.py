@@ -23,7 +23,7 @@ from dashboards.web.quality_matrix import (
 )
 from dashboards.web.readings.gateway_scrape import Series, own
 from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
-from dashboards.web.readings.trends import Key, Trends
+from dashboards.web.readings.trends import HOURS
 from dashboards.web.site import Page, Site, lower_is_better
 from dashboards.web.time_range import address
 from dashboards.web.views.alerts import acknowledged_by, silenced
@@ -34,8 +34,11 @@ from gaugeway.storage.stores import Query, Store, Summary
 from monitors.alerting.notifiers.message import headline
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
+from monitors.analysis.series import Stream
 from monitors.metrics.registered import declared
 
+HOURS_WITHIN_S = 0.03
+"""How long the page waits for the sums of the last hours."""
 MAX_APPS = 50
 """Apps on one page of the table."""
 MAX_METRICS, MAX_ALL_METRICS = 8, 40
@@ -159,7 +162,7 @@ class Known:
     """What the table is made of: `hours` are hourly sums by app and metric, `lower` metrics whose best value is 0."""
 
     rows: Sequence[AppRow]
-    hours: Mapping[Key, Sequence[tuple[float, Summary]]]
+    hours: Mapping[Stream, Sequence[tuple[float, Summary]]]
     traffic: Traffic
     captured: Mapping[str, Captured]
     lower: Collection[str]
@@ -236,7 +239,6 @@ def disagreements_of(series: Series) -> dict[str, Disagreement]:
 
 def overview_handlers(site: Site) -> list[Any]:
     """The handlers of `/`."""
-    trends = Trends(site.insight.store, site.clock)
     reader = TrafficReader(site.gateways, site.config.gateway.get("admin_token"), stopping=site.stopping)
     configured = [key for key in site.config.alerts.slices if key.startswith("tag:")]
     first_scores = FirstScores(site)
@@ -249,7 +251,7 @@ def overview_handlers(site: Site) -> list[Any]:
             return Redirect("/welcome")
         now, window_s, wanted = site.clock(), site.config.monitors.window_s, parse(request.query_params)
         traffic = await reader.latest()
-        hours, complete = await trends.latest()
+        hours, complete = await site.series.hours(HOURS, HOURS_WITHIN_S)
         about = await site.insight.status()
         quality, captured = site.insight.quality(), site.insight.captured()
         known = Known(

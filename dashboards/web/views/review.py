@@ -151,7 +151,7 @@ class Reviews:
                 self.site.insight.store, query, passing=lambda _: passing, half_width=choice.half_width
             )
         else:
-            found = label((), rated, passing=lambda _: passing, half_width=choice.half_width, scored=sums)
+            found = label(rated, sums, passing=lambda _: passing, half_width=choice.half_width)
         return next((agreement for agreement in found if agreement.source == "rating"), None)
 
     async def next(self, draw: Draw, after: str, labelled_ids: set[str]) -> Sample | None:

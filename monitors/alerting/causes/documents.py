@@ -31,13 +31,11 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | N
     )
     if found is None:
         return None
-    here = words.change(drop.metric, found.inside.old, found.inside.new)
-    rest = words.change(drop.metric, found.rest.old, found.rest.new)
     name = shortened(found.name)
     only = "mostly" if found.rest.clear(ALPHA) else "only"
     detail = (
         f"{found.spread.sentence(name)} {f'In {found.part}, {only}' if found.part else only.capitalize()} exchanges "
-        f"that got the source {name} changed ({percent(found.share)}): {drop.metric} {here}, the rest {rest}."
+        f"that got the source {name} changed ({percent(found.share)}): {drop.metric} {found.changes(words)}."
     )
     evidence = [f"scores of exchanges with and without the source {name}"]
     most = _UNCHALLENGED
@@ -109,13 +107,11 @@ def doubted(found: Explanation, some: Sequence[Suspect], drop: Fall, words: Word
         return replace(found, strength=_UNSEEN * (found.strength or 0.0))
     if doubtful is None:
         return replace(found, evidence=(*found.evidence, "no source that the drop is confined to"))
-    here = words.change(drop.metric, doubtful.inside.old, doubtful.inside.new)
-    rest = words.change(drop.metric, doubtful.rest.old, doubtful.rest.new)
     return Explanation(
         cause="unknown",
         detail=(
-            f"{words.whole(drop)}. It is the answers, or the source {shortened(doubtful.name)}: with it {here}, "
-            f"the rest {rest}."
+            f"{words.whole(drop)}. It is the answers, or the source {shortened(doubtful.name)}: with it "
+            f"{doubtful.changes(words)}."
         ),
     )
 

@@ -133,7 +133,7 @@ def _inside(
 ) -> retrieval_or_generation.Evidence:
     """Return the evidence within a slice."""
     return retrieval_or_generation.Evidence(
-        place.fall,
+        place.inside,
         before if place.new else [observation for observation in before if place.contains(observation)],
         [observation for observation in since if place.contains(observation)],
     )

@@ -91,6 +91,38 @@ class Fall:
         return math.inf if self.contrast is None else self.contrast.interval(alpha)[1]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A part of the traffic beside the rest: the falls of both, and the part's `share` of the traffic since."""
+
+    share: float
+    inside: Fall
+    rest: Fall
+
+    @property
+    def apart(self) -> Contrast | None:
+        """By how much more the part fell than the rest; None where either has too few scores."""
+        ours, theirs = self.inside.contrast, self.rest.contrast
+        if ours is None or theirs is None:
+            return None
+        return Contrast(value=ours.value - theirs.value, se=math.hypot(ours.se, theirs.se))
+
+    def changes(self, words: Words) -> str:
+        """Return the means of both, before and since."""
+        here, rest = (words.change(fall.metric, fall.old, fall.new) for fall in (self.inside, self.rest))
+        return f"{here}, the rest {rest}"
+
+
+def divided(
+    side: Sequence[Observation], has: Callable[[Observation], bool]
+) -> tuple[list[Observation], list[Observation]]:
+    """Return the scores that belong to a part of the traffic, and the others."""
+    parts: dict[bool, list[Observation]] = {True: [], False: []}
+    for observation in side:
+        parts[has(observation)].append(observation)
+    return parts[True], parts[False]
+
+
 class Words:
     """Formats results on the metric's own scale, where a metric whose best is 0 rises as it gets worse."""
 

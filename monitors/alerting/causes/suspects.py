@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from monitors.alerting.causes.hypotheses import HARDEST
-from monitors.alerting.causes.observations import ALPHA, Fall, Observation, compare, share
+from monitors.alerting.causes.observations import ALPHA, Fall, Observation, Split, compare, divided, share
 from monitors.alerting.causes.slices import ROOM, before_tail
 from monitors.alerting.causes.sources import Spread, spread_of, suspicious
 from monitors.alerting.causes.traffic_mix import CARRIED
@@ -36,7 +36,7 @@ class Passages:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
+class Suspect(Split):
     """A document: the fall of the scores of exchanges that got it, and that of the rest, with the contradictions.
 
     `drop` is what it may explain, of the slice `part` ("" for the whole app). `contradictions` is None where no judge
@@ -51,11 +51,6 @@ class Suspect:
     name: str
     part: str
     drop: Contrast
-    share: float
-    inside: Fall
-    rest: Fall
-    apart: float
-    p_apart: float
     contradictions: Contrast | None
     contradicted: tuple[float, float]
     recurring: Contrast | None
@@ -64,6 +59,11 @@ class Suspect:
     noticed: bool
     arrived: bool
     new: bool
+
+    @property
+    def p_apart(self) -> float:
+        """The p-value of equal falls."""
+        return 1.0 if self.apart is None else self.apart.p_value
 
     @property
     def p(self) -> float:
@@ -120,15 +120,18 @@ class Suspect:
         Nearly: scores and contradictions together point at it. The two p-values are combined by Fisher's method;
         neither may be large.
         """
-        carries = self.share * self.apart >= CARRIED * self.drop.value
-        if carries and self.p_apart < alpha / 2.0 and self.confines(alpha):
+        apart = self.share * self.apart.value if self.apart is not None else 0.0
+        if apart >= CARRIED * self.drop.value and self.p_apart < alpha / 2.0 and self.confines(alpha):
             return True
         if self.contradictions is None:
             return False
-        apart, other = self.p_apart, self.contradictions.p_value
-        product = max(apart * other, 1e-300)
-        pointed = self.share * self.apart >= _PART * self.drop.value
-        return pointed and max(apart, other) < _PLAIN and product * (1.0 - math.log(product)) < alpha
+        p_apart, other = self.p_apart, self.contradictions.p_value
+        product = max(p_apart * other, 1e-300)
+        return (
+            apart >= _PART * self.drop.value
+            and max(p_apart, other) < _PLAIN
+            and product * (1.0 - math.log(product)) < alpha
+        )
 
     def _too_large(self, alpha: float) -> bool:
         ours, old = self.inside.contrast, self.inside.old
@@ -171,9 +174,6 @@ def _compared(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: s
         inside, rest = compared.inside, compared.rest
         if inside.contrast is None or rest.contrast is None or part_since is None or part_since.mean > LARGEST:
             continue
-        apart = Contrast(
-            value=inside.contrast.value - rest.contrast.value, se=math.hypot(inside.contrast.se, rest.contrast.se)
-        )
         yield Suspect(
             name=name,
             part=part,
@@ -181,8 +181,6 @@ def _compared(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: s
             share=part_since.mean,
             inside=inside,
             rest=rest,
-            apart=apart.value,
-            p_apart=apart.p_value,
             contradictions=compared.contradictions,
             contradicted=compared.contradicted,
             recurring=repeated(inside) if compared.arrived else None,
@@ -205,8 +203,10 @@ class _Compared:
         since: Sequence[Observation],
         passages: Mapping[str, Passages],
     ) -> None:
-        old, old_rest = _divided(name, before, passages)
-        new, new_rest = _divided(name, since, passages)
+        (old, old_rest), (new, new_rest) = (
+            divided(side, lambda observation: name in passages[observation.sample_id].documents)
+            for side in (before, since)
+        )
         self.share_since = _share(name, since, passages)
         self.new = len(before_tail(old, before)) < LEAST_N_EFF
         itself = compare(metric, old, new)
@@ -260,13 +260,6 @@ def _known(drop: Fall, passages: Mapping[str, Passages]) -> tuple[list[Observati
         [observation for observation in side if observation.sample_id in passages] for side in (drop.before, drop.since)
     )
     return before, since
-
-
-def _divided(
-    name: str, side: Sequence[Observation], passages: Mapping[str, Passages]
-) -> tuple[list[Observation], list[Observation]]:
-    with_it = [observation for observation in side if name in passages[observation.sample_id].documents]
-    return with_it, [observation for observation in side if name not in passages[observation.sample_id].documents]
 
 
 def _contradicted(side: Sequence[Observation], passages: Mapping[str, Passages]) -> Estimate | None:

@@ -147,10 +147,9 @@ class MixtureESR:
         self._log_c = np.array(saved["log_c"])
         self._onset = np.array(saved["onset"])
         self._n = np.array(saved["n"], dtype=np.int64)
-        none = [0.0] * len(self._bets)  # the state of an older release has no sums
-        self._w, self._wx = np.array(saved.get("w", none)), np.array(saved.get("wx", none))
+        self._w, self._wx = np.array(saved["w"]), np.array(saved["wx"])
         self._log_mean = float(eprocess.log_mean(self._log_m))
-        self._last_m0 = float(saved.get("last_m0", self.m0 or 0.0))
+        self._last_m0 = float(saved["last_m0"])
 
     def _identity(self) -> dict[str, Any]:
         grid = [eprocess.FIRST_BET, eprocess.LAST_BET, eprocess.BETS]

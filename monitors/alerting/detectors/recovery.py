@@ -127,8 +127,6 @@ class Recovery:
         saved: dict[str, Any] = json.loads(state)
         if saved.get("m0") != self.m0:
             raise ValueError(f"this state belongs to another detector than {self._identity()}")
-        if "log_ratio" not in saved:  # the state of an older release: the evidence starts again
-            return
         self._log_ratio, self._depth, self._since = saved["log_ratio"], saved["depth"], saved["since"]
         self._fewest = saved["fewest"]
         self._n, self._all, self._own = saved["n"], np.array(saved["all"]), np.array(saved["own"])

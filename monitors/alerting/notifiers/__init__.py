@@ -77,9 +77,9 @@ class PluginNotifier(Notifier):
     A method `notify_all` or `acknowledge` and an attribute `resend_s` are used where the plug-in has them.
     """
 
-    def __init__(self, plugin: Any, route: Route | None = None) -> None:
+    def __init__(self, plugin: Any) -> None:
         self.plugin = plugin
-        self.route = route or Route()
+        self.route = Route()
         self.takes_groups = hasattr(plugin, "notify_all")
         self.takes_acknowledgements = hasattr(plugin, "acknowledge")
         self.resend_s = getattr(plugin, "resend_s", None)

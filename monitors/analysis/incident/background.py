@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 from gaugeway.runtime.tasks import spawn
 
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 class BackgroundResults(Generic[K, T]):
-    """Results by key. The latest `most` are kept, and made again when they are `fresh_s` seconds old.
+    """Results by key. The `most` that were used last are kept, and made again when they are `fresh_s` seconds old.
 
     `clock` gives seconds; `name` is that of the tasks, whose errors are logged under it.
     """
@@ -24,7 +25,7 @@ class BackgroundResults(Generic[K, T]):
         self._fresh_s = fresh_s
         self._most = most
         self._clock = clock
-        self._kept: OrderedDict[K, tuple[float, T]] = OrderedDict()
+        self._kept: LRUCache[K, tuple[float, T]] = LRUCache(most)
         self._running: dict[K, asyncio.Task[None]] = {}
         self._one_at_a_time = asyncio.Lock()
 
@@ -47,9 +48,6 @@ class BackgroundResults(Generic[K, T]):
         try:
             async with self._one_at_a_time:
                 found = await make()
-            self._kept.pop(key, None)
             self._kept[key] = self._clock(), found
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
         finally:
             self._running.pop(key, None)

@@ -7,14 +7,14 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from gaugeway.records import Alert, Sample, same_scheme
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.topics import TopicModel, fit_topics
 from monitors.alerting.rule_watch import ALL
-from monitors.alerting.slices import OTHER
+from monitors.alerting.slices import in_slice
 from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.incident.background import BackgroundResults
@@ -112,12 +112,8 @@ def incident_span(alert: Alert, now: float) -> tuple[float, float, float]:
 
 def incident_query(alert: Alert, since: float, until: float) -> Query:
     """Return the query for the evaluations of an alert's app, metric and slice."""
-    name, _, value = alert.slice.partition("=")
-    narrowed: dict[str, Any] = {}
-    if alert.slice and value != OTHER:
-        narrowed = {"tag": (name.removeprefix("tag:"), value)} if name.startswith("tag:") else {name: value}
     app = None if alert.app == ALL else alert.app
-    return Query(since=since, until=until, metric=alert.metric, app=app, **narrowed)
+    return in_slice(Query(since=since, until=until, metric=alert.metric, app=app), alert.slice)
 
 
 async def incident_report(

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
+from cachetools import TTLCache
+
 from gaugeway.records import Evaluation, Sample
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
@@ -83,7 +85,7 @@ class SourceReports:
         self._enabled = enabled
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
-        self._reports: OrderedDict[_Key, tuple[float, Reports]] = OrderedDict()
+        self._reports: TTLCache[_Key, Reports] = TTLCache(MAX_REPORTS, FRESH_S, timer=clock)
         self._lock = asyncio.Lock()
 
     def names(self, sample: Sample) -> tuple[str, ...]:
@@ -126,19 +128,15 @@ class SourceReports:
     async def _both(self, key: _Key, budget_s: float) -> Reports:
         app, metric, since_s, fixed_end = key
         async with self._lock:
-            now = self._clock()
-            if key in self._reports and now - self._reports[key][0] < FRESH_S:
-                return self._reports[key][1]
-            until = now if fixed_end is None else fixed_end
+            if (known := self._reports.get(key)) is not None:
+                return known
+            until = self._clock() if fixed_end is None else fixed_end
             since = until - since_s
             if metric is not None:
                 await check_metric(self._store, metric, since=since, until=until, enabled=self._enabled)
             found = await self._made(app, metric, since, until, time.monotonic() + budget_s)
-            self._reports.pop(key, None)
             if not found.sources.pending:
-                self._reports[key] = now, found
-            while len(self._reports) > MAX_REPORTS:
-                self._reports.popitem(last=False)
+                self._reports[key] = found
             return found
 
     async def _made(self, app: str, metric: str | None, since: float, until: float, deadline: float) -> Reports:

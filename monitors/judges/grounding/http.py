@@ -67,7 +67,6 @@ class JsonEndpoint(Judge):
         timeout_s: float = 10.0,
         price: Price = FREE,
         observer: Observer | None = None,
-        max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         key = (api_key or "").strip()
         if not (key.isascii() and key.isprintable()):
@@ -79,7 +78,7 @@ class JsonEndpoint(Judge):
         self._timeout_s = timeout_s
         self._price = price
         self._observer = observer or Observer()
-        options = limited(max_reply_bytes)
+        options = limited(MAX_REPLY_BYTES)
         headers = {**options["headers"], "content-type": "application/json"}
         if key:
             headers["authorization"] = f"Bearer {key}"

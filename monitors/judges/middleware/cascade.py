@@ -15,6 +15,8 @@ from monitors.judges.middleware.cache import fingerprint
 
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["sure", "unsure", "failed"]
+_AUDITED = "audit gaugeway"
+"""What the hash of a prompt is salted with that decides whether it is audited."""
 PASSED_ON = frozenset({"unsure", "verifier_failed", "unreadable", "too_large", "refused", "context_overflow"})
 """Failures that the next tier may not have. An unreachable judge is not among them: it must not raise the bill."""
 
@@ -56,7 +58,7 @@ class Cascade(Judge):
 
     A tier whose judge gives no probability (no log-probabilities) is called twice, and is sure if both answers have the
     same verdicts. A share `audit_rate` of the accepted answers is also sent to the last tier, only to measure
-    agreement: audits change no score, and a failed audit has no effect. A hash of the prompt (`salt`) selects them, so
+    agreement: audits change no score, and a failed audit has no effect. A hash of the prompt selects them, so
     that the same prompt is always or never audited. A tier that never answers such prompts ("skipped") is not counted.
     `on_outcome` gets (tier, outcome), `on_agreement` (tier, whether
     it was sure, agreement in [0, 1]).
@@ -67,7 +69,6 @@ class Cascade(Judge):
         tiers: Sequence[Tier],
         *,
         audit_rate: float = 0.05,
-        salt: str = "gaugeway",
         on_outcome: Callable[[str, Outcome], None] = lambda *_: None,
         on_agreement: Callable[[str, bool, float], None] = lambda *_: None,
     ) -> None:
@@ -75,7 +76,6 @@ class Cascade(Judge):
             raise ValueError("a cascade needs at least one tier")
         self._tiers = tuple(tiers)
         self._audit_rate = audit_rate
-        self._salt = f"audit {salt}"
         self._on_outcome = on_outcome
         self._on_agreement = on_agreement
         self.tallies = {tier.name: Tally() for tier in tiers}
@@ -146,7 +146,7 @@ class Cascade(Judge):
         return answer, sureness >= tier.least
 
     async def _audit(self, tier: Tier, answer: T, prompt: Prompt, answer_type: type[T]) -> None:
-        if not sampling.keep(fingerprint(prompt).hex(), self._audit_rate, self._salt):
+        if not sampling.keep(fingerprint(prompt).hex(), self._audit_rate, _AUDITED):
             return
         try:
             reference = await self._tiers[-1].judge.ask(prompt, answer_type)

@@ -68,10 +68,6 @@ class Fields:
             if (count := sum(theirs in item for item in items)) < len(items):
                 out.note(f"--map {ours}={theirs}: {count} of {len(items)} records have {theirs!r}")
 
-    def field_of(self, key: str) -> str | None:
-        """Return the field that a variable is, None if it is none."""
-        return self._by_key.get(key)
-
     def part(self, key: str) -> Part | None:
         """Return what a judge is shown for a variable, None if it is shown nothing."""
         return PARTS.get(self._by_key.get(key, ""))

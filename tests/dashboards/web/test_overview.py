@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 
 import pytest
 
 from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline, trend_line
 from dashboards.web.quality_matrix import Watches, cell, rows_of
-from dashboards.web.readings.trends import Trends, dot, dots_of, movement
+from dashboards.web.readings.trends import dot, dots_of, movement
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.stores import Summary
 from monitors.alerting.engine import StreamStatus
@@ -27,18 +26,6 @@ def sums(value, n=100, failed=0, app="a", metric="m"):
     return Summary(
         app=app, metric=metric, n=n, failed=failed, w=n, wx=n * value, w2=n, w2x=n * value, w2x2=n * value**2
     )
-
-
-class Slow:
-    """A store that answers when it is let."""
-
-    def __init__(self):
-        self.go, self.asked = asyncio.Event(), 0
-
-    async def summary(self, query):
-        await self.go.wait()
-        self.asked += 1
-        return [sums(0.9)]
 
 
 def run(path, scenario, **options):
@@ -185,39 +172,6 @@ def test_names_that_clients_choose_are_text_and_nothing_else(tmp_path):
         assert all("src" in one for one in page.all("script"))
         assert not page.all("img")
         assert EVIL in page.text
-
-
-def test_nobody_waits_for_hours_that_are_not_read_yet(tmp_path):
-    async def scenario():
-        store = Slow()
-        trends = Trends(store, lambda: 1e6 * 3600.0)
-        begin = time.perf_counter()
-        first = await trends.latest(timeout_s=0.01)
-        waited = time.perf_counter() - begin
-        store.go.set()
-        return waited, first, await trends.latest(timeout_s=5.0), store.asked
-
-    waited, first, later, asked = asyncio.run(scenario())
-    assert waited < 0.5
-    assert first == ({}, False)
-    assert later[1]
-    assert len(later[0]["a", "m"]) == asked == 24
-
-
-def test_an_hour_that_is_over_is_not_read_again_and_the_present_one_is(tmp_path):
-    async def scenario():
-        store, now = Slow(), [1e6 * 3600.0]
-        store.go.set()
-        trends = Trends(store, lambda: now[0])
-        await trends.latest(5.0)
-        now[0] += 11.0
-        await trends.latest(5.0)
-        again = store.asked - 24
-        now[0] += 1000.0
-        await trends.latest(5.0)
-        return again, store.asked - 24 - again
-
-    assert asyncio.run(scenario()) == (3, 24)
 
 
 def test_the_worst_state_of_an_apps_rules_counts_and_slices_do_not():

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 from itertools import pairwise
 
-import msgspec
 import pytest
 
 from gaugeway.settings.shared import Alerts
@@ -134,18 +133,6 @@ def test_every_state_is_told_once_also_over_a_restart(tmp_path):
         await world.tick(after=5.0)
         assert people.heard == [("a" * 16, "firing"), ("a" * 16, "resolved")]
         assert world.counts == [("people", "delivered")] * 2
-
-    people = People()
-    play(tmp_path, scenario, people=people)
-
-
-def test_what_the_ledger_kept_in_the_older_form_is_understood(tmp_path):
-    async def scenario(world):
-        told = {"people": {"a" * 16: "firing", "b" * 16: "resolved"}}
-        await world.store.save({"alerts/told": msgspec.json.encode(told)})
-        await world.restart()
-        await world.tick(over(SHOP), over(BANK), TWIN)
-        assert people.heard == [("a" * 16, "resolved"), ("c" * 16, "firing")]
 
     people = People()
     play(tmp_path, scenario, people=people)
@@ -649,24 +636,6 @@ def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path):
         assert not progress(world, "duty").acknowledgement_given_up
 
     play(tmp_path, scenario, Alerts(give_up_s=60.0), duty=(duty := Duty()))
-
-
-def test_what_an_older_release_kept_is_loaded(tmp_path):
-    async def scenario(world):
-        old = {"told": "firing", "at": T0 - 60.0, "acknowledged": False, "held": None, "failing": None}
-        ended = {"told": "resolved", "at": T0 - 60.0}
-        before = {"told": "resolved", "at": 0.0}
-        told = {"people": {"a" * 16: old, "b" * 16: ended, "c" * 16: before}}
-        await world.store.save({"alerts/told": msgspec.json.encode(told)})
-        world.alerts = [SHOP, over(BANK), over(TWIN)]
-        await world.restart()
-        states = [progress(world, "people", key * 16) for key in "abc"]
-        assert [one.outcome for one in states] == ["delivered", "delivered", "before"]
-        assert not any(one.never_reached for one in states)
-        assert people.heard == []
-
-    people = People()
-    play(tmp_path, scenario, people=people)
 
 
 def test_acts_and_deliveries_are_kept_over_the_end_and_a_restart_and_dropped_with_the_alert(tmp_path):

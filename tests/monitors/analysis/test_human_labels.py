@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from litestar import Litestar
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from gaugeway.cli.main import main
@@ -19,7 +20,7 @@ from gaugeway.settings.shared import Metric
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import LabelledScore, Point, Query, Store
 from gaugeway.storage.stores.hashing_store import HashingStore
-from monitors.analysis.human_labels import default_passing, drawn, label, labelled, passings
+from monitors.analysis.human_labels import default_passing, drawn, label, labelled, passings, sums_of
 from monitors.api.labels import label_handlers
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import build
@@ -46,8 +47,15 @@ def a_strict_judge(seed, n=3000):
     return rng, truth, np.where(truth & (rng.random(n) < 0.2), 0.0, truth * 1.0)
 
 
+def rows(points, rated, **options):
+    """The labels of these answers, each beside the score of its answer."""
+    scores = {point.sample_id: point.value for point in points}
+    known = [replace(labelled_score, value=scores[labelled_score.sample_id]) for labelled_score in rated]
+    return label(known, sums_of(points), **{"passing": default_passing, **options})
+
+
 def one(points, rated, **options):
-    (row,) = label(points, rated, **{"passing": default_passing, **options})
+    (row,) = rows(points, rated, **options)
     return row
 
 
@@ -116,15 +124,15 @@ def test_labels_of_the_worst_answers_are_called_no_random_sample():
     assert "not a random sample" in row.notes[0]
 
 
-def test_several_labels_of_one_answer_count_as_one_and_labels_of_unknown_answers_not_at_all():
-    row = one(points([0.5] * 20), [*ratings([0] * 4, [1, 1, 0, 0]), *ratings([99], [1.0])])
+def test_several_labels_of_one_answer_count_as_one():
+    row = one(points([0.5] * 20), ratings([0] * 4, [1, 1, 0, 0]))
     assert (row.labels, row.people) == (1, 0.5)
 
 
 def test_references_are_kept_apart_from_ratings():
     rated = [*ratings(range(12), [1.0] * 12), *ratings(range(15), [0.25] * 15, source="reference")]
-    rows = label(points([0.5] * 40), rated, passing=default_passing)
-    assert [(row.source, row.labels, row.people) for row in rows] == [("rating", 12, 1.0), ("reference", 15, 0.25)]
+    found = rows(points([0.5] * 40), rated)
+    assert [(row.source, row.labels, row.people) for row in found] == [("rating", 12, 1.0), ("reference", 15, 0.25)]
 
 
 def test_changed_rates_are_noted():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 
 import pytest
 
@@ -297,3 +298,51 @@ def test_lines_are_the_objective_and_the_learned_baselines_of_the_whole_app():
     ]
     lines = reference_lines(streams, rules, app="shop", metric="faithfulness", lower_is_better=False)
     assert [(one.kind, one.value, one.rule) for one in lines] == [("slo", 0.85, "answers"), ("baseline", 0.91, "drop")]
+
+
+SUMS = {"n": 20, "w": 20.0, "wx": 18.0, "w2": 20.0, "w2x": 18.0, "w2x2": 16.2}
+
+
+class Slow:
+    """A store that answers when it is let."""
+
+    def __init__(self):
+        self.go, self.asked = asyncio.Event(), 0
+
+    async def summary(self, query):
+        await self.go.wait()
+        self.asked += 1
+        return [Summary(app="a", metric="m", failed=0, **SUMS)]
+
+
+def test_nobody_waits_for_hours_that_are_not_read_yet():
+    async def scenario():
+        store = Slow()
+        reader = SeriesReader(store, clock=lambda: 1e6 * 3600.0 + 1.0)
+        begin = time.perf_counter()
+        first = await reader.hours(24, 0.01)
+        waited = time.perf_counter() - begin
+        store.go.set()
+        return waited, first, await reader.hours(24, 5.0), store.asked
+
+    waited, first, later, asked = asyncio.run(scenario())
+    assert waited < 0.5
+    assert first == ({}, False)
+    assert later[1]
+    assert len(later[0]["a", "m"]) == asked == 24
+
+
+def test_an_hour_that_is_over_is_not_read_again_and_the_present_one_is():
+    async def scenario():
+        store, now = Slow(), [1e6 * 3600.0 + 1.0]
+        store.go.set()
+        reader = SeriesReader(store, clock=lambda: now[0])
+        await reader.hours(24, 5.0)
+        now[0] += 11.0
+        await reader.hours(24, 5.0)
+        again = store.asked - 24
+        now[0] += 1000.0
+        await reader.hours(24, 5.0)
+        return again, store.asked - 24 - again
+
+    assert asyncio.run(scenario()) == (2, 24)

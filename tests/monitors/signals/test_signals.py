@@ -1,9 +1,7 @@
 """The signals of an exchange: their values, when there is none, and what they learn about an app."""
 
 import math
-from array import array
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -269,22 +267,6 @@ def test_a_restart_changes_no_rank(law):
             assert restarted.rank(one) == kept.rank(one)
         kept.add(one, number * 60.0)
         restarted.add(one, number * 60.0)
-
-
-def test_the_256_values_of_an_earlier_release_are_known_at_once_and_the_share_stays():
-    rng = np.random.default_rng(7)
-    before = array("f", rng.standard_normal(256)).tobytes()
-    again = References()
-    again.loads(msgspec.msgpack.encode({"shop": {"duration": (1e6, before), "cost": (1e6, before[:400])}}))
-    known = again.compared("shop", "duration", 0.0, 1e6)
-    assert known is not None
-    assert known.rank(0.0) == pytest.approx(0.5, abs=0.12)
-    assert again.compared("shop", "cost", 0.0, 1e6) is None
-    ranks = []
-    for number, one in enumerate(rng.standard_normal(20_000).tolist()):
-        ranks.append(known.rank(one))
-        known.add(one, 1e6 + number)
-    assert np.mean(ranks[5_000:]) == pytest.approx(0.5, abs=0.015)
 
 
 def test_what_was_learned_is_saved_and_restored():

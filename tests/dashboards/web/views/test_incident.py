@@ -23,7 +23,7 @@ from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.silences import Matcher, Silence
 from monitors.analysis.incident import reading
 from monitors.analysis.incident.reading import incident_span
-from monitors.analysis.levels import Level
+from monitors.statistics.levels import Level
 from tests.support.incidents import BAD, incident
 from tests.support.pages import ALERTS, EVIL, Parsed, world
 from tests.support.receivers import alert as an_alert

@@ -20,7 +20,7 @@ from gaugeway.settings.shared import Config, Judge, Monitors, Notifier, Store
 from gaugeway.storage.stores import OutcomeCount
 from monitors.analysis.gateway_counts import GatewayCounts
 from monitors.exporters.instruments import Instruments
-from monitors.judges.anchors import Agreement
+from monitors.judges.anchors import AnchorComparison
 from tests.support.pages import EVIL, world
 from tests.support.running import running_gateway, serving, tcp_server
 
@@ -306,7 +306,8 @@ def test_a_url_that_is_none_is_not_shown():
 
 
 def test_a_judge_that_goes_away_is_named_with_how_its_successor_agrees():
-    found = Agreement(metric="faithfulness", n=30, failed=0, ratio=0.9, low=0.74, high=0.97, shift=-0.02)
+    common = {"metric": "faithfulness", "shift": -0.02}
+    found = AnchorComparison(n=30, failed=0, disagreement=0.1, low=0.03, high=0.26, **common)
 
     instruments = Instruments(CollectorRegistry(), version="0")
     instruments.judge_shutdown.labels("old-1").set(2_000_000_000.0)
@@ -322,7 +323,7 @@ def test_a_judge_that_goes_away_is_named_with_how_its_successor_agrees():
     (row,) = successor_of(series)
     assert (row.model, row.metric, row.ratio, row.low, row.high) == ("new-2", "faithfulness", 0.9, 0.74, 0.97)
     assert (row.anchors, row.shift) == (30.0, -0.02)
-    nobody = Agreement(metric="faithfulness", n=0, failed=30, ratio=0.0, low=0.0, high=1.0, shift=0.0)
+    nobody = AnchorComparison(n=0, failed=30, disagreement=0.0, low=0.0, high=1.0, **common)
     instruments.agreed_with_next("new-2", "faithfulness", nobody)
     assert successor_of(series_of(instruments.registry.collect())) == ()
 

@@ -372,7 +372,7 @@ def test_a_drop_is_confined_to_a_slice_that_fell_while_the_rest_did_not(share, i
         contrast = Contrast(value=value, se=se)
         return Fall(metric="faithfulness", before=(), since=(), old=None, new=None, contrast=contrast)
 
-    one = Slice(key="model", value="m", new=False, share=share, fall=fall(*inside), rest=fall(*rest))
+    one = Slice(key="model", value="m", new=False, share=share, inside=fall(*inside), rest=fall(*rest))
     assert one.confined(Contrast(value=0.12, se=0.02), 0.005) is confined
 
 

@@ -247,13 +247,6 @@ def test_progress_and_the_time_it_grew_from_are_shown_while_it_recovers():
     assert recovery.since == 20.0
 
 
-def test_the_state_of_an_older_release_starts_the_recovery_again():
-    recovery = Recovery()
-    recovery.loads('{"m0": null, "bets": [0.02, 0.8, 8], "log_c": [0, 0, 0, 0, 0, 0, 0, 1.5]}')
-    assert recovery.progress == 0.0
-    assert not recovery.update(bucket(0, [0.9]), M0)
-
-
 def test_a_recovery_goes_on_from_its_state_and_refuses_another_ones():
     recovery, again = Recovery(0.5), Recovery(0.5)
     recovery.update(bucket(0, [0.9, 0.8]))
