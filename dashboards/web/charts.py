@@ -49,7 +49,6 @@ class Line:
     """A series; `kind` (1 or 2) selects colour and dashes. Dots more than `gap_s` apart are not connected."""
 
     dots: Sequence[Dot]
-    label: str = ""
     kind: int = 1
     gap_s: float = math.inf
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 from markupsafe import Markup
@@ -100,27 +100,14 @@ class HeatMapReader:
         query = Query(since=start, until=start + length, app=app, metric=metric)
         found = await self._store.spread(query, "model", left)  # counted by model beforehand, without a question
         if found is None:
-            column = _of_points(start, length, await _latest(self._store, query))
+            latest = replace(query, outcome="score", order="newest", limit=PER_COLUMN)
+            column = _of_points(start, length, await self._store.series(latest))
         elif found.complete:
             column = _of_histograms(start, length, found.parts)
         else:
             return None
         self._known[key] = now, column, found is None
         return column, found is None
-
-
-async def _latest(store: Store, query: Query) -> Sequence[Point]:
-    return await store.series(
-        Query(
-            since=query.since,
-            until=query.until,
-            app=query.app,
-            metric=query.metric,
-            outcome="score",
-            order="newest",
-            limit=PER_COLUMN,
-        )
-    )
 
 
 def _of_histograms(at: float, seconds: float, parts: Sequence[ScoreHistogram]) -> Column:

@@ -19,8 +19,9 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.web.readings.gateway_scrape import Answer, ask_all, reading_of
 from dashboards.web.sessions import Sessions
+from dashboards.web.texts import TEXTS
 from dashboards.web.time_range import TimeRange
-from dashboards.web.toolbar import KEYS, toolbar
+from dashboards.web.toolbar import toolbar
 from gaugeway.records import Supplement
 from gaugeway.runtime.auth import TokenCheck
 from gaugeway.settings.shared import Config
@@ -40,32 +41,19 @@ FIRST_SCORES = 100
 GRACE_S = 0.3
 """A view that is read within this time is sent whole, without its frame before."""
 NAVIGATION = (
-    ("/", "Overview"),
-    ("/alerts", "Alerts"),
-    ("/explore", "Explore"),
-    ("/conversations", "Conversations"),
-    ("/sources", "Sources"),
-    ("/topics", "Topics"),
-    ("/compare", "Compare"),
-    ("/prompts", "Prompts"),
-    ("/review", "Review"),
-    ("/pipeline", "Pipeline"),
-    ("/settings", "Settings"),
+    ("/", "Overview", "o"),
+    ("/alerts", "Alerts", "a"),
+    ("/explore", "Explore", "e"),
+    ("/conversations", "Conversations", "c"),
+    ("/sources", "Sources", "s"),
+    ("/topics", "Topics", "t"),
+    ("/compare", "Compare", "m"),
+    ("/prompts", "Prompts", "r"),
+    ("/review", "Review", "v"),
+    ("/pipeline", "Pipeline", "p"),
+    ("/settings", "Settings", "n"),
 )
-DONE = {
-    "silenced": "Silenced: no notifications until the silence ends.",
-    "unsilenced": "Silence removed.",
-    "acknowledged": "Acknowledged: repeat notifications are off.",
-    "unacknowledged": "Acknowledgement removed: repeat notifications are on again.",
-    "rebaselined": "Baseline reset: the rule is learning a new one.",
-    "delivered": "Delivered.",
-    "saved": "Saved.",
-    "confirmed": "Confirmed: the template stays in use.",
-    "named": "Your name is remembered on this device.",
-    "undone": "Label withdrawn.",
-    "rejected": "Rejected: gateways stop using the template within a few seconds and do not learn it again.",
-}
-"""Confirmation messages by the `done` parameter; any other value shows none, so a link cannot inject text."""
+"""Address and name of each view, and the key after `g` that goes there."""
 Page = Request[Any, Any, Any]
 
 
@@ -122,17 +110,17 @@ class Site:
             "now": self.clock(),
             "reload_url": _own(request) if status == HTTPStatus.OK and self.entered(request) else "",
             "time_range": time_range,
-            "bar": toolbar(path, params, time_range=time_range, apps=self.apps(), navigation=NAVIGATION),
-            "keys": KEYS,
+            "bar": toolbar(path, params, time_range=time_range, apps=self.apps()),
+            "keys": TEXTS["shortcuts"].items(),
             "navigation": [
-                (to, name, path == to or (to != "/" and path.startswith(f"{to}/"))) for to, name in NAVIGATION
+                (to, name, key, path == to or (to != "/" and path.startswith(f"{to}/"))) for to, name, key in NAVIGATION
             ],
             "csrf": self.sessions.form_key(self.session_of(request)),
             "can_leave": self.sessions.needed and self.entered(request) and bool(self.session_of(request)),
             "entered": self.entered(request),
             "estimated": self.insight.is_estimated(),
             "firing": sum(alert.state == "firing" for alert in self.engine.alerts()),
-            "done": DONE.get(request.query_params.get("done", "")),
+            "done": TEXTS["done"].get(request.query_params.get("done", "")),
         }
         return Template(template, context={**frame, **context}, status_code=status, media_type="text/html")
 
@@ -140,6 +128,11 @@ class Site:
         """The apps with recent scores or answers, each with their number; an app may occur more than once."""
         scored = [(quality.app, quality.n) for quality in self.insight.quality() if not quality.slice]
         return [*scored, *((capture.app, capture.answers) for capture in self.insight.captured())]
+
+    def tags(self, app: str = "") -> set[str]:
+        """The tags to break down by, as "tag:NAME": the configured ones, and those seen in the traffic, of an app."""
+        kinds = (version.kind for version in self.engine.versions.all() if app in ("", version.app))
+        return {key for key in (*self.config.alerts.slices, *kinds) if key.startswith("tag:")}
 
     async def ask_gateways(self) -> list[Answer]:
         """Read the counters of all gateways."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dashboards.web.format import MIN_N
-from dashboards.web.readings.trends import estimated, together
+from dashboards.web.readings.trends import dot_of, estimated, together
 from gaugeway.records import Alert
 from gaugeway.storage.stores import Query, Store
 from monitors.analysis.incident.differences import Level
 from monitors.analysis.incident.reading import incident_query, incident_span
-from monitors.statistics.confidence_sequence import closed_window
 
 NOW_S, LEAST_NOW_S = 3600.0, 300.0
 """The mean "now" is of the last hour; of the last half of the time since the onset, where that is shorter."""
@@ -67,9 +65,8 @@ def is_recovering(alert: Alert, levels: Levels, target: float | None, now: float
 
 async def mean_of(store: Store, query: Query) -> Level | None:
     """The weighted mean of a query's scores; without an interval below `MIN_N` effective scores."""
-    total = together(await store.summary(query))
-    found = None if total is None else estimated(total)
+    found = estimated(together(await store.summary(query)))
     if found is None:
         return None
-    low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
-    return Level(mean=min(1.0, max(0.0, found.mean)), n=found.n, low=low, high=high)
+    dot = dot_of(query.since, found)
+    return Level(mean=dot.mean, n=dot.n, low=dot.low, high=dot.high)

@@ -12,7 +12,7 @@ from dashboards.web.format import MIN_N
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.stores import Query, Store, Summary
 from monitors.analysis.quality import largest
-from monitors.statistics.confidence_sequence import confidence_sequence
+from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 
 HOUR_S = 3600.0
@@ -36,7 +36,6 @@ class Trends:
         self._clock = clock
         self._hours: dict[int, tuple[float, Sequence[Summary]]] = {}
         self._task: asyncio.Task[None] | None = None
-        self.version = 0
 
     async def latest(self, timeout_s: float = 0.03) -> tuple[dict[Key, list[tuple[float, Summary]]], bool]:
         """(app, metric) -> (start of the hour, sums), oldest first, and whether every hour is loaded.
@@ -60,7 +59,6 @@ class Trends:
             now = self._clock()
             summaries = await self._store.summary(Query(since=start, until=start + HOUR_S))
             self._hours[index] = now, largest(summaries, MAX_PER_HOUR)
-            self.version += 1
         oldest = self._indexes()[-1]
         self._hours = {index: hour for index, hour in self._hours.items() if index >= oldest}
 
@@ -90,26 +88,24 @@ def dots_of(hours: Sequence[tuple[float, Summary]], now: float) -> tuple[list[Do
             groups.setdefault((last - math.floor(start / HOUR_S)) // width, []).append(summary)
         dots = []
         for index, some in sorted(groups.items(), reverse=True):
-            total = together(some)
-            begin = (last + 1 - (index + 1) * width) * HOUR_S
-            made = dot(begin, total, width * HOUR_S) if total is not None else None
-            dots += [made] if made is not None else []
+            found = estimated(together(some))
+            if found is not None and found.n_eff >= MIN_N:
+                middle = (last + 1 - (index + 0.5) * width) * HOUR_S
+                dots.append(replace(dot_of(middle, found), low=None, high=None))  # there is no room for a band
         if 2 * len(dots) > len(groups):
             return dots, width
     return dots, WIDTHS[-1]
 
 
-def dot(start: float, summary: Summary, seconds: float = HOUR_S) -> Dot | None:
-    """Chart dot of a period starting at `start`, without an interval; None below `MIN_N` effective scores."""
-    found = estimated(summary)
-    if found is None or found.n_eff < MIN_N:
-        return None
-    return Dot(at=start + seconds / 2, mean=min(1.0, max(0.0, found.mean)), n=found.n)
+def dot_of(at: float, found: Estimate) -> Dot:
+    """Chart dot of a mean; with an interval from `MIN_N` effective scores on."""
+    low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
+    return Dot(at=at, mean=min(1.0, max(0.0, found.mean)), low=low, high=high, n=found.n)
 
 
-def estimated(summary: Summary) -> Estimate | None:
+def estimated(summary: Summary | None) -> Estimate | None:
     """Weighted mean from sums; None without a score."""
-    if not summary.n:
+    if summary is None or not summary.n:
         return None
     sums = {name: getattr(summary, name) for name in ("n", "w", "wx", "w2", "w2x", "w2x2")}
     return hajek_from_sums(**sums)
@@ -136,7 +132,7 @@ def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_bet
     edge = now - RECENT_HOURS * HOUR_S
     before = together(summary for start, summary in hours if start < edge)
     since = together(summary for start, summary in hours if start >= edge)
-    old, new = (estimated(summary) if summary is not None else None for summary in (before, since))
+    old, new = estimated(before), estimated(since)
     if old is None or new is None or min(old.n_eff, new.n_eff) < MIN_N:
         return "too few scores to compare"
     (old_low, old_high), (new_low, new_high) = confidence_sequence(old), confidence_sequence(new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -13,7 +14,7 @@ from litestar.response import Template
 from markupsafe import Markup
 
 from dashboards.web.charts import Dot, Line, Mark, timeline
-from dashboards.web.format import MIN_N, iso, number
+from dashboards.web.format import iso, number
 from dashboards.web.incident.examples import examples_of
 from dashboards.web.incident.levels import is_recovering, levels_of
 from dashboards.web.incident.links import alert_fields, explore
@@ -21,7 +22,7 @@ from dashboards.web.incident.notifications import notified, sent_means, unreache
 from dashboards.web.incident.operator import operator_of
 from dashboards.web.incident.suspects import answers_url, changes_of, chart_of, rows_of, suspects_of
 from dashboards.web.incident.timeline import timeline_of
-from dashboards.web.readings.trends import estimated
+from dashboards.web.readings.trends import dot_of, estimated
 from dashboards.web.site import Page, Site
 from dashboards.web.views.sources import source_link
 from gaugeway.records import Alert
@@ -32,7 +33,6 @@ from monitors.alerting.rule_watch import name_of
 from monitors.alerting.silences import Silence
 from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
-from monitors.statistics.confidence_sequence import closed_window
 
 LEAST_BEFORE_S, MOST_BEFORE_S, MOST_SINCE_S = 600.0, 86_400.0, 7 * 86_400.0
 BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5
@@ -57,16 +57,10 @@ async def dots_around(store: Store, query: Query) -> list[Dot]:
     dots = []
     for index in range(bins):
         start = query.since + index * seconds
-        part = Query(
-            **{name: getattr(query, name) for name in ("metric", "app", "model", "prompt", "tag")},
-            since=start,
-            until=start + seconds,
-        )
-        for sums in await store.summary(part):
+        for sums in await store.summary(replace(query, since=start, until=start + seconds)):
             found = estimated(sums)
             if found is not None and found.n >= FEW:
-                low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
-                dots.append(Dot(at=start + seconds / 2, mean=found.mean, low=low, high=high, n=found.n))
+                dots.append(dot_of(start + seconds / 2, found))
     return dots
 
 
@@ -243,15 +237,7 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
         "first_sent": first_sent,
         "last_sent": last_sent,
         "letters": letters,
-        "timeline": timeline_of(
-            alert,
-            now=now,
-            progress=progress,
-            history=history,
-            ack=desk.acks().get(alert.fingerprint),
-            silences=about,
-            undelivered=letters,
-        ),
+        "timeline": timeline_of(alert, now=now, progress=progress, history=history, silences=about),
     }
 
 

@@ -314,8 +314,4 @@ def dimension(text: str) -> str:
 
 def dimensions(site: Site, app: str, chosen: str) -> list[str]:
     """The choices of the breakdown: model, prompt and the tags of the app's versions and of the configuration."""
-    tags = {key for key in site.config.alerts.slices if key.startswith("tag:")}
-    tags |= {
-        version.kind for version in site.engine.versions.all() if version.app == app and version.kind.startswith("tag:")
-    }
-    return list(dict.fromkeys(["model", "prompt", *sorted(tags)[:MAX_TAGS], chosen]))
+    return list(dict.fromkeys(["model", "prompt", *sorted(site.tags(app))[:MAX_TAGS], chosen]))

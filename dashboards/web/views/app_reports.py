@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
-from urllib.parse import urlencode
+from typing import Any, TypeVar
 
 from litestar.exceptions import HTTPException
 from litestar.response import Template
 
+from dashboards.web.addresses import address_with
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, time_range
 from monitors.analysis.metric_names import UnknownMetricError
-from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS, SourceReports
+from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS
 from monitors.api.sources import ORDERS, Order
 
 BUDGET_S = 1.5
 _LONGEST_FIELD = 300
 _EARLIEST_S = 90 * 86_400.0
 Report = TypeVar("Report")
-Report_co = TypeVar("Report_co", covariant=True)
-
-
-class Reading(Protocol[Report_co]):
-    """`SourceReports.report` and `SourceReports.gaps`."""
-
-    def __call__(
-        self, app: str, metric: str | None, *, since_s: float, until: float | None, budget_s: float
-    ) -> Awaitable[Report_co]:
-        """Report on an app. Raises UnknownMetricError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +35,7 @@ class Selection:
     def address(self, source: str = "") -> str:
         """The address of the same selection with another source."""
         fields = {"app": self.app, "metric": self.metric, **self.period.params, "source": source}
-        return f"/sources?{urlencode({name: value for name, value in fields.items() if value})}"
+        return address_with("/sources", fields)
 
 
 def usual_app(site: Site) -> str:
@@ -78,16 +68,19 @@ async def report_view(
     template: str,
     title: str,
     *,
-    read: Callable[[SourceReports], Reading[Report]],
+    read: Callable[..., Awaitable[Report]],
     rows: Callable[[Report, Selection], Any],
     **context: Any,
 ) -> Template:
-    """Render the view of a report, or what is wrong with the selection (status 400)."""
+    """Render the view of a report, or what is wrong with the selection (status 400).
+
+    `read` is `SourceReports.report` or `SourceReports.gaps`.
+    """
     wanted, report, problem = None, None, ""
     try:
         wanted = selection_of(request, site)
         if wanted.app:
-            report = await read(site.sources)(
+            report = await read(
                 wanted.app,
                 wanted.metric or None,
                 since_s=float(round(wanted.period.seconds)),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from cachetools import FIFOCache
 from litestar import get
@@ -16,8 +16,9 @@ from markupsafe import Markup
 
 from dashboards.web.charts import Dot, Line, timeline
 from dashboards.web.forest import effect_of, forest_axis, forest_row, reach
-from dashboards.web.format import MIN_N, counted, interval, number, signed
+from dashboards.web.format import counted, interval, number, signed
 from dashboards.web.readings.prompt_change import DiffLine, prompt_change
+from dashboards.web.readings.trends import dot_of
 from dashboards.web.site import Page, Site
 from gaugeway.records import PROMPT_SCHEME
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
@@ -29,7 +30,6 @@ from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
 from monitors.metrics import LOWER_IS_BETTER
 from monitors.statistics.clusters import groups_of
-from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import Estimate, hajek
 
 SINCE, MAX_FIELD = "7d", 300
@@ -54,6 +54,7 @@ PERIOD_WORDS = {"ship": "not worse", "roll back": "worse", "not enough data": "n
 """What the decisions are called: a period is neither shipped nor rolled back."""
 SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…", "differs": "≠", "within the margin": "≈"}
 BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,10 +232,7 @@ def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
         if some
     ]
     return timeline(
-        [
-            Line(dots=some, label=name, kind=kind, gap_s=2.5 * width)
-            for kind, name, some in zip((1, 2), names, both, strict=True)
-        ],
+        [Line(dots=some, kind=kind, gap_s=2.5 * width) for kind, some in enumerate(both, 1)],
         title=f"{sides.metric} of {sides.app} over time",
         desc="; ".join(descriptions),
         since=since,
@@ -255,40 +253,31 @@ def _counted(sides: Parts) -> tuple[float, float, float, list[list[Dot]]]:
     parts = (*sides.champion, *sides.challenger)
     since, until = min(histogram.since for histogram in parts), max(histogram.until for histogram in parts)
     width = max((until - since) / BINS, *(histogram.until - histogram.since for histogram in parts))
-    both = []
-    for side in (sides.champion, sides.challenger):
-        bins: dict[int, list[ScoreHistogram]] = {}
-        for histogram in side:
-            bins.setdefault(int(((histogram.since + histogram.until) / 2.0 - since) / width), []).append(histogram)
-        known = ((index, estimate(some)) for index, some in sorted(bins.items()))
-        both.append(
-            [
-                _dot(since + (at + 0.5) * width, bin_mean)
-                for at, bin_mean in known
-                if bin_mean is not None and bin_mean.n >= FEW
-            ]
-        )
+    both = [
+        _binned([((histogram.since + histogram.until) / 2.0, histogram) for histogram in side], estimate, since, width)
+        for side in (sides.champion, sides.challenger)
+    ]
     return since, until, width, both
-
-
-def _dot(at: float, known: Estimate) -> Dot:
-    low, high = closed_window(known) if known.n_eff >= MIN_N else (None, None)
-    return Dot(at=at, mean=min(1.0, max(0.0, known.mean)), low=low, high=high, n=known.n)
 
 
 def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
     """Means in bins of `width` seconds; bins with fewer than `FEW` scores have no dot, few effective scores no band."""
-    bins: dict[int, list[Point]] = {}
-    for point in points:
-        bins.setdefault(int((point.started_at - since) / width), []).append(point)
-    found = []
-    for index, some in sorted(bins.items()):
-        if len(some) < FEW:
-            continue
-        groups = groups_of([point.cluster for point in some])
-        known = hajek([point.value or 0.0 for point in some], [point.rate for point in some], groups)
-        found.append(_dot(since + (index + 0.5) * width, known))
-    return found
+    return _binned([(point.started_at, point) for point in points], _mean, since, width)
+
+
+def _binned(
+    timed: Iterable[tuple[float, Item]], mean: Callable[[Sequence[Item]], Estimate | None], since: float, width: float
+) -> list[Dot]:
+    bins: dict[int, list[Item]] = {}
+    for at, item in timed:
+        bins.setdefault(int((at - since) / width), []).append(item)
+    known = ((since + (index + 0.5) * width, mean(some)) for index, some in sorted(bins.items()))
+    return [dot_of(at, found) for at, found in known if found is not None and found.n >= FEW]
+
+
+def _mean(points: Sequence[Point]) -> Estimate:
+    groups = groups_of([point.cluster for point in points])
+    return hajek([point.value or 0.0 for point in points], [point.rate for point in points], groups)
 
 
 def verdict(
@@ -430,13 +419,12 @@ def too_long(by: str, both: tuple[str, str], since: str, now: float) -> list[str
 def compare_view_handlers(site: Site) -> list[Any]:
     """The handlers of `/compare`."""
     comparisons = Comparisons(site.insight.store)
-    configured = [key for key in site.config.alerts.slices if key.startswith("tag:")]
 
     @get("/compare")
     async def compare(request: Page) -> Template:
         wanted, now = parse_form(request.query_params), site.clock()
         versions = site.engine.versions.all()
-        begin = start(versions, by=wanted.by, app=wanted.app, kinds=configured)
+        begin = start(versions, by=wanted.by, app=wanted.app, kinds=site.tags(wanted.app))
         a, b = wanted.a, wanted.b
         if not (a or b):
             a, b = begin.a, begin.b

@@ -13,13 +13,15 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Template
 
+from dashboards.web.format import shortened
+from dashboards.web.incident.evaluation_lines import line_of
 from dashboards.web.incident.explore_search import Cursor, Found, search
 from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.readings.conversations import MAX_EXCHANGES, Threads, exchanges_of, threads
 from dashboards.web.site import Page, Site, lower_is_better
 from dashboards.web.time_range import time_range
-from dashboards.web.views.exchange import facts_of, line_of, steps_of
-from dashboards.web.views.explore import MAX_FIELD, Selection, selection, shortened
+from dashboards.web.views.exchange import facts_of, steps_of
+from dashboards.web.views.explore import MAX_FIELD, Selection, selection
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Store

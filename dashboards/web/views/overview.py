@@ -127,11 +127,6 @@ def low_captures(captured: Iterable[Captured]) -> list[Captured]:
     return sorted(low, key=lambda capture: (capture.ratio, -capture.answers, capture.app))
 
 
-def dimensions(tags: Iterable[str]) -> list[str]:
-    """Dimensions to break down by: model, prompt and tags."""
-    return list(dict.fromkeys(["model", "prompt", *sorted(tags)]))
-
-
 def recently_resolved(alerts: Iterable[Alert], now: float) -> list[Alert]:
     """Alerts that were resolved in the last 24 hours, the latest first."""
     over = [alert for alert in alerts if alert.state == "resolved" and alert.ended_at is not None]
@@ -239,7 +234,6 @@ def overview_handlers(site: Site) -> list[Any]:
     """The handlers of `/`."""
     trends = Trends(site.insight.store, site.clock)
     reader = TrafficReader(site.gateways, site.config.gateway.get("admin_token"), stopping=site.stopping)
-    configured = [key for key in site.config.alerts.slices if key.startswith("tag:")]
     first_scores = FirstScores(site)
     remembered: TTLCache[str, list[Quality]] = TTLCache(MAX_BREAKDOWNS, BREAKDOWN_FRESH_S)
     counted: TTLCache[str, dict[str, Disagreement]] = TTLCache(1, ABSTENTIONS_FRESH_S)
@@ -261,7 +255,6 @@ def overview_handlers(site: Site) -> list[Any]:
             lower=lower_is_better(about),
             now=now,
         )
-        kinds = {version.kind for version in site.engine.versions.all() if version.kind.startswith("tag:")}
         parts = remembered.get(wanted.by, [])
         if wanted.by and wanted.by not in remembered:
             parts = remembered[wanted.by] = await slices_of(site.insight.store, wanted.by, window_s, now)
@@ -287,7 +280,7 @@ def overview_handlers(site: Site) -> list[Any]:
             complete=complete,
             window_s=window_s,
             by=wanted.by,
-            dimensions=dimensions({*configured, *kinds, *([wanted.by] if wanted.by else [])}),
+            dimensions=list(dict.fromkeys(["model", "prompt", *sorted({*site.tags(), wanted.by} - {""})])),
             parts=parts[:MAX_SLICES],
             more_parts=max(0, len(parts) - MAX_SLICES),
             notes=about["notes"],

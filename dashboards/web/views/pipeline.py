@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from dashboards.web.charts import meter
 from dashboards.web.readings.funnel import funnel_of
-from dashboards.web.readings.gateway_scrape import Answer, Series, own
+from dashboards.web.readings.gateway_scrape import Series, own, together
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
 from gaugeway.storage.stores import OutcomeCount, Query
@@ -175,14 +175,6 @@ def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(((name, n) for name, n in counts.items() if n), key=lambda pair: -pair[1])[:20])
 
 
-def together(answers: Sequence[Answer]) -> Series:
-    """Series of all gateways, merged."""
-    total = Series()
-    for answer in answers:
-        total = total.plus(answer.series)
-    return total
-
-
 def pipeline_handlers(site: Site) -> list[Any]:
     """The handler of `/pipeline`."""
 
@@ -210,7 +202,6 @@ def pipeline_handlers(site: Site) -> list[Any]:
             funnel=funnel_of(counted, stored),
             gateways=site.gateways,
             answers=answers,
-            unread=not any(counted.values()) and site.gateways,
             waiting=seen.total("gaugeway_handoff_waiting"),
             queue=about["queue"],
             oldest_s=series.value("gaugeway_queue_oldest_seconds"),

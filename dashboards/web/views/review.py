@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, unquote
 
 from cachetools import TTLCache
 from litestar import get, post
@@ -16,9 +16,11 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.response import Redirect, Template
 from markupsafe import Markup
 
+from dashboards.web.addresses import address_with
 from dashboards.web.charts import meter
 from dashboards.web.incident.exchange_text import MOST, SHOWN
 from dashboards.web.site import Page, Site
+from dashboards.web.texts import TEXTS
 from dashboards.web.views.exchange import is_hashed
 from gaugeway.records import Sample, Score, Supplement
 from gaugeway.signals import SIGNALS
@@ -41,14 +43,6 @@ MOST_TRIED = 50
 WITHIN_S = 0.2
 _LATEST = 200
 _DAY_S = 86_400.0
-QUESTIONS = {
-    "faithfulness": "Is everything the response says supported by the passages?",
-    "lexical_groundedness": "Is everything the response says supported by the passages?",
-    "hallucination": "Is the response free of statements that the passages contradict or do not support?",
-    "answer_relevancy": "Does the response answer the question?",
-    "context_relevancy": "Do the passages help to answer the question?",
-    "context_utilization": "Does the response use what the passages say about the question?",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +56,7 @@ class Choice:
     def url(self, **more: str) -> str:
         """The address of the view."""
         width = {} if self.half_width == HALF_WIDTH else {"half_width": f"{self.half_width:g}"}
-        fields = {"app": self.app, "metric": self.metric} | width | more
-        return f"/review?{urlencode({name: value for name, value in fields.items() if value})}"
+        return address_with("/review", {"app": self.app, "metric": self.metric} | width | more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +258,7 @@ def _view(site: Site, reviews: Reviews) -> Any:
             hashed=sample is not None and is_hashed(sample),
             most=MOST if everything else SHOWN,
             everything_url=choice.url(at=sample.id, all="1") if sample is not None else "",
-            ask=QUESTIONS.get(choice.metric, f"Is the answer good in the sense of {choice.metric}?"),
+            ask=TEXTS["questions"].get(choice.metric, f"Is the answer good in the sense of {choice.metric}?"),
             draw=draw,
             last=last,
             verdict=await reviews.verdict(choice, last, word, passing) if last else None,

@@ -14,21 +14,15 @@ from markupsafe import Markup
 from dashboards.web.charts import Dot, sparkline
 from dashboards.web.format import by_part, number
 from dashboards.web.site import Page, Site
+from dashboards.web.texts import TEXTS
 from dashboards.web.views.app_reports import Selection, report_view
 from gaugeway.records import Sample
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
-from monitors.api.sources import Order, ordered
+from monitors.api.sources import ordered
 
 ROWS = 100
 """Rows of the table; the API returns all sources."""
-ORDER_WORDS: dict[Order, str] = {
-    "named": "evidence that it lowers scores",
-    "uses": "uses",
-    "bad": "share of the bad answers",
-    "contradicted": "contradictions",
-    "unused": "retrieved but never used",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +80,9 @@ def source_view_handlers(site: Site) -> list[Any]:
             site,
             "sources.html",
             "Sources",
-            read=lambda reports: reports.report,
+            read=site.sources.report,
             rows=rows_of,
-            orders=ORDER_WORDS,
+            orders=TEXTS["orders"],
         )
 
     return [sources]

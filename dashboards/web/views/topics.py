@@ -37,7 +37,7 @@ def topic_handlers(site: Site) -> list[Any]:
     @get("/topics")
     async def topics(request: Page) -> Template:
         return await report_view(
-            request, site, "topics.html", "Topics", read=lambda reports: reports.gaps, rows=rows_of, gaps=GAP_WORDS
+            request, site, "topics.html", "Topics", read=site.sources.gaps, rows=rows_of, gaps=GAP_WORDS
         )
 
     return [topics]

@@ -13,7 +13,7 @@ from litestar import get
 from litestar.response import Template
 
 from dashboards.web.addresses import HOST, traffic_url, without_secrets
-from dashboards.web.readings.gateway_scrape import Answer, Series, own
+from dashboards.web.readings.gateway_scrape import Answer, Series, own, together
 from dashboards.web.site import FIRST_SCORES, Page, Site
 from gaugeway.settings.endpoints import needs_key
 from gaugeway.settings.sources import OPTION
@@ -71,9 +71,7 @@ class Requests:
 
 def requests_of(answers: Sequence[Answer]) -> Requests:
     """Add up the requests of all gateways."""
-    series = Series()
-    for answer in answers:
-        series = series.plus(answer.series)
+    series = together(answers)
     return Requests(
         seen=round(series.total("gaugeway_requests_total")),
         exchanges=round(series.total("gaugeway_exchanges_total")),
@@ -125,11 +123,6 @@ class Judging:
     responses: int
     errors: tuple[tuple[str, int], ...]
     failing: bool
-
-    @property
-    def answering(self) -> bool:
-        """Whether it has answered, and its circuit is closed."""
-        return self.responses > 0 and not self.failing
 
 
 def judging_of(series: Series, model: str) -> Judging:
