@@ -33,7 +33,7 @@ def traffic_url(gateway: Mapping[str, Any], host: str) -> str:
     return f"http://{f'[{address}]' if ':' in address else address}:{gateway.get('port', PORT)}/v1"
 
 
-def address_with(path: str, fields: Mapping[str, str]) -> str:
+def address_with(path: str, fields: Mapping[str, str | None]) -> str:
     """An address with fields; empty ones are left out.
 
     >>> address_with("/explore", {"app": "a b", "metric": ""}), address_with("/explore", {})

@@ -20,7 +20,7 @@ from dashboards.web.templating import environment
 INTERVALS = 6
 """Largest number of intervals between the ticks of an axis."""
 STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
-MAX_TICKS = 40
+_TICKS = 40
 _DATES_FROM_S = 4 * 86_400
 _DRAWINGS = environment(
     PackageLoader("dashboards.web", "drawings"),
@@ -171,11 +171,6 @@ def bars(
     return drawn("bars", title=title, desc=desc, **parts)
 
 
-def meter(share: float, *, title: str) -> Markup:
-    """Horizontal bar filled to `share` (0 to 1)."""
-    return drawn("meter", share=min(1.0, max(0.0, share)), title=title)
-
-
 def scale(series: Iterable[Sequence[Dot]], more: Iterable[float] = ()) -> tuple[float, float]:
     """The smallest range within [0, 1] that holds all values and intervals, with some padding.
 
@@ -210,4 +205,4 @@ def time_ticks(since: float, until: float) -> list[float]:
     """
     step = next((seconds for seconds in STEPS_S if (until - since) / seconds <= INTERVALS), STEPS_S[-1])
     first, last = math.ceil(since / step), math.floor(until / step)
-    return [float(index * step) for index in range(first, last + 1)][:MAX_TICKS]
+    return [float(index * step) for index in range(first, last + 1)][:_TICKS]

@@ -47,7 +47,6 @@ class Cell:
     watch: Watch
     trend: str
     chart: Markup
-    lower_is_better: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +179,6 @@ def cell(
         watch=watch,
         trend=movement(some, now, lower_is_better=lower),
         chart=_chart(quality, watch, some, now),
-        lower_is_better=lower,
     )
 
 

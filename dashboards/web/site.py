@@ -25,10 +25,11 @@ from dashboards.web.toolbar import toolbar
 from gaugeway.records import Supplement
 from gaugeway.runtime.auth import TokenCheck
 from gaugeway.settings.shared import Config
-from gaugeway.signals import RISING
+from gaugeway.signals import RISING, SIGNALS
 from gaugeway.storage.templates import Templates
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.gateway_counts import GatewayCounts
+from monitors.analysis.human_labels import Passing
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.app import Insight
@@ -118,6 +119,7 @@ class Site:
             "csrf": self.sessions.form_key(self.session_of(request)),
             "can_leave": self.sessions.needed and self.entered(request) and bool(self.session_of(request)),
             "entered": self.entered(request),
+            "is_best_at_0": self.is_best_at_0,
             "estimated": self.insight.is_estimated(),
             "firing": sum(alert.state == "firing" for alert in self.engine.alerts()),
             "done": TEXTS["done"].get(request.query_params.get("done", "")),
@@ -144,9 +146,16 @@ class Site:
         away = [answer.url for answer in answers if answer.error.startswith("ConnectError")]
         await self.counts.take([reading_of(answer) for answer in answers if not answer.error], away)
 
-    async def lower_is_better(self) -> frozenset[str]:
-        """The metrics in use, and the signals, whose best value is 0."""
-        return lower_is_better(await self.insight.status())
+    def passing(self, metric: str) -> Passing:
+        """When a score passes. A signal whose best value is 0 fails above one half; the others never fail."""
+        if metric in SIGNALS:
+            rising = metric in RISING
+            return Passing(threshold=0.5 if rising else 0.0, flipped=rising)
+        return self.sources.passing(metric)
+
+    def is_best_at_0(self, metric: str) -> bool:
+        """Whether the best value of a metric or a signal is 0."""
+        return self.passing(metric).flipped
 
     async def form(self, request: Page) -> dict[str, str]:
         """Fields of a submitted form. Raises PermissionDeniedException if its key is foreign or expired."""
@@ -203,11 +212,6 @@ class Site:
         self.stopping.set()
         for task in (*self.reading,):
             task.cancel()
-
-
-def lower_is_better(about: Mapping[str, Any]) -> frozenset[str]:
-    """Of what `Insight.status` returned: the metrics in use, and the signals, whose best value is 0."""
-    return RISING | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]}
 
 
 def done(path: str, what: str, *cookies: Cookie) -> Redirect:

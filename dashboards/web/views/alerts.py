@@ -96,8 +96,8 @@ def alert_view_handlers(site: Site) -> list[Any]:
             request,
             "alerts.html",
             title="Alerts",
-            open_alerts=[(listed, headline(listed)) for listed in every if listed.state != "resolved"],
-            over=[(listed, headline(listed)) for listed in every if listed.state == "resolved"],
+            open_alerts=[listed for listed in every if listed.state != "resolved"],
+            over=[listed for listed in every if listed.state == "resolved"],
             acknowledged={listed.fingerprint: acknowledged_by(site, listed) for listed in every},
             silenced=silenced(site, every),
             silences=[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -44,15 +44,12 @@ def usual_app(site: Site) -> str:
     return max(scored, key=lambda quality: quality.n).app if scored else ""
 
 
-def selection_of(request: Page, site: Site) -> Selection:
-    """The selection of a request. Raises HTTPException (400) for an invalid period."""
-    period = time_range(request.query_params, site.clock())
+def selection_of(params: Mapping[str, str], site: Site) -> Selection:
+    """The selection of an address. Raises HTTPException (400) for an invalid period."""
+    period = time_range(params, site.clock())
     if period.seconds > _EARLIEST_S:
         raise HTTPException(status_code=400, detail="since: at most 90 days before until")
-    given = {
-        name: request.query_params.get(name, "").strip()[:_LONGEST_FIELD]
-        for name in ("app", "metric", "order", "source")
-    }
+    given = {name: params.get(name, "").strip()[:_LONGEST_FIELD] for name in ("app", "metric", "order", "source")}
     return Selection(
         app=given["app"] or usual_app(site),
         metric=given["metric"],
@@ -78,7 +75,7 @@ async def report_view(
     """
     wanted, report, problem = None, None, ""
     try:
-        wanted = selection_of(request, site)
+        wanted = selection_of(request.query_params, site)
         if wanted.app:
             report = await read(
                 wanted.app,
@@ -92,9 +89,7 @@ async def report_view(
     except HTTPException as error:
         problem = error.detail
     scored = site.insight.quality()
-    wanted = wanted or Selection(
-        app=usual_app(site), metric="", order="named", source="", period=time_range({}, site.clock())
-    )
+    wanted = wanted or selection_of({}, site)
     return site.render(
         request,
         template,

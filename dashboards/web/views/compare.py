@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -28,7 +28,6 @@ from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
-from monitors.metrics import LOWER_IS_BETTER
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.weighted_mean import Estimate, hajek
 
@@ -75,7 +74,6 @@ class Row:
     compared: Compared
     chart: Markup
     forest: Markup
-    lower_is_better: bool
     unpaired: str = ""
 
 
@@ -176,7 +174,7 @@ def rows_of(
     compared: Sequence[Compared],
     *,
     names: tuple[str, str],
-    lower: Collection[str],
+    is_best_at_0: Callable[[str], bool],
     margin: float,
 ) -> tuple[list[Row], Markup]:
     """Table rows with their charts, decided ones first; and the scale of their plots."""
@@ -184,7 +182,7 @@ def rows_of(
     order = ("roll back", "ship", "not enough data", "differs", "within the margin")
     effects = {
         (result.app, result.metric): effect_of(
-            result.difference, result.ci_low, result.ci_high, lower_is_better=result.metric in lower
+            result.difference, result.ci_low, result.ci_high, lower_is_better=is_best_at_0(result.metric)
         )
         for result in compared
         if result.difference is not None and result.directed
@@ -201,7 +199,6 @@ def rows_of(
                 compared=result,
                 chart=made,
                 forest=drawn,
-                lower_is_better=result.metric in lower,
                 unpaired=unpaired(result, counted_only=isinstance(sides[result.app, result.metric], Parts)),
             )
         )
@@ -318,12 +315,13 @@ def verdict(
 class Comparisons:
     """Runs one comparison at a time and caches results for a minute (2 s for partial ones)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, is_best_at_0: Callable[[str], bool]) -> None:
         self._store = store
+        self._is_best_at_0 = is_best_at_0
         self._turn = asyncio.Semaphore(1)
         self._known: FIFOCache[CompareForm, Answer] = FIFOCache(_KEPT)
 
-    async def of(self, wanted: CompareForm, now: float, lower: frozenset[str]) -> Answer:
+    async def of(self, wanted: CompareForm, now: float) -> Answer:
         """Compare two versions, cached.
 
         Raises ValueError if they cannot be compared, UnknownVersionError if one has no score.
@@ -331,10 +329,10 @@ class Comparisons:
         async with self._turn:
             known = self._known.get(wanted)
             if known is None or now - known.at > (PARTIAL_S if known.capped else FRESH_S):
-                known = self._known[wanted] = await self._compared(wanted, now, lower)
+                known = self._known[wanted] = await self._compared(wanted, now)
         return known
 
-    async def _compared(self, wanted: CompareForm, now: float, lower: frozenset[str]) -> Answer:
+    async def _compared(self, wanted: CompareForm, now: float) -> Answer:
         periods = (period_of(wanted.a, now), period_of(wanted.b, now)) if wanted.by == PERIOD else None
         query = VersionQuery(
             by=wanted.by,
@@ -351,11 +349,11 @@ class Comparisons:
         )
         everything, partial_ = await read(self._store, query)
         keys = await keys_of(self._store, everything, "auto", most=MOST_QUESTIONS)
-        work = partial(comparing.compare, margin=wanted.margin, keys=keys, lower_is_better=lower.__contains__)
+        work = partial(comparing.compare, margin=wanted.margin, keys=keys, lower_is_better=self._is_best_at_0)
         compared = await asyncio.to_thread(work, everything)
         decision = comparing.decision(compared) if compared else "not enough data"
         drawn = await finer(self._store, everything, query)
-        draw = partial(rows_of, names=(wanted.a, wanted.b), lower=lower, margin=wanted.margin)
+        draw = partial(rows_of, names=(wanted.a, wanted.b), margin=wanted.margin, is_best_at_0=self._is_best_at_0)
         rows, axis = await asyncio.to_thread(draw, drawn, compared)
         return Answer(
             rows=rows,
@@ -418,7 +416,7 @@ def too_long(by: str, both: tuple[str, str], since: str, now: float) -> list[str
 
 def compare_view_handlers(site: Site) -> list[Any]:
     """The handlers of `/compare`."""
-    comparisons = Comparisons(site.insight.store)
+    comparisons = Comparisons(site.insight.store, site.is_best_at_0)
 
     @get("/compare")
     async def compare(request: Page) -> Template:
@@ -428,14 +426,12 @@ def compare_view_handlers(site: Site) -> list[Any]:
         a, b = wanted.a, wanted.b
         if not (a or b):
             a, b = begin.a, begin.b
-        about = await site.insight.status()
-        lower = LOWER_IS_BETTER | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]}
         answer, problems, missing = None, list(wanted.problems), ""
         problems += too_long(begin.by, (a, b), wanted.since, now)
         if a and b and not problems:
             chosen = CompareForm(by=begin.by, a=a, b=b, app=wanted.app, since=wanted.since, margin=wanted.margin)
             try:
-                answer = await comparisons.of(chosen, now, lower)
+                answer = await comparisons.of(chosen, now)
             except UnknownVersionError as error:
                 missing = str(error)
             except ValueError as error:

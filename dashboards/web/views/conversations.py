@@ -16,11 +16,10 @@ from litestar.response import Template
 from dashboards.web.format import shortened
 from dashboards.web.incident.evaluation_lines import line_of
 from dashboards.web.incident.explore_search import Cursor, Found, search
-from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.readings.conversations import MAX_EXCHANGES, Threads, exchanges_of, threads
-from dashboards.web.site import Page, Site, lower_is_better
+from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
-from dashboards.web.views.exchange import facts_of, steps_of
+from dashboards.web.views.exchange import steps_of, tokens_of
 from dashboards.web.views.explore import MAX_FIELD, Selection, selection
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.signals import SIGNALS
@@ -91,13 +90,12 @@ async def from_exchanges(site: Site, request: Page, key: str) -> Template:
             for sample, made in some
         ],
         most=MAX_EXCHANGES,
-        lower=await site.lower_is_better(),
     )
 
 
 def conversation_handlers(site: Site) -> list[Any]:
     """The handlers of `/conversations` and `/conversations/{id}`."""
-    store, passing = site.insight.store, with_signals(site.sources.passing)
+    store, passing = site.insight.store, site.passing
 
     def passes(point: Point) -> bool:
         return passing(point.metric).passes(point.value or 0.0)
@@ -132,7 +130,6 @@ def conversation_handlers(site: Site) -> list[Any]:
             rows=rows,
             found=found,
             paged=after is not None,
-            lower=lower_is_better(about),
             silence_s=site.config.monitors.conversation_silence_s,
         )
 
@@ -150,8 +147,7 @@ def conversation_handlers(site: Site) -> list[Any]:
             sample=sample,
             lines=[line_of(evaluation) for evaluation in evaluations],
             steps=[step for step in steps_of(sample, exchanges) if not step.current],
-            facts=facts_of(sample),
-            lower=await site.lower_is_better(),
+            tokens=tokens_of(sample),
         )
 
     return [conversations, conversation]

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from litestar import get, post
 from litestar.exceptions import HTTPException, NotFoundException
@@ -64,34 +64,10 @@ def supplement_of(sample_id: str, given: Mapping[str, str], now: float) -> Suppl
     )
 
 
-def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
-    """Details of the exchange: (name, value, link to similar exchanges or "")."""
-
-    def alike(**fields: str) -> str:
-        return f"/explore?{urlencode({'app': sample.app, **fields})}"
-
-    usage = {name: value for name, value in asdict(sample.usage).items() if value is not None} if sample.usage else {}
-    tokens = ", ".join(f"{value} {name.removesuffix('_tokens')}" for name, value in usage.items())
-    sources = {"none": "no extractor"}
-    conversation = f"/conversations/{quote(sample.conversation or '', safe='')}?{urlencode({'app': sample.app})}"
-    rows = [
-        ("Id", sample.id, ""),
-        ("App", sample.app, alike()),
-        ("Model", sample.model, alike(model=sample.model)),
-        ("Prompt version", sample.prompt or "", alike(prompt=sample.prompt or "")),
-        *[(f"Tag {name}", value, alike(tag=f"{name}={value}")) for name, value in sorted(sample.tags.items())],
-        ("Session", sample.session or "", ""),
-        ("Conversation", sample.conversation or "", conversation if sample.conversation else ""),
-        ("Turn", str(sample.turn or ""), ""),
-        ("Hop", str(sample.hop or ""), ""),
-        ("Trace id", sample.trace_id or "", ""),
-        ("Response id", sample.response_id or "", ""),
-        ("Context key", sample.context_key or "", ""),
-        ("Tokens", tokens, ""),
-        ("Contexts found by", sources.get(sample.context_source, sample.context_source), ""),
-        ("Sampling probability", f"{sample.rate:.3g}", ""),
-    ]
-    return [row for row in rows if row[1]]
+def tokens_of(sample: Sample) -> str:
+    """The tokens of an exchange by kind, in words."""
+    counts = asdict(sample.usage) if sample.usage else {}
+    return ", ".join(f"{n} {name.removesuffix('_tokens')}" for name, n in counts.items() if n is not None)
 
 
 def scores_of(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
@@ -225,11 +201,10 @@ def exchange_handlers(site: Site) -> list[Any]:
             reading=reading,
             prompt=prompt_of(sample, everything=everything),
             **scores_of(evaluations),
-            facts=facts_of(sample),
+            tokens=tokens_of(sample),
             said=said[-MAX_SUPPLEMENTS:],
             earlier=max(0, len(said) - MAX_SUPPLEMENTS),
             signs=SIGNS,
-            lower=await site.lower_is_better(),
             hashed=is_hashed(sample),
             source_links=source_links(site.sources, sample),
             here=here,

@@ -23,9 +23,8 @@ from dashboards.web.incident.groups import Grouping, Groups
 from dashboards.web.incident.links import exchange as exchange_url
 from dashboards.web.incident.links import fields_without
 from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
-from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.readings.spread_sample import spread_sample
-from dashboards.web.site import Page, Site, lower_is_better
+from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, time_range
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
@@ -39,7 +38,6 @@ _PLAIN = {"app", "metric", "outcome", "since", "until", "order", "group"}
 """Fields of a selection that the store has sums of by prompt and model."""
 OUTCOMES = ("score", "skipped", "failed")
 ORDERS = {"newest": "newest first", "lowest": "lowest score first", "highest": "highest score first"}
-SPANS = (("1h", "1 hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 SINCE, MAX_FIELD = "24h", 300
 ROWS, POINTS = 50, 150
 """Exchanges per page if a metric is selected; otherwise evaluations per page."""
@@ -224,7 +222,7 @@ class Explorer:
     def __init__(self, site: Site) -> None:
         self.store = site.insight.store
         self.names = site.sources.names
-        self.passing = with_signals(site.sources.passing)
+        self.passing = site.passing
         self.topics = TopicReports(self.store, clock=site.clock)
         self.grouping = Grouping(self.store, self.topics, self.names, self.passing)
 
@@ -359,8 +357,7 @@ def explore_handlers(site: Site) -> list[Any]:
                 {quality.app for quality in site.insight.quality()},
                 _named(about) | {quality.metric for quality in site.insight.quality()},
             ),
-            lower=lower_is_better(about),
-            suggested=MAX_SUGGESTED,
+            most_suggested=MAX_SUGGESTED,
             orders=ORDERS,
             outcomes=OUTCOMES,
         )

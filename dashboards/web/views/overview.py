@@ -24,14 +24,13 @@ from dashboards.web.quality_matrix import (
 from dashboards.web.readings.gateway_scrape import Series, own
 from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
 from dashboards.web.readings.trends import Key, Trends
-from dashboards.web.site import Page, Site, lower_is_better
+from dashboards.web.site import Page, Site
 from dashboards.web.time_range import address
 from dashboards.web.views.alerts import acknowledged_by, silenced
 from dashboards.web.views.welcome import FirstScores
 from gaugeway.records import Alert
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query, Store, Summary
-from monitors.alerting.notifiers.message import headline
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
 
@@ -197,9 +196,9 @@ def notices(alerts: Sequence[Alert], captured: Iterable[Captured], now: float) -
     firing = [alert for alert in alerts if alert.state == "firing"]
     resolved, low = recently_resolved(alerts, now), low_captures(captured)
     return {
-        "alerts": [(alert, headline(alert)) for alert in firing[:ALERTS]],
+        "alerts": firing[:ALERTS],
         "firing_alerts": len(firing),
-        "resolved": [(alert, headline(alert)) for alert in resolved[:RESOLVED]],
+        "resolved": resolved[:RESOLVED],
         "more_resolved": len(resolved[RESOLVED:]),
         "pending": sum(alert.state == "pending" for alert in alerts),
         "low": low[:MAX_CAPTURE_NOTES],
@@ -247,12 +246,13 @@ def overview_handlers(site: Site) -> list[Any]:
         hours, complete = await trends.latest()
         about = await site.insight.status()
         quality, captured = site.insight.quality(), site.insight.captured()
+        found = rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), hours)
         known = Known(
-            rows=rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), hours),
+            rows=found,
             hours=hours,
             traffic=traffic,
             captured={capture.app: capture for capture in captured},
-            lower=lower_is_better(about),
+            lower={metric for metric in metrics_of(found) if site.is_best_at_0(metric)},
             now=now,
         )
         parts = remembered.get(wanted.by, [])
@@ -272,7 +272,6 @@ def overview_handlers(site: Site) -> list[Any]:
             silenced=silenced(site, site.engine.alerts()),
             traffic=traffic,
             captured=known.captured,
-            lower=known.lower,
             capped=len(quality) >= MAX_STREAMS,
             meanings={name: signal.meaning for name, signal in SIGNALS.items()},
             abstains=ABSTENTIONS_BESIDE,

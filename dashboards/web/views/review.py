@@ -14,10 +14,8 @@ from cachetools import TTLCache
 from litestar import get, post
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.response import Redirect, Template
-from markupsafe import Markup
 
 from dashboards.web.addresses import address_with
-from dashboards.web.charts import meter
 from dashboards.web.incident.exchange_text import MOST, SHOWN
 from dashboards.web.site import Page, Site
 from dashboards.web.texts import TEXTS
@@ -25,7 +23,7 @@ from dashboards.web.views.exchange import is_hashed
 from gaugeway.records import Sample, Score, Supplement
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
-from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, default_passing, label, labelled
+from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, label, labelled
 from monitors.analysis.review import Draw, ReviewDraws
 
 NAME_COOKIE = "gaugeway_reviewer"
@@ -72,30 +70,6 @@ class Verdict:
     def agrees(self) -> bool:
         """Whether judge and person agree."""
         return self.label == self.judged
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Labels so far and those needed; `width` is the interval's half-width, None below 10 labels."""
-
-    labels: int
-    needed: int | None
-    bar: Markup | None
-    width: float | None
-
-
-def progress_of(found: Labelled | None) -> Progress:
-    """How far the labels are from the wanted interval."""
-    if found is None:
-        return Progress(labels=0, needed=None, bar=None, width=None)
-    width = None
-    if found.ci_low is not None and found.ci_high is not None:
-        width = (found.ci_high - found.ci_low) / 2.0
-    bar = None
-    if found.needed:
-        share = min(1.0, found.labels / found.needed)
-        bar = meter(share, title=f"{100 * share:.0f} % of the labels needed")
-    return Progress(labels=found.labels, needed=found.needed, bar=bar, width=width)
 
 
 def label_of(sample: Sample, metric: str, word: str, by: str, now: float) -> Supplement:
@@ -214,14 +188,6 @@ def choice_of(fields: Mapping[str, str], known: Sequence[tuple[str, str]]) -> Ch
     return Choice(app=app, metric=metric, half_width=width)
 
 
-def passing_of(metrics: Sequence[Mapping[str, Any]], metric: str) -> Passing:
-    """The passing rule of a metric in use, else its default."""
-    for known in metrics:
-        if known["name"] == metric.partition("~")[0]:
-            return Passing(threshold=known["threshold"], flipped=known["lower_is_better"])
-    return default_passing(metric)
-
-
 def review_handlers(site: Site) -> list[Any]:
     """The handlers of `/review`."""
     reviews = Reviews(site)
@@ -236,8 +202,7 @@ def _view(site: Site, reviews: Reviews) -> Any:
         choice = choice_of(fields, known)
         if choice is None:
             return site.render(request, "review.html", title="Review", choice=None, by=by)
-        about = await site.insight.status()
-        passing = passing_of(about["metrics"], choice.metric)
+        passing = site.passing(choice.metric)
         rated = await _rated(site, choice)
         found = await reviews.estimate(choice, rated, passing)
         recent = reviews.recent(choice)
@@ -263,7 +228,6 @@ def _view(site: Site, reviews: Reviews) -> Any:
             last=last,
             verdict=await reviews.verdict(choice, last, word, passing) if last else None,
             found=found,
-            progress=progress_of(found),
             passing=passing,
             waiting=sum(1 for (name, _), word in recent.items() if word and name not in _ids(rated)),
             people=Counter(rating.by or "(no name)" for rating in rated).most_common(20),
