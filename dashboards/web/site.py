@@ -23,7 +23,7 @@ from dashboards.web.texts import TEXTS
 from dashboards.web.time_range import TimeRange
 from dashboards.web.toolbar import toolbar
 from gaugeway.records import Supplement
-from gaugeway.runtime.auth import TokenCheck
+from gaugeway.runtime.auth import TokenCheck, has_token
 from gaugeway.settings.shared import Config
 from gaugeway.signals import RISING, SIGNALS
 from gaugeway.storage.templates import Templates
@@ -171,8 +171,7 @@ class Site:
         """Whether access is open, or the visitor has a valid session or sends the token."""
         if not self.sessions.needed or self.sessions.valid(self.session_of(connection), self.clock()):
             return True
-        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and self.sessions.is_token(given)
+        return has_token(connection, self.config.monitors.token or "")
 
     def check_origin(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
         """Refuse cross-origin requests. Raises PermissionDeniedException.
