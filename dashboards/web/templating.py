@@ -55,6 +55,7 @@ FILTERS = {
     "at": words.at,
     "breakable": words.breakable,
     "listed": words.listed,
+    "shortened": words.shortened,
     "strength": strength,
     "app_page": app_page,
     "with_fields": address_with,

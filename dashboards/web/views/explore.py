@@ -14,7 +14,7 @@ from litestar.exceptions import HTTPException
 from litestar.response import Stream, Template
 
 from dashboards.web.addresses import address_with
-from dashboards.web.format import iso, shortened
+from dashboards.web.format import iso
 from dashboards.web.incident.chips import BOUNDS, FILTERS, chips_of
 from dashboards.web.incident.explore_search import BY_VALUE, Cursor, everything, search, together
 from dashboards.web.incident.filter_charts import distributions, over_time
@@ -98,20 +98,6 @@ class Counted:
         return self.share >= 1.0 and self.newest_since is None and not self.first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Table row: one exchange with its selected evaluations."""
-
-    id: str
-    question: str
-    points: Sequence[Point]
-
-    @property
-    def about(self) -> Point:
-        """The first evaluation; all of them share the exchange's fields."""
-        return self.points[0]
-
-
 def selection(params: Mapping[str, str], now: float) -> Selection:
     """Parse the form. Invalid fields become problems and are left out of the query."""
     given = {name: params.get(name, "").strip()[:MAX_FIELD] for name in FIELDS}
@@ -180,16 +166,6 @@ def choices(versions: Iterable[Version], apps: Iterable[str], metrics: Iterable[
         elif version.kind in known:
             known[version.kind].add(version.value)
     return {name: sorted(values) for name, values in known.items()}
-
-
-async def rows_of(store: Store, points: Sequence[Point]) -> list[Row]:
-    """Table rows of the points, with their questions."""
-    questions = await store.questions(list({point.sample_id for point in points}))
-    rows = []
-    for some in together(points):
-        name = some[0].sample_id
-        rows.append(Row(id=name, question=shortened(questions.get(name)), points=some))
-    return rows
 
 
 async def lines(
@@ -332,6 +308,7 @@ def explore_handlers(site: Site) -> list[Any]:
         narrowed, counted = Narrowed(), Counted()
         if not chosen.problems:
             narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
+        points = narrowed.found.points
         about = await site.insight.status()
         return site.render(
             request,
@@ -341,7 +318,8 @@ def explore_handlers(site: Site) -> list[Any]:
             time_range=chosen.period,
             chosen=chosen,
             chips=chips_of(chosen.fields),
-            rows=await rows_of(store, narrowed.found.points),
+            rows=together(points),
+            questions=await store.questions(list({point.sample_id for point in points})),
             found=narrowed.found,
             narrowed=narrowed,
             thorough=thorough,
