@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from litestar.exceptions import HTTPException
 from litestar.response import Template
@@ -19,7 +19,6 @@ from monitors.api.sources import ORDERS, Order
 BUDGET_S = 1.5
 _LONGEST_FIELD = 300
 _EARLIEST_S = 90 * 86_400.0
-Report = TypeVar("Report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +64,7 @@ async def report_view(
     template: str,
     title: str,
     *,
-    read: Callable[..., Awaitable[Report]],
-    rows: Callable[[Report, Selection], Any],
+    read: Callable[..., Awaitable[Any]],
     **context: Any,
 ) -> Template:
     """Render the view of a report, or what is wrong with the selection (status 400).
@@ -98,7 +96,6 @@ async def report_view(
         time_range=wanted.period,
         wanted=wanted,
         report=report,
-        rows=rows(report, wanted) if report is not None else [],
         problem=problem,
         apps=sorted({quality.app for quality in scored}),
         metrics=sorted({quality.metric for quality in scored} | {*DEFAULT_METRICS}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,15 +24,6 @@ ROWS = 100
 """Rows of the table; the API returns all sources."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Table row of a source, with the address of its own page and a chart of its mean score."""
-
-    source: Source
-    address: str
-    chart: Markup
-
-
 def source_link(app: str, name: str) -> str:
     """The address of a source's page; "" for a passage without a name."""
     return f"/sources?{urlencode({'app': app, 'source': name})}" if name else ""
@@ -44,15 +34,10 @@ def source_links(reports: SourceReports, sample: Sample) -> list[str]:
     return [source_link(sample.app, name) for name in reports.names(sample)]
 
 
-def rows_of(report: SourceReport, wanted: Selection) -> list[Row]:
-    """Table rows in the order wanted; of the one source that was asked for."""
-    some: Sequence[Source] = ordered(report, wanted.order)
-    if wanted.source:
-        some = [source for source in some if source.name == wanted.source]
-    return [
-        Row(source=source, address=wanted.address(source.name), chart=chart_of(source, report))
-        for source in some[:ROWS]
-    ]
+def rows_of(report: SourceReport, wanted: Selection) -> Sequence[Source]:
+    """Return the sources in the order wanted; only the one that was asked for, if one was."""
+    some = [source for source in ordered(report, wanted.order) if wanted.source in ("", source.name)]
+    return some[:ROWS]
 
 
 def chart_of(source: Source, report: SourceReport) -> Markup:
@@ -81,7 +66,8 @@ def source_view_handlers(site: Site) -> list[Any]:
             "sources.html",
             "Sources",
             read=site.sources.report,
-            rows=rows_of,
+            rows_of=rows_of,
+            chart_of=chart_of,
             orders=TEXTS["orders"],
         )
 
