@@ -120,7 +120,7 @@ def conversation_handlers(site: Site) -> list[Any]:
             title=question_of(sample) or "Conversation",
             sample=sample,
             lines=[line_of(evaluation) for evaluation in evaluations],
-            steps=[step for step in steps_of(sample, exchanges) if not step.current],
+            steps=[step for step in steps_of(sample, exchanges) if step.id != sample.id],
             tokens=tokens_of(sample),
         )
 

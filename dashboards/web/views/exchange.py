@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
@@ -36,7 +36,6 @@ LENGTHS = {"label": MAX_LABEL, "comment": MAX_COMMENT, "reference": MAX_REFERENC
 MAX_SUPPLEMENTS = 50
 MAX_STEPS = 50
 """Exchanges of a conversation that are listed, the latest."""
-_ANSWER = 600
 
 
 def supplement_of(sample_id: str, given: Mapping[str, str], now: float) -> Supplement:
@@ -92,43 +91,11 @@ def standalone_of(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One exchange of a conversation: its place, and the beginning of what was asked or, for a tool call, done.
-
-    `answer` is the beginning of the response, "" for a tool call.
-    """
-
-    id: str
-    turn: int | None
-    hop: int | None
-    text: str
-    note: str
-    current: bool
-    answer: str = ""
-
-
-def steps_of(sample: Sample, stored: Sequence[Sample]) -> list[Step]:
+def steps_of(sample: Sample, stored: Sequence[Sample]) -> list[Sample]:
     """The exchanges of a sample's conversation in the order of time; none if there is no other."""
-    others = {other.id: other for other in stored if other.app == sample.app and not other.transcript} | {
-        sample.id: sample
-    }
-    if len(others) < 2:  # noqa: PLR2004 - the exchange itself
-        return []
-    return [
-        Step(
-            id=other.id,
-            turn=other.turn,
-            hop=other.hop,
-            text=shortened(
-                ", ".join(f"{call.name}()" for call in other.calls) if other.skip_reason else other.question
-            ),
-            note=(other.skip_reason or "").replace("_", " "),
-            current=other.id == sample.id,
-            answer="" if other.skip_reason else shortened(other.response, _ANSWER),
-        )
-        for other in sorted(others.values(), key=lambda hop: hop.started_at)
-    ]
+    others = {other.id: other for other in stored if other.app == sample.app and not other.transcript}
+    others[sample.id] = sample
+    return sorted(others.values(), key=lambda step: step.started_at) if len(others) > 1 else []
 
 
 def is_hashed(sample: Sample) -> bool:
