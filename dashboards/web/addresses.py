@@ -33,6 +33,16 @@ def traffic_url(gateway: Mapping[str, Any], host: str) -> str:
     return f"http://{f'[{address}]' if ':' in address else address}:{gateway.get('port', PORT)}/v1"
 
 
+def address_with(path: str, fields: Mapping[str, str | None]) -> str:
+    """An address with fields; empty ones are left out.
+
+    >>> address_with("/explore", {"app": "a b", "metric": ""}), address_with("/explore", {})
+    ('/explore?app=a+b', '/explore')
+    """
+    kept = {name: value for name, value in fields.items() if value}
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
 def fits_in_path(app: str) -> bool:
     """Whether an app's name arrives unchanged as part of a path.
 

@@ -21,7 +21,7 @@ from monitors.statistics.levels import Level
 INTERVALS = 6
 """Largest number of intervals between the ticks of an axis."""
 STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
-MAX_TICKS = 40
+_TICKS = 40
 _DATES_FROM_S = 4 * 86_400
 _DRAWINGS = environment(
     PackageLoader("dashboards.web", "drawings"),
@@ -55,7 +55,6 @@ class Line:
     """A series; `kind` (1 or 2) selects colour and dashes. Dots more than `gap_s` apart are not connected."""
 
     dots: Sequence[Dot]
-    label: str = ""
     kind: int = 1
     gap_s: float = math.inf
 
@@ -178,11 +177,6 @@ def bars(
     return drawn("bars", title=title, desc=desc, **parts)
 
 
-def meter(share: float, *, title: str) -> Markup:
-    """Horizontal bar filled to `share` (0 to 1)."""
-    return drawn("meter", share=min(1.0, max(0.0, share)), title=title)
-
-
 def scale(series: Iterable[Sequence[Dot]], more: Iterable[float] = ()) -> tuple[float, float]:
     """The smallest range within [0, 1] that holds all values and intervals, with some padding.
 
@@ -217,4 +211,4 @@ def time_ticks(since: float, until: float) -> list[float]:
     """
     step = next((seconds for seconds in STEPS_S if (until - since) / seconds <= INTERVALS), STEPS_S[-1])
     first, last = math.ceil(since / step), math.floor(until / step)
-    return [float(index * step) for index in range(first, last + 1)][:MAX_TICKS]
+    return [float(index * step) for index in range(first, last + 1)][:_TICKS]

@@ -13,20 +13,11 @@ from litestar.exceptions import HTTPException, NotAuthorizedException, TooManyRe
 from litestar.response import Redirect
 
 from dashboards.web.site import Site
+from dashboards.web.texts import TEXTS
 from gaugeway.runtime.auth import HostNotAllowedError
 from monitors.api.errors import accepts_page, as_json
 
 _log = logging.getLogger("gaugeway")
-_TITLES = {
-    403: "Not allowed",
-    404: "Not found",
-    405: "Method not allowed",
-    413: "Form too large",
-    429: "Too many requests",
-    500: "Internal error",
-    501: "Not offered by this storage",
-    503: "Not available now",
-}
 _NO_PAGE = "There is no page at this address."
 _FORM_VIEW = re.compile(r"(/(?:alerts|exchanges)/[^/]+|/settings|/prompts|/review)/\w+")
 _FORM_VIEWS = {"silences": "/alerts", "dead-letters": "/alerts", "login": "/login", "logout": "/login"}
@@ -63,7 +54,7 @@ def on_error(site: Site) -> Any:
             return Redirect(f"/login?next={quote(path, safe='')}" if request.method == "GET" else "/login")
         if not wants_page:
             return as_json(error)
-        title = _TITLES.get(error.status_code, "Request failed")
+        title = TEXTS["errors"].get(str(error.status_code), "Request failed")
         detail = _NO_PAGE if error.detail == HTTPStatus.NOT_FOUND.phrase else error.detail
         query = request.url.query if error.status_code == HTTPStatus.BAD_REQUEST else ""
         back = dict.fromkeys((way_back(request.method, request.url.path, query), HOME))

@@ -11,6 +11,7 @@ from litestar import get
 from litestar.params import FromQuery
 from litestar.response import Redirect
 
+from dashboards.web.incident.explore_search import Walk
 from dashboards.web.site import Site
 from gaugeway.records import Sample
 from gaugeway.storage.stores import SampleField, Store
@@ -18,8 +19,6 @@ from gaugeway.storage.stores import SampleField, Store
 MAX_TEXT = 300
 BUDGET_S = 0.12
 """How long the latest samples are searched for a session or response id, which no index has."""
-BITE_S, _FIRST_S = 0.02, 900.0
-"""How long the queries of one range should take, and the first range."""
 LOOK_BACK_S = 30 * 86_400.0
 _DAY_S = 86_400.0
 _ID = re.compile(r"[^\s\x00-\x1f]+")
@@ -38,14 +37,12 @@ async def found_sample(store: Store, text: str, now: float) -> Sample | None:
             return some[0]
     if some := await store.conversation(text, 1):
         return some[-1]
-    until, since, length, begin = now + _DAY_S, now - _FIRST_S, _FIRST_S, time.monotonic()
-    while until > now - LOOK_BACK_S and (started := time.monotonic()) - begin < BUDGET_S:
+    walk, begin = Walk(now - LOOK_BACK_S, now + _DAY_S), time.monotonic()
+    while not walk.over and (started := time.monotonic()) - begin < BUDGET_S:
         for field in _SEARCHED:
-            if some := await store.addressed(field, text, since, until):
+            if some := await store.addressed(field, text, walk.next, walk.at):
                 return some[0]
-        took_s = max(time.monotonic() - started, 1e-6)
-        length *= min(2.0, max(0.25, BITE_S / took_s))  # short queries: a long one would exceed the budget
-        since, until = since - length, since
+        walk.took(time.monotonic() - started)
     return None
 
 

@@ -168,6 +168,16 @@ def at(moment: float) -> Markup:
     return _time(moment)
 
 
+def shortened(text: str | None, most: int = 160) -> str:
+    """A text on one line, truncated with an ellipsis.
+
+    >>> shortened("How   long? " * 3, 9)
+    'How long…'
+    """
+    words = " ".join((text or "")[: 4 * most].split())
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
 def listed(words: Sequence[str]) -> str:
     """Words joined with commas and "and".
 

@@ -148,7 +148,7 @@ def title_of(path: str) -> str:
     if path.startswith(APP_PATH):
         return unquote(path.removeprefix(APP_PATH))
     first = path.split("/")[1]
-    return next((name for to, name in NAVIGATION if to == f"/{first}"), _TITLES.get(first, first.capitalize()))
+    return next((name for to, name, _ in NAVIGATION if to == f"/{first}"), _TITLES.get(first, first.capitalize()))
 
 
 def _takes_wait(scope: Scope) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 from markupsafe import Markup
@@ -99,30 +99,17 @@ class HeatMapReader:
         app, metric, length, index = key
         now, start = self._clock(), index * length
         query = Query(since=start, until=start + length, app=app, metric=metric)
-        sampled = False
         try:
             found = await self._store.spread(query, "model", left)  # counted by model beforehand, without a question
+        except Unsupported:
+            latest = replace(query, outcome="score", order="newest", limit=PER_COLUMN)
+            column, sampled = _of_points(start, length, await self._store.series(latest)), True
+        else:
             if not found.complete:
                 return None
-            column = _of_histograms(start, length, found.parts)
-        except Unsupported:
-            column, sampled = _of_points(start, length, await _latest(self._store, query)), True
+            column, sampled = _of_histograms(start, length, found.parts), False
         self._known[key] = now, column, sampled
         return column, sampled
-
-
-async def _latest(store: Store, query: Query) -> Sequence[Point]:
-    return await store.series(
-        Query(
-            since=query.since,
-            until=query.until,
-            app=query.app,
-            metric=query.metric,
-            outcome="score",
-            order="newest",
-            limit=PER_COLUMN,
-        )
-    )
 
 
 def _of_histograms(at: float, seconds: float, parts: Sequence[ScoreHistogram]) -> Column:

@@ -20,8 +20,14 @@ from monitors.analysis.series import HOUR_S, Stream
 
 ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
 """States of a rule, worst first."""
-TRAFFIC = ("requests_per_min", "error_share", "p95_latency", "cost_per_answer")
-"""Columns about the gateways' traffic. They are sorted with the largest value first, metrics with the worst."""
+TRAFFIC = {
+    "requests_per_min": "requests_per_min",
+    "error_share": "error_ratio",
+    "p95_latency": "p95_s",
+    "cost_per_answer": "usd_per_answer",
+}
+"""Columns about the gateways' traffic, and what `AppTraffic` calls them. They are sorted with the largest value first,
+metrics with the worst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +48,6 @@ class Cell:
     watch: Watch
     trend: str
     chart: Markup
-    lower_is_better: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,25 +180,17 @@ def cell(
         watch=watch,
         trend=movement(some, now, lower_is_better=lower),
         chart=_chart(quality, watch, some, now),
-        lower_is_better=lower,
     )
 
 
 def _value(
     row: AppRow, column: str, traffic: Mapping[str, AppTraffic], captured: Mapping[str, Captured]
 ) -> float | None:
-    found = traffic.get(row.app)
-    match column:
-        case "requests_per_min":
-            return found.requests_per_min if found else None
-        case "error_share":
-            return found.error_ratio if found else None
-        case "p95_latency":
-            return found.p95_s if found else None
-        case "cost_per_answer":
-            return found.usd_per_answer if found else None
-        case "capture_share":
-            return captured[row.app].ratio if row.app in captured else None
+    if column in TRAFFIC:
+        found: float | None = getattr(traffic.get(row.app), TRAFFIC[column], None)
+        return found
+    if column == "capture_share":
+        return captured[row.app].ratio if row.app in captured else None
     quality = row.qualities.get(column)
     return None if quality is None else quality.mean
 

@@ -19,15 +19,17 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.web.readings.gateway_scrape import Answer, ask_all, reading_of
 from dashboards.web.sessions import Sessions
+from dashboards.web.texts import TEXTS
 from dashboards.web.time_range import TimeRange
-from dashboards.web.toolbar import KEYS, toolbar
+from dashboards.web.toolbar import toolbar
 from gaugeway.records import Supplement
-from gaugeway.runtime.auth import TokenCheck
+from gaugeway.runtime.auth import TokenCheck, has_token
 from gaugeway.settings.shared import Config
-from gaugeway.signals import RISING
+from gaugeway.signals import RISING, SIGNALS
 from gaugeway.storage.templates import Templates
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.gateway_counts import GatewayCounts
+from monitors.analysis.human_labels import Passing
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.app import Insight
@@ -40,32 +42,19 @@ FIRST_SCORES = 100
 GRACE_S = 0.3
 """A view that is read within this time is sent whole, without its frame before."""
 NAVIGATION = (
-    ("/", "Overview"),
-    ("/alerts", "Alerts"),
-    ("/explore", "Explore"),
-    ("/conversations", "Conversations"),
-    ("/sources", "Sources"),
-    ("/topics", "Topics"),
-    ("/compare", "Compare"),
-    ("/prompts", "Prompts"),
-    ("/review", "Review"),
-    ("/pipeline", "Pipeline"),
-    ("/settings", "Settings"),
+    ("/", "Overview", "o"),
+    ("/alerts", "Alerts", "a"),
+    ("/explore", "Explore", "e"),
+    ("/conversations", "Conversations", "c"),
+    ("/sources", "Sources", "s"),
+    ("/topics", "Topics", "t"),
+    ("/compare", "Compare", "m"),
+    ("/prompts", "Prompts", "r"),
+    ("/review", "Review", "v"),
+    ("/pipeline", "Pipeline", "p"),
+    ("/settings", "Settings", "n"),
 )
-DONE = {
-    "silenced": "Silenced: no notifications until the silence ends.",
-    "unsilenced": "Silence removed.",
-    "acknowledged": "Acknowledged: repeat notifications are off.",
-    "unacknowledged": "Acknowledgement removed: repeat notifications are on again.",
-    "rebaselined": "Baseline reset: the rule is learning a new one.",
-    "delivered": "Delivered.",
-    "saved": "Saved.",
-    "confirmed": "Confirmed: the template stays in use.",
-    "named": "Your name is remembered on this device.",
-    "undone": "Label withdrawn.",
-    "rejected": "Rejected: gateways stop using the template within a few seconds and do not learn it again.",
-}
-"""Confirmation messages by the `done` parameter; any other value shows none, so a link cannot inject text."""
+"""Address and name of each view, and the key after `g` that goes there."""
 Page = Request[Any, Any, Any]
 
 
@@ -122,17 +111,18 @@ class Site:
             "now": self.clock(),
             "reload_url": _own(request) if status == HTTPStatus.OK and self.entered(request) else "",
             "time_range": time_range,
-            "bar": toolbar(path, params, time_range=time_range, apps=self.apps(), navigation=NAVIGATION),
-            "keys": KEYS,
+            "bar": toolbar(path, params, time_range=time_range, apps=self.apps()),
+            "keys": TEXTS["shortcuts"].items(),
             "navigation": [
-                (to, name, path == to or (to != "/" and path.startswith(f"{to}/"))) for to, name in NAVIGATION
+                (to, name, key, path == to or (to != "/" and path.startswith(f"{to}/"))) for to, name, key in NAVIGATION
             ],
             "csrf": self.sessions.form_key(self.session_of(request)),
             "can_leave": self.sessions.needed and self.entered(request) and bool(self.session_of(request)),
             "entered": self.entered(request),
+            "is_best_at_0": self.is_best_at_0,
             "estimated": self.insight.is_estimated(),
             "firing": sum(alert.state == "firing" for alert in self.engine.alerts()),
-            "done": DONE.get(request.query_params.get("done", "")),
+            "done": TEXTS["done"].get(request.query_params.get("done", "")),
         }
         return Template(template, context={**frame, **context}, status_code=status, media_type="text/html")
 
@@ -140,6 +130,11 @@ class Site:
         """The apps with recent scores or answers, each with their number; an app may occur more than once."""
         scored = [(quality.app, quality.n) for quality in self.insight.quality() if not quality.slice]
         return [*scored, *((capture.app, capture.answers) for capture in self.insight.captured())]
+
+    def tags(self, app: str = "") -> set[str]:
+        """The tags to break down by, as "tag:NAME": the configured ones, and those seen in the traffic, of an app."""
+        kinds = (version.kind for version in self.engine.versions.all() if app in ("", version.app))
+        return {key for key in (*self.config.alerts.slices, *kinds) if key.startswith("tag:")}
 
     async def ask_gateways(self) -> list[Answer]:
         """Read the counters of all gateways."""
@@ -151,9 +146,16 @@ class Site:
         away = [answer.url for answer in answers if answer.error.startswith("ConnectError")]
         await self.counts.take([reading_of(answer) for answer in answers if not answer.error], away)
 
-    async def lower_is_better(self) -> frozenset[str]:
-        """The metrics in use, and the signals, whose best value is 0."""
-        return lower_is_better(await self.insight.status())
+    def passing(self, metric: str) -> Passing:
+        """When a score passes. A signal whose best value is 0 fails above one half; the others never fail."""
+        if metric in SIGNALS:
+            rising = metric in RISING
+            return Passing(threshold=0.5 if rising else 0.0, flipped=rising)
+        return self.sources.passing(metric)
+
+    def is_best_at_0(self, metric: str) -> bool:
+        """Whether the best value of a metric or a signal is 0."""
+        return self.passing(metric).flipped
 
     async def form(self, request: Page) -> dict[str, str]:
         """Fields of a submitted form. Raises PermissionDeniedException if its key is foreign or expired."""
@@ -169,8 +171,7 @@ class Site:
         """Whether access is open, or the visitor has a valid session or sends the token."""
         if not self.sessions.needed or self.sessions.valid(self.session_of(connection), self.clock()):
             return True
-        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and self.sessions.is_token(given)
+        return has_token(connection, self.config.monitors.token or "")
 
     def check_origin(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
         """Refuse cross-origin requests. Raises PermissionDeniedException.
@@ -210,11 +211,6 @@ class Site:
         self.stopping.set()
         for task in (*self.reading,):
             task.cancel()
-
-
-def lower_is_better(about: Mapping[str, Any]) -> frozenset[str]:
-    """Of what `Insight.status` returned: the metrics in use, and the signals, whose best value is 0."""
-    return RISING | {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]}
 
 
 def done(path: str, what: str, *cookies: Cookie) -> Redirect:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import BaseLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -21,8 +23,8 @@ from litestar.types import Message, Scope
 from markupsafe import Markup
 
 from dashboards.web import format as words
-from dashboards.web.addresses import app_page
-from monitors.alerting.notifiers.message import strength
+from dashboards.web.addresses import address_with, app_page
+from monitors.alerting.notifiers.message import headline, strength
 
 POLICY = "; ".join(
     [
@@ -53,8 +55,12 @@ FILTERS = {
     "at": words.at,
     "breakable": words.breakable,
     "listed": words.listed,
+    "shortened": words.shortened,
     "strength": strength,
     "app_page": app_page,
+    "with_fields": address_with,
+    "in_path": partial(quote, safe=""),
+    "headline": headline,
 }
 """`value|number`, `low|interval(high)`, `share|percent`, `at|when` (UTC, and how long ago), `seconds|duration` ..."""
 

@@ -1,4 +1,4 @@
-"""The bar under the navigation: time range, app, search, link, pause, and the keyboard's shortcuts. Pure."""
+"""The bar under the navigation: time range, app, search, link and pause. Pure."""
 
 from __future__ import annotations
 
@@ -12,30 +12,6 @@ from dashboards.web.time_range import PRESETS, TimeRange, address
 
 MAX_APPS = 50
 """Apps in the list of the app picker: those with the most scores. Any other can be typed."""
-VIEW_KEYS = {
-    "/": "o",
-    "/alerts": "a",
-    "/explore": "e",
-    "/conversations": "c",
-    "/sources": "s",
-    "/topics": "t",
-    "/compare": "m",
-    "/prompts": "r",
-    "/pipeline": "p",
-    "/setup": "u",
-    "/review": "v",
-    "/settings": "n",
-}
-"""The key after `g` that goes to a view."""
-KEYS = (
-    ("/", "search"),
-    ("j, k", "next or previous row of the table"),
-    ("Enter", "open the row, or the chart's point"),
-    ("← →", "move along a chart; Home and End go to its ends"),
-    ("Shift ← →", "select a range on a chart; Enter zooms to it, Escape drops it"),
-    ("?", "this list"),
-)
-"""Shortcuts of every view; none acts while somebody types in a field."""
 Params = Sequence[tuple[str, str]]
 
 
@@ -64,7 +40,6 @@ class Toolbar:
     kept: Params
     apps: AppPicker | None
     link: str
-    view_keys: Sequence[tuple[str, str, str]]
 
 
 def toolbar(
@@ -73,9 +48,8 @@ def toolbar(
     *,
     time_range: TimeRange | None,
     apps: Iterable[tuple[str, int]],
-    navigation: Iterable[tuple[str, str]],
 ) -> Toolbar:
-    """Build the bar of a view; `apps` are names with their number of scores, `navigation` paths with their names.
+    """Build the bar of a view; `apps` are names with their number of scores.
 
     Every link keeps the other parameters of the view. `link` has fixed times, so that it shows the same later.
     """
@@ -88,7 +62,6 @@ def toolbar(
         kept=[(name, value) for name, value in params if name not in ("since", "until", "after", "done")],
         apps=_picker(path, params, apps) if shown else None,
         link=address(path, [*params], **fixed),
-        view_keys=[(to, VIEW_KEYS[to], name) for to, name in navigation if to in VIEW_KEYS],
     )
 
 

@@ -219,11 +219,16 @@ def token_guard(token: str | None, entered: Callable[[ASGIConnection[Any, Any, A
             return
         if entered is not None and connection.scope.get("method") in ("GET", "HEAD") and entered(connection):
             return
-        given = _bearer(connection)
-        if given is None or not _is(given, token):
+        if not has_token(connection, token):
             raise NotAuthorizedException("this address needs a token", headers={"www-authenticate": "Bearer"})
 
     return guard
+
+
+def has_token(connection: ASGIConnection[Any, Any, Any, Any], token: str) -> bool:
+    """Whether a request carries `Authorization: Bearer <token>`."""
+    given = _bearer(connection)
+    return given is not None and _is(given, token)
 
 
 def metrics_handler(source: CollectorRegistry | Callable[[], Awaitable[Any]]) -> Any:

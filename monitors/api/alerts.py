@@ -17,7 +17,7 @@ from litestar.params import FromPath
 
 from gaugeway.runtime import audit
 from gaugeway.settings import explained
-from monitors.alerting.acknowledgements import Ack, NotLeaderError, UndeliveredNotification
+from monitors.alerting.acknowledgements import Ack, UndeliveredNotification
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.silences import MAX_VALUE, Label, Matcher, Operator, Silence
 
@@ -95,6 +95,29 @@ def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
     return connection.client.host if connection.client else None
 
 
+async def add_silence(desk: AlertDesk, silence: Silence, request: Request[Any, Any, Any], now: float) -> None:
+    """Add a silence that somebody asks for. Raises HTTPException."""
+    if problems := silence.problems(now):
+        raise HTTPException(status_code=400, detail="; ".join(problems))
+    try:
+        await desk.silence(silence)
+    except ValueError as error:
+        raise HTTPException(status_code=409, detail=str(error)) from error
+    audit.tell("silence", by=silence.by, address=address_of(request), silence=silence.id, ends=silence.ends)
+
+
+async def delivered_now(desk: AlertDesk, letter_id: str, request: Request[Any, Any, Any]) -> bool:
+    """Deliver an undelivered notification; return False for an unknown one. Raises HTTPException."""
+    try:
+        known = await desk.retry(letter_id)
+    except NotDeliveredError as error:
+        audit.tell("redeliver", outcome="failed", address=address_of(request), letter=letter_id)
+        raise HTTPException(status_code=502, detail=f"not delivered: {error}") from error
+    if known:
+        audit.tell("redeliver", address=address_of(request), letter=letter_id)
+    return known
+
+
 def _silence_handlers(desk: AlertDesk) -> list[Any]:
     @get("/api/silences")
     async def silences() -> list[dict[str, Any]]:
@@ -105,15 +128,7 @@ def _silence_handlers(desk: AlertDesk) -> list[Any]:
     async def silence(request: Request[Any, Any, Any]) -> dict[str, Any]:
         now = time.time()
         made = _silence(await _body(request, NewSilence), now)
-        if problems := made.problems(now):
-            raise HTTPException(status_code=400, detail="; ".join(problems))
-        try:
-            await desk.silence(made)
-        except NotLeaderError as error:
-            raise HTTPException(status_code=503, detail=str(error)) from error
-        except ValueError as error:
-            raise HTTPException(status_code=409, detail=str(error)) from error
-        audit.tell("silence", by=made.by, address=address_of(request), silence=made.id, ends=made.ends)
+        await add_silence(desk, made, request, now)
         return asdict(made) | {"state": made.state(now)}
 
     @delete("/api/silences/{silence_id:str}", guards=[same_origin])
@@ -132,11 +147,7 @@ def _ack_handlers(desk: AlertDesk) -> list[Any]:
     async def acknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
         body = await _body(request, NewAck)
         ack = Ack(by=body.by, at=time.time(), comment=body.comment)
-        try:
-            known = await desk.acknowledge(fingerprint, ack)
-        except NotLeaderError as error:
-            raise HTTPException(status_code=503, detail=str(error)) from error
-        if not known:
+        if not await desk.acknowledge(fingerprint, ack):
             raise NotFoundException(f"no firing alert has the fingerprint {fingerprint}")
         audit.tell("ack", by=body.by, address=address_of(request), alert=fingerprint)
         return asdict(ack)
@@ -157,14 +168,8 @@ def _letter_handlers(desk: AlertDesk) -> list[Any]:
 
     @post("/api/dead-letters/{letter_id:str}/retry", guards=[same_origin], status_code=200)
     async def retry(letter_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
-        try:
-            known = await desk.retry(letter_id)
-        except NotDeliveredError as error:
-            audit.tell("redeliver", outcome="failed", address=address_of(request), letter=letter_id)
-            raise HTTPException(status_code=502, detail=f"not delivered: {error}") from error
-        if not known:
+        if not await delivered_now(desk, letter_id, request):
             raise NotFoundException(f"no dead letter has the id {letter_id}")
-        audit.tell("redeliver", address=address_of(request), letter=letter_id)
         return {"delivered": True}
 
     return [dead_letters, retry]

@@ -114,7 +114,7 @@ def admin_app(
         compression_config=_COMPRESSION,
         before_send=[pages.before_send] if pages is not None else [],
         exception_handlers={
-            NotLeaderError: _not_here,
+            NotLeaderError: not_here,
             Unsupported: _not_offered,
             HTTPException: on_error(pages.on_error if pages else None, here[:1]),
         },
@@ -123,7 +123,7 @@ def admin_app(
     )
 
 
-def _not_here(_: Request[Any, Any, Any], error: NotLeaderError) -> Response[Any]:
+def not_here(_: Request[Any, Any, Any], error: NotLeaderError) -> Response[Any]:
     """503 for a change that this process cannot make: it is starting, or another one is the leader."""
     return as_json(HTTPException(status_code=503, detail=str(error), headers={"retry-after": "1"}))
 

@@ -21,6 +21,7 @@ from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.templates import Templates
 from monitors.alerting.engine import AlertEngine
+from monitors.analysis.human_labels import passings
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import alert_handlers
@@ -229,11 +230,12 @@ async def world(
         lower_is_better=lambda name: name == "hallucination",
         observer=AlertGauges(instruments),
     )
+    catalogue = build(config.metrics, Scripted({}) if config.judge.base_url else None, None, config.judge.mode)
     plane = Scheduler(
         config,
         queue=queue,
         store=store,
-        catalogue=build(config.metrics, Scripted({}) if config.judge.base_url else None, None, config.judge.mode),
+        catalogue=catalogue,
         engine=engine,
         exporters=[],
         instruments=instruments,
@@ -246,7 +248,7 @@ async def world(
         gateways=gateways,
         supply=queue.supply,
         templates=templates,
-        sources=SourceReports(store, clock=clock),
+        sources=SourceReports(store, clock=clock, passing=passings(catalogue)),
         series=SeriesReader(store, effects=engine.design_effects, clock=clock),
         origins={},
         clock=clock,

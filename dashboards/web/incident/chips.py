@@ -7,18 +7,9 @@ from dataclasses import dataclass
 
 from dashboards.web.incident.links import explore, fields_without, topic_words
 
-NAMES = {
-    "app": "app",
-    "metric": "metric",
-    "model": "model",
-    "prompt": "prompt",
-    "tag": "tag",
-    "outcome": "outcome",
-    "text": "text",
-    "source": "source",
-    "topic": "topic",
-    "session": "session",
-}
+FILTERS = ("app", "metric", "model", "prompt", "tag", "outcome", "text", "source", "topic", "session")
+BOUNDS = {"above": "score above", "below": "score below", "least": "score from", "most": "score up to"}
+"""The bounds of scores, and what their chips are called."""
 _CLOSE = 1e-6
 
 
@@ -34,26 +25,17 @@ class Chip:
 def chips_of(given: Mapping[str, str]) -> list[Chip]:
     """The active filters of a selection; its time range and order are no filters."""
     kept = fields_without(given, "after")
-    found = [
-        Chip(
-            name=words,
-            value=topic_words(given[name]) if name == "topic" else given[name],
-            url=explore(fields_without(kept, name)),
-        )
-        for name, words in NAMES.items()
+    return [
+        Chip(name=BOUNDS.get(name, name), value=_value(name, given[name]), url=explore(fields_without(kept, name)))
+        for name in (*FILTERS, *BOUNDS)
         if given.get(name)
     ]
-    found += [
-        Chip(name=f"score {name}", value=given[name], url=explore(fields_without(kept, name)))
-        for name in ("above", "below")
-        if given.get(name)
-    ]
-    least, most = given.get("least", ""), given.get("most", "")
-    if least:
-        found.append(Chip(name="score from", value=score_words(least), url=explore(fields_without(kept, "least"))))
-    if most:
-        found.append(Chip(name="score up to", value=score_words(most), url=explore(fields_without(kept, "most"))))
-    return found
+
+
+def _value(name: str, text: str) -> str:
+    if name in ("least", "most"):
+        return score_words(text)
+    return topic_words(text) if name == "topic" else text
 
 
 def score_words(text: str) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dashboards.web.format import shortened
 from dashboards.web.incident import links
 from dashboards.web.incident.explore_search import search
 from gaugeway.records import Alert, Sample
@@ -15,7 +16,6 @@ from monitors.analysis.incident.reading import incident_query, incident_span
 
 WORST, GOOD = 20, 5
 BUDGET_S = 0.05
-_QUESTION = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,7 @@ async def _found(store: Store, query: Query, most: int, fields: Mapping[str, str
     return examples
 
 
-def question_of(sample: Sample, most: int = _QUESTION) -> str:
+def question_of(sample: Sample) -> str:
     """The question on one line, truncated; of a conversation its first message."""
     opening = next((message.text for message in sample.transcript if message.role == "user"), "")
-    words = " ".join((sample.question or opening)[: 4 * most].split())
-    return words if len(words) <= most else words[: most - 1] + "…"
+    return shortened(sample.question or opening)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
+from dashboards.web.addresses import address_with
 from dashboards.web.format import iso
 from gaugeway.records import Alert
 from gaugeway.text.topics import NAMELESS, UNLIKE
@@ -63,8 +64,7 @@ def bad_fields(cutoff: Cutoff) -> dict[str, str]:
 
 def explore(fields: Mapping[str, str]) -> str:
     """The address of Explore with these fields; empty ones are left out."""
-    kept = {name: value for name, value in fields.items() if value}
-    return f"/explore?{urlencode(kept)}" if kept else "/explore"
+    return address_with("/explore", fields)
 
 
 def exchange(sample_id: str, fields: Mapping[str, str] | None = None) -> str:

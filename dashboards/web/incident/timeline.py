@@ -9,7 +9,6 @@ from markupsafe import Markup, escape
 
 from dashboards.web.format import at, counted, number
 from gaugeway.records import Alert
-from monitors.alerting.acknowledgements import Ack, UndeliveredNotification
 from monitors.alerting.alert_history import Event
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.silences import Silence
@@ -32,29 +31,13 @@ def timeline_of(
     alert: Alert,
     *,
     now: float,
-    progress: Mapping[str, Progress] | None,
+    progress: Mapping[str, Progress],
     history: Sequence[Event],
-    ack: Ack | None,
     silences: Sequence[Silence],
-    undelivered: Sequence[UndeliveredNotification],
 ) -> list[Entry]:
-    """The entries, oldest first. What an older release stored has no history: then the latest state is shown."""
-    known = progress or {}
-    found = [*_of_silences(alert, history, silences, now), *_of_acts(history, ack)]
-    found += [_of_delivery(event, known.get(event.notifier)) for event in history if event.task is not None]
-    with_history = {event.notifier for event in history}
-    found += _of_progress({name: delivery for name, delivery in known.items() if name not in with_history})
-    found += [
-        Entry(
-            at=notification.at,
-            words=Markup("notification to {} given up after {}").format(
-                notification.notifier, counted(notification.attempts, "attempt")
-            ),
-            trouble=True,
-        )
-        for notification in undelivered
-        if notification.notifier not in with_history
-    ]
+    """The entries, oldest first."""
+    found = [*_of_silences(alert, history, silences, now), *_of_acts(history)]
+    found += [_of_delivery(event, progress.get(event.notifier)) for event in history if event.task is not None]
     latest = sorted(found, key=lambda entry: entry.at)[-ENTRIES:]
     return sorted([*_of_alert(alert), *latest], key=lambda entry: entry.at)
 
@@ -109,16 +92,13 @@ def _of_silences(alert: Alert, history: Sequence[Event], silences: Sequence[Sile
     return found
 
 
-def _of_acts(history: Sequence[Event], ack: Ack | None) -> list[Entry]:
+def _of_acts(history: Sequence[Event]) -> list[Entry]:
     found = []
-    acks = [event for event in history if event.kind == "acknowledged"]
-    if ack is not None and ack.at not in [event.at for event in acks]:
-        acks.append(Event(at=ack.at, kind="acknowledged", by=ack.by, comment=ack.comment))
-    for event in acks:
-        words = Markup("acknowledged by {}{}").format(event.by, _remark(event.comment))
-        found.append(Entry(at=event.at, words=words))
     for event in history:
-        if event.kind == "unacknowledged":
+        if event.kind == "acknowledged":
+            words = Markup("acknowledged by {}{}").format(event.by, _remark(event.comment))
+            found.append(Entry(at=event.at, words=words))
+        elif event.kind == "unacknowledged":
             found.append(Entry(at=event.at, words=_by("acknowledgement undone", event)))
         elif event.kind == "rebaselined":
             found.append(Entry(at=event.at, words=Markup("baseline of the rule reset")))
@@ -147,23 +127,6 @@ def _of_delivery(event: Event, progress: Progress | None) -> Entry:
     if progress is not None and progress.failing == event.task and progress.held is None:
         words += Markup("; next attempt at {}").format(at(progress.not_before))
     return Entry(at=event.at, words=words, trouble=True)
-
-
-def _of_progress(progress: Mapping[str, Progress]) -> list[Entry]:
-    """The latest state of deliveries without a history."""
-    found = []
-    for name, delivery in sorted(progress.items()):
-        if delivery.told is not None and delivery.at and delivery.outcome in (None, "delivered"):
-            more = ", acknowledgement too" if delivery.acknowledged else ""
-            found.append(
-                Entry(at=delivery.at, words=Markup("“{}” delivered to {}{}").format(delivery.told, name, more))
-            )
-        if delivery.failing is not None:
-            words = Markup("“{}” notification to {} failed ({}); next attempt at {}").format(
-                delivery.failing, name, counted(delivery.attempts, "attempt"), at(delivery.not_before)
-            )
-            found.append(Entry(at=delivery.since, words=words, trouble=True))
-    return found
 
 
 def _by(what: str, act: Event | None) -> Markup:

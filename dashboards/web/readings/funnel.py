@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
-from dashboards.web.charts import meter
 from gaugeway.data_files import table
 from gaugeway.storage.stores import OutcomeCount
 
@@ -38,7 +35,6 @@ class Stage:
     words: str
     count: int
     percent: float
-    bar: Markup
     losses: tuple[Loss, ...]
 
 
@@ -85,8 +81,7 @@ def funnel_of(gateway: Mapping[str, int], stored: Iterable[OutcomeCount]) -> Fun
     for name, words, losses in steps:
         left -= sum(loss.count for loss in losses)
         share = left / total if total else 0.0
-        bar = meter(share, title=f"{100 * share:.1f} %")
-        stages.append(Stage(name=name, words=words, count=left, percent=100 * share, bar=bar, losses=tuple(losses)))
+        stages.append(Stage(name=name, words=words, count=left, percent=100 * share, losses=tuple(losses)))
     return Funnel(stages=tuple(stages), uncounted=max(0, kept - counted))
 
 

@@ -89,14 +89,22 @@ def gateway_urls(configured: Sequence[str] | None, gateway: Mapping[str, Any]) -
     return (f"http://{f'[{host}]' if ':' in host else host}:{gateway.get('admin_port', ADMIN_PORT)}",)
 
 
-def series_of(families: Iterable[Metric], wanted: str = "gaugeway_") -> Series:
-    """The samples of metric families with the prefix `wanted`; histograms are left out."""
+def series_of(families: Iterable[Metric]) -> Series:
+    """The samples of our metric families; histograms are left out."""
     return Series(
         (sample.name, sample.labels, sample.value)
         for family in families
-        if family.name.startswith(wanted) and family.type != "histogram"
+        if family.name.startswith("gaugeway_") and family.type != "histogram"
         for sample in family.samples
     )
+
+
+def together(answers: Iterable[Answer]) -> Series:
+    """The series of all gateways."""
+    total = Series()
+    for answer in answers:
+        total = total.plus(answer.series)
+    return total
 
 
 def reading_of(answer: Answer) -> Reading:

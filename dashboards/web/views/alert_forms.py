@@ -16,10 +16,9 @@ from dashboards.web.views.alerts import SILENCE_FOR, found_alert, slo_of
 from gaugeway.records import Alert
 from gaugeway.runtime import audit
 from monitors.alerting.acknowledgements import Ack
-from monitors.alerting.notifiers import NotDeliveredError
-from monitors.alerting.notifiers.message import NAMES, headline, labels_of
+from monitors.alerting.notifiers.message import NAMES, labels_of
 from monitors.alerting.silences import Matcher, Silence
-from monitors.api.alerts import address_of
+from monitors.api.alerts import add_silence, address_of, delivered_now
 
 MAX_BY, MAX_COMMENT = 200, 2000
 STREAMS = 20
@@ -54,13 +53,7 @@ def _silence_handler(site: Site) -> Any:
             raise HTTPException(status_code=400, detail="choose a duration")
         by, comment = _signed(given)
         made = silence_of(alert, now=now, seconds=seconds, by=by, comment=comment)
-        if problems := made.problems(now):
-            raise HTTPException(status_code=400, detail="; ".join(problems))
-        try:
-            await site.engine.acknowledgements.silence(made)
-        except ValueError as error:
-            raise HTTPException(status_code=409, detail=str(error)) from error
-        audit.tell("silence", by=by, address=address_of(request), silence=made.id, ends=made.ends)
+        await add_silence(site.engine.acknowledgements, made, request, now)
         return done(f"/alerts/{fingerprint}", "silenced", operator_cookie(site, request, by))
 
     return silence
@@ -112,7 +105,6 @@ def _rebaseline_handlers(site: Site) -> list[Any]:
             "reset_baseline.html",
             title=f"Reset the baseline of rule {alert.rule}",
             alert=alert,
-            words=headline(alert),
             streams=streams[:STREAMS],
             more=len(streams[STREAMS:]),
         )
@@ -146,14 +138,8 @@ def _desk_handlers(site: Site) -> list[Any]:
     @post("/dead-letters/{letter_id:str}/retry", status_code=303)
     async def retry(request: Page, letter_id: FromPath[str]) -> Redirect:
         await site.form(request)
-        try:
-            known = await site.engine.acknowledgements.retry(letter_id)
-        except NotDeliveredError as error:
-            audit.tell("redeliver", outcome="failed", address=address_of(request), letter=letter_id)
-            raise HTTPException(status_code=502, detail=f"not delivered: {error}") from error
-        if not known:
+        if not await delivered_now(site.engine.acknowledgements, letter_id, request):
             raise NotFoundException("that notification has already been delivered")
-        audit.tell("redeliver", address=address_of(request), letter=letter_id)
         return done("/alerts", "delivered")
 
     return [unsilence, retry]

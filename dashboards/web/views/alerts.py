@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -57,12 +58,7 @@ async def dots_around(store: Store, query: Query) -> list[Dot]:
     dots = []
     for index in range(bins):
         start = query.since + index * seconds
-        part = Query(
-            **{name: getattr(query, name) for name in ("metric", "app", "model", "prompt", "tag")},
-            since=start,
-            until=start + seconds,
-        )
-        for sums in await store.summary(part):
+        for sums in await store.summary(replace(query, since=start, until=start + seconds)):
             found = level_of(hajek_from_sums(sums))
             if found is not None and found.n >= FEW:
                 dots.append(Dot.of(start + seconds / 2, found))
@@ -101,8 +97,8 @@ def alert_view_handlers(site: Site) -> list[Any]:
             request,
             "alerts.html",
             title="Alerts",
-            open_alerts=[(listed, headline(listed)) for listed in every if listed.state != "resolved"],
-            over=[(listed, headline(listed)) for listed in every if listed.state == "resolved"],
+            open_alerts=[listed for listed in every if listed.state != "resolved"],
+            over=[listed for listed in every if listed.state == "resolved"],
             acknowledged={listed.fingerprint: acknowledged_by(site, listed) for listed in every},
             silenced=silenced(site, every),
             silences=[
@@ -242,15 +238,7 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
         "first_sent": first_sent,
         "last_sent": last_sent,
         "letters": letters,
-        "timeline": timeline_of(
-            alert,
-            now=now,
-            progress=progress,
-            history=history,
-            ack=desk.acks().get(alert.fingerprint),
-            silences=about,
-            undelivered=letters,
-        ),
+        "timeline": timeline_of(alert, now=now, progress=progress, history=history, silences=about),
     }
 
 

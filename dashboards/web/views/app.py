@@ -21,14 +21,13 @@ from dashboards.web.charts import Dot, Line, Mark, bars, timeline
 from dashboards.web.format import duration, iso, number
 from dashboards.web.heat_map import HeatMapReader, drawn
 from dashboards.web.readings.app_traffic import TrafficReader
-from dashboards.web.site import Page, Site, lower_is_better
+from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, address, time_range
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query
-from monitors.alerting.notifiers.message import headline
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.marks import marks_of, reference_lines
-from monitors.analysis.series import Series, SeriesGroup, SeriesQuery, chosen_step
+from monitors.analysis.series import SeriesGroup, SeriesQuery, chosen_step
 
 MAX_NAME = 300
 MAX_CHARTS = 24
@@ -46,13 +45,9 @@ MANY_DAYS_S = 4 * DAY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricChart:
-    """One metric over time: the addresses of its data, and what is shown without JavaScript."""
+    """One metric over time, as it is shown without JavaScript."""
 
     metric: str
-    is_signal: bool
-    lower_is_better: bool
-    series_url: str
-    previous_url: str
     group: SeriesGroup | None
     drawing: Markup
     complete: bool
@@ -70,6 +65,11 @@ class AppRequest:
     def url(self, path: str, **fields: str) -> str:
         """The address of another view with the app and time range of this one."""
         return f"{path}?{urlencode({'app': self.app, **self.range.params, **fields})}"
+
+    def slice_url(self, value: str) -> str:
+        """The address of the exchanges of a slice."""
+        tag = self.by.partition(":")[2]
+        return self.url("/explore", metric=self.metric, **({"tag": f"{tag}={value}"} if tag else {self.by: value}))
 
     def query(self, metric: str, by: str = "") -> SeriesQuery:
         """The series of a metric over the range."""
@@ -139,7 +139,7 @@ async def is_known(site: Site, app: str, metrics: Sequence[str]) -> bool:
     return False
 
 
-def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Site, *, lower: bool) -> Markup:
+def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Site) -> Markup:
     """The chart of a metric that is shown without JavaScript; empty without means."""
     query = asked.query(metric)
     step, since, until = query.step_s, query.steps.start * query.step_s, query.steps.stop * query.step_s
@@ -153,6 +153,7 @@ def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Sit
     changes, alerts = site.engine.versions.changes(), site.engine.alerts()
     marks, _ = marks_of(changes, alerts, app=asked.app, metric=metric, since=since, until=until)
     rules = site.config.alerts.rules or ()
+    lower = site.is_best_at_0(metric)
     lines = reference_lines(site.engine.streams(), rules, app=asked.app, metric=metric, lower_is_better=lower)
     return timeline(
         [Line(dots=dots, gap_s=2.5 * step)],
@@ -168,39 +169,16 @@ def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Sit
     )
 
 
-async def metric_charts(
-    site: Site, asked: AppRequest, metrics: Sequence[str], lower: frozenset[str]
-) -> list[MetricChart]:
+async def metric_charts(site: Site, asked: AppRequest, metrics: Sequence[str]) -> list[MetricChart]:
     """The charts of the metrics, with what can be read in time."""
     deadline = time.monotonic() + READING_S
-    previous = asked.range.previous().params
     charts = []
     for metric in metrics:
         found = await site.series.read(asked.query(metric), max(0.0, deadline - time.monotonic()))
         group = found.groups[0] if found.groups else None
-        charts.append(
-            MetricChart(
-                metric=metric,
-                is_signal=metric in SIGNALS,
-                lower_is_better=metric in lower,
-                series_url=asked.series_url(metric),
-                previous_url=asked.series_url(metric, **previous),
-                group=group,
-                drawing=drawing(asked, metric, group, site, lower=metric in lower),
-                complete=found.complete,
-            )
-        )
+        shown = drawing(asked, metric, group, site)
+        charts.append(MetricChart(metric=metric, group=group, drawing=shown, complete=found.complete))
     return charts
-
-
-def slice_links(asked: AppRequest, found: Series) -> list[tuple[SeriesGroup, str]]:
-    """The groups of a breakdown, each with the address of its exchanges; "" for those without a value."""
-    links = []
-    for group in found.groups:
-        tag = asked.by.partition(":")[2]
-        fields = {"tag": f"{tag}={group.slice}"} if tag else {asked.by: group.slice}
-        links.append((group, asked.url("/explore", metric=asked.metric, **fields) if group.slice else ""))
-    return links
 
 
 def volume(asked: AppRequest, group: SeriesGroup | None) -> Markup:
@@ -243,7 +221,6 @@ def app_handlers(site: Site) -> list[Any]:
             raise HTTPException(status_code=404, detail="an app has a name of 1 to 300 characters")
         about = await site.insight.status()
         metrics = known_metrics(site, name, [metric["name"] for metric in about["metrics"]])
-        lower = lower_is_better(about)
         chosen = params.get("metric", "").strip()[:MAX_NAME]
         firing = [alert for alert in site.engine.alerts() if alert.app in (name, ALL) and alert.state == "firing"]
         usual = usual_metric(site, name, metrics, [metric["name"] for metric in about["metrics"]])
@@ -255,7 +232,7 @@ def app_handlers(site: Site) -> list[Any]:
             by=dimension(params.get("by", "")),
         )
         charts, more = await asyncio.gather(
-            metric_charts(site, asked, metrics[:MAX_CHARTS], lower), details(site, asked, traffic, heat)
+            metric_charts(site, asked, metrics[:MAX_CHARTS]), details(site, asked, traffic, heat)
         )
         if all(chart.complete and chart.group is None for chart in charts) and not await is_known(site, name, metrics):
             raise HTTPException(status_code=404, detail="no app of this name has scores")
@@ -266,9 +243,10 @@ def app_handlers(site: Site) -> list[Any]:
             time_range=asked.range,
             asked=asked,
             charts=charts,
+            signals=SIGNALS,
             more_charts=max(0, len(metrics) - MAX_CHARTS),
             metrics=metrics,
-            alerts=[(alert, headline(alert)) for alert in firing],
+            alerts=firing,
             dimensions=dimensions(site, name, asked.by),
             height=HEIGHT,
             rows=MAX_TABLE_ROWS,
@@ -295,7 +273,7 @@ async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: H
         "volume": volume(asked, total.groups[0] if total.groups else None),
         "volume_complete": total.complete,
         "traffic": exchanges,
-        "slices": slice_links(asked, parts),
+        "slices": parts.groups,
         "more_slices": parts.more_groups,
         "slices_complete": parts.complete,
         "slices_url": asked.series_url(asked.metric, by=asked.by),
@@ -314,8 +292,4 @@ def dimension(text: str) -> str:
 
 def dimensions(site: Site, app: str, chosen: str) -> list[str]:
     """The choices of the breakdown: model, prompt and the tags of the app's versions and of the configuration."""
-    tags = {key for key in site.config.alerts.slices if key.startswith("tag:")}
-    tags |= {
-        version.kind for version in site.engine.versions.all() if version.app == app and version.kind.startswith("tag:")
-    }
-    return list(dict.fromkeys(["model", "prompt", *sorted(tags)[:MAX_TAGS], chosen]))
+    return list(dict.fromkeys(["model", "prompt", *sorted(site.tags(app))[:MAX_TAGS], chosen]))

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
-from urllib.parse import urlencode
+from typing import Any
 
 from litestar.exceptions import HTTPException
 from litestar.response import Template
 
+from dashboards.web.addresses import address_with
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import TimeRange, time_range
 from monitors.analysis.metric_names import UnknownMetricError
-from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS, SourceReports
+from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS
 from monitors.api.sources import ORDERS, Order
 
 BUDGET_S = 1.5
 _LONGEST_FIELD = 300
 _EARLIEST_S = 90 * 86_400.0
-Report = TypeVar("Report")
-Report_co = TypeVar("Report_co", covariant=True)
-
-
-class Reading(Protocol[Report_co]):
-    """`SourceReports.report` and `SourceReports.gaps`."""
-
-    def __call__(
-        self, app: str, metric: str | None, *, since_s: float, until: float | None, budget_s: float
-    ) -> Awaitable[Report_co]:
-        """Report on an app. Raises UnknownMetricError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +34,7 @@ class Selection:
     def address(self, source: str = "") -> str:
         """The address of the same selection with another source."""
         fields = {"app": self.app, "metric": self.metric, **self.period.params, "source": source}
-        return f"/sources?{urlencode({name: value for name, value in fields.items() if value})}"
+        return address_with("/sources", fields)
 
 
 def usual_app(site: Site) -> str:
@@ -54,15 +43,12 @@ def usual_app(site: Site) -> str:
     return max(scored, key=lambda quality: quality.n).app if scored else ""
 
 
-def selection_of(request: Page, site: Site) -> Selection:
-    """The selection of a request. Raises HTTPException (400) for an invalid period."""
-    period = time_range(request.query_params, site.clock())
+def selection_of(params: Mapping[str, str], site: Site) -> Selection:
+    """The selection of an address. Raises HTTPException (400) for an invalid period."""
+    period = time_range(params, site.clock())
     if period.seconds > _EARLIEST_S:
         raise HTTPException(status_code=400, detail="since: at most 90 days before until")
-    given = {
-        name: request.query_params.get(name, "").strip()[:_LONGEST_FIELD]
-        for name in ("app", "metric", "order", "source")
-    }
+    given = {name: params.get(name, "").strip()[:_LONGEST_FIELD] for name in ("app", "metric", "order", "source")}
     return Selection(
         app=given["app"] or usual_app(site),
         metric=given["metric"],
@@ -78,16 +64,18 @@ async def report_view(
     template: str,
     title: str,
     *,
-    read: Callable[[SourceReports], Reading[Report]],
-    rows: Callable[[Report, Selection], Any],
+    read: Callable[..., Awaitable[Any]],
     **context: Any,
 ) -> Template:
-    """Render the view of a report, or what is wrong with the selection (status 400)."""
+    """Render the view of a report, or what is wrong with the selection (status 400).
+
+    `read` is `SourceReports.report` or `SourceReports.gaps`.
+    """
     wanted, report, problem = None, None, ""
     try:
-        wanted = selection_of(request, site)
+        wanted = selection_of(request.query_params, site)
         if wanted.app:
-            report = await read(site.sources)(
+            report = await read(
                 wanted.app,
                 wanted.metric or None,
                 since_s=float(round(wanted.period.seconds)),
@@ -99,9 +87,7 @@ async def report_view(
     except HTTPException as error:
         problem = error.detail
     scored = site.insight.quality()
-    wanted = wanted or Selection(
-        app=usual_app(site), metric="", order="named", source="", period=time_range({}, site.clock())
-    )
+    wanted = wanted or selection_of({}, site)
     return site.render(
         request,
         template,
@@ -110,7 +96,6 @@ async def report_view(
         time_range=wanted.period,
         wanted=wanted,
         report=report,
-        rows=rows(report, wanted) if report is not None else [],
         problem=problem,
         apps=sorted({quality.app for quality in scored}),
         metrics=sorted({quality.metric for quality in scored} | {*DEFAULT_METRICS}),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from cachetools import FIFOCache
 from litestar import get
@@ -20,7 +20,6 @@ from dashboards.web.format import counted, interval, number, signed
 from dashboards.web.readings.prompt_change import DiffLine, prompt_change
 from dashboards.web.site import Page, Site
 from gaugeway.records import PROMPT_SCHEME
-from gaugeway.signals import RISING
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.alerting.versions import Version
 from monitors.analysis import ab_compare as comparing
@@ -28,8 +27,8 @@ from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
-from monitors.metrics.registered import names, zero_is_best
 from monitors.statistics.levels import level_of, mean_of
+from monitors.statistics.weighted_mean import Estimate
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
@@ -53,6 +52,7 @@ PERIOD_WORDS = {"ship": "not worse", "roll back": "worse", "not enough data": "n
 """What the decisions are called: a period is neither shipped nor rolled back."""
 SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…", "differs": "≠", "within the margin": "≈"}
 BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,6 @@ class Row:
     compared: Compared
     chart: Markup
     forest: Markup
-    lower_is_better: bool
     unpaired: str = ""
 
 
@@ -174,7 +173,7 @@ def rows_of(
     compared: Sequence[Compared],
     *,
     names: tuple[str, str],
-    lower: Collection[str],
+    is_best_at_0: Callable[[str], bool],
     margin: float,
 ) -> tuple[list[Row], Markup]:
     """Table rows with their charts, decided ones first; and the scale of their plots."""
@@ -182,7 +181,7 @@ def rows_of(
     order = ("roll back", "ship", "not enough data", "differs", "within the margin")
     effects = {
         (result.app, result.metric): effect_of(
-            result.difference, result.ci_low, result.ci_high, lower_is_better=result.metric in lower
+            result.difference, result.ci_low, result.ci_high, lower_is_better=is_best_at_0(result.metric)
         )
         for result in compared
         if result.difference is not None and result.directed
@@ -199,7 +198,6 @@ def rows_of(
                 compared=result,
                 chart=made,
                 forest=drawn,
-                lower_is_better=result.metric in lower,
                 unpaired=unpaired(result, counted_only=isinstance(sides[result.app, result.metric], Parts)),
             )
         )
@@ -230,10 +228,7 @@ def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
         if some
     ]
     return timeline(
-        [
-            Line(dots=some, label=name, kind=kind, gap_s=2.5 * width)
-            for kind, name, some in zip((1, 2), names, both, strict=True)
-        ],
+        [Line(dots=some, kind=kind, gap_s=2.5 * width) for kind, some in enumerate(both, 1)],
         title=f"{sides.metric} of {sides.app} over time",
         desc="; ".join(descriptions),
         since=since,
@@ -254,33 +249,26 @@ def _counted(sides: Parts) -> tuple[float, float, float, list[list[Dot]]]:
     parts = (*sides.champion, *sides.challenger)
     since, until = min(histogram.since for histogram in parts), max(histogram.until for histogram in parts)
     width = max((until - since) / BINS, *(histogram.until - histogram.since for histogram in parts))
-    both = []
-    for side in (sides.champion, sides.challenger):
-        bins: dict[int, list[ScoreHistogram]] = {}
-        for histogram in side:
-            bins.setdefault(int(((histogram.since + histogram.until) / 2.0 - since) / width), []).append(histogram)
-        known = ((index, level_of(estimate(some))) for index, some in sorted(bins.items()))
-        both.append(
-            [
-                Dot.of(since + (at + 0.5) * width, bin_mean)
-                for at, bin_mean in known
-                if bin_mean is not None and bin_mean.n >= FEW
-            ]
-        )
+    both = [
+        _binned([((histogram.since + histogram.until) / 2.0, histogram) for histogram in side], estimate, since, width)
+        for side in (sides.champion, sides.challenger)
+    ]
     return since, until, width, both
 
 
 def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
     """Means in bins of `width` seconds; bins with fewer than `FEW` scores have no dot, few effective scores no band."""
-    bins: dict[int, list[Point]] = {}
-    for point in points:
-        bins.setdefault(int((point.started_at - since) / width), []).append(point)
-    found = []
-    for index, some in sorted(bins.items()):
-        level = level_of(mean_of(some))
-        if level is not None and level.n >= FEW:
-            found.append(Dot.of(since + (index + 0.5) * width, level))
-    return found
+    return _binned([(point.started_at, point) for point in points], mean_of, since, width)
+
+
+def _binned(
+    timed: Iterable[tuple[float, Item]], mean: Callable[[Sequence[Item]], Estimate | None], since: float, width: float
+) -> list[Dot]:
+    bins: dict[int, list[Item]] = {}
+    for at, item in timed:
+        bins.setdefault(int((at - since) / width), []).append(item)
+    known = ((since + (index + 0.5) * width, level_of(mean(some))) for index, some in sorted(bins.items()))
+    return [Dot.of(at, found) for at, found in known if found is not None and found.n >= FEW]
 
 
 def verdict(
@@ -321,12 +309,13 @@ def verdict(
 class Comparisons:
     """Runs one comparison at a time and caches results for a minute (2 s for partial ones)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, is_best_at_0: Callable[[str], bool]) -> None:
         self._store = store
+        self._is_best_at_0 = is_best_at_0
         self._turn = asyncio.Semaphore(1)
         self._known: FIFOCache[CompareForm, Answer] = FIFOCache(_KEPT)
 
-    async def of(self, wanted: CompareForm, now: float, lower: frozenset[str]) -> Answer:
+    async def of(self, wanted: CompareForm, now: float) -> Answer:
         """Compare two versions, cached.
 
         Raises ValueError if they cannot be compared, UnknownVersionError if one has no score.
@@ -334,10 +323,10 @@ class Comparisons:
         async with self._turn:
             known = self._known.get(wanted)
             if known is None or now - known.at > (PARTIAL_S if known.capped else FRESH_S):
-                known = self._known[wanted] = await self._compared(wanted, now, lower)
+                known = self._known[wanted] = await self._compared(wanted, now)
         return known
 
-    async def _compared(self, wanted: CompareForm, now: float, lower: frozenset[str]) -> Answer:
+    async def _compared(self, wanted: CompareForm, now: float) -> Answer:
         periods = (period_of(wanted.a, now), period_of(wanted.b, now)) if wanted.by == PERIOD else None
         query = VersionQuery(
             by=wanted.by,
@@ -354,11 +343,11 @@ class Comparisons:
         )
         everything, partial_ = await read(self._store, query)
         keys = await keys_of(self._store, everything, "auto", most=MOST_QUESTIONS)
-        work = partial(comparing.compare, margin=wanted.margin, keys=keys, lower_is_better=lower.__contains__)
+        work = partial(comparing.compare, margin=wanted.margin, keys=keys, lower_is_better=self._is_best_at_0)
         compared = await asyncio.to_thread(work, everything)
         decision = comparing.decision(compared) if compared else "not enough data"
         drawn = await finer(self._store, everything, query)
-        draw = partial(rows_of, names=(wanted.a, wanted.b), lower=lower, margin=wanted.margin)
+        draw = partial(rows_of, names=(wanted.a, wanted.b), margin=wanted.margin, is_best_at_0=self._is_best_at_0)
         rows, axis = await asyncio.to_thread(draw, drawn, compared)
         return Answer(
             rows=rows,
@@ -421,26 +410,22 @@ def too_long(by: str, both: tuple[str, str], since: str, now: float) -> list[str
 
 def compare_view_handlers(site: Site) -> list[Any]:
     """The handlers of `/compare`."""
-    comparisons = Comparisons(site.insight.store)
-    configured = [key for key in site.config.alerts.slices if key.startswith("tag:")]
+    comparisons = Comparisons(site.insight.store, site.is_best_at_0)
 
     @get("/compare")
     async def compare(request: Page) -> Template:
         wanted, now = parse_form(request.query_params), site.clock()
         versions = site.engine.versions.all()
-        begin = start(versions, by=wanted.by, app=wanted.app, kinds=configured)
+        begin = start(versions, by=wanted.by, app=wanted.app, kinds=site.tags(wanted.app))
         a, b = wanted.a, wanted.b
         if not (a or b):
             a, b = begin.a, begin.b
-        about = await site.insight.status()
-        lower = RISING.union(filter(zero_is_best, names()))
-        lower |= {metric["name"] for metric in about["metrics"] if metric["lower_is_better"]}
         answer, problems, missing = None, list(wanted.problems), ""
         problems += too_long(begin.by, (a, b), wanted.since, now)
         if a and b and not problems:
             chosen = CompareForm(by=begin.by, a=a, b=b, app=wanted.app, since=wanted.since, margin=wanted.margin)
             try:
-                answer = await comparisons.of(chosen, now, lower)
+                answer = await comparisons.of(chosen, now)
             except UnknownVersionError as error:
                 missing = str(error)
             except ValueError as error:

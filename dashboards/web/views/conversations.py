@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from litestar import get
@@ -13,14 +13,16 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Template
 
+from dashboards.web.format import shortened
+from dashboards.web.incident.evaluation_lines import Line, line_of
+from dashboards.web.incident.examples import question_of
 from dashboards.web.incident.explore_search import Cursor, Found, search
-from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.readings.conversations import MAX_EXCHANGES, Threads, exchanges_of, threads
-from dashboards.web.site import Page, Site, lower_is_better
+from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
-from dashboards.web.views.exchange import facts_of, line_of, steps_of
-from dashboards.web.views.explore import MAX_FIELD, Selection, selection, shortened
-from gaugeway.records import Evaluation, Sample, Score
+from dashboards.web.views.exchange import steps_of, tokens_of
+from dashboards.web.views.explore import MAX_FIELD, Selection, selection
+from gaugeway.records import Sample
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Store
 
@@ -28,49 +30,21 @@ ROWS, MAX_STEPS = 50, 200
 BUDGET_S = 0.14
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """One conversation as a table row; `values` are its scores by metric, `outcomes` why others have none."""
-
-    id: str
-    app: str
-    ended_at: float
-    opening: str
-    turns: int
-    values: Mapping[str, float]
-    outcomes: Mapping[str, str]
-
-
-def conversation_of(sample: Sample, evaluations: Sequence[Evaluation]) -> Conversation:
-    """Table row of a conversation."""
-    users = [message.text for message in sample.transcript if message.role == "user"]
-    values = {
-        evaluation.metric: evaluation.outcome.value
-        for evaluation in evaluations
-        if isinstance(evaluation.outcome, Score)
-    }
-    lines = [line_of(evaluation) for evaluation in evaluations if not isinstance(evaluation.outcome, Score)]
-    return Conversation(
-        id=sample.id,
-        app=sample.app,
-        ended_at=sample.started_at,
-        opening=shortened(users[0] if users else ""),
-        turns=len(users),
-        values=values,
-        outcomes={line.evaluation.metric: f"{line.kind}: {line.reason}" for line in lines},
-    )
-
-
 async def listed(
     store: Store, chosen: Selection, metrics: Sequence[str], after: Cursor | None
-) -> tuple[list[Conversation], Found]:
-    """A page of conversations, found by the first of the metrics."""
+) -> tuple[list[tuple[Sample, dict[str, Line]]], Found]:
+    """A page of conversations with their evaluations by metric, found by the first of the metrics."""
     metric = chosen.query.metric if chosen.query.metric in metrics else metrics[0]
     query = replace(chosen.query, metric=metric)
     found = await search(store, query, after=after, wanted=ROWS, budget_s=BUDGET_S, clock=time.monotonic)
     ids = list(dict.fromkeys(point.sample_id for point in found.points))
     stored = await asyncio.gather(*(store.sample(sample_id) for sample_id in ids))
-    return [conversation_of(*exchange) for exchange in stored if exchange is not None and exchange[0].transcript], found
+    rows = [
+        (exchange[0], {evaluation.metric: line_of(evaluation) for evaluation in exchange[1]})
+        for exchange in stored
+        if exchange is not None and exchange[0].transcript
+    ]
+    return rows, found
 
 
 async def from_exchanges(site: Site, request: Page, key: str) -> Template:
@@ -89,13 +63,12 @@ async def from_exchanges(site: Site, request: Page, key: str) -> Template:
             for sample, made in some
         ],
         most=MAX_EXCHANGES,
-        lower=await site.lower_is_better(),
     )
 
 
 def conversation_handlers(site: Site) -> list[Any]:
     """The handlers of `/conversations` and `/conversations/{id}`."""
-    store, passing = site.insight.store, with_signals(site.sources.passing)
+    store, passing = site.insight.store, site.passing
 
     def passes(point: Point) -> bool:
         return passing(point.metric).passes(point.value or 0.0)
@@ -108,7 +81,7 @@ def conversation_handlers(site: Site) -> list[Any]:
         period, chosen = time_range(params, site.clock()), selection(params, site.clock())
         after = Cursor.read(params.get("after", ""))
         scored = bool(metrics) and params.get("list") != "all"
-        rows: list[Conversation] = []
+        rows: list[tuple[Sample, dict[str, Line]]] = []
         found, read = Found(), Threads()
         if scored and not chosen.problems:
             rows, found = await listed(store, chosen, metrics, after)
@@ -128,9 +101,9 @@ def conversation_handlers(site: Site) -> list[Any]:
             passes=passes,
             known_metrics=[metric["name"] for metric in about["metrics"] if not metric["of_conversations"]],
             rows=rows,
+            question_of=question_of,
             found=found,
             paged=after is not None,
-            lower=lower_is_better(about),
             silence_s=site.config.monitors.conversation_silence_s,
         )
 
@@ -144,12 +117,11 @@ def conversation_handlers(site: Site) -> list[Any]:
         return site.render(
             request,
             "conversation.html",
-            title=conversation_of(sample, ()).opening or "Conversation",
+            title=question_of(sample) or "Conversation",
             sample=sample,
             lines=[line_of(evaluation) for evaluation in evaluations],
-            steps=[step for step in steps_of(sample, exchanges) if not step.current],
-            facts=facts_of(sample),
-            lower=await site.lower_is_better(),
+            steps=[step for step in steps_of(sample, exchanges) if step.id != sample.id],
+            tokens=tokens_of(sample),
         )
 
     return [conversations, conversation]

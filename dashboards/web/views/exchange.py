@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-import msgspec
 from litestar import get, post
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect, Template
 
+from dashboards.web.format import shortened
+from dashboards.web.incident.evaluation_lines import line_of
 from dashboards.web.incident.exchange_prompt import prompt_of
 from dashboards.web.incident.exchange_text import MOST, SHOWN, SIGNS, read
 from dashboards.web.incident.neighbours import list_fields, place_of
@@ -24,7 +25,7 @@ from dashboards.web.incident.waterfall import chart_of, spans_of
 from dashboards.web.site import Page, Site, done
 from dashboards.web.views.explore import selection
 from dashboards.web.views.sources import source_links
-from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
+from gaugeway.records import Evaluation, Sample, Score, Supplement
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Store
 from monitors.analysis.prompt_text import HASHED
@@ -35,45 +36,6 @@ LENGTHS = {"label": MAX_LABEL, "comment": MAX_COMMENT, "reference": MAX_REFERENC
 MAX_SUPPLEMENTS = 50
 MAX_STEPS = 50
 """Exchanges of a conversation that are listed, the latest."""
-_STEP, _ANSWER = 160, 600
-_EVIDENCE = 4000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One evaluation as a table row."""
-
-    evaluation: Evaluation
-    kind: str
-    value: float | None = None
-    reason: str = ""
-    detail: str = ""
-    evidence: str = ""
-
-
-def line_of(evaluation: Evaluation) -> Line:
-    """Table row of an evaluation; long evidence is truncated."""
-    match evaluation.outcome:
-        case Score(value, reason, evidence):
-            return Line(evaluation=evaluation, kind="score", value=value, reason=reason, evidence=evidence_of(evidence))
-        case Skipped(reason):
-            return Line(evaluation=evaluation, kind="skipped", reason=reason.replace("_", " "))
-        case Failed(error, detail):
-            return Line(evaluation=evaluation, kind="failed", reason=error.replace("_", " "), detail=detail[:_EVIDENCE])
-
-
-def evidence_of(evidence: Sequence[Mapping[str, Any]]) -> str:
-    """The evidence as JSON, one item per paragraph, truncated to about `_EVIDENCE` characters."""
-    shown: list[str] = []
-    size = 0
-    for number, item in enumerate(evidence):
-        if size > _EVIDENCE:
-            shown.append(f"… ({len(evidence) - number} more items)")
-            break
-        piece = msgspec.json.format(msgspec.json.encode(item)).decode()
-        shown.append(piece if len(piece) <= _EVIDENCE else f"{piece[:_EVIDENCE]} …")
-        size += len(shown[-1])
-    return "\n".join(shown)
 
 
 def supplement_of(sample_id: str, given: Mapping[str, str], now: float) -> Supplement:
@@ -101,34 +63,10 @@ def supplement_of(sample_id: str, given: Mapping[str, str], now: float) -> Suppl
     )
 
 
-def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
-    """Details of the exchange: (name, value, link to similar exchanges or "")."""
-
-    def alike(**fields: str) -> str:
-        return f"/explore?{urlencode({'app': sample.app, **fields})}"
-
-    usage = {name: value for name, value in asdict(sample.usage).items() if value is not None} if sample.usage else {}
-    tokens = ", ".join(f"{value} {name.removesuffix('_tokens')}" for name, value in usage.items())
-    sources = {"none": "no extractor"}
-    conversation = f"/conversations/{quote(sample.conversation or '', safe='')}?{urlencode({'app': sample.app})}"
-    rows = [
-        ("Id", sample.id, ""),
-        ("App", sample.app, alike()),
-        ("Model", sample.model, alike(model=sample.model)),
-        ("Prompt version", sample.prompt or "", alike(prompt=sample.prompt or "")),
-        *[(f"Tag {name}", value, alike(tag=f"{name}={value}")) for name, value in sorted(sample.tags.items())],
-        ("Session", sample.session or "", ""),
-        ("Conversation", sample.conversation or "", conversation if sample.conversation else ""),
-        ("Turn", str(sample.turn or ""), ""),
-        ("Hop", str(sample.hop or ""), ""),
-        ("Trace id", sample.trace_id or "", ""),
-        ("Response id", sample.response_id or "", ""),
-        ("Context key", sample.context_key or "", ""),
-        ("Tokens", tokens, ""),
-        ("Contexts found by", sources.get(sample.context_source, sample.context_source), ""),
-        ("Sampling probability", f"{sample.rate:.3g}", ""),
-    ]
-    return [row for row in rows if row[1]]
+def tokens_of(sample: Sample) -> str:
+    """The tokens of an exchange by kind, in words."""
+    counts = asdict(sample.usage) if sample.usage else {}
+    return ", ".join(f"{n} {name.removesuffix('_tokens')}" for name, n in counts.items() if n is not None)
 
 
 def scores_of(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
@@ -153,51 +91,11 @@ def standalone_of(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One exchange of a conversation: its place, and the beginning of what was asked or, for a tool call, done.
-
-    `answer` is the beginning of the response, "" for a tool call.
-    """
-
-    id: str
-    turn: int | None
-    hop: int | None
-    text: str
-    note: str
-    current: bool
-    answer: str = ""
-
-
-async def _steps(store: Store, sample: Sample) -> list[Step]:
-    return steps_of(sample, await store.conversation(sample.conversation, MAX_STEPS)) if sample.conversation else []
-
-
-def steps_of(sample: Sample, stored: Sequence[Sample]) -> list[Step]:
+def steps_of(sample: Sample, stored: Sequence[Sample]) -> list[Sample]:
     """The exchanges of a sample's conversation in the order of time; none if there is no other."""
-    others = {other.id: other for other in stored if other.app == sample.app and not other.transcript} | {
-        sample.id: sample
-    }
-    if len(others) < 2:  # noqa: PLR2004 - the exchange itself
-        return []
-    return [
-        Step(
-            id=other.id,
-            turn=other.turn,
-            hop=other.hop,
-            text=_short(
-                ", ".join(f"{call.name}()" for call in other.calls) if other.skip_reason else other.question or ""
-            ),
-            note=(other.skip_reason or "").replace("_", " "),
-            current=other.id == sample.id,
-            answer="" if other.skip_reason else _short(other.response, _ANSWER),
-        )
-        for other in sorted(others.values(), key=lambda hop: hop.started_at)
-    ]
-
-
-def _short(text: str, most: int = _STEP) -> str:
-    return text if len(text) <= most else f"{text[:most]} …"
+    others = {other.id: other for other in stored if other.app == sample.app and not other.transcript}
+    others[sample.id] = sample
+    return sorted(others.values(), key=lambda step: step.started_at) if len(others) > 1 else []
 
 
 def is_hashed(sample: Sample) -> bool:
@@ -205,11 +103,6 @@ def is_hashed(sample: Sample) -> bool:
     texts: Sequence[str | None] = (sample.question, sample.response)
     given = [text for text in texts if text]
     return bool(given) and all(text.startswith(HASHED) for text in given)
-
-
-def _title(sample: Sample) -> str:
-    """Return the name of the tab: the question, so that tabs differ."""
-    return _short(" ".join((sample.question or "").split())) or f"Exchange {sample.id[:8]}"
 
 
 async def _stored(store: Store, exchange_id: str) -> tuple[Sample, Sequence[Evaluation]]:
@@ -264,24 +157,24 @@ def exchange_handlers(site: Site) -> list[Any]:
         return site.render(
             request,
             "exchange.html",
-            title=_title(sample),
+            title=shortened(sample.question) or f"Exchange {sample.id[:8]}",
             sample=sample,
             question=(sample.question or "")[: MOST if everything else SHOWN],
             standalone=standalone_of(sample, evaluations),
-            steps=await _steps(store, sample),
+            steps=steps_of(sample, await store.conversation(sample.conversation, MAX_STEPS))
+            if sample.conversation
+            else [],
             **await _around(site, request, sample, evaluations),
             reading=reading,
             prompt=prompt_of(sample, everything=everything),
             **scores_of(evaluations),
-            facts=facts_of(sample),
+            tokens=tokens_of(sample),
             said=said[-MAX_SUPPLEMENTS:],
             earlier=max(0, len(said) - MAX_SUPPLEMENTS),
             signs=SIGNS,
-            lower=await site.lower_is_better(),
             hashed=is_hashed(sample),
             source_links=source_links(site.sources, sample),
             here=here,
-            everything=everything,
             lengths=LENGTHS,
         )
 

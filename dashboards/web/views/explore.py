@@ -7,15 +7,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 from litestar import get
 from litestar.exceptions import HTTPException
 from litestar.response import Stream, Template
 
+from dashboards.web.addresses import address_with
 from dashboards.web.format import iso
-from dashboards.web.incident.chips import chips_of
+from dashboards.web.incident.chips import BOUNDS, FILTERS, chips_of
 from dashboards.web.incident.explore_search import BY_VALUE, Cursor, everything, search, together
 from dashboards.web.incident.filter_charts import distributions, over_time
 from dashboards.web.incident.groups import FIELDS as GROUPED_BY
@@ -23,10 +23,9 @@ from dashboards.web.incident.groups import Grouping, Groups
 from dashboards.web.incident.links import exchange as exchange_url
 from dashboards.web.incident.links import fields_without
 from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
-from dashboards.web.incident.thresholds import with_signals
 from dashboards.web.readings.spread_sample import spread_sample
-from dashboards.web.site import Page, Site, lower_is_better
-from dashboards.web.time_range import EMPTY, TimeRange, time_range
+from dashboards.web.site import Page, Site
+from dashboards.web.time_range import TimeRange, time_range
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.passage_identity import id_or_source_of
@@ -34,28 +33,11 @@ from monitors.alerting.versions import Version
 from monitors.analysis import captured
 from monitors.analysis.incident.reading import TopicReports
 
-FIELDS = (
-    *(
-        "app",
-        "metric",
-        "model",
-        "prompt",
-        "tag",
-        "outcome",
-        "least",
-        "most",
-        "below",
-        "above",
-        "text",
-        "source",
-        "topic",
-        "session",
-    ),
-    *("since", "until", "order", "group"),
-)
+FIELDS = (*FILTERS, *BOUNDS, "since", "until", "order", "group")
+_PLAIN = {"app", "metric", "outcome", "since", "until", "order", "group"}
+"""Fields of a selection that the store has sums of by prompt and model."""
 OUTCOMES = ("score", "skipped", "failed")
 ORDERS = {"newest": "newest first", "lowest": "lowest score first", "highest": "highest score first"}
-SPANS = (("1h", "1 hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 SINCE, MAX_FIELD = "24h", 300
 ROWS, POINTS = 50, 150
 """Exchanges per page if a metric is selected; otherwise evaluations per page."""
@@ -66,15 +48,15 @@ MAX_SUGGESTED = 200
 BUDGET_S, SPREAD_S, NEWEST_S = 0.1, 0.08, 0.03
 TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 """Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
-_QUESTION = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The submitted form: its fields as given, the resulting query, and validation errors."""
+    """The submitted form: its fields as given, the resulting query, its time range (None for none), and problems."""
 
     given: Mapping[str, str]
     query: Query
+    period: TimeRange | None = None
     problems: Sequence[str] = ()
 
     @property
@@ -94,8 +76,7 @@ class Selection:
 
     def address(self, path: str = "/explore", **changes: str) -> str:
         """URL of this selection with some fields changed."""
-        fields = {name: value for name, value in {**self.given, **changes}.items() if value}
-        return f"{path}?{urlencode(fields)}" if fields else path
+        return address_with(path, {**self.given, **changes})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,31 +98,10 @@ class Counted:
         return self.share >= 1.0 and self.newest_since is None and not self.first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Table row: one exchange with its selected evaluations."""
-
-    id: str
-    question: str
-    points: Sequence[Point]
-
-    @property
-    def about(self) -> Point:
-        """The first evaluation; all of them share the exchange's fields."""
-        return self.points[0]
-
-
 def selection(params: Mapping[str, str], now: float) -> Selection:
     """Parse the form. Invalid fields become problems and are left out of the query."""
     given = {name: params.get(name, "").strip()[:MAX_FIELD] for name in FIELDS}
     problems: list[str] = []
-
-    def moment(name: str, otherwise: str) -> float:
-        try:
-            return captured.moment(given[name] or otherwise, now)
-        except ValueError as error:
-            problems.append(f"{name}: {error}")
-            return now
 
     name, equals, tag = given["tag"].partition("=")
     if given["tag"] and not (name and equals):
@@ -150,17 +110,15 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
     if order in BY_VALUE and not given["metric"]:
         problems.append("choose a metric to sort by score: scores of different metrics are not comparable")
         order = "newest"
-    since, until = moment("since", SINCE), moment("until", "0s")
-    if not problems and since >= until:
-        problems.append(EMPTY)
     try:
-        captured.check_length(since, until)
-    except ValueError as error:
-        problems.append(f"since: {error}")
+        period = time_range(params, now, SINCE)
+    except HTTPException as error:
+        period = None
+        problems.append(error.detail)
     least, most = _scores_between(given, problems)
     query = Query(
-        since=since,
-        until=until,
+        since=period.since if period is not None else now,
+        until=period.until if period is not None else now,
         app=given["app"] or None,
         metric=given["metric"] or None,
         without=() if given["metric"] else tuple(SIGNALS),
@@ -175,7 +133,7 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         most=most,
         order=order,  # type: ignore[arg-type]  # one of them
     )
-    return Selection(given=given, query=query, problems=problems)
+    return Selection(given=given, query=query, period=period, problems=problems)
 
 
 def _scores_between(given: Mapping[str, str], problems: list[str]) -> tuple[float | None, float | None]:
@@ -210,26 +168,6 @@ def choices(versions: Iterable[Version], apps: Iterable[str], metrics: Iterable[
     return {name: sorted(values) for name, values in known.items()}
 
 
-def shortened(text: str | None, most: int = _QUESTION) -> str:
-    """A text on one line, truncated with an ellipsis.
-
-    >>> shortened("How   long? " * 3, 9)
-    'How long…'
-    """
-    words = " ".join((text or "")[: 4 * most].split())
-    return words if len(words) <= most else words[: most - 1] + "…"
-
-
-async def rows_of(store: Store, points: Sequence[Point]) -> list[Row]:
-    """Table rows of the points, with their questions."""
-    questions = await store.questions(list({point.sample_id for point in points}))
-    rows = []
-    for some in together(points):
-        name = some[0].sample_id
-        rows.append(Row(id=name, question=shortened(questions.get(name)), points=some))
-    return rows
-
-
 async def lines(
     store: Store, query: Query, keep: Callable[[Sequence[Point]], Awaitable[Sequence[Point]]] | None = None
 ) -> AsyncIterator[bytes]:
@@ -260,7 +198,7 @@ class Explorer:
     def __init__(self, site: Site) -> None:
         self.store = site.insight.store
         self.names = site.sources.names
-        self.passing = with_signals(site.sources.passing)
+        self.passing = site.passing
         self.topics = TopicReports(self.store, clock=site.clock)
         self.grouping = Grouping(self.store, self.topics, self.names, self.passing)
 
@@ -307,17 +245,7 @@ class Explorer:
         field, query = chosen.given["group"], chosen.query
         if field not in GROUPED_BY:
             return None
-        narrow = (
-            query.text,
-            query.source,
-            query.session,
-            query.least,
-            query.most,
-            query.model,
-            query.prompt,
-            query.tag,
-        )
-        plain = not any(narrow) and not chosen.given["topic"] and not chosen.hashed_source
+        plain = chosen.fields.keys() <= _PLAIN
         if field in ("prompt", "model") and plain and query.metric and query.outcome in (None, "score"):
             return await self.grouping.of_versions(query, field, chosen.fields)
         return await self.grouping.of_points(
@@ -367,14 +295,6 @@ def covered_part(query: Query, newest_since: float | None) -> float:
     return min(1.0, max(0.0, (query.until - newest_since) / max(1e-9, query.until - query.since)))
 
 
-def range_of(request: Page, now: float) -> TimeRange | None:
-    """The time range for the frame's picker; None where `selection` has a problem with it."""
-    try:
-        return time_range(request.query_params, now, SINCE)
-    except HTTPException:
-        return None
-
-
 def explore_handlers(site: Site) -> list[Any]:
     """The handlers of `/explore`."""
     store, explorer = site.insight.store, Explorer(site)
@@ -388,16 +308,18 @@ def explore_handlers(site: Site) -> list[Any]:
         narrowed, counted = Narrowed(), Counted()
         if not chosen.problems:
             narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
+        points = narrowed.found.points
         about = await site.insight.status()
         return site.render(
             request,
             "explore.html",
             title="Explore",
             status=400 if chosen.problems else 200,
-            time_range=range_of(request, site.clock()),
+            time_range=chosen.period,
             chosen=chosen,
             chips=chips_of(chosen.fields),
-            rows=await rows_of(store, narrowed.found.points),
+            rows=together(points),
+            questions=await store.questions(list({point.sample_id for point in points})),
             found=narrowed.found,
             narrowed=narrowed,
             thorough=thorough,
@@ -413,8 +335,7 @@ def explore_handlers(site: Site) -> list[Any]:
                 {quality.app for quality in site.insight.quality()},
                 _named(about) | {quality.metric for quality in site.insight.quality()},
             ),
-            lower=lower_is_better(about),
-            suggested=MAX_SUGGESTED,
+            most_suggested=MAX_SUGGESTED,
             orders=ORDERS,
             outcomes=OUTCOMES,
         )

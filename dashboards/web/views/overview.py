@@ -24,14 +24,13 @@ from dashboards.web.quality_matrix import (
 from dashboards.web.readings.gateway_scrape import Series, own
 from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
 from dashboards.web.readings.trends import HOURS
-from dashboards.web.site import Page, Site, lower_is_better
+from dashboards.web.site import Page, Site
 from dashboards.web.time_range import address
 from dashboards.web.views.alerts import acknowledged_by, silenced
 from dashboards.web.views.welcome import FirstScores
 from gaugeway.records import Alert
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query, Store, Summary
-from monitors.alerting.notifiers.message import headline
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
 from monitors.analysis.series import Stream
@@ -129,11 +128,6 @@ def low_captures(captured: Iterable[Captured]) -> list[Captured]:
     return sorted(low, key=lambda capture: (capture.ratio, -capture.answers, capture.app))
 
 
-def dimensions(tags: Iterable[str]) -> list[str]:
-    """Dimensions to break down by: model, prompt and tags."""
-    return list(dict.fromkeys(["model", "prompt", *sorted(tags)]))
-
-
 def recently_resolved(alerts: Iterable[Alert], now: float) -> list[Alert]:
     """Alerts that were resolved in the last 24 hours, the latest first."""
     over = [alert for alert in alerts if alert.state == "resolved" and alert.ended_at is not None]
@@ -204,9 +198,9 @@ def notices(alerts: Sequence[Alert], captured: Iterable[Captured], now: float) -
     firing = [alert for alert in alerts if alert.state == "firing"]
     resolved, low = recently_resolved(alerts, now), low_captures(captured)
     return {
-        "alerts": [(alert, headline(alert)) for alert in firing[:ALERTS]],
+        "alerts": firing[:ALERTS],
         "firing_alerts": len(firing),
-        "resolved": [(alert, headline(alert)) for alert in resolved[:RESOLVED]],
+        "resolved": resolved[:RESOLVED],
         "more_resolved": len(resolved[RESOLVED:]),
         "pending": sum(alert.state == "pending" for alert in alerts),
         "low": low[:MAX_CAPTURE_NOTES],
@@ -240,7 +234,6 @@ def disagreements_of(series: Series) -> dict[str, Disagreement]:
 def overview_handlers(site: Site) -> list[Any]:
     """The handlers of `/`."""
     reader = TrafficReader(site.gateways, site.config.gateway.get("admin_token"), stopping=site.stopping)
-    configured = [key for key in site.config.alerts.slices if key.startswith("tag:")]
     first_scores = FirstScores(site)
     remembered: TTLCache[str, list[Quality]] = TTLCache(MAX_BREAKDOWNS, BREAKDOWN_FRESH_S)
     counted: TTLCache[str, dict[str, Disagreement]] = TTLCache(1, ABSTENTIONS_FRESH_S)
@@ -254,15 +247,15 @@ def overview_handlers(site: Site) -> list[Any]:
         hours, complete = await site.series.hours(HOURS, HOURS_WITHIN_S)
         about = await site.insight.status()
         quality, captured = site.insight.quality(), site.insight.captured()
+        found = rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), hours)
         known = Known(
-            rows=rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), hours),
+            rows=found,
             hours=hours,
             traffic=traffic,
             captured={capture.app: capture for capture in captured},
-            lower=lower_is_better(about),
+            lower={metric for metric in metrics_of(found) if site.is_best_at_0(metric)},
             now=now,
         )
-        kinds = {version.kind for version in site.engine.versions.all() if version.kind.startswith("tag:")}
         parts = remembered.get(wanted.by, [])
         if wanted.by and wanted.by not in remembered:
             parts = remembered[wanted.by] = await slices_of(site.insight.store, wanted.by, window_s, now)
@@ -280,7 +273,6 @@ def overview_handlers(site: Site) -> list[Any]:
             silenced=silenced(site, site.engine.alerts()),
             traffic=traffic,
             captured=known.captured,
-            lower=known.lower,
             capped=len(quality) >= MAX_STREAMS,
             meanings={name: signal.meaning for name, signal in SIGNALS.items()},
             abstains=[metric for metric in metrics_of(known.rows) if declared(metric, "measures") == "answer"],
@@ -288,7 +280,7 @@ def overview_handlers(site: Site) -> list[Any]:
             complete=complete,
             window_s=window_s,
             by=wanted.by,
-            dimensions=dimensions({*configured, *kinds, *([wanted.by] if wanted.by else [])}),
+            dimensions=list(dict.fromkeys(["model", "prompt", *sorted({*site.tags(), wanted.by} - {""})])),
             parts=parts[:MAX_SLICES],
             more_parts=max(0, len(parts) - MAX_SLICES),
             notes=about["notes"],

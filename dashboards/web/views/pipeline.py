@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,11 +13,9 @@ from typing import Any
 from litestar import get
 from litestar.params import FromQuery
 from litestar.response import Template
-from markupsafe import Markup
 
-from dashboards.web.charts import meter
 from dashboards.web.readings.funnel import funnel_of
-from dashboards.web.readings.gateway_scrape import Answer, Series, own
+from dashboards.web.readings.gateway_scrape import Series, own, together
 from dashboards.web.site import Page, Site
 from dashboards.web.time_range import time_range
 from gaugeway.storage.stores import OutcomeCount, Query
@@ -48,23 +46,23 @@ class Evaluations:
 
 def evaluations_of(stored: Iterable[OutcomeCount]) -> list[Evaluations]:
     """Outcome counts by metric; at most `MAX_METRICS`, those with the most evaluations."""
-    found: dict[str, dict[str, int]] = {}
+    outcomes: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[tuple[str, str]]] = {}
     for count in stored:
         if count.metric:
-            sums = found.setdefault(count.metric, {})
-            sums[count.outcome] = sums.get(count.outcome, 0) + count.n
+            outcomes.setdefault(count.metric, Counter())[count.outcome] += count.n
+            of_metric = reasons.setdefault(count.metric, Counter())
             if count.outcome != "score":
-                reasons.setdefault(count.metric, Counter())[count.outcome, count.reason] += count.n
+                of_metric[count.outcome, count.reason] += count.n
     rows = [
         Evaluations(
             metric=metric,
-            score=sums.get("score", 0),
-            skipped=sums.get("skipped", 0),
-            failed=sums.get("failed", 0),
-            reasons=tuple((*key, n) for key, n in reasons.get(metric, Counter()).most_common()),
+            score=sums["score"],
+            skipped=sums["skipped"],
+            failed=sums["failed"],
+            reasons=tuple((*key, n) for key, n in reasons[metric].most_common()),
         )
-        for metric, sums in found.items()
+        for metric, sums in outcomes.items()
     ]
     return sorted(heapq.nlargest(MAX_METRICS, rows, key=lambda row: row.total), key=lambda row: row.metric)
 
@@ -133,7 +131,6 @@ class Judging:
     hit_ratio: float | None
     spent_today_usd: float | None
     budget_usd: float | None
-    spent_bar: Markup | None
     factor: float | None
     blind: bool
     others_blind: tuple[tuple[str, str], ...] = ()
@@ -150,9 +147,6 @@ def judging_of(series: Series, budget_usd: float | None) -> Judging:
     looked = series.by("gaugeway_judge_cache_lookups_total", "result")
     lookups = sum(looked.values())
     spent = series.value("gaugeway_judge_budget_spent_usd") if budget_usd else None
-    bar = None
-    if budget_usd and spent is not None:
-        bar = meter(spent / budget_usd, title=f"{100 * spent / budget_usd:.0f} % of the day's budget")
     return Judging(
         requests=series.total("gaugeway_judge_requests_total"),
         errors=_largest(series.by("gaugeway_judge_errors_total", "judge_model", "error")),
@@ -162,7 +156,6 @@ def judging_of(series: Series, budget_usd: float | None) -> Judging:
         hit_ratio=looked.get("hit", 0.0) / lookups if lookups else None,
         spent_today_usd=spent,
         budget_usd=budget_usd,
-        spent_bar=bar,
         factor=series.value("gaugeway_judge_budget_factor") if budget_usd else None,
         blind=any(role == "judge" for role, _ in blind),
         others_blind=tuple((_ROLES.get(role, role), model) for role, model in blind if role != "judge"),
@@ -173,14 +166,6 @@ def judging_of(series: Series, budget_usd: float | None) -> Judging:
 
 def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(((name, n) for name, n in counts.items() if n), key=lambda pair: -pair[1])[:20])
-
-
-def together(answers: Sequence[Answer]) -> Series:
-    """Series of all gateways, merged."""
-    total = Series()
-    for answer in answers:
-        total = total.plus(answer.series)
-    return total
 
 
 def pipeline_handlers(site: Site) -> list[Any]:
@@ -210,7 +195,6 @@ def pipeline_handlers(site: Site) -> list[Any]:
             funnel=funnel_of(counted, stored),
             gateways=site.gateways,
             answers=answers,
-            unread=not any(counted.values()) and site.gateways,
             waiting=seen.total("gaugeway_handoff_waiting"),
             queue=about["queue"],
             oldest_s=series.value("gaugeway_queue_oldest_seconds"),

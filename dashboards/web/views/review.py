@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, unquote
 
 from cachetools import TTLCache
 from litestar import get, post
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.response import Redirect, Template
-from markupsafe import Markup
 
-from dashboards.web.charts import meter
+from dashboards.web.addresses import address_with
 from dashboards.web.incident.exchange_text import MOST, SHOWN
 from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange import is_hashed
@@ -25,7 +24,7 @@ from gaugeway.records import Sample, Score, Supplement
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
-from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, default_passing, label, labelled
+from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, label, labelled
 from monitors.analysis.review import Draw, ReviewDraws
 from monitors.metrics.registered import declared
 
@@ -57,8 +56,7 @@ class Choice:
     def url(self, **more: str) -> str:
         """The address of the view."""
         width = {} if self.half_width == HALF_WIDTH else {"half_width": f"{self.half_width:g}"}
-        fields = {"app": self.app, "metric": self.metric} | width | more
-        return f"/review?{urlencode({name: value for name, value in fields.items() if value})}"
+        return address_with("/review", {"app": self.app, "metric": self.metric} | width | more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,30 +72,6 @@ class Verdict:
     def agrees(self) -> bool:
         """Whether judge and person agree."""
         return self.label == self.judged
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Labels so far and those needed; `width` is the interval's half-width, None below 10 labels."""
-
-    labels: int
-    needed: int | None
-    bar: Markup | None
-    width: float | None
-
-
-def progress_of(found: Labelled | None) -> Progress:
-    """How far the labels are from the wanted interval."""
-    if found is None:
-        return Progress(labels=0, needed=None, bar=None, width=None)
-    width = None
-    if found.ci_low is not None and found.ci_high is not None:
-        width = (found.ci_high - found.ci_low) / 2.0
-    bar = None
-    if found.needed:
-        share = min(1.0, found.labels / found.needed)
-        bar = meter(share, title=f"{100 * share:.0f} % of the labels needed")
-    return Progress(labels=found.labels, needed=found.needed, bar=bar, width=width)
 
 
 def label_of(sample: Sample, metric: str, word: str, by: str, now: float) -> Supplement:
@@ -217,14 +191,6 @@ def choice_of(fields: Mapping[str, str], known: Sequence[tuple[str, str]]) -> Ch
     return Choice(app=app, metric=metric, half_width=width)
 
 
-def passing_of(metrics: Sequence[Mapping[str, Any]], metric: str) -> Passing:
-    """The passing rule of a metric in use, else its default."""
-    for known in metrics:
-        if known["name"] == metric.partition("~")[0]:
-            return Passing(threshold=known["threshold"], flipped=known["lower_is_better"])
-    return default_passing(metric)
-
-
 def review_handlers(site: Site) -> list[Any]:
     """The handlers of `/review`."""
     reviews = Reviews(site)
@@ -239,8 +205,7 @@ def _view(site: Site, reviews: Reviews) -> Any:
         choice = choice_of(fields, known)
         if choice is None:
             return site.render(request, "review.html", title="Review", choice=None, by=by)
-        about = await site.insight.status()
-        passing = passing_of(about["metrics"], choice.metric)
+        passing = site.passing(choice.metric)
         rated = await _rated(site, choice)
         found = await reviews.estimate(choice, rated, passing)
         recent = reviews.recent(choice)
@@ -266,7 +231,6 @@ def _view(site: Site, reviews: Reviews) -> Any:
             last=last,
             verdict=await reviews.verdict(choice, last, word, passing) if last else None,
             found=found,
-            progress=progress_of(found),
             passing=passing,
             waiting=sum(1 for (name, _), word in recent.items() if word and name not in _ids(rated)),
             people=Counter(rating.by or "(no name)" for rating in rated).most_common(20),

@@ -17,28 +17,13 @@ from dashboards.web.config_rows import DEFAULT, rows_of
 from dashboards.web.errors import TooSoonException
 from dashboards.web.readings.gateway_scrape import ADMIN_PORT
 from dashboards.web.site import Page, Site
-from dashboards.web.ways_in import WAYS
+from dashboards.web.texts import TEXTS
 from gaugeway.runtime import audit
 from gaugeway.settings.shared import Config
 from monitors.alerting.notifier_tests import PAUSE_S, Tested, TooSoonError
 from monitors.alerting.notifiers import Route
 from monitors.alerting.rules import keeps_defaults
 from monitors.api.alerts import address_of
-
-_REASONS = (
-    (
-        r"ConnectError|gaierror|ConnectionRefused",
-        "Nothing accepts connections at this address, or its name is unknown.",
-    ),
-    (r"Timeout|no answer within", "The receiver did not answer in time."),
-    (r"answered (401|403)|invalid_auth|not_authed|535", "The receiver refuses the credentials."),
-    (r"answered (404|410)|no_service|channel_not_found", "The receiver does not know this address: it may be deleted."),
-    (r"answered 429", "The receiver limits the rate: wait before the next test."),
-    (r"answered 3\d\d", "The receiver redirects to another address, which is not followed: enter the final one."),
-    (r"answered 5\d\d", "The receiver has a problem of its own."),
-    (r"SSL|CERTIFICATE", "The receiver's certificate is not trusted."),
-)
-
 
 _ADDRESS = re.compile(r"\S+://\S*[^\s:]:? ?|^\S+:\d+: |\b[\w.-]+\.[\w-]+:\d+\b")
 """Where an error names the receiver: `http://host:port: `, `host:port: ` of an SMTP server, or within its text."""
@@ -103,7 +88,7 @@ def explained(error: str) -> str:
     >>> explained("http://hooks.example: answered 404")
     'The receiver does not know this address: it may be deleted.'
     """
-    return next((words for pattern, words in _REASONS if re.search(pattern, error)), "")
+    return next((words for pattern, words in TEXTS["notifier_errors"].items() if re.search(pattern, error)), "")
 
 
 def without_address(error: str) -> str:
@@ -142,7 +127,7 @@ def settings_handlers(site: Site) -> list[Any]:
             rules=rules_of(config),
             notes=about["notes"],
             version=about["version"],
-            ways=WAYS,
+            ways=TEXTS["ways"],
         )
 
     @post("/settings/test", status_code=303)

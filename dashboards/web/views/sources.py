@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,30 +13,15 @@ from markupsafe import Markup
 from dashboards.web.charts import Dot, sparkline
 from dashboards.web.format import by_part, number
 from dashboards.web.site import Page, Site
+from dashboards.web.texts import TEXTS
 from dashboards.web.views.app_reports import Selection, report_view
 from gaugeway.records import Sample
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
-from monitors.api.sources import Order, ordered
+from monitors.api.sources import ordered
 
 ROWS = 100
 """Rows of the table; the API returns all sources."""
-ORDER_WORDS: dict[Order, str] = {
-    "named": "evidence that it lowers scores",
-    "uses": "uses",
-    "bad": "share of the bad answers",
-    "contradicted": "contradictions",
-    "unused": "retrieved but never used",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Table row of a source, with the address of its own page and a chart of its mean score."""
-
-    source: Source
-    address: str
-    chart: Markup
 
 
 def source_link(app: str, name: str) -> str:
@@ -50,15 +34,10 @@ def source_links(reports: SourceReports, sample: Sample) -> list[str]:
     return [source_link(sample.app, name) for name in reports.names(sample)]
 
 
-def rows_of(report: SourceReport, wanted: Selection) -> list[Row]:
-    """Table rows in the order wanted; of the one source that was asked for."""
-    some: Sequence[Source] = ordered(report, wanted.order)
-    if wanted.source:
-        some = [source for source in some if source.name == wanted.source]
-    return [
-        Row(source=source, address=wanted.address(source.name), chart=chart_of(source, report))
-        for source in some[:ROWS]
-    ]
+def rows_of(report: SourceReport, wanted: Selection) -> Sequence[Source]:
+    """Return the sources in the order wanted; only the one that was asked for, if one was."""
+    some = [source for source in ordered(report, wanted.order) if wanted.source in ("", source.name)]
+    return some[:ROWS]
 
 
 def chart_of(source: Source, report: SourceReport) -> Markup:
@@ -86,9 +65,10 @@ def source_view_handlers(site: Site) -> list[Any]:
             site,
             "sources.html",
             "Sources",
-            read=lambda reports: reports.report,
-            rows=rows_of,
-            orders=ORDER_WORDS,
+            read=site.sources.report,
+            rows_of=rows_of,
+            chart_of=chart_of,
+            orders=TEXTS["orders"],
         )
 
     return [sources]

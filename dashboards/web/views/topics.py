@@ -11,8 +11,8 @@ from markupsafe import Markup
 from dashboards.web.charts import bars
 from dashboards.web.format import by_part
 from dashboards.web.site import Page, Site
-from dashboards.web.views.app_reports import Selection, report_view
-from monitors.analysis.retrieval.coverage_gaps import OTHERS, GapReport, TopicGaps
+from dashboards.web.views.app_reports import report_view
+from monitors.analysis.retrieval.coverage_gaps import OTHERS, TopicGaps
 
 GAP_WORDS = {"declined": "declined", "no_passages": "no passages", "low": "low score"}
 
@@ -26,18 +26,13 @@ def chart_of(topic: TopicGaps) -> Markup:
     return bars(counts, title=f"Questions without a good answer {about}", desc=f"{by_part(counts, 'question')}.")
 
 
-def rows_of(report: GapReport, _: Selection) -> list[tuple[TopicGaps, Markup]]:
-    """Topics with their charts."""
-    return [(topic, chart_of(topic)) for topic in report.topics]
-
-
 def topic_handlers(site: Site) -> list[Any]:
     """The handler of `/topics`."""
 
     @get("/topics")
     async def topics(request: Page) -> Template:
         return await report_view(
-            request, site, "topics.html", "Topics", read=lambda reports: reports.gaps, rows=rows_of, gaps=GAP_WORDS
+            request, site, "topics.html", "Topics", read=site.sources.gaps, chart_of=chart_of, gaps=GAP_WORDS
         )
 
     return [topics]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,9 @@ from litestar import get
 from litestar.response import Template
 
 from dashboards.web.addresses import HOST, traffic_url, without_secrets
-from dashboards.web.readings.gateway_scrape import Answer, Series, own
+from dashboards.web.readings.gateway_scrape import Answer, Series, own, together
 from dashboards.web.site import FIRST_SCORES, Page, Site
+from dashboards.web.views.pipeline import evaluations_of
 from gaugeway.settings.endpoints import needs_key
 from gaugeway.settings.sources import OPTION
 from gaugeway.signals import SIGNALS
@@ -71,9 +71,7 @@ class Requests:
 
 def requests_of(answers: Sequence[Answer]) -> Requests:
     """Add up the requests of all gateways."""
-    series = Series()
-    for answer in answers:
-        series = series.plus(answer.series)
+    series = together(answers)
     return Requests(
         seen=round(series.total("gaugeway_requests_total")),
         exchanges=round(series.total("gaugeway_exchanges_total")),
@@ -126,11 +124,6 @@ class Judging:
     errors: tuple[tuple[str, int], ...]
     failing: bool
 
-    @property
-    def answering(self) -> bool:
-        """Whether it has answered, and its circuit is closed."""
-        return self.responses > 0 and not self.failing
-
 
 def judging_of(series: Series, model: str) -> Judging:
     """Return what this process's series say of the judge."""
@@ -160,22 +153,13 @@ def unjudged_of(counts: Sequence[OutcomeCount]) -> Unjudged | None:
     >>> unjudged_of(some).failed, unjudged_of(some).answers, unjudged_of(some).reason
     (2, 2, 'unreadable')
     """
-    tried: Counter[str] = Counter()
-    failed: Counter[str] = Counter()
-    reasons: Counter[tuple[str, str]] = Counter()
-    for count in counts:
-        if count.metric and count.outcome in ("score", "failed"):
-            tried[count.metric] += count.n
-            if count.outcome == "failed":
-                failed[count.metric] += count.n
-                reasons[count.metric, count.reason] += count.n
-    if not failed:
+    worst = max(evaluations_of(counts), key=lambda evaluations: evaluations.failed, default=None)
+    if worst is None or not worst.failed:
         return None
-    metric = max(failed, key=lambda name: failed[name])
-    reason = max((key for key in reasons if key[0] == metric), key=lambda key: reasons[key])[1]
+    reason = next(reason for outcome, reason, _ in worst.reasons if outcome == "failed")
     return Unjudged(
-        failed=failed[metric],
-        answers=tried[metric],
+        failed=worst.failed,
+        answers=worst.score + worst.failed,
         reason=reason.replace("_", " "),
         advice=advice_on(reason),
     )

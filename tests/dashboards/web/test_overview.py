@@ -9,7 +9,7 @@ import pytest
 
 from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline, trend_line
 from dashboards.web.quality_matrix import Watches, cell, rows_of
-from dashboards.web.readings.trends import dot, dots_of, movement
+from dashboards.web.readings.trends import dots_of, movement
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.stores import Summary
 from monitors.alerting.engine import StreamStatus
@@ -200,10 +200,10 @@ def test_a_trend_is_said_when_the_intervals_are_apart_and_in_the_metrics_own_sen
 
 
 def test_a_dot_begins_at_ten_effective_scores():
-    assert dot(0.0, sums(0.9, 9)) is None
-    found = dot(0.0, sums(0.9, 10))
-    assert found is not None
-    assert (found.at, found.mean, found.n) == (1800.0, pytest.approx(0.9), 10)
+    now = 24 * 3600.0 - 1.0
+    assert dots_of([(23 * 3600.0, sums(0.9, 9))], now)[0] == []
+    ((found,), hours) = dots_of([(23 * 3600.0, sums(0.9, 10))], now)
+    assert (found.at, found.mean, found.n, hours) == (23 * 3600.0, pytest.approx(0.9), 10, 2)
 
 
 def test_an_app_with_little_traffic_has_a_chart_of_longer_periods():

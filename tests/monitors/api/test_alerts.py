@@ -12,8 +12,10 @@ from litestar import Litestar
 
 from gaugeway.settings.shared import Alerts
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.delivery import Delivery
 from monitors.api.alerts import alert_handlers
+from monitors.api.app import not_here
 from tests.support.alerting import People
 from tests.support.receivers import alert
 from tests.support.running import serving
@@ -48,7 +50,12 @@ async def world(tmp_path, *, begun=True, config=None, **notifiers):
     made.delivery = Delivery(notifiers, store, lambda: time.time() + made.later_s, made, config or Alerts())
     if begun:
         made.delivery.restore(await store.load(), [])
-    app = Litestar(alert_handlers(made.delivery.acknowledgements), openapi_config=None, logging_config=None)
+    app = Litestar(
+        alert_handlers(made.delivery.acknowledgements),
+        exception_handlers={NotLeaderError: not_here},
+        openapi_config=None,
+        logging_config=None,
+    )
     async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as made.client:
         yield made
     await store.aclose()

@@ -152,11 +152,11 @@ def test_many_who_look_at_the_same_have_it_compared_once(tmp_path, monkeypatch):
 
     async def scenario(w):
         await two(w, 0.9, 0.6, n=60)
-        one, now = Comparisons(w.store), time.time()
+        one, now = Comparisons(w.store, w.site.is_best_at_0), time.time()
         wanted = CompareForm(by="model", a="old", b="new", app="", since="7d", margin=0.02)
-        await asyncio.gather(*(one.of(wanted, now, frozenset()) for _ in range(5)))
+        await asyncio.gather(*(one.of(wanted, now) for _ in range(5)))
         assert len(reads) == 1
-        await one.of(wanted, now + 61, frozenset())
+        await one.of(wanted, now + 61)
         return len(reads)
 
     assert run(tmp_path, scenario) == 2

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
+from dashboards.web.format import shortened
 from dashboards.web.incident.explore_search import Cursor, Walk, cut, everything, search
-from dashboards.web.views.explore import selection, shortened
+from dashboards.web.views.explore import selection
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Point, Query

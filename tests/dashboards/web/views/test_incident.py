@@ -17,7 +17,6 @@ from dashboards.web.incident.operator import OPERATOR_COOKIE
 from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.views import alerts as alerts_view
 from gaugeway.settings.shared import Rule
-from monitors.alerting.acknowledgements import Ack
 from monitors.alerting.alert_history import AlertHistory, Event
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.silences import Matcher, Silence
@@ -229,17 +228,17 @@ def test_the_timeline_has_notifications_acts_and_what_is_to_come():
         ends=alert.since + 5000,
         by="Kim",
     )
+    history = [
+        Event.of_delivery("failed", alert.since + 20, notifier="mail", task="firing", alert=alert, error="HTTP 500"),
+        Event(at=alert.since + 30, kind="acknowledged", by="Sam", comment="on it"),
+        Event.of_delivery("delivered", alert.since + 950, notifier="slack", task="resolved", alert=alert),
+    ]
     found = timeline_of(
         alert,
         now=alert.since + 1000,
-        progress={
-            "slack": Progress(told="resolved", at=alert.since + 950),
-            "mail": Progress(failing="firing", attempts=2, since=alert.since + 20, not_before=alert.since + 1100),
-        },
-        history=[],
-        ack=Ack(by="Sam", at=alert.since + 30, comment="on it"),
+        progress={"mail": Progress(failing="firing", attempts=1, not_before=alert.since + 1100)},
+        history=history,
         silences=[silence, replace(silence, id="2", starts=alert.since + 2000, by="another time")],
-        undelivered=[],
     )
     words = [one.words for one in found]
     assert [one.at for one in found] == sorted(one.at for one in found)
@@ -269,9 +268,7 @@ def test_a_failed_delivery_stands_at_its_latest_attempt_and_names_the_next_one()
             now=alert.since + 5.0,
             progress=progress,
             history=history.of("f"),
-            ack=None,
             silences=[],
-            undelivered=[],
         )
         return [(one.at, one.words) for one in found if "mail" in one.words]
 
@@ -289,7 +286,7 @@ def test_names_in_the_timeline_are_text():
         Event(at=alert.since, kind="unsilenced", by=EVIL, silence="1"),
         Event.of_delivery("failed", alert.since, notifier=EVIL, task="firing", alert=alert, error=EVIL),
     ]
-    found = timeline_of(alert, now=alert.since, progress={}, history=events, ack=None, silences=[], undelivered=[])
+    found = timeline_of(alert, now=alert.since, progress={}, history=events, silences=[])
     assert len([one for one in found if "&lt;script&gt;" in one.words]) == 5
     assert not [one for one in found if "<script" in one.words or "<img" in one.words]
 

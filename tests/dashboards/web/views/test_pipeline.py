@@ -162,8 +162,19 @@ def test_the_judges_cost_budget_and_savings_are_added_up():
     found = judging_of(series_of(instruments.registry.collect()), 1.5)
     assert (found.requests, found.cost_usd, found.saved_usd, found.hit_ratio) == (2.0, 0.75, 0.1, 0.5)
     assert (found.spent_today_usd, found.factor, found.errors) == (0.75, 0.4, (("j timeout", 1.0),))
-    assert "50 % of the day" in (found.spent_bar or "")
-    assert judging_of(Series(), None).spent_bar is None
+    assert judging_of(Series(), None).spent_today_usd is None
+
+
+def test_the_part_of_the_days_budget_that_is_spent_is_drawn(tmp_path):
+    judge = Judge(base_url="http://127.0.0.1:1/v1", model="judge-1", budget_usd_per_day=1.5)
+
+    async def scenario(w):
+        w.instruments.judge_budget_spent.set(0.75)
+        return await w.page("/pipeline")
+
+    page = run(tmp_path, scenario, config=Config(judge=judge))
+    (bar,) = [drawing for drawing in page.all("svg") if "budget" in drawing.get("aria-label", "")]
+    assert bar["aria-label"] == "50 % of the day's budget"
 
 
 def test_an_open_circuit_names_whose_it_is():

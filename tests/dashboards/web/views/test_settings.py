@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from dashboards.web.config_rows import SET, rows_of, shown
+from dashboards.web.texts import TEXTS
 from dashboards.web.views.settings import explained, without_address
-from dashboards.web.ways_in import WAYS
 from gaugeway.settings.loading import load
 from gaugeway.settings.shared import Config
 from gaugeway.settings.sources import sources_of
@@ -264,13 +264,13 @@ def test_the_readme_has_the_same_ways():
         for line in (ROOT / "README.md").read_text("utf-8").splitlines()
         if line.startswith("$ ")
     ]
-    for way in WAYS:
-        commands = way.commands.splitlines()
+    for way in TEXTS["ways"]:
+        commands = way["commands"].splitlines()
         start = typed.index(commands[0])
-        assert typed[start : start + len(commands)] == commands, way.name
+        assert typed[start : start + len(commands)] == commands, way["name"]
 
 
 def test_the_page_has_the_ways(tmp_path):
     page = run(tmp_path, lambda w: w.page("/settings"))
-    for way in WAYS:
-        assert way.commands in page.text
+    for way in TEXTS["ways"]:
+        assert way["commands"] in page.text
