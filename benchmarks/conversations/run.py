@@ -23,6 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.append(str(Path(__file__).parents[2] / "examples/storage_engine"))
+
+from gaugeway_memory.queue import MemoryQueue
 
 from benchmarks.conversations.scripted import Call, conversations
 from gateway.capture.conversation import ConversationReader
@@ -31,7 +34,6 @@ from gateway.capture.factory import extractors_of
 from gateway.config import Capture as Settings
 from gaugeway.records import Sample
 from gaugeway.storage.conversations import Linked
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import Store, from_url
 from monitors.evaluation.conversations import ConversationJoiner
 from monitors.evaluation.observer import WorkerObserver

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from gaugeway_memory.queue import MemoryQueue
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
@@ -15,7 +16,6 @@ from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from gaugeway.storage.engines.redis.connection import read_url
 from gaugeway.storage.engines.redis.queue import RedisQueue
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.machines import run_machine, tally
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import httpx
 import msgspec
+from gaugeway_memory.queue import MemoryQueue
 from jinja2 import BytecodeCache
 from prometheus_client import CollectorRegistry
 
@@ -18,7 +19,6 @@ from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.settings.shared import Alerts, Config, Monitors, Rule
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.templates import Templates
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.series import SeriesReader

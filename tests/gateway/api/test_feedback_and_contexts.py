@@ -9,6 +9,7 @@ import time
 
 import httpx
 import pytest
+from gaugeway_memory.queue import MemoryQueue
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from gateway.api.health import Readiness, traffic_app
 from gaugeway.records import Context
 from gaugeway.storage.engines.failures import RefusedError
 from gaugeway.storage.keys.virtual_key import VirtualKey, digest
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.running import serving
 
 pytestmark = pytest.mark.full

@@ -3,6 +3,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from gaugeway_memory.queue import MemoryQueue
 from prometheus_client import CollectorRegistry
 
 from gateway.access.accounting import Accounting
@@ -19,7 +20,6 @@ from gaugeway.exchange import Explicit
 from gaugeway.records import Context
 from gaugeway.settings.shared import Price
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.gateway.capture.test_exchange_reader import recording
 
 

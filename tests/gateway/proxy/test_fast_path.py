@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
+from gaugeway_memory.queue import MemoryQueue
 from uvicorn.server import ServerState
 
 from gateway.app import Gateway
@@ -27,7 +28,6 @@ from gateway.config import Upstream as UpstreamTable
 from gateway.proxy import loops
 from gaugeway.exchange import GENERATION_ROUTES
 from gaugeway.runtime.serving import Listener, ServerProtocol, _config
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.running import read_request
 
 pytestmark = pytest.mark.full

@@ -7,6 +7,7 @@ import time
 
 import httpx
 import pytest
+from gaugeway_memory.queue import MemoryQueue
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.app import Gateway
@@ -14,7 +15,6 @@ from gateway.config import Config, Upstream
 from gateway.telemetry.metrics import Instruments
 from gaugeway.processes.worker_metrics import WorkerMetrics, WorkersTotal, families_of
 from gaugeway.runtime.tasks import spawn
-from gaugeway.storage.queues.memory import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from gaugeway_memory.queue import MemoryQueue
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gaugeway.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Skipped, Supplement, Usage
@@ -22,7 +23,6 @@ from gaugeway.settings.bounds import (
     token_count,
 )
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import Point, Summary
 from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
 from monitors.analysis.quality import largest

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
+from gaugeway_memory.queue import MemoryQueue
 
 from gaugeway.records import Context, Failed, Sample, Score, Skipped
 from gaugeway.sampling import Bias, MetricSampler
@@ -13,7 +14,6 @@ from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.evaluation import persist as persisting
 from monitors.evaluation.backpressure import MOST_UNJUDGED, JudgePace
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator

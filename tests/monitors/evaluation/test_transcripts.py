@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from gaugeway_memory.queue import MemoryQueue
 
 from gaugeway.records import Message, Sample
 from gaugeway.sampling import MetricSampler
 from gaugeway.settings.bounds import MAX_HISTORY_TEXT, MAX_TRANSCRIPT, bounded_sample
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import from_url
 from monitors.evaluation.transcripts import TranscriptMaker, transcript_of
 

@@ -12,6 +12,7 @@ import zlib
 
 import httpx
 import pytest
+from gaugeway_memory.queue import MemoryQueue
 from google.rpc.status_pb2 import Status
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +31,6 @@ from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Monitors, Shared
 from gaugeway.storage.engines.failures import RefusedError
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.api.app import admin_app
 from monitors.api.otlp import Decoded, Span
 from monitors.api.otlp import codec as wire
