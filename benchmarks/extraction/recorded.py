@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from gateway.capture import response_text  # noqa: E402 - the tree is not installed everywhere
 from gateway.capture.factory import capture_of  # noqa: E402
+from gateway.capture.output_tools import with_answer_by_tool  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
 from gateway.http import sse  # noqa: E402
 from gaugeway.exchange import Exchange, Request  # noqa: E402
@@ -102,14 +103,14 @@ def exchange(row):
         model="m",
         app=row["app"],
         request=request,
-        response=response_text.read(route, body, 200),
+        response=with_answer_by_tool(request, response_text.read(route, body, 200)),
     )
 
 
 def verdict(row, sample):
     """Return how the sample compares with the row."""
     if row["kind"] != "rag":
-        right = sample.skip_reason == "auxiliary" if row["kind"] == "aux" else not sample.contexts
+        right = sample.skip_reason in ("auxiliary", "tool_call") if row["kind"] == "aux" else not sample.contexts
         return "exact" if right else "missed" if row["kind"] == "aux" else "wrong"
     found, expected = [squeezed(one.text) for one in sample.contexts], [squeezed(one) for one in row["contexts"]]
     accepted = {squeezed(one) for one in (row["question"], *(row.get("question_accept") or ())) if one}

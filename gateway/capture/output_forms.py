@@ -108,12 +108,13 @@ def _of_data(data: str, said: str, *, alone: bool) -> str | None:
     """Return the kind of an output that answers no user: a conversation is only quoted, or a question only repeated."""
     items = _items(said)
     asks = bool(items) and all(item.endswith(_QUESTION_MARKS) for item in items)
-    speakers = [label[1] for label in islice(_SPEAKER.finditer(data), _SENTENCES)]
+    labels = list(islice(_SPEAKER.finditer(data), _SENTENCES))
+    speakers = [label[1] for label in labels]
     known = is_transcript(data)
     is_quoted = (known and len(speakers) > 1) or len(set(speakers)) < len(speakers)
     label = data.rpartition("\n")[2].strip(" #*")
     begins = label.endswith(_COLONS) and label[:-1] not in speakers if alone else _SPEAKER.match(data) is not None
-    if is_quoted and speakers[-1] != speakers[0] and begins:
+    if is_quoted and speakers[-1] != speakers[0] and begins and (asks or not _ends_with_a_question(data, labels)):
         short = len(said) <= _TITLE and "\n" not in said and not said.endswith((*_FULL_STOPS, ","))
         return "follow_ups" if asks else "tags" if len(items) > 1 else "title" if short else "summary"
     if not asks:
@@ -124,6 +125,13 @@ def _of_data(data: str, said: str, *, alone: bool) -> str | None:
     repeats = all(words & one for one in own) and 3 * sum(len(words & one) for one in own) >= sum(map(len, own))
     is_a_question = len(data) <= _QUESTION and any(mark in data for mark in _QUESTION_MARKS)
     return "multi_query" if len(items) >= _LEAST_QUESTIONS and is_a_question and repeats else None
+
+
+def _ends_with_a_question(data: str, labels: list[re.Match[str]]) -> bool:
+    """Whether behind a conversation something is asked under a label of its own: "New question: ..."."""
+    last = labels[-1]
+    once = sum(label[1] == last[1] for label in labels) == 1 < len(labels) - 1
+    return once and any(mark in data[last.end() :] for mark in _QUESTION_MARKS)
 
 
 def _items(said: str) -> list[str]:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from gaugeway.data_files import table
+from gaugeway.prompts.form.word_index import IndexedText
 from gaugeway.prompts.notation import printed
 from gaugeway.prompts.parse import with_ends
 
@@ -58,6 +59,7 @@ _CLOSING = re.compile(r"</[\w:-]{1,40}>\Z")
 _NAME = re.compile(
     r"[`\"'*\[]{0,3}(?P<name>[^\W\d][\w.:-]{0,60})[`\"'*\]]{0,3}\s*(?P<inside>[\[(].*[\])])?\s*\Z", re.DOTALL
 )
+_NAMED_LINE = re.compile(r"^[^\w\n]{0,6}(?P<name>[^\W\d_][^\n:\uff1a.?!]{0,40})[:\uff1a]", re.MULTILINE)
 _RULE = re.compile(r"[-=~*_]{3,}(?=\n)")
 _NAMES = ("name", "action", "tool", "tool_name", "recipient_name", "command")
 _INPUTS = ("arguments", "action_input", "args", "input", "tool_input", "parameters", "action_variables")
@@ -134,7 +136,7 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
     """Return the messages in a text with steps since its last question; None for one without a call and its result."""
     text = "\n" + said
     every = _labels(text)
-    if every and _kind(every[-1]) == "question":
+    if every and (_kind(every[-1]) == "question" or _asks_under_a_label(text[every[-1].end() :])):
         return None  # the steps stand in a passage: an agent goes on behind them
     labels = _of_steps(every)
     asked = max((index for index, one in enumerate(labels) if _kind(one) == "question"), default=-1)
@@ -155,6 +157,15 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
     if not head or message.get("role") != "user":
         return sent
     return [{**message, "content": head, ASKED: text[labels[max(asked, 0)].start() : steps[0].start()].strip()}, *sent]
+
+
+def _asks_under_a_label(text: str) -> bool:
+    """Whether a line of a text begins with a label that names a question: `Customer's question: ...`."""
+    labels = list(_NAMED_LINE.finditer(text))
+    if not labels:
+        return False
+    words = IndexedText(text)
+    return any(words.has("question", *label.span("name")) for label in labels)
 
 
 def _labels(text: str) -> list[re.Match[str]]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from gaugeway.prompts.learning.alignment import salted
 from gaugeway.prompts.learning.model import Split, chunks_of, slots_in, split
-from gaugeway.prompts.learning.outline import Outline
-from gaugeway.prompts.learning.plan_evidence import PassageSkeleton, PlanEvidence, SlotEvidence, question_of
+from gaugeway.prompts.learning.outline import Outline, Span, has_letter
+from gaugeway.prompts.learning.plan_evidence import (
+    PassageSkeleton,
+    PlanEvidence,
+    SlotEvidence,
+    is_history,
+    question_of,
+)
 from gaugeway.prompts.learning.plans import Hint, Plan, proposals
 from gaugeway.records import Context
 
@@ -44,8 +51,11 @@ class Evidence:
         plans = {key: one for key, one in self.plans.items() if one.clean and (one.again or one.certain > _CRUDE)}
         self.plans = plans if len(plans) < len(self.plans) / 2 else {}
 
-    def add(self, seen: Outline, known: tuple[Context, ...]) -> dict[int, Plan]:
-        """Add a request; return the plans it suggests. `known` are passages another extractor is sure of."""
+    def add(self, seen: Outline, known: tuple[Context, ...], question: str | None = None) -> dict[int, Plan]:
+        """Add a request; return the plans it suggests.
+
+        `known` are passages another extractor is sure of, `question` is the question it found.
+        """
         self.requests += 1
         said: dict[int, Plan] = {}
         for plan in proposals(seen, list(self.hints)):
@@ -55,13 +65,14 @@ class Evidence:
             del self.hints[hint]
         literals = {salted((plan.literals, plan.passages)) for plan in said.values()}
         for key, plan in list(said.items()):
-            self._add(key, plan, seen.text, known)
+            self._add(key, plan, seen.text, known, question)
             for other in self._derived(key, plan, seen.text):
                 self._add(
                     said_as := salted((other.literals, other.passages, other.split)),
                     other,
                     seen.text,
                     known,
+                    question,
                 )
                 said[said_as] = other
         for key, entry in self.plans.items():
@@ -91,7 +102,7 @@ class Evidence:
             if contexts := split(how, region):
                 yield replace(plan, split=how, contexts=contexts, certain=plan.certain + 0.02)
 
-    def _add(self, key: int, plan: Plan, text: str, known: tuple[Context, ...]) -> None:
+    def _add(self, key: int, plan: Plan, text: str, known: tuple[Context, ...], question: str | None) -> None:
         entry = self.plans.get(key)
         if entry is None:
             if len(self.plans) >= MOST_PLANS and not self._evicted():
@@ -100,6 +111,7 @@ class Evidence:
                 salted((plan.literals, plan.passages)), self.requests, plan.certain, plan.split.kind == "reading"
             )
             entry.slots = [SlotEvidence() for _ in plan.literals[1:]]
+            entry.is_history = is_history(plan.literals[plan.passages])
         spans = slots_in(plan.literals, plan.passages, text)
         if spans is None:
             return
@@ -108,8 +120,8 @@ class Evidence:
         entry.add(plan, text[start:end])
         for index, (start, end) in enumerate(spans):
             if index != plan.passages:
-                entry.slots[index].add(text[start:end])
-        if known:
+                entry.slots[index].add(text[start:end], question)
+        if known and not _hold_constant_text(known, text, spans):
             there, here = (
                 [" ".join(passage.text.split()) for passage in contexts] for contexts in (known, plan.contexts)
             )
@@ -174,6 +186,8 @@ class Evidence:
         window = min(self.requests - plan.first + 1, _WINDOW)
         explained = (plan.marks & ((1 << window) - 1)).bit_count()
         enough = explained >= _NEARLY_ALL * window and plan.count >= _LEAST_REQUESTS and plan.multiple > 1
+        if plan.is_history and not plan.agreed:
+            return False
         return enough and plan.clean and not self._is_contradicted(plan) and question_of(plan) is not None
 
     def _least_contradicted(self, plans: dict[int, PlanEvidence]) -> dict[int, PlanEvidence]:
@@ -184,3 +198,16 @@ class Evidence:
     def _is_contradicted(self, plan: PlanEvidence) -> bool:
         """Whether another extractor was sure of other passages in most requests in which it found any."""
         return plan.disagreed > max(plan.agreed // 4, _FEW)
+
+
+def _hold_constant_text(passages: Sequence[Context], text: str, slots: Sequence[Span]) -> bool:
+    """Whether one of the passages begins or ends within what all requests have: then it is wrong."""
+    for passage in passages:
+        if (at := text.find(passage.text)) < 0:
+            continue
+        end = at + len(passage.text)
+        for left, right in pairwise([(0, 0), *slots, (len(text), len(text))]):
+            start, stop = max(at, left[1]), min(end, right[0])
+            if start < stop and (at < start or stop < end) and has_letter(text[start:stop]):
+                return True
+    return False

@@ -18,7 +18,7 @@ from gaugeway.prompts.learning.frames import Frame, Openings, frame_of
 from gaugeway.prompts.learning.judge_marks import JudgingState, Marked, MarkedRequests
 from gaugeway.prompts.learning.model import Found, LearnedTemplate, match
 from gaugeway.prompts.learning.outline import Outline
-from gaugeway.prompts.learning.plan_evidence import is_history, labels_of, question_of
+from gaugeway.prompts.learning.plan_evidence import labels_of, question_of
 from gaugeway.prompts.learning.plans import Plan, has_remains_of_the_prompt, template_of
 from gaugeway.prompts.learning.skeletons import Reading, Skeleton, UnmatchedRequests, fits, read, signs_of
 from gaugeway.records import Context
@@ -53,10 +53,11 @@ CONFIDENCE = 0.95
 
 
 class OtherFinding(NamedTuple):
-    """Passages another extractor found in the same request, and its confidence."""
+    """Passages and question another extractor found in the same request, and its confidence."""
 
     contexts: tuple[Context, ...]
     confidence: float
+    question: str | None = None
 
 
 class TemplateEvent(NamedTuple):
@@ -290,7 +291,7 @@ class Learner:
         if prompt.size > MAX_PROMPT_BYTES:
             prompt.evidence.shrink()
         sure = known.contexts if known is not None and known.confidence >= SURE else ()
-        said = prompt.evidence.add(seen, sure)
+        said = prompt.evidence.add(seen, sure, known.question if known is not None else None)
         template = self._promoted(name, group, prompt, said)
         if template is not None:
             return self._taken(name, kind, template)
@@ -325,7 +326,7 @@ class Learner:
             return None
         entry = prompt.evidence.plans[key]
         asked = question_of(entry)
-        if not entry.agreed and (is_history(plan.literals[plan.passages]) or _says_little(plan.literals)):
+        if not entry.agreed and _says_little(plan.literals):
             return None
         if has_remains_of_the_prompt(plan):
             prompt.evidence.plans.pop(key)
@@ -366,8 +367,11 @@ def _says_little(literals: Sequence[str]) -> bool:
 
 @dataclass(slots=True)
 class _Seen:
-    common: set[int] = field(default_factory=set)
-    """Hashes of what stood in each of the last `requests` requests."""
+    fixed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Hash of what stood in each of the last `requests` requests -> its place from the first and from the last one.
+
+    -1 where that place varied. What changed both is data that was retrieved each time.
+    """
     last: set[int] = field(default_factory=set)
     requests: int = 0
     changes: int = 0
@@ -380,23 +384,36 @@ class ConstantPassages:
         self._kinds: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
 
     def without(self, kind: tuple[str, str], contexts: tuple[Context, ...]) -> tuple[Context, ...]:
-        """Return the passages without those that each of the last requests had too, all if the others never changed."""
+        """Return the passages without those that each of the last requests had in the same place.
+
+        All, if the others never changed.
+        """
         hashes = [salted(context.text) for context in contexts]
+        now = {key: (index, len(hashes) - index) for index, key in enumerate(hashes)}
         seen = self._kinds.setdefault(kind, _Seen())
         self._kinds.move_to_end(kind)
         if len(self._kinds) > MOST_KINDS:
             self._kinds.popitem(last=False)
-        now = set(hashes)
-        if not seen.common & now:
-            self._kinds[kind] = _Seen(now, now, 1)
+        seen.fixed = {
+            key: there for key, place in seen.fixed.items() if (there := _same(place, now.get(key))) != (-1, -1)
+        }
+        if not seen.fixed:
+            self._kinds[kind] = _Seen(now, set(now), 1)
             return contexts
-        seen.common &= now
-        seen.changes += now != seen.last
+        seen.changes += set(now) != seen.last
         seen.requests += 1
-        seen.last = now
-        if seen.requests < _LEAST_REQUESTS or seen.changes < _LEAST_CHANGES or seen.common == now:
+        seen.last = set(now)
+        shown = seen.requests >= _LEAST_REQUESTS and seen.changes >= _LEAST_CHANGES
+        if not shown or seen.fixed.keys() == seen.last:
             return contexts
-        return tuple(context for context, key in zip(contexts, hashes, strict=True) if key not in seen.common)
+        return tuple(context for context, key in zip(contexts, hashes, strict=True) if key not in seen.fixed)
+
+
+def _same(place: tuple[int, int], now: tuple[int, int] | None) -> tuple[int, int]:
+    """Return a passage's place with -1 where it is another one now."""
+    if now is None:
+        return -1, -1
+    return place[0] if place[0] == now[0] else -1, place[1] if place[1] == now[1] else -1
 
 
 class LearnedCapture:
@@ -418,7 +435,11 @@ class LearnedCapture:
         learned = self.learner.find(app, frame)
         found = self._varying(app, frame, otherwise()) if learned is None else _extraction(request, learned)
         if learns:
-            known = OtherFinding(found.contexts, found.confidence) if learned is None and found.contexts else None
+            known = (
+                OtherFinding(found.contexts, found.confidence, found.question)
+                if learned is None and found.contexts
+                else None
+            )
             for event in self.learner.observe(app, frame, learned, known):
                 self._report(event)
         return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from hashlib import blake2b
@@ -35,6 +37,7 @@ _CLOSING_OF = {"[": "]", "(": ")", "<": ">", "{": "}", "【": "】", "「": "」
 _OPENING_OF = {closing: opening for opening, closing in _CLOSING_OF.items()}
 SlotName: TypeAlias = Literal["passages", "question", "other"]
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+_JSON_STRING = re.compile(r'(?:"\s*:|\[)\s*"\Z')
 _OPENS_A_QUESTION = frozenset("¿¡")
 WHOLE = "whole"
 """The reading of a region as one passage."""
@@ -308,9 +311,19 @@ def match(template: LearnedTemplate, text: str) -> Found | None:
     before, behind = template.literals[passages : passages + 2]
     if not contexts or are_cut_open(before, template.split.words, behind, contexts):
         return None
+    if _JSON_STRING.search(before) and behind[:1] == '"':
+        contexts = tuple(map(_unescaped, contexts))
     asked = next((index for index, slot in enumerate(template.slots) if slot == "question"), None)
     question = "" if asked is None else _question(text, spans[asked], template.literals[asked])
     return Found(template, question, contexts, spans) if question else None
+
+
+def _unescaped(passage: Context) -> Context:
+    """Return a passage that stood in a string of JSON as what that string says."""
+    try:
+        return replace(passage, text=json.loads(f'"{passage.text}"')) if "\\" in passage.text else passage
+    except ValueError:
+        return passage
 
 
 @lru_cache(256)

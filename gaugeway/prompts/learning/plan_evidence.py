@@ -91,13 +91,16 @@ class SlotEvidence:
     asked: int = 0
     short: int = 0
     worded: int = 0
+    named: int = 0
+    """Requests in which another extractor took the content for the question."""
     values: set[int] = field(default_factory=set)
     edges: Edges = field(default_factory=Edges)
 
-    def add(self, text: str) -> None:
-        """Add a content."""
+    def add(self, text: str, question: str | None = None) -> None:
+        """Add a content. `question` is what another extractor took for the question."""
         said = text.strip()
         self.seen += 1
+        self.named += said == question
         self.edges.add(said)
         self.asked += _ASKS.search(said[-20:]) is not None
         self.short += 0 < len(said) <= _QUESTION_LENGTH
@@ -138,6 +141,8 @@ class PlanEvidence:
     first: int
     certain: float
     is_read: bool
+    is_history: bool = False
+    """Whether the label before its passages names something else, such as a conversation."""
     last: int = 0
     marks: int = 0
     count: int = 0
@@ -273,7 +278,8 @@ class PlanEvidence:
 
 def question_of(plan: PlanEvidence) -> int | None:
     """Return the index of the slot that looks like the question's, if any."""
-    best = max(range(len(plan.slots)), key=lambda index: plan.slots[index].points(), default=None)
+    slots = plan.slots
+    best = max(range(len(slots)), key=lambda index: (slots[index].named, slots[index].points()), default=None)
     return best if best is not None and plan.slots[best].points() > 1.0 else None
 
 

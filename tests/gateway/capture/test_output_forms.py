@@ -58,6 +58,7 @@ def test_an_output_of_a_programs_form_answers_nobody(kind, system, user, answer)
         ("You are Pim, a guide.", "My boat is gone", "Which boat was it?"),
         ("You are Pim, a guide.", "Three questions for a quiz?", "1. What is a keel?\n2. Who rows?\n3. What floats?"),
         ("", f"{CHAT}\n\nWho is right here?", "The harbour"),
+        ("", f"Turns before:\n{CHAT}\n\nNew question: Is there tea?\nAnswer:", "Tea is served on the upper deck."),
         ("", f"The following is a conversation.\n{CHAT}\nguest: Thanks!\nharbour:", "Have a good trip"),
     ],
 )

@@ -1,6 +1,7 @@
 """Text of the prompt that a reader takes for a passage is found out by the requests that follow."""
 
 from functools import partial
+from random import Random
 
 from gaugeway.exchange import Response
 from gaugeway.prompts.learning.learner import ConstantPassages, LearnedCapture, Learner
@@ -43,6 +44,12 @@ def test_one_request_without_it_is_enough_to_bring_a_passage_back():
     constant = ConstantPassages()
     sent(constant, *[(f"Passage {number}.", RULE) for number in range(8)])
     assert sent(constant, ("Other.", "More."), ("Passage 9.", RULE))[-1] == ("Passage 9.", RULE)
+
+
+def test_a_passage_that_every_request_retrieves_stays_where_its_place_changes():
+    draw, popular = Random(5), "Opening hours: nine to five."
+    requests = [tuple(draw.sample([f"Passage {n}.", popular, f"More of {n}."], 3)) for n in range(12)]
+    assert sent(ConstantPassages(), *requests) == requests
 
 
 def test_it_is_left_out_whichever_reader_found_it():

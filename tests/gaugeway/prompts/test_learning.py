@@ -113,6 +113,46 @@ def test_a_reader_that_is_sure_keeps_a_template_away_that_recurrence_proves():
     assert pupil.templates() == []
 
 
+TALK = """Answer from the context.
+
+Context:
+{passages}
+
+Earlier:
+Guest: {asked}
+Host: {answer}
+
+Guest asks: {question}"""
+
+
+def with_an_earlier_turn(world, question):
+    passages = world.some(2, 4)
+    said = TALK.format(
+        passages="\n\n".join(passages), asked=world.question(), answer=world.passage()[:30], question=question
+    )
+    return Sent(chat(("user", said)), question, passages)
+
+
+def test_of_two_slots_that_ask_the_question_is_the_one_that_other_readers_name():
+    world, pupil, found = World(Random(2)), learner(), []
+    for _ in range(50):
+        sent = with_an_earlier_turn(world, world.question())
+        known = OtherFinding(tuple(Context(text=passage) for passage in sent.contexts), 0.6, sent.question)
+        found.append(verdict(show(pupil, sent, known=known)[0], sent))
+    assert found[-10:] == ["exact"] * 10
+
+
+def test_a_sure_reader_that_takes_constant_text_for_a_passage_keeps_no_template_away():
+    world, pupil, found = World(Random(3)), learner(), []
+    for _ in range(50):
+        sent = with_an_earlier_turn(world, world.question())
+        text = sent.request.body["messages"][0]["content"]
+        earlier = text[text.index("Earlier:") : text.index("\n\nGuest asks:")]
+        known = OtherFinding(tuple(Context(text=one) for one in (*sent.contexts, earlier)), 0.9, sent.question)
+        found.append(verdict(show(pupil, sent, known=known)[0], sent))
+    assert found[-10:] == ["exact"] * 10
+
+
 def test_paragraphs_that_always_come_together_are_one_passage():
     rng, world = Random(4), World(Random(4))
     pages = ["\n\n".join(world.some(3, 3)) for _ in range(6)]
@@ -511,6 +551,17 @@ def test_a_match_takes_question_and_passages_from_their_slots(texts, how):
         assert not asked.strip() or not split(how, region)
     else:
         assert (found.question, found.contexts) == (asked.strip(), split(how, region))
+
+
+def test_passages_in_strings_of_json_are_what_the_strings_say():
+    literals = ('Texts: ["', '"]\nAsked: ', "\x04")
+    _, template = taught("tags")
+    template = structs.replace(
+        template, literals=literals, slots=("passages", "question"), split=Split(kind="marker", words='", "')
+    )
+    found = match(template, 'Texts: ["One.\\nTwo \\"2\\".", "Three."]\nAsked: How many?\x04')
+    assert found is not None
+    assert [passage.text for passage in found.contexts] == ['One.\nTwo "2".', "Three."]
 
 
 def test_titles_that_all_end_in_a_version_keep_its_bracket():
