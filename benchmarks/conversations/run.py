@@ -23,11 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.append(str(Path(__file__).parents[2] / "examples/storage_engine"))
-
-from gaugeway_memory.queue import MemoryQueue
 
 from benchmarks.conversations.scripted import Call, conversations
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.capture.conversation import ConversationReader
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.factory import extractors_of

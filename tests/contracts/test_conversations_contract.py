@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Evaluation, Links, Sample, Score, ToolCall
 from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, WINDOW_S, Lookup, Move, linked
 from gaugeway.storage.erase import Subject

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from gaugeway.storage.engines.redis.connection import read_url

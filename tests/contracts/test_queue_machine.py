@@ -7,10 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Sample, Supplement
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from gaugeway.storage.engines.redis.connection import read_url

@@ -10,8 +10,8 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import certifi
 import msgspec
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway import config as tables
 from gateway.app import Gateway
 from gateway.config import Config

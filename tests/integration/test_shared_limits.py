@@ -7,8 +7,8 @@ import re
 import time
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Keys, Limits, Upstream
 from gaugeway.runtime import audit

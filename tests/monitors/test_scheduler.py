@@ -7,9 +7,9 @@ import time
 
 import msgspec
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 from prometheus_client import CollectorRegistry
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Evaluation, Failed, Sample, Score
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import admin_problems, join_problems, load

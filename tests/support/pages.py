@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 
 import httpx
 import msgspec
-from gaugeway_memory.queue import MemoryQueue
 from jinja2 import BytecodeCache
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.app import pages
 from dashboards.web.site import Site
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.settings.shared import Alerts, Config, Monitors, Rule
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments

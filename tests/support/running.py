@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from gaugeway_memory.queue import MemoryQueue
-
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.config import Gateway as GatewayTable

@@ -9,7 +9,8 @@ from typing import Any
 
 from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
 from gaugeway.storage.limits import Draw, SharedLevels
-from gaugeway_memory.named import shared
+
+from .named import shared
 
 
 @dataclass(slots=True)

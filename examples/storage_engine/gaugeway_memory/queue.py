@@ -11,7 +11,8 @@ from gaugeway.records import Sample, Supplement
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.erase import Subject, Trail
 from gaugeway.storage.queues import Depth, Lease, Queue, QueueFull
-from gaugeway_memory.named import shared
+
+from .named import shared
 
 
 @dataclass(slots=True)

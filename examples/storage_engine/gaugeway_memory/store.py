@@ -21,7 +21,8 @@ from gaugeway.storage.stores import (
     ratings,
     rows,
 )
-from gaugeway_memory.named import shared
+
+from .named import shared
 
 
 class MemoryStore(EngineStore):

@@ -9,10 +9,10 @@ import time
 
 import httpx
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.access.keys import Keyring
 from gateway.api.feedback import Supplements
 from gateway.api.health import Readiness, traffic_app

@@ -3,9 +3,9 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 from prometheus_client import CollectorRegistry
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.access.accounting import Accounting
 from gateway.access.prices import Prices
 from gateway.capture.exchange_reader import Capture

@@ -5,8 +5,8 @@ import time
 from contextlib import suppress
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.handoff.spill import ATTEMPTS, LEASE_S, Spill

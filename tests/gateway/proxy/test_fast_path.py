@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
-from gaugeway_memory.queue import MemoryQueue
 from uvicorn.server import ServerState
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Capture, Config
 from gateway.config import Gateway as GatewayTable

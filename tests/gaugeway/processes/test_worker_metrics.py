@@ -7,9 +7,9 @@ import time
 
 import httpx
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 from prometheus_client import CollectorRegistry, generate_latest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.telemetry.metrics import Instruments

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 from prometheus_client import CollectorRegistry, generate_latest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Skipped, Supplement, Usage
 from gaugeway.runtime.label_cap import MAX_PAIRS
 from gaugeway.sampling import MetricSampler

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Failed, Sample, Score, Skipped
 from gaugeway.sampling import Bias, MetricSampler
 from gaugeway.signals import SIGNALS

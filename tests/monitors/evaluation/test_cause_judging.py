@@ -6,9 +6,9 @@ import asyncio
 import random
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 from prometheus_client import CollectorRegistry
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Evaluation, Sample, Score
 from gaugeway.sampling import MetricSampler
 from gaugeway.settings.shared import Alerts, Config, Judge, Metric, Rule, Sampled

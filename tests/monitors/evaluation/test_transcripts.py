@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Message, Sample
 from gaugeway.sampling import MetricSampler
 from gaugeway.settings.bounds import MAX_HISTORY_TEXT, MAX_TRANSCRIPT, bounded_sample

@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.factory import extractors_of
 from gateway.config import Capture as Settings

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Failed, Sample, Score, Skipped, Supplement
 from gaugeway.redaction import Redactor
 from gaugeway.sampling import MetricSampler

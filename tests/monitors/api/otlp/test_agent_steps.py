@@ -7,8 +7,8 @@ import json
 import time
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Sample, ToolCall
 from gaugeway.redaction import Redactor
 from gaugeway.settings.bounds import MAX_ARGUMENTS, MAX_CALLS, bounded_supplement

@@ -12,7 +12,6 @@ import zlib
 
 import httpx
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 from google.rpc.status_pb2 import Status
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +25,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from prometheus_client import CollectorRegistry
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Sample
 from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Monitors, Shared

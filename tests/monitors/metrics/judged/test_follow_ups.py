@@ -8,8 +8,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from gaugeway_memory.queue import MemoryQueue
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Message, Sample, Score
 from gaugeway.sampling import MetricSampler
 from gaugeway.settings.shared import Metric
