@@ -30,7 +30,7 @@ ASKED = "gaugeway_asked"
 """Key set on a user's message with steps in its text: the text from the question's label on."""
 _KINDS_OF_STEPS = 3
 """A step in one text has a call, its result, and a thought or arguments: a text about tools has not."""
-_TAG, _TIMES = 60, 5
+_TAG, _TIMES, _ENCLOSING = 60, 5, 4
 _CALL = 2_000
 """Characters of a call that are read for the tool's name and its arguments."""
 
@@ -56,6 +56,7 @@ _BEGINS = re.compile(r"\n[ \t]*(?:[\[<({#*=_|-]{1,6}(?: ?## )?[ \t]?)?(?P<first>
 _FIRST = {word.split()[0].split("'")[0] for word in _KINDS} | {"tool", "function"}
 """First words of labels: most lines begin with none of them."""
 _CLOSING = re.compile(r"</[\w:-]{1,40}>\Z")
+_CLOSES = re.compile(r"</(?P<name>[^\W\d][\w:-]{0,40})>")
 _NAME = re.compile(
     r"[`\"'*\[]{0,3}(?P<name>[^\W\d][\w.:-]{0,60})[`\"'*\]]{0,3}\s*(?P<inside>[\[(].*[\])])?\s*\Z", re.DOTALL
 )
@@ -146,17 +147,29 @@ def _in_text(said: str, message: dict[str, Any], number: int) -> list[dict[str, 
         return None
     since = steps[0].start()
     for index, (one, end) in enumerate(with_ends(steps, len(text))):
+        if _kind(one) == "answer" and sent and _body(text, one, end):
+            return None  # they ended: an agent would not go on behind its answer
         if _kind(one) == "result":
             name, arguments = _call(text[since : one.start()])
             if name is not None:
                 sent += _step(f"{WRITTEN_ID}{number}-{index}", name, arguments, _body(text, one, end))
             since = end
-    if not sent:
+    if not sent or _stand_in_a_record(text, steps):
         return None
     head = text[: steps[0].start()].strip()
     if not head or message.get("role") != "user":
         return sent
     return [{**message, "content": head, ASKED: text[labels[max(asked, 0)].start() : steps[0].start()].strip()}, *sent]
+
+
+def _stand_in_a_record(text: str, steps: list[re.Match[str]]) -> bool:
+    """Whether an element that is one of several of its name, such as `<document>`, is open where the steps begin."""
+    start, end = steps[0].start(), steps[-1].end()
+    for name in {closing["name"] for closing in islice(_CLOSES.finditer(text, end), _ENCLOSING)}:
+        opened = [match.start() for match in re.finditer(rf"<{re.escape(name)}[\s>]", text)]
+        if len(opened) > 1 and sum(at < start for at in opened) > text.count(f"</{name}>", 0, start):
+            return True
+    return False
 
 
 def _asks_under_a_label(text: str) -> bool:

@@ -234,7 +234,7 @@ def _run_on(text: str, records: list[Record], at: list[int]) -> bool:
 
 
 def _strip_field_lines(text: str, records: list[Record]) -> None:
-    """Cut leading lines with labels that at least half of the records begin with."""
+    """Cut leading lines with labels that most records have; of a lone record where one names a place or a score."""
     heads = [_field_lines(text, record) for record in records]
     counts: dict[str, int] = {}
     for head in heads:
@@ -243,8 +243,10 @@ def _strip_field_lines(text: str, records: list[Record]) -> None:
     alone = len(records) == 1
     for one, head in zip(records, heads, strict=True):
         end = one.start
-        for number, (key, line_end) in enumerate(head):
-            if not (len(head) > 1 or number) and (alone or 2 * counts[key] <= len(records)):
+        if alone and (len(head) < 2 or not _names_a_place(text[end : head[-1][1]])):  # noqa: PLR2004 - one may be text
+            continue
+        for key, line_end in head:
+            if not alone and 2 * counts[key] <= len(records):
                 break
             label, _, value = text[end:line_end].strip().partition(":")
             one.fields.append((label.strip(" *[-"), value.strip(" *")))
@@ -252,6 +254,11 @@ def _strip_field_lines(text: str, records: list[Record]) -> None:
         if end < one.end and text[end : one.end].strip():
             one.start = end
             one.strip(text)
+
+
+def _names_a_place(lines: str) -> bool:
+    values = (line.partition(":")[2].strip() for line in lines.splitlines())
+    return any(_PLACE.search(value) is not None or _SCORE.fullmatch(value) is not None for value in values)
 
 
 def _field_lines(text: str, one: Record) -> list[tuple[str, int]]:

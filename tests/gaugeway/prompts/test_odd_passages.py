@@ -2,6 +2,7 @@
 
 import pytest
 
+from gaugeway.prompts.form import records
 from gaugeway.prompts.form.reader import Turn, read
 from gaugeway.prompts.learning.model import Split, split
 
@@ -89,3 +90,15 @@ COUNTED = Split(kind="marker", words="\n\x05. ", counted=True)
 def test_passages_that_hold_lists_of_their_own_are_not_split_by_a_learned_number(region, expected):
     found = split(COUNTED, region, 1)
     assert (None if found is None else [one.text for one in found]) == expected
+
+
+def test_lines_with_labels_that_one_record_alone_begins_with_are_its_text():
+    prices = "Starter: 9 EUR\nTeam: 29 EUR, 5 seats\n\nPrices are per month and workspace."
+    others = ["Rooms are booked through the calendar.", "A rollback is the same procedure with the build before."]
+    raw = "".join(f"[{n}] {text}\n\n" for n, text in enumerate((others[0], prices, others[1]), 1)).rstrip()
+    spans = [(raw.index(f"[{n}]"), raw.index(f"[{n + 1}]") if n < len(others) + 1 else len(raw)) for n in (1, 2, 3)]
+    assert [raw[one.start : one.end] for one in records.passages(raw, spans, (4, 4, 4))] == [
+        others[0],
+        prices,
+        others[1],
+    ]

@@ -139,6 +139,26 @@ def test_steps_before_a_question_stand_in_a_passage():
     assert list(apart([{"role": "user", "content": said}])) == [{"role": "user", "content": said}]
 
 
+STEPS = "Thought: look it up\nAction: search_kb\nAction Input: x\nObservation: a heron stood by the pool at dawn."
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"Articles:\nPool log.\n{STEPS}\n\nLockers take a coin.\n\nCustomer's question: When?\n\nBe brief.",
+        f"When?\n\n<snippet id='1'>{STEPS}</snippet>\n<snippet id='2'>Lockers take a coin.</snippet>",
+        f"When?\n\nArticles:\n{STEPS}\nFinal Answer: at dawn.\n\nLockers take a coin.",
+    ],
+)
+def test_steps_that_no_agent_goes_on_behind_stand_in_a_passage(said):
+    assert list(apart([user(said)])) == [user(said)]
+
+
+@pytest.mark.parametrize("behind", ["", "\nThought:", "\nFinal Answer:", "\n</steps>"])
+def test_steps_at_the_end_of_a_prompt_are_an_agents(behind):
+    assert len(list(apart([user(f"Question: When?\n<steps>\n{STEPS}{behind}")]))) > 1
+
+
 @pytest.mark.parametrize(
     ("said", "label"),
     [
