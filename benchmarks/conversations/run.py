@@ -25,13 +25,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.conversations.scripted import Call, conversations
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.capture.conversation import ConversationReader
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.factory import extractors_of
 from gateway.config import Capture as Settings
 from gaugeway.records import Sample
 from gaugeway.storage.conversations import Linked
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import Store, from_url
 from monitors.evaluation.conversations import ConversationJoiner
 from monitors.evaluation.observer import WorkerObserver

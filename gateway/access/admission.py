@@ -36,7 +36,7 @@ class Admission:
 
     A new configuration is applied in two steps, so that an invalid one changes nothing: `prepare` may raise, `use` may
     not. A gate that starts to require keys rejects every request with 503 until the keys are loaded. Without
-    `keys_file` there is no key store.
+    `keys_file`, the keys.db of a data directory, there is no key store.
     """
 
     def __init__(self, config: Config, keys_file: Path | None, instruments: Instruments) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Evaluation, Links, Sample, Score, ToolCall
 from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, WINDOW_S, Lookup, Move, linked
 from gaugeway.storage.erase import Subject
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import Query, from_url
 from monitors.evaluation.conversations import ConversationJoiner
 from monitors.evaluation.observer import WorkerObserver

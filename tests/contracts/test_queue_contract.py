@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from gaugeway.storage.engines.redis.connection import read_url
 from gaugeway.storage.engines.redis.queue import RedisQueue
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.queues import Depth, QueueFull, from_url
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Sample, Supplement
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from gaugeway.storage.engines.redis.connection import read_url
 from gaugeway.storage.engines.redis.queue import RedisQueue
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.machines import run_machine, tally
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server

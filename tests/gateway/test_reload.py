@@ -11,6 +11,7 @@ import certifi
 import msgspec
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway import config as tables
 from gateway.app import Gateway
 from gateway.config import Config
@@ -20,7 +21,6 @@ from gateway.telemetry.metrics import Instruments
 from gaugeway.prompts import UserTemplate
 from gaugeway.settings import item_of, plain, shared
 from gaugeway.settings.verifiers import GroundingVerifier
-from gaugeway.storage.queues.memory import MemoryQueue
 
 OPEN = Config(
     upstreams=(tables.Upstream(base_url="http://127.0.0.1:9/v1", api_key="sk-owner"),),

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Keys, Limits, Upstream
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError
 from gaugeway.storage.keys import open_keys
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.gateway.proxy.test_passthrough import CHAT, exchange, post, reply
 from tests.support.postgres import own_server, postgres
 from tests.support.redis import own_redis, redis_server

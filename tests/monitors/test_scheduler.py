@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Evaluation, Failed, Sample, Score
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import admin_problems, join_problems, load
@@ -18,7 +19,6 @@ from gaugeway.settings.shared import Monitors as MonitorsTable
 from gaugeway.settings.shared import Queue as QueueTable
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.alerting.engine import AlertEngine
 from monitors.app import check
 from monitors.evaluation.models import open_judge

@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.web.app import pages
 from dashboards.web.site import Site
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.settings.shared import Alerts, Config, Monitors, Rule
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.templates import Templates
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.human_labels import passings

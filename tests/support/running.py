@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.config import Gateway as GatewayTable
 from gaugeway.runtime.serving import Listener, ServerProtocol, _config, _Server
 from gaugeway.runtime.tasks import spawn
-from gaugeway.storage.queues.memory import MemoryQueue
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

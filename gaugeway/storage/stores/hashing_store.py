@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
+
+from cachetools import TTLCache
 
 from gaugeway.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from gaugeway.redaction import Redactor
@@ -25,6 +27,7 @@ from gaugeway.storage.stores import (
     Summary,
 )
 
+T = TypeVar("T")
 _REMEMBERED, _REMEMBERED_BYTES = 10_000, 64_000_000
 HOPS_S = 600.0
 """How long the texts of earlier hops are kept in memory for the answer."""
@@ -42,12 +45,8 @@ class HashingStore(Store):
     ) -> None:
         self._store = store
         self._redactor = redactor
-        self._window_s = window_s
-        self._clock = clock
-        self._recent: OrderedDict[str, tuple[float, Supplement]] = OrderedDict()
-        self._bytes = 0
-        self._hops: OrderedDict[str, tuple[float, Sample]] = OrderedDict()
-        self._hop_bytes = 0
+        self._recent: TTLCache[str, Supplement] = TTLCache(_REMEMBERED_BYTES, window_s, clock, _bounded(size))
+        self._hops: TTLCache[str, Sample] = TTLCache(_REMEMBERED_BYTES, HOPS_S, clock, _bounded(_size))
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Store hashes; return the new evaluations unchanged."""
@@ -75,19 +74,15 @@ class HashingStore(Store):
         """Keep a step on the way to an answer until that answer was judged."""
         if sample.conversation is None or sample.skip_reason is None:
             return
-        self._hops[sample.id] = self._clock() + HOPS_S, sample
-        self._hop_bytes += _size(sample)
-        while self._hops and (len(self._hops) > _REMEMBERED or self._hop_bytes > _REMEMBERED_BYTES):
-            _, (_, oldest) = self._hops.popitem(last=False)
-            self._hop_bytes -= _size(oldest)
+        self._hops[sample.id] = sample
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         return await self._store.sample(sample_id)
 
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         """Return those whose texts are still in memory: hashes must not be judged."""
-        now = self._clock()
-        kept = [sample for until, sample in self._hops.values() if until > now and sample.conversation == name]
+        remembered = [self._hops.get(hop) for hop in list(self._hops)]  # any may expire meanwhile
+        kept = [sample for sample in remembered if sample is not None and sample.conversation == name]
         return sorted(kept, key=lambda sample: (sample.started_at, sample.id))[-limit:]
 
     async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
@@ -104,29 +99,17 @@ class HashingStore(Store):
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         """Store hashes; keep the texts in memory for `window_s`."""
-        now = self._clock()
-        for supplement in supplements:
-            if (known := self._recent.pop(supplement.id, None)) is not None:
-                self._bytes -= size(known[1])
-            self._recent[supplement.id] = (now + self._window_s, supplement)
-            self._bytes += size(supplement)
-        while self._recent and (self._overfull() or next(iter(self._recent.values()))[0] <= now):
-            _, (_, oldest) = self._recent.popitem(last=False)
-            self._bytes -= size(oldest)
+        self._recent.update((supplement.id, supplement) for supplement in supplements)
         await self._store.supplement(
             [self._redactor.supplement_without_content(supplement) for supplement in supplements]
         )
         return ()
 
-    def _overfull(self) -> bool:
-        return len(self._recent) > _REMEMBERED or self._bytes > _REMEMBERED_BYTES
-
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         """Return those whose texts are still in memory: hashes must not be judged."""
         found = await self._store.supplements_of(sample)
-        now = self._clock()
-        known = (self._recent.get(supplement.id, (0.0, supplement)) for supplement in found)
-        return [supplement for until, supplement in known if until > now]
+        remembered = [self._recent.get(supplement.id) for supplement in found]
+        return [supplement for supplement in remembered if supplement is not None]
 
     async def series(self, query: Query) -> Sequence[Point]:
         return await self._store.series(query)
@@ -157,7 +140,6 @@ class HashingStore(Store):
         if not dry_run:
             self._recent.clear()
             self._hops.clear()
-            self._bytes = self._hop_bytes = 0
         return await self._store.forget(subject, dry_run=dry_run)
 
     async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
@@ -174,6 +156,11 @@ class HashingStore(Store):
 
     async def aclose(self) -> None:
         await self._store.aclose()
+
+
+def _bounded(size_of: Callable[[T], int]) -> Callable[[T], int]:
+    """Return the size that something takes up in a cache: at least its share, so that their number is bounded too."""
+    return lambda value: min(_REMEMBERED_BYTES, max(size_of(value), _REMEMBERED_BYTES // _REMEMBERED))
 
 
 def _size(sample: Sample) -> int:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.access.keys import Keyring
 from gateway.api.feedback import Supplements
 from gateway.api.health import Readiness, traffic_app
 from gaugeway.records import Context
 from gaugeway.storage.engines.failures import RefusedError
 from gaugeway.storage.keys.virtual_key import VirtualKey, digest
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.running import serving
 
 pytestmark = pytest.mark.full

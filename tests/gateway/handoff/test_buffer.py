@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.access.accounting import Accounting
 from gateway.access.prices import Prices
 from gateway.capture.exchange_reader import Capture
@@ -19,7 +20,6 @@ from gaugeway.exchange import Explicit
 from gaugeway.records import Context
 from gaugeway.settings.shared import Price
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.gateway.capture.test_exchange_reader import recording
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.handoff.spill import ATTEMPTS, LEASE_S, Spill
@@ -15,7 +16,6 @@ from gaugeway.storage.engines.failures import RefusedError
 from gaugeway.storage.engines.redis.queue import RedisQueue
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.queues import QueueFull
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.gateway.handoff.test_buffer import Bench, BrokenQueue, FullQueue, one, wait_for
 from tests.support.redis import own_redis
 

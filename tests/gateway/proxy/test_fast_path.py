@@ -20,6 +20,7 @@ import pytest
 import uvloop
 from uvicorn.server import ServerState
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Capture, Config
 from gateway.config import Gateway as GatewayTable
@@ -27,7 +28,6 @@ from gateway.config import Upstream as UpstreamTable
 from gateway.proxy import loops
 from gaugeway.exchange import GENERATION_ROUTES
 from gaugeway.runtime.serving import Listener, ServerProtocol, _config
-from gaugeway.storage.queues.memory import MemoryQueue
 from tests.support.running import read_request
 
 pytestmark = pytest.mark.full

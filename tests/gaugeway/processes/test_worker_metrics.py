@@ -9,12 +9,12 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.telemetry.metrics import Instruments
 from gaugeway.processes.worker_metrics import WorkerMetrics, WorkersTotal, families_of
 from gaugeway.runtime.tasks import spawn
-from gaugeway.storage.queues.memory import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 

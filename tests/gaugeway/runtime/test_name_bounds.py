@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Skipped, Supplement, Usage
 from gaugeway.runtime.label_cap import MAX_PAIRS
 from gaugeway.sampling import MetricSampler
@@ -22,7 +23,6 @@ from gaugeway.settings.bounds import (
     token_count,
 )
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import Point, Summary
 from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
 from monitors.analysis.quality import largest

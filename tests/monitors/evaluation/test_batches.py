@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Failed, Sample, Score, Skipped
 from gaugeway.sampling import Bias, MetricSampler
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.evaluation import persist as persisting
 from monitors.evaluation.backpressure import MOST_UNJUDGED, JudgePace
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator

@@ -8,11 +8,11 @@ import random
 import pytest
 from prometheus_client import CollectorRegistry
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Evaluation, Sample, Score
 from gaugeway.sampling import MetricSampler
 from gaugeway.settings.shared import Alerts, Config, Judge, Metric, Rule, Sampled
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import Query
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Message, Sample
 from gaugeway.sampling import MetricSampler
 from gaugeway.settings.bounds import MAX_HISTORY_TEXT, MAX_TRANSCRIPT, bounded_sample
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import from_url
 from monitors.evaluation.transcripts import TranscriptMaker, transcript_of
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.factory import extractors_of
 from gateway.config import Capture as Settings
@@ -15,7 +16,6 @@ from gaugeway.records import Score, Skipped
 from gaugeway.redaction import Redactor
 from gaugeway.sampling import MetricSampler
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores.hashing_store import HashingStore
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings

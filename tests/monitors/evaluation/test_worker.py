@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Failed, Sample, Score, Skipped, Supplement
 from gaugeway.redaction import Redactor
 from gaugeway.sampling import MetricSampler
@@ -17,7 +18,6 @@ from gaugeway.settings.shared import Config, Judge, Monitors
 from gaugeway.storage.engines.failures import EngineError, SchemaError
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from gaugeway.storage.stores import Store, hashing_store
 from monitors.evaluation import persist as persisting
 from monitors.evaluation.evaluator import Evaluator

@@ -7,7 +7,7 @@ decide about the same exchange at the same moment may each write what they decid
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from gaugeway.storage.conversations import MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
@@ -16,6 +16,7 @@ from gaugeway.storage.engines.clickhouse.connection import Database
 from gaugeway.storage.engines.clickhouse.queries import APART, pages
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.stores.calendar import day_of
+from gaugeway.storage.stores.rows import linked
 
 T = TypeVar("T")
 _THESE = f"SELECT id, payload FROM links FINAL WHERE id IN {{ids:Array(String)}} {APART}"  # noqa: S608 - constants
@@ -28,6 +29,7 @@ _FOUND = f"""
     )
 """  # noqa: S608 - constants
 _AT_ONCE = 50
+_UNREADABLE = object()
 _PLACE = {"conversation": "String", "turn": "UInt32", "hop": "UInt32"}
 _NEW = {
     "samples": {"revision": "revision + 1"} | {name: f"{{{name}:{kind}}}" for name, kind in _PLACE.items()},
@@ -50,69 +52,73 @@ _MOVE_SCORES = _again(
 )
 
 
-async def link(database: Database, some: Sequence[Linked]) -> Sequence[tuple[str, str]]:
-    """Store links; return those that were there. What two processes write at one moment is the same."""
-    known = dict(await links(database, [exchange.id for exchange in some]))
-    some = [exchange for exchange in some if exchange.id not in known]
-    keys = [
-        (exchange.app, key, day_of(exchange.started_at), exchange.started_at, exchange.id)
-        for exchange in some
-        for key in keys_of(exchange)
-    ]
-    await database.insert("links", schema.LINKS, [_row(exchange, 0) for exchange in some])
-    await database.insert("link_keys", schema.LINK_KEYS, keys)
-    return list(known.items())
+class ClickHouseLinks:
+    """The tables `links` and `link_keys`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def link(self, some: Sequence[Linked]) -> Iterable[tuple[str]]:
+        """Do what `LinkTables.link` does. What two processes write at one moment is the same."""
+        known = await self._payloads([exchange.id for exchange in some])
+        some = [exchange for exchange in some if exchange.id not in known]
+        keys = [
+            (exchange.app, key, day_of(exchange.started_at), exchange.started_at, exchange.id)
+            for exchange in some
+            for key in keys_of(exchange)
+        ]
+        await self._database.insert("links", schema.LINKS, [_row(exchange, 0) for exchange in some])
+        await self._database.insert("link_keys", schema.LINK_KEYS, keys)
+        return [(payload,) for payload in known.values()]
+
+    async def links(self, sample_ids: Sequence[str]) -> Iterable[tuple[str]]:
+        """Do what `LinkTables.links` does."""
+        return [(payload,) for payload in (await self._payloads(sample_ids)).values()]
+
+    async def look_up(self, wanted: Sequence[Lookup]) -> Iterable[tuple[int, str]]:
+        """Do what `LinkTables.look_up` does."""
+        places: list[tuple[int, float, str]] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            page = range(start, min(start + _AT_ONCE, len(wanted)))
+            values: dict[str, Any] = {}
+            for number in page:
+                values |= zip((f"a{number}", f"k{number}", f"s{number}", f"u{number}"), wanted[number], strict=True)
+            statement = " UNION ALL ".join(_FOUND.format(number=number) for number in page)
+            places += [(row[0], row[2], row[1]) for row in await self._database.query(statement, values)]
+        payloads = await self._payloads(list(dict.fromkeys(sample_id for _, _, sample_id in places)))
+        latest_first = sorted(places, reverse=True)
+        return [(number, payloads[sample_id]) for number, _, sample_id in latest_first if sample_id in payloads]
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        """Do what `LinkTables.place` does."""
+        payloads = await self._payloads([move.one.id for move in moves])
+        befores = {
+            name: before for name, payload in payloads.items() if (before := _before(payload)) is not _UNREADABLE
+        }
+        fitting = [moved for moved, expected in moves if befores.get(moved.id, _UNREADABLE) == expected]
+        await self._database.insert("links", schema.LINKS, [_row(moved, time.time_ns()) for moved in fitting])
+        for moved in fitting:
+            key = {"id": moved.id, "day": day_of(moved.started_at)}
+            await self._database.command(_MOVE_SAMPLE, {**key, **dict(zip(_PLACE, moved.place[:3], strict=True))})
+            if moved.named:
+                scores = {**key, "at": moved.started_at, "cluster": cluster_with(moved)}
+                await self._database.command(_MOVE_SCORES, scores)
+        there = {moved.id for moved in fitting}
+        return [move.one.id for move in moves if move.one.id not in there]
+
+    async def _payloads(self, sample_ids: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for page in pages(sample_ids):
+            found |= {row[0]: row[1] for row in await self._database.query(_THESE, {"ids": page})}
+        return found
 
 
-async def links(database: Database, sample_ids: Sequence[str]) -> Sequence[tuple[str, str]]:
-    """Return ids and payloads of stored links."""
-    found: list[tuple[str, str]] = []
-    for page in pages(sample_ids):
-        found += [(row[0], row[1]) for row in await database.query(_THESE, {"ids": page})]
-    return found
-
-
-async def linked(
-    database: Database, lookups: Sequence[Lookup], read: Callable[[Any], Linked | None]
-) -> Mapping[Lookup, Sequence[Linked]]:
-    """Return what each lookup finds."""
-    wanted = list(dict.fromkeys(lookups))
-    places: list[tuple[int, float, str]] = []
-    for start in range(0, len(wanted), _AT_ONCE):
-        page = range(start, min(start + _AT_ONCE, len(wanted)))
-        values: dict[str, Any] = {}
-        for number in page:
-            values |= zip((f"a{number}", f"k{number}", f"s{number}", f"u{number}"), wanted[number], strict=True)
-        statement = " UNION ALL ".join(_FOUND.format(number=number) for number in page)
-        places += [(row[0], row[2], row[1]) for row in await database.query(statement, values)]
-    payloads = dict(await links(database, list(dict.fromkeys(sample_id for _, _, sample_id in places))))
-    known = {name: exchange for name, payload in payloads.items() if (exchange := read((payload,))) is not None}
-    found: dict[Lookup, list[Linked]] = {lookup: [] for lookup in wanted}
-    for number, _, sample_id in sorted(places, reverse=True):
-        if sample_id in known:
-            found[wanted[number]].append(known[sample_id])
-    return found
-
-
-async def place(database: Database, moves: Sequence[Move], read: Callable[[Any], Linked | None]) -> Sequence[str]:
-    """Move what is still where it was expected; return the others."""
-    payloads = dict(await links(database, [move.one.id for move in moves]))
-    stored = {name: exchange for name, payload in payloads.items() if (exchange := read((payload,))) is not None}
-    fitting = [
-        moved_exchange
-        for moved_exchange, expected in moves
-        if moved_exchange.id in stored and stored[moved_exchange.id].place.before == expected
-    ]
-    await database.insert("links", schema.LINKS, [_row(moved_exchange, time.time_ns()) for moved_exchange in fitting])
-    for moved_exchange in fitting:
-        key = {"id": moved_exchange.id, "day": day_of(moved_exchange.started_at)}
-        await database.command(_MOVE_SAMPLE, {**key, **dict(zip(_PLACE, moved_exchange.place[:3], strict=True))})
-        if moved_exchange.named:
-            await database.command(
-                _MOVE_SCORES, {**key, "at": moved_exchange.started_at, "cluster": cluster_with(moved_exchange)}
-            )
-    moved = {moved_exchange.id for moved_exchange in fitting}
-    return [move.one.id for move in moves if move.one.id not in moved]
+def _before(payload: str) -> object:
+    """What a stored exchange continues."""
+    try:
+        return linked((payload,)).place.before
+    except (TypeError, ValueError):
+        return _UNREADABLE
 
 
 def _row(exchange: Linked, revision: int) -> tuple[Any, ...]:

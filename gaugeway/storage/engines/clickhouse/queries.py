@@ -15,6 +15,29 @@ T = TypeVar("T")
 _MOST_BYTES = 50_000
 # Both tables have a row and all that replace it within one partition, so that each can be read by itself.
 APART = "SETTINGS do_not_merge_across_partitions_select_final = 1"
+CONVERSATION = f"""
+    SELECT payload, conversation, turn, hop FROM samples FINAL WHERE conversation = {{v1:String}}
+    ORDER BY started_at DESC, id DESC LIMIT {{v2:UInt64}} {APART}
+"""  # noqa: S608 - put together from constants
+ADDRESSED_BY = {
+    by: f"""
+        SELECT payload, conversation, turn, hop FROM samples FINAL
+        WHERE {condition} AND day BETWEEN {{v4:Int32}} AND {{v5:Int32}}
+            AND started_at >= {{v2:Float64}} AND started_at < {{v3:Float64}}
+        ORDER BY started_at DESC, id DESC LIMIT 100 {APART}
+    """  # noqa: S608 - put together from constants
+    for by, condition in {
+        "trace_id": "trace_id = {v1:String}",
+        "context_key": "context_key = {v1:String}",
+        "session": "position(payload, {v1:String}) > 0",
+        "response_id": "position(payload, {v1:String}) > 0",
+    }.items()
+}
+SILENT = f"""
+    SELECT conversation FROM samples FINAL
+    WHERE day >= {{v3:Int32}} AND started_at >= {{v1:Float64}} AND conversation IS NOT NULL
+    GROUP BY conversation HAVING max(started_at) < {{v2:Float64}} {APART}
+"""  # noqa: S608 - put together from constants
 _POINTS = """
     SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt,
         weight, cluster, toJSONString(tags)

@@ -10,7 +10,7 @@ from typing import Any
 
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
-from gaugeway.storage.conversations import KEPT_S, Linked, Lookup, Move
+from gaugeway.storage.conversations import KEPT_S
 from gaugeway.storage.engines.clickhouse import erase, links, queries
 from gaugeway.storage.engines.clickhouse import schema as clickhouse_schema
 from gaugeway.storage.engines.clickhouse.batching import Gathering
@@ -18,21 +18,17 @@ from gaugeway.storage.engines.clickhouse.connection import Database, read_url
 from gaugeway.storage.engines.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
 from gaugeway.storage.engines.clickhouse.queries import APART, pages
 from gaugeway.storage.engines.failures import RefusedError, encoded
+from gaugeway.storage.engines.sql_store import SqlStore, Values, named
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.joining import Address, address_of, targets_of
 from gaugeway.storage.stores import (
-    EngineStore,
-    LabelledScore,
-    OutcomeCount,
-    PairedSums,
     Point,
     Query,
-    SampleField,
     Summary,
     ratings,
     rows,
 )
-from gaugeway.storage.stores.calendar import day_of, days_between
+from gaugeway.storage.stores.calendar import day_of
 
 _READ_LINGER_S = 0.002
 _THESE = "id IN {ids:Array(String)} AND day IN {days:Array(Int32)}"
@@ -46,29 +42,6 @@ _OUTCOMES = f"""
 _SAMPLE = f"""
     SELECT payload, conversation, turn, hop, day, started_at FROM samples FINAL
     WHERE id = {{id:String}} ORDER BY day LIMIT 1 {APART}
-"""  # noqa: S608 - put together from constants
-_CONVERSATION = f"""
-    SELECT payload, conversation, turn, hop FROM samples FINAL WHERE conversation = {{name:String}}
-    ORDER BY started_at DESC, id DESC LIMIT {{limit:UInt64}} {APART}
-"""  # noqa: S608 - put together from constants
-_ADDRESSED_BY = {
-    by: f"""
-        SELECT payload, conversation, turn, hop FROM samples FINAL
-        WHERE {condition} AND day BETWEEN {{first:Int32}} AND {{last:Int32}}
-            AND started_at >= {{since:Float64}} AND started_at < {{until:Float64}}
-        ORDER BY started_at DESC, id DESC LIMIT 100 {APART}
-    """  # noqa: S608 - put together from constants
-    for by, condition in {
-        "trace_id": "trace_id = {value:String}",
-        "context_key": "context_key = {value:String}",
-        "session": "position(payload, {value:String}) > 0",
-        "response_id": "position(payload, {value:String}) > 0",
-    }.items()
-}
-_SILENT = f"""
-    SELECT conversation FROM samples FINAL
-    WHERE day >= {{day:Int32}} AND started_at >= {{since:Float64}} AND conversation IS NOT NULL
-    GROUP BY conversation HAVING max(started_at) < {{until:Float64}} {APART}
 """  # noqa: S608 - put together from constants
 _EVALUATIONS = f"""
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
@@ -98,9 +71,7 @@ _SAID_OF = f"""
     ) WHERE bytes <= {MAX_HEARD_BYTES}
     ORDER BY received_at, id LIMIT {_MOST_SAID} BY kind, value, app
 """  # noqa: S608 - put together from constants
-_IDS = "SELECT DISTINCT id FROM samples WHERE id > {after:String} ORDER BY id LIMIT {limit:UInt64}"
 _MOMENTS = f"SELECT id, day, started_at FROM samples FINAL WHERE id IN {{ids:Array(String)}} {APART}"  # noqa: S608 - put together from constants
-_SAID = "SELECT id, payload FROM supplements FINAL WHERE id > {after:String} ORDER BY id LIMIT {limit:UInt64}"
 _log = logging.getLogger("gaugeway")
 _OVER = f"SELECT day, count() FROM samples FINAL WHERE day < {{day:Int32}} GROUP BY day ORDER BY day {APART}"  # noqa: S608 - put together from constants
 _DAYS = "SELECT DISTINCT day FROM {table} WHERE day < {{day:Int32}} ORDER BY day"
@@ -113,7 +84,7 @@ _DELETE = (
 )
 
 
-class ClickHouseStore(rows.Lenient, EngineStore):
+class ClickHouseStore(SqlStore):
     """Store and StateStore in a ClickHouse database, for any number of processes that evaluate.
 
     A sample's identity is its id and the UTC day on which it started. There is no unique key and no transaction over
@@ -124,12 +95,20 @@ class ClickHouseStore(rows.Lenient, EngineStore):
     the queue hands it out again. An operation that cannot be done raises `EngineError`.
     """
 
+    _queries = queries
+    _CONVERSATION = queries.CONVERSATION
+    _ADDRESSED_BY = queries.ADDRESSED_BY
+    _SILENT = queries.SILENT
+    _IDS = "SELECT DISTINCT id FROM samples WHERE id > {v1:String} ORDER BY id LIMIT {v2:UInt64}"
+    _SAID = "SELECT id, payload FROM supplements FINAL WHERE id > {v1:String} ORDER BY id LIMIT {v2:UInt64}"
+
     def __init__(self, url: str) -> None:
         address = read_url(url)
         self.url = url
         self.database = Database(address, clickhouse_schema.SCRIPTS)
         self._adding = Gathering[Wanted, Sequence[Evaluation]](self._add, linger_s=address.linger_s)
         self._hearing = Gathering[Sample, Sequence[Supplement]](self._heard, linger_s=_READ_LINGER_S)
+        self._links = links.ClickHouseLinks(self.database)
         self._position = 0
 
     @classmethod
@@ -149,28 +128,6 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         *_, day, moment = found[0]
         stored = await self.database.query(_EVALUATIONS, {"day": day, "at": moment, "id": sample_id})
         return samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
-
-    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
-        found = await self.database.query(_CONVERSATION, {"name": name, "limit": limit})
-        return self._read(rows.placed_sample, found)[::-1]
-
-    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
-        first, last = days_between(since, until)
-        wanted = value if by in ("trace_id", "context_key") else rows.field_text(by, value)
-        span = {"value": wanted, "first": first, "last": last, "since": since, "until": until}
-        return self._read(rows.placed_sample, await self.database.query(_ADDRESSED_BY[by], span))
-
-    async def silent(self, since: float, until: float) -> Sequence[str]:
-        span = {"day": day_of(since), "since": since, "until": until}
-        return [row[0] for row in await self.database.query(_SILENT, span)]
-
-    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
-        found = await self._paged(_PAYLOADS, "ids", sample_ids)
-        return rows.questions(row[0] for row in found)
-
-    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
-        found = await self._paged(_PAYLOADS, "ids", sample_ids)
-        return await asyncio.to_thread(rows.samples, [row[0] for row in found])
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed: dict[str, tuple[Supplement, Address]] = {}
@@ -203,29 +160,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         return rows.points(await self.database.query(*queries.series(query)))
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
-        summaries: dict[tuple[str, str, str], rows.Totals] = {}
-        unreadable = 0
-        for app, metric, part, *group in await self.database.query(*queries.summary(query, by)):
-            unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
-        if unreadable:
-            self._complain(f"{unreadable} evaluations hold no number")
-        return [sums.summary(*key) for key, sums in summaries.items()]
-
-    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
-        found = [
-            *await self.database.query(*queries.outcomes(query)),
-            *await self.database.query(*queries.exchanges(query)),
-        ]
-        return rows.outcomes(found)
-
-    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
-        groups = await self.database.query(*queries.paired(query, cheap))
-        totals = await self.database.query(*queries.cheap(query, cheap))
-        return rows.paired(groups, totals)
-
-    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        found = await self.database.query(*queries.ratings(query))
-        return ratings.effective(label for pair in self._read(ratings.Reader().pair, found) for label in pair)
+        return self._summaries(await self._fetch(*queries.summary(query, by)))
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`."""
@@ -234,33 +169,11 @@ class ClickHouseStore(rows.Lenient, EngineStore):
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await erase.forget(self.database, subject, dry_run=dry_run)
 
-    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
-        return self._read(rows.linked, [row[1:] for row in await links.link(self.database, some)])
-
-    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
-        return self._read(rows.linked, [row[1:] for row in await links.links(self.database, sample_ids)])
-
-    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
-        return await links.linked(self.database, lookups, self._linked)
-
-    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
-        return await links.place(self.database, moves, self._linked)
-
-    def _linked(self, row: Any) -> Linked | None:
-        return next(iter(self._read(rows.linked, [row])), None)
-
-    async def ids(self, after: str, limit: int) -> Sequence[str]:
-        return [row[0] for row in await self.database.query(_IDS, {"after": after, "limit": limit})]
-
     async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
         found = await self._paged(_MOMENTS, "ids", sample_ids)
         there = {(sample_id, day): There(None, moment, 0) for sample_id, day, moment in found}
-        await self._outcomes(there)
+        await self._fill_outcomes(there)
         return {sample_id: len(stored.outcomes) for (sample_id, _), stored in there.items()}
-
-    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
-        found = await self.database.query(_SAID, {"after": after, "limit": limit})
-        return [(row[0], next(iter(self._read(rows.supplement, [row[1:]])), None)) for row in found]
 
     async def load(self) -> Mapping[str, bytes]:
         return dict(await self.database.query("SELECT name, value FROM states FINAL", raw=["value"]))
@@ -275,6 +188,15 @@ class ClickHouseStore(rows.Lenient, EngineStore):
     async def aclose(self) -> None:
         await asyncio.gather(self._adding.finish(), self._hearing.finish())
         await self.database.aclose()
+
+    async def _fetch(self, statement: str, values: Values) -> list[Any]:
+        return list(await self.database.query(statement, named(values)))
+
+    async def _fetch_each(self, *statements: tuple[str, Values]) -> list[list[Any]]:
+        return [await self._fetch(*statement) for statement in statements]
+
+    async def _payloads(self, sample_ids: Sequence[str]) -> list[Any]:
+        return list(await self._paged(_PAYLOADS, "ids", sample_ids))
 
     async def _add(self, calls: Sequence[Wanted]) -> Sequence[Sequence[Evaluation]]:
         there = await self._there({call.key for call in calls})
@@ -296,10 +218,10 @@ class ClickHouseStore(rows.Lenient, EngineStore):
                 if (sample_id, day) in found:
                     sample = next(iter(self._read(rows.sample, [(payload,)])), None)
                     there[sample_id, day] = There(sample, moment, revision)
-        await self._outcomes(there)
+        await self._fill_outcomes(there)
         return there
 
-    async def _outcomes(self, there: dict[Key, There]) -> None:
+    async def _fill_outcomes(self, there: dict[Key, There]) -> None:
         """Fill in the outcomes of stored samples."""
         for page in pages(there):
             values = {**_ids_and_days(page), "moments": [there[key].started_at for key in page]}

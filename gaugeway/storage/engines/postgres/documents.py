@@ -35,7 +35,7 @@ class PostgresDocuments(Documents):
 
     def __init__(self, url: str) -> None:
         self._database = Database(url, size=2)
-        self._limits = LimitLevels(self._database)
+        self._limits: LimitLevels | None = None
         self._odd_names: dict[str, str] = {}
         self._forgotten = -1
 
@@ -83,10 +83,14 @@ class PostgresDocuments(Documents):
         return {(today, self._odd_names.get(name, name)): usd for name, usd in rows}
 
     async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
+        if self._limits is None:
+            self._limits = LimitLevels(self._database)
         return await self._limits.exchange(draws)
 
     async def aclose(self) -> None:
-        await self._limits.leave()
+        if self._limits is not None:
+            await self._limits.leave()
+            self._limits = None
         await self._database.aclose()
 
 

@@ -63,12 +63,10 @@ class LimitLevels:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._process = secrets.token_hex(8)
-        self._shares = False
         self._tidied_at = time.monotonic()
 
     async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
         """Do what `Documents.exchange` does."""
-        self._shares = True
         places = [(draw.kind, stored_name(draw.subject)) for draw in draws]
         told = [
             (*place, draw.per_min, draw.burst, draw.used, draw.level) for place, draw in zip(places, draws, strict=True)
@@ -82,9 +80,6 @@ class LimitLevels:
 
     async def leave(self) -> None:
         """Leave the processes that share."""
-        if not self._shares:
-            return
-        self._shares = False
         with contextlib.suppress(EngineError):  # who does not say goodbye is forgotten all the same
             async with self._database.connection() as connection:
                 await connection.execute("DELETE FROM limit_processes WHERE id = $1", self._process)

@@ -6,7 +6,7 @@ exchanges of one conversation at the same moment, at least one then sees both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gaugeway.storage.conversations import MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
@@ -48,61 +48,58 @@ _PRUNE = (
 _PRUNE_BATCH = 5_000
 
 
-async def link(database: Database, some: Sequence[Linked]) -> Sequence[Any]:
-    """Store links, in one order, so that two who store the same do not deadlock; return rows of those there were."""
-    ordered = sorted(some, key=lambda exchange: exchange.id)
-    rows = [
-        (plain(exchange.id), exchange.started_at, _plain(exchange.place.before), encoded(exchange).decode())
-        for exchange in ordered
-    ]
-    keys = sorted(
-        (plain(exchange.app), plain(key), exchange.started_at, plain(exchange.id))
-        for exchange in some
-        for key in keys_of(exchange)
-    )
-    async with database.connection() as connection:
-        added = await connection.fetch(_ADD, *_columns(rows), *_columns(keys))
-        if len(added) == len(rows):
-            return ()
-        return list(await connection.fetch(_THESE, [row[0] for row in rows]))
+class PostgresLinks:
+    """The tables `links` and `link_keys`."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-async def links(database: Database, sample_ids: Sequence[str]) -> Sequence[Any]:
-    """Return rows of stored links."""
-    async with database.connection() as connection:
-        return list(await connection.fetch(_THESE, [plain(sample_id) for sample_id in sample_ids]))
+    async def link(self, some: Sequence[Linked]) -> Sequence[Any]:
+        """Do what `LinkTables.link` does, in one order, so that two who store the same do not deadlock."""
+        ordered = sorted(some, key=lambda exchange: exchange.id)
+        rows = [
+            (plain(exchange.id), exchange.started_at, _plain(exchange.place.before), encoded(exchange).decode())
+            for exchange in ordered
+        ]
+        keys = sorted(
+            (plain(exchange.app), plain(key), exchange.started_at, plain(exchange.id))
+            for exchange in some
+            for key in keys_of(exchange)
+        )
+        async with self._database.connection() as connection:
+            added = await connection.fetch(_ADD, *_columns(rows), *_columns(keys))
+            if len(added) == len(rows):
+                return ()
+            return list(await connection.fetch(_THESE, [row[0] for row in rows]))
 
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Any]:
+        """Do what `LinkTables.links` does."""
+        async with self._database.connection() as connection:
+            return list(await connection.fetch(_THESE, [plain(sample_id) for sample_id in sample_ids]))
 
-async def linked(
-    database: Database, lookups: Sequence[Lookup], read: Callable[[Any], Linked | None]
-) -> Mapping[Lookup, Sequence[Linked]]:
-    """Return what each lookup finds."""
-    wanted = list(dict.fromkeys(lookups))
-    found: dict[Lookup, list[Linked]] = {lookup: [] for lookup in wanted}
-    rows = [(plain(lookup.app), plain(lookup.key), lookup.since, lookup.until) for lookup in wanted]
-    async with database.connection() as connection:
-        for row in await connection.fetch(_FOUND, *_columns(rows)):
-            if (exchange := read(row)) is not None:
-                found[wanted[row["number"] - 1]].append(exchange)
-    return found
+    async def look_up(self, wanted: Sequence[Lookup]) -> Sequence[tuple[int, str]]:
+        """Do what `LinkTables.look_up` does."""
+        rows = [(plain(lookup.app), plain(lookup.key), lookup.since, lookup.until) for lookup in wanted]
+        async with self._database.connection() as connection:
+            found = await connection.fetch(_FOUND, *_columns(rows))
+        return [(row["number"] - 1, row["payload"]) for row in found]
 
-
-async def place(database: Database, moves: Sequence[Move]) -> Sequence[str]:
-    """Move what is still where it was expected; return the others."""
-    missed = []
-    async with database.transaction() as connection:
-        for exchange, expected in sorted(moves, key=lambda move: move.one.id):
-            what = (plain(exchange.id), _plain(exchange.place.before), encoded(exchange).decode(), _plain(expected))
-            if not count_of(await connection.execute(_MOVE, *what)):
-                missed.append(exchange.id)
-                continue
-            key = (plain(exchange.id), day_of(exchange.started_at))
-            await connection.execute(
-                _MOVE_SAMPLE, *key, plain(exchange.place.conversation), exchange.place.turn, exchange.place.hop
-            )
-            if exchange.named:
-                await connection.execute(_MOVE_SCORES, *key, _plain(cluster_with(exchange)))
-    return missed
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        """Do what `LinkTables.place` does."""
+        missed = []
+        async with self._database.transaction() as connection:
+            for exchange, expected in sorted(moves, key=lambda move: move.one.id):
+                what = (plain(exchange.id), _plain(exchange.place.before), encoded(exchange).decode(), _plain(expected))
+                if not count_of(await connection.execute(_MOVE, *what)):
+                    missed.append(exchange.id)
+                    continue
+                key = (plain(exchange.id), day_of(exchange.started_at))
+                await connection.execute(
+                    _MOVE_SAMPLE, *key, plain(exchange.place.conversation), exchange.place.turn, exchange.place.hop
+                )
+                if exchange.named:
+                    await connection.execute(_MOVE_SCORES, *key, _plain(cluster_with(exchange)))
+        return missed
 
 
 async def prune(database: Database, before: float) -> None:

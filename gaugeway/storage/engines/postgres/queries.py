@@ -14,6 +14,29 @@ from gaugeway.storage.stores.ratings import CORRECT, EARLY_S
 from gaugeway.storage.stores.top_scores import ORDERS
 
 _WILD = re.compile(r"[%_\\]")
+CONVERSATION = """
+    SELECT payload::text, conversation, turn, hop FROM samples WHERE conversation = $1
+    ORDER BY started_at DESC, id DESC LIMIT $2
+"""
+ADDRESSED_BY = {
+    by: f"""
+        SELECT payload::text, conversation, turn, hop FROM samples
+        WHERE {condition} AND started_at >= $2 AND started_at < $3 AND day BETWEEN $4 AND $5
+        ORDER BY started_at DESC, id DESC LIMIT 100
+    """  # noqa: S608 - constants
+    for by, condition in {
+        "trace_id": "trace_id = $1",
+        "context_key": "context_key = $1",
+        "session": "strpos(payload::text, $1) > 0",
+        "response_id": "strpos(payload::text, $1) > 0",
+    }.items()
+}
+SILENT = """
+    SELECT DISTINCT conversation FROM samples AS last
+    WHERE started_at >= $1 AND started_at < $2 AND day BETWEEN $3 AND $4 AND conversation IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM samples WHERE conversation = last.conversation AND started_at >= $2 AND day >= $4
+    )
+"""
 _POINTS = """
     SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt,
         weight, cluster, tags::text

@@ -7,14 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from gaugeway.records import Sample, Supplement
-from gaugeway.settings.bounds import shed
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.engines.postgres.connection import Database, count_of, plain, remove
 from gaugeway.storage.erase import Subject, Trail
-from gaugeway.storage.queues import Bound, Depth, Lease, Queue
+from gaugeway.storage.queues import Bound, Depth, Lease, PayloadReader, Queue
 
 if TYPE_CHECKING:
     from gaugeway.storage.engines.postgres.connection import Connection
@@ -120,8 +117,7 @@ class PostgresQueue(Queue):
         self._max_attempts = max_attempts
         self._clock = clock
         self._bury_at = 0.0
-        self._decoder = msgspec.json.Decoder(Sample)
-        self._supplement_decoder = msgspec.json.Decoder(Supplement)
+        self._reader = PayloadReader[int](stored=plain)
         self._database = Database(url)
 
     @classmethod
@@ -224,54 +220,23 @@ class PostgresQueue(Queue):
 
     async def _claim(self, limit: int) -> tuple[int, list[Lease]]:
         """Lease up to `limit` rows; return their number, and the leases of those that can be read."""
-        leases: list[Lease] = []
-        unreadable: list[tuple[int, str]] = []
         async with self._database.connection() as connection:
             if time.monotonic() >= self._bury_at:  # none of those is leased; to set them aside may wait a little
                 await self._bury(connection)
             rows = await connection.fetch(_LEASE, self._now(), self._lease_s, limit, self._max_attempts)
-            for position, sample_id, attempt, payload in sorted(map(tuple, rows)):
-                try:
-                    leases.append(Lease(sample=self._read(sample_id, payload), attempt=attempt))
-                except ValueError as error:
-                    unreadable.append((position, f"unreadable: {plain(str(error))}"))
+            leases, unreadable = self._reader.leases(sorted((*row,) for row in rows))
             if unreadable:
-                await connection.executemany(_SET_ASIDE, unreadable)
-        if unreadable:
-            _log.warning(
-                "queue: moved %d unreadable samples to dead letters, first: %s", len(unreadable), unreadable[0][1]
-            )
+                reasons = [(position, plain(reason)) for position, _, reason in unreadable]
+                await connection.executemany(_SET_ASIDE, reasons)
         return len(rows), leases
-
-    def _read(self, sample_id: str, payload: bytes) -> Sample:
-        """Decode one row. Raises ValueError for a payload of another version, a damaged or a misplaced one."""
-        try:
-            sample = self._decoder.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ValueError(str(error)) from error
-        if plain(sample.id) != sample_id:
-            raise ValueError("the payload belongs to another sample")
-        return sample
 
     async def _claim_supplies(self, limit: int) -> tuple[int, list[Supplement]]:
         """Take up to `limit` rows; return their number, and the supplements that can be read. The others go."""
-        taken: list[Supplement] = []
-        unreadable: list[int] = []
         async with self._database.connection() as connection:
             rows = await connection.fetch(_TAKE, self._now(), self._lease_s, limit)
-            for position, supplement_id, payload in sorted(map(tuple, rows)):
-                try:
-                    supplement = shed(self._supplement_decoder.decode(payload))
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    supplement = None
-                if supplement is not None and plain(supplement.id) == supplement_id:
-                    taken.append(supplement)
-                else:
-                    unreadable.append(position)
+            taken, unreadable = self._reader.supplements(sorted((*row,) for row in rows))
             if unreadable:
                 await connection.execute("DELETE FROM supplies WHERE position = ANY($1::bigint[])", unreadable)
-        if unreadable:
-            _log.warning("queue: removed %d unreadable supplements", len(unreadable))
         return len(rows), taken
 
 

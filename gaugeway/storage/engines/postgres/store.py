@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
-from gaugeway.storage.conversations import KEPT_S, Linked, Lookup, Move
+from gaugeway.storage.conversations import KEPT_S
 from gaugeway.storage.engines.failures import RefusedError, encoded
 from gaugeway.storage.engines.postgres import erase, links, queries
 from gaugeway.storage.engines.postgres.connection import Database, count_of, plain, remove, save
 from gaugeway.storage.engines.postgres.partitions import AHEAD, Days
 from gaugeway.storage.engines.postgres.rollups import PostgresKept
+from gaugeway.storage.engines.sql_store import SqlStore
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.joining import address_of, completes
 from gaugeway.storage.stores import (
-    EngineStore,
-    LabelledScore,
     OutcomeCount,
-    PairedSums,
     Point,
     Query,
-    SampleField,
     ScoreHistogram,
     ScoreSums,
     Spreads,
@@ -34,11 +30,8 @@ from gaugeway.storage.stores import (
     rows,
     top_scores,
 )
-from gaugeway.storage.stores.calendar import day_of, days_between
+from gaugeway.storage.stores.calendar import day_of
 from gaugeway.storage.stores.rollups import Sums
-
-if TYPE_CHECKING:
-    from gaugeway.storage.engines.postgres.connection import Connection
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
@@ -82,29 +75,6 @@ _REPLACE = "UPDATE samples SET payload = $3::text::json WHERE id = $1 AND day = 
 _THERE = "SELECT metric, version, outcome FROM evaluations WHERE sample_id = $1 AND day = $2"
 _PAYLOADS = "SELECT payload::text FROM samples WHERE id = ANY($1)"
 _SAMPLE = "SELECT payload::text, conversation, turn, hop, day FROM samples WHERE id = $1 ORDER BY day LIMIT 1"
-_CONVERSATION = """
-    SELECT payload::text, conversation, turn, hop FROM samples WHERE conversation = $1
-    ORDER BY started_at DESC, id DESC LIMIT $2
-"""
-_ADDRESSED_BY = {
-    by: f"""
-        SELECT payload::text, conversation, turn, hop FROM samples
-        WHERE {condition} AND started_at >= $2 AND started_at < $3 AND day BETWEEN $4 AND $5
-        ORDER BY started_at DESC, id DESC LIMIT 100
-    """  # noqa: S608 - constants
-    for by, condition in {
-        "trace_id": "trace_id = $1",
-        "context_key": "context_key = $1",
-        "session": "strpos(payload::text, $1) > 0",
-        "response_id": "strpos(payload::text, $1) > 0",
-    }.items()
-}
-_SILENT = """
-    SELECT DISTINCT conversation FROM samples AS last
-    WHERE started_at >= $1 AND started_at < $2 AND day BETWEEN $3 AND $4 AND conversation IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM samples WHERE conversation = last.conversation AND started_at >= $2 AND day >= $4
-    )
-"""
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence::text, judge, seconds, cost_usd, rate, weight
     FROM evaluations WHERE sample_id = $1 AND day = $2 ORDER BY position
@@ -136,8 +106,6 @@ _SUPPLEMENTS = f"""
         ) AS said WHERE bytes <= {MAX_HEARD_BYTES}
     ) ORDER BY received_at, id
 """  # noqa: S608 - put together from constants
-_IDS = "SELECT DISTINCT id FROM samples WHERE id > $1 ORDER BY id LIMIT $2"
-_SAID = "SELECT id, payload::text FROM supplements WHERE id > $1 ORDER BY id LIMIT $2"
 _HOLDS = """
     SELECT id, (SELECT count(*) FROM evaluations WHERE sample_id = id AND evaluations.day = samples.day)
     FROM samples WHERE id = ANY($1::text[])
@@ -148,18 +116,26 @@ _NO_PARTITION = "23514"
 """SQLSTATE check_violation: what PostgreSQL says of a row for which there is no partition."""
 
 
-class PostgresStore(rows.Lenient, EngineStore):
+class PostgresStore(SqlStore):
     """Store and StateStore in a PostgreSQL database, for any number of processes on any number of machines.
 
     A sample's identity is its id and the UTC day on which it started. An operation that cannot be done raises
     `EngineError`; a value that the database never takes raises `RefusedError`.
     """
 
+    _queries = queries
+    _CONVERSATION = queries.CONVERSATION
+    _ADDRESSED_BY = queries.ADDRESSED_BY
+    _SILENT = queries.SILENT
+    _IDS = "SELECT DISTINCT id FROM samples WHERE id > $1 ORDER BY id LIMIT $2"
+    _SAID = "SELECT id, payload::text FROM supplements WHERE id > $1 ORDER BY id LIMIT $2"
+
     def __init__(self, url: str, size: int = 8) -> None:
         self.url = url
         self.database = Database(url, size=size, replans=True)
         self._days = Days(self.database)
         self._sums = Sums(PostgresKept(self.database), clock=time.time)
+        self._links = links.PostgresLinks(self.database)
 
     @classmethod
     def from_url(cls, url: str) -> PostgresStore:
@@ -185,28 +161,6 @@ class PostgresStore(rows.Lenient, EngineStore):
             stored = await connection.fetch(_EVALUATIONS, plain(sample_id), found["day"])
         samples = self._read(rows.placed_sample, [tuple(found)])
         return (samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)) if samples else None
-
-    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
-        return self._read(rows.placed_sample, await self._fetch(_CONVERSATION, [plain(name), limit]))[::-1]
-
-    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
-        wanted = value if by in ("trace_id", "context_key") else rows.field_text(by, value)
-        values = [plain(wanted), since, until, *days_between(since, until)]
-        return self._read(rows.placed_sample, await self._fetch(_ADDRESSED_BY[by], values))
-
-    async def silent(self, since: float, until: float) -> Sequence[str]:
-        days = [day_of(since), day_of(until)]
-        return [row[0] for row in await self._fetch(_SILENT, [since, until, *days])]
-
-    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
-        async with self.database.transaction(reading=True) as connection:
-            stored = await connection.fetch(_PAYLOADS, [plain(sample_id) for sample_id in sample_ids])
-        return rows.questions(row["payload"] for row in stored)
-
-    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
-        async with self.database.transaction(reading=True) as connection:
-            stored = await connection.fetch(_PAYLOADS, [plain(sample_id) for sample_id in sample_ids])
-        return await asyncio.to_thread(rows.samples, [row["payload"] for row in stored])
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed = {
@@ -270,34 +224,11 @@ class PostgresStore(rows.Lenient, EngineStore):
     async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
         return await self._sums.outcomes(query, self._outcomes)
 
-    async def _outcomes(self, query: Query) -> Sequence[OutcomeCount]:
-        found = [*await self._fetch(*queries.outcomes(query)), *await self._fetch(*queries.exchanges(query))]
-        return rows.outcomes(found)
-
-    async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
-        summaries: dict[tuple[str, str, str], rows.Totals] = {}
-        unreadable = 0
-        for app, metric, part, *group in await self._fetch(*queries.summary(query, by)):
-            unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
-        if unreadable:
-            self._complain(f"{unreadable} evaluations hold no number")
-        return [sums.summary(*key) for key, sums in summaries.items()]
-
     async def _scored(self, query: Query) -> Sequence[ScoreSums]:
         return rows.scored(await self._fetch(*queries.scored(query)))
 
     async def _spread(self, query: Query, by: str) -> Sequence[ScoreHistogram]:
         return rows.spreads(await self._fetch(*queries.spread(query, by)), query.since, query.until)
-
-    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
-        async with self.database.transaction(reading=True) as connection:
-            groups = await _all(connection, *queries.paired(query, cheap))
-            totals = await _all(connection, *queries.cheap(query, cheap))
-        return rows.paired(groups, totals)
-
-    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        found = await self._fetch(*queries.ratings(query))
-        return ratings.effective(label for pair in self._read(ratings.Reader().pair, found) for label in pair)
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`; make the next ones."""
@@ -316,31 +247,9 @@ class PostgresStore(rows.Lenient, EngineStore):
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await erase.forget(self.database, subject, dry_run=dry_run)
 
-    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
-        return self._read(rows.linked, await links.link(self.database, some))
-
-    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
-        return self._read(rows.linked, await links.links(self.database, sample_ids))
-
-    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
-        return await links.linked(self.database, lookups, self._linked)
-
-    def _linked(self, row: Any) -> Linked | None:
-        return next(iter(self._read(rows.linked, [row])), None)
-
-    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
-        return await links.place(self.database, moves)
-
-    async def ids(self, after: str, limit: int) -> Sequence[str]:
-        return [row[0] for row in await self._fetch(_IDS, [plain(after), limit])]
-
     async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
         found = dict(await self._fetch(_HOLDS, [list(map(plain, sample_ids))]))
         return {sample_id: found[plain(sample_id)] for sample_id in sample_ids if plain(sample_id) in found}
-
-    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
-        found = await self._fetch(_SAID, [plain(after), limit])
-        return [(row[0], next(iter(self._read(rows.supplement, [row[1:]])), None)) for row in found]
 
     async def load(self) -> Mapping[str, bytes]:
         return dict(await self._fetch("SELECT name, value FROM states", []))
@@ -395,13 +304,21 @@ class PostgresStore(rows.Lenient, EngineStore):
                 await remove(connection, settled)
         return new
 
-    async def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
+        return self._summaries(await self._fetch(*queries.summary(query, by)))
+
+    async def _fetch(self, statement: str, values: Any) -> list[Any]:
         async with self.database.connection() as connection:
-            return await _all(connection, statement, values)
+            found = await connection.fetch(statement, *map(_plain, values))
+        return [tuple(row) for row in found]
 
+    async def _fetch_each(self, *statements: tuple[str, Any]) -> list[list[Any]]:
+        async with self.database.transaction(reading=True) as connection:
+            found = [await connection.fetch(statement, *values) for statement, values in statements]
+        return [[tuple(row) for row in some] for some in found]
 
-async def _all(connection: Connection, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in await connection.fetch(statement, *values)]
+    async def _payloads(self, sample_ids: Sequence[str]) -> list[Any]:
+        return await self._fetch(_PAYLOADS, [list(map(plain, sample_ids))])
 
 
 def _columns(sample: Sample, day: int, evaluations: Sequence[Evaluation]) -> list[Any]:
@@ -417,5 +334,5 @@ def _columns(sample: Sample, day: int, evaluations: Sequence[Evaluation]) -> lis
     return [*shared, prompt, _plain(sample.cluster), tags if sample.tags else None, *columns]
 
 
-def _plain(text: str | None) -> str | None:
-    return None if text is None else plain(text)
+def _plain(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) else value

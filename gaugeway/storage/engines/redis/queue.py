@@ -11,16 +11,13 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from gaugeway.records import Sample, Supplement
-from gaugeway.settings.bounds import shed
 from gaugeway.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, encoded
 from gaugeway.storage.engines.redis import queue_erase as redis_erase
 from gaugeway.storage.engines.redis.connection import Address, Engine, read_url
 from gaugeway.storage.engines.redis.queue_lua import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, REJECT, SET_ASIDE
 from gaugeway.storage.erase import Subject
-from gaugeway.storage.queues import Bound, Depth, Lease, Queue
+from gaugeway.storage.queues import Bound, Depth, Lease, PayloadReader, Queue
 
 T = TypeVar("T")
 _PRUNE_BATCH = 500
@@ -55,8 +52,7 @@ class RedisQueue(Queue):
         self._lease_ms = math.ceil(lease_s * 1000)
         self._max_attempts = max_attempts
         self._clock = clock
-        self._decoder = msgspec.json.Decoder(Sample)
-        self._supplement_decoder = msgspec.json.Decoder(Supplement)
+        self._reader = PayloadReader[bytes](stored=str.encode)
         self._turn = 0
         self._trimmed = 0
         self._complain_at = 0.0
@@ -190,52 +186,22 @@ class RedisQueue(Queue):
         wish = (self._lease_ms, limit, self._max_attempts, self._now(), self._most)
         buried, rows = await self._engine.run(LEASE, keys, wish)
         self._report_buried(buried)
-        leases: list[Lease] = []
-        unreadable: list[tuple[bytes, int, str]] = []
-        for entry, sample_id, attempt, body in rows:
-            try:
-                leases.append(Lease(sample=self._read(sample_id, body), attempt=attempt))
-            except ValueError as error:
-                unreadable.append((entry, attempt, f"unreadable: {error}"))
+        leases, unreadable = self._reader.leases((*row,) for row in rows)
         if unreadable:
             arguments: list[bytes | int | str] = [self._most]
             for row in unreadable:
                 arguments += row
             with contextlib.suppress(EngineError):  # they come again
                 await self._engine.run(SET_ASIDE, keys, arguments)
-                _log.warning(
-                    "queue: moved %d unreadable samples to dead letters, first: %s", len(unreadable), unreadable[0][2]
-                )
         return bool(rows), leases
-
-    def _read(self, sample_id: bytes, body: bytes) -> Sample:
-        """Decode one entry. Raises ValueError for one of another version, a damaged or a misplaced one."""
-        try:
-            sample = self._decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ValueError(str(error)) from error
-        if sample.id.encode() != sample_id:
-            raise ValueError("the payload belongs to another sample")
-        return sample
 
     async def _claim_supplies(self, shard: Shard, limit: int) -> tuple[bool, list[Supplement]]:
         """Take up to `limit` entries; return whether there were any, and those that can be read. The others go."""
         _, rows = await self._engine.run(LEASE, shard.supplies, (self._lease_ms, limit, 0, self._now(), 0))
-        taken: list[Supplement] = []
-        unreadable: list[bytes] = []
-        for entry, supplement_id, _, body in rows:
-            try:
-                supplement = shed(self._supplement_decoder.decode(body))
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                supplement = None
-            if supplement is not None and supplement.id.encode() == supplement_id:
-                taken.append(supplement)
-            else:
-                unreadable.append(entry)
+        taken, unreadable = self._reader.supplements((entry, name, body) for entry, name, _, body in rows)
         if unreadable:
             with contextlib.suppress(EngineError):  # they come again
                 await self._engine.run(DISCARD, shard.supplies, unreadable)
-                _log.warning("queue: removed %d unreadable supplements", len(unreadable))
         return bool(rows), taken
 
     async def _prune(self, room: tuple[str, ...], before: float, *, held: bool) -> int:

@@ -8,7 +8,7 @@ from sqlite3 import Connection
 
 from gaugeway.storage.engines.sqlite import signal_rows
 from gaugeway.storage.engines.sqlite.connection import Database
-from gaugeway.storage.erase import Subject, addresses_of
+from gaugeway.storage.erase import Subject, Trail
 
 _BATCH = 500
 _SAMPLES = "SELECT rowid, id, CAST(payload AS TEXT) FROM samples WHERE rowid > ? ORDER BY rowid LIMIT ?"
@@ -29,7 +29,7 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
     finds by them what was said about them.
     """
     counts = {"samples": 0, "evaluations": 0, "supplements": 0}
-    addresses: set[tuple[str, str]] = set()
+    trail = Trail(subject)
     found: list[str] = []
     after = -1
     while True:
@@ -37,11 +37,8 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
         if not rows:
             break
         after = rows[-1][0]
-        for _, sample_id, payload in rows:
-            if subject.meets_sample(payload):
-                found.append(sample_id)
-                addresses.update([("exchange", sample_id), *addresses_of(payload)])
-    counts["supplements"] = await _supplements(database, subject, addresses, dry_run=dry_run)
+        found += [sample_id for _, sample_id, payload in rows if trail.sample(sample_id, payload)]
+    counts["supplements"] = await _supplements(database, subject, trail.addresses, dry_run=dry_run)
     for start in range(0, len(found), _BATCH):
         ids = [(sample_id,) for sample_id in found[start : start + _BATCH]]
         counts["evaluations"] += await database.write(partial(_remove, ids, dry_run=dry_run))

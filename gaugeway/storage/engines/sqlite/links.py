@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from sqlite3 import Connection
-from typing import Any, TypeAlias
+from typing import Any
 
 from gaugeway.storage.conversations import MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.engines.sqlite import signal_rows
 from gaugeway.storage.engines.sqlite.connection import Database
 
-Read: TypeAlias = Callable[[Iterable[Any]], list[Linked]]
 _ADD = "INSERT OR IGNORE INTO links (id, started_at, before, payload) VALUES (?, ?, ?, ?)"
 _ADD_KEY = "INSERT OR IGNORE INTO link_keys (app, key, started_at, id) VALUES (?, ?, ?, ?)"
 _THESE = "SELECT payload FROM links WHERE id IN (SELECT value FROM json_each(?))"
@@ -42,62 +40,61 @@ _PRUNE = (
 )
 
 
-async def link(database: Database, some: Sequence[Linked], read: Read) -> Sequence[Linked]:
-    """Store links; return those that were there."""
-    rows = [(exchange.id, exchange.started_at, exchange.place.before, encoded(exchange).decode()) for exchange in some]
-    keys = [(exchange.app, key, exchange.started_at, exchange.id) for exchange in some for key in keys_of(exchange)]
-    names = encoded([row[0] for row in rows]).decode()
+class SQLiteLinks:
+    """The tables `links` and `link_keys`."""
 
-    def add(connection: Connection) -> list[Any]:
-        new = connection.executemany(_ADD, rows).rowcount == len(rows)
-        connection.executemany(_ADD_KEY, keys)
-        return [] if new else connection.execute(_THESE, (names,)).fetchall()
+    def __init__(self, writer: Database, reader: Database) -> None:
+        self._writer = writer
+        self._reader = reader
 
-    return read(await database.write(add))
-
-
-async def links(database: Database, sample_ids: Sequence[str], read: Read) -> Sequence[Linked]:
-    """Return stored links."""
-    names = encoded(list(sample_ids)).decode()
-    return read(await database.fetch(_THESE, (names,), short=True))
-
-
-async def linked(
-    database: Database, lookups: Sequence[Lookup], read: Callable[[Any], Linked | None]
-) -> Mapping[Lookup, Sequence[Linked]]:
-    """Return what each lookup finds."""
-    wanted = list(dict.fromkeys(lookups))
-    found: dict[Lookup, list[Linked]] = {lookup: [] for lookup in wanted}
-    for lookup, payload in await database.read(partial(_look_up, wanted), short=True):
-        if (exchange := read((payload,))) is not None:
-            found[lookup].append(exchange)
-    return found
-
-
-def _look_up(wanted: Sequence[Lookup], connection: Connection) -> list[tuple[Lookup, str]]:
-    return [(lookup, payload) for lookup in wanted for (payload,) in connection.execute(_FOUND, lookup)]
-
-
-async def place(database: Database, moves: Sequence[Move]) -> Sequence[str]:
-    """Move what is still where it was expected; return the others."""
-    wanted = encoded(
-        [(exchange.id, exchange.place.before, encoded(exchange).decode(), expected) for exchange, expected in moves]
-    ).decode()
-
-    def move(connection: Connection) -> set[str]:
-        moved = {row[0] for row in connection.execute(_MOVE, (wanted,)).fetchall()}
-        there = [exchange for exchange, _ in moves if exchange.id in moved]
-        places = [
-            (exchange.place.conversation, exchange.place.turn, exchange.place.hop, exchange.id) for exchange in there
+    async def link(self, some: Sequence[Linked]) -> Iterable[Any]:
+        """Do what `LinkTables.link` does."""
+        rows = [
+            (exchange.id, exchange.started_at, exchange.place.before, encoded(exchange).decode()) for exchange in some
         ]
-        connection.executemany(_MOVE_SAMPLE, places)
-        clusters = [(exchange.id, cluster_with(exchange)) for exchange in there if exchange.named]
-        for statement in _MOVE_SCORES:
-            connection.executemany(statement, clusters)
-        return moved
+        keys = [(exchange.app, key, exchange.started_at, exchange.id) for exchange in some for key in keys_of(exchange)]
+        names = encoded([row[0] for row in rows]).decode()
 
-    moved = await database.write(move)
-    return [exchange.id for exchange, _ in moves if exchange.id not in moved]
+        def add(connection: Connection) -> list[Any]:
+            new = connection.executemany(_ADD, rows).rowcount == len(rows)
+            connection.executemany(_ADD_KEY, keys)
+            return [] if new else connection.execute(_THESE, (names,)).fetchall()
+
+        return await self._writer.write(add)
+
+    async def links(self, sample_ids: Sequence[str]) -> Iterable[Any]:
+        """Do what `LinkTables.links` does."""
+        return await self._reader.fetch(_THESE, (encoded(list(sample_ids)).decode(),), short=True)
+
+    async def look_up(self, wanted: Sequence[Lookup]) -> Iterable[tuple[int, str]]:
+        """Do what `LinkTables.look_up` does."""
+
+        def read(connection: Connection) -> list[tuple[int, str]]:
+            return [
+                (place, payload)
+                for place, lookup in enumerate(wanted)
+                for (payload,) in connection.execute(_FOUND, lookup)
+            ]
+
+        return await self._reader.read(read, short=True)
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        """Do what `LinkTables.place` does."""
+        wanted = encoded(
+            [(exchange.id, exchange.place.before, encoded(exchange).decode(), expected) for exchange, expected in moves]
+        ).decode()
+
+        def move(connection: Connection) -> set[str]:
+            moved = {row[0] for row in connection.execute(_MOVE, (wanted,)).fetchall()}
+            there = [exchange for exchange, _ in moves if exchange.id in moved]
+            connection.executemany(_MOVE_SAMPLE, [(*exchange.place[:3], exchange.id) for exchange in there])
+            clusters = [(exchange.id, cluster_with(exchange)) for exchange in there if exchange.named]
+            for statement in _MOVE_SCORES:
+                connection.executemany(statement, clusters)
+            return moved
+
+        moved = await self._writer.write(move)
+        return [exchange.id for exchange, _ in moves if exchange.id not in moved]
 
 
 def prune(connection: Connection, before: float, limit: int) -> bool:

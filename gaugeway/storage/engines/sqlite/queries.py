@@ -14,6 +14,28 @@ from gaugeway.storage.stores.ratings import CORRECT, EARLY_S
 from gaugeway.storage.stores.top_scores import ORDERS
 
 VALUE_INDEX = "INDEXED BY evaluations_value"
+CONVERSATION = """
+    SELECT payload, conversation, turn, hop FROM samples WHERE conversation = :v1
+    ORDER BY started_at DESC, id DESC LIMIT :v2
+"""
+ADDRESSED_BY = {
+    by: f"""
+        SELECT payload, conversation, turn, hop FROM samples
+        WHERE {condition} AND started_at >= :v2 AND started_at < :v3 ORDER BY started_at DESC, id DESC LIMIT 100
+    """  # noqa: S608 - constants
+    for by, condition in {
+        "trace_id": "trace_id = :v1",
+        "context_key": "context_key = :v1",
+        "session": "instr(payload, :v1) > 0",
+        "response_id": "instr(payload, :v1) > 0",
+    }.items()
+}
+SILENT = """
+    SELECT DISTINCT conversation FROM samples AS last
+    WHERE started_at >= :v1 AND started_at < :v2 AND conversation IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM samples WHERE conversation = last.conversation AND started_at >= :v2
+    )
+"""
 _POINT = (
     "sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, weight, cluster, "
     "tags"

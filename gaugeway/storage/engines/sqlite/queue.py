@@ -9,15 +9,12 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
-import msgspec
-
 from gaugeway.records import Sample, Supplement
-from gaugeway.settings.bounds import shed
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
 from gaugeway.storage.engines.sqlite.schema import QUEUE
 from gaugeway.storage.erase import Subject, Trail
-from gaugeway.storage.queues import Bound, Depth, Lease, Queue
+from gaugeway.storage.queues import Bound, Depth, Lease, PayloadReader, Queue
 
 _PUT = """
     INSERT OR IGNORE INTO samples (id, started_at, payload)
@@ -95,8 +92,7 @@ class SQLiteQueue(Queue):
         self._max_attempts = max_attempts
         self._clock = clock
         self._bound = Bound(max_bytes)
-        self._decoder = msgspec.json.Decoder(Sample)
-        self._supplement_decoder = msgspec.json.Decoder(Supplement)
+        self._reader = PayloadReader[int]()
         self._database = Database(path, schema=QUEUE, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
 
     @classmethod
@@ -193,68 +189,33 @@ class SQLiteQueue(Queue):
         # usually nothing waits, and reading takes no lock
         if limit <= 0 or not await self._database.read(self._any_free):
             return 0, []
-        taken: list[Supplement] = []
-        unreadable: list[tuple[int]] = []
 
-        def take(connection: Connection) -> int:
+        def take(connection: Connection) -> tuple[int, list[Supplement]]:
             now = self._clock()
             parameters = {"now": now, "until": now + self._lease_s, "limit": limit}
             rows = sorted(connection.execute(_TAKE, parameters).fetchall())
-            for position, supplement_id, payload in rows:
-                try:
-                    supplement = shed(self._supplement_decoder.decode(payload))
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    unreadable.append((position,))
-                else:
-                    if supplement.id == supplement_id:
-                        taken.append(supplement)
-                    else:
-                        unreadable.append((position,))
-            connection.executemany("DELETE FROM supplies WHERE position = ?", unreadable)
-            return len(rows)
+            taken, unreadable = self._reader.supplements(rows)
+            connection.executemany("DELETE FROM supplies WHERE position = ?", [(position,) for position in unreadable])
+            return len(rows), taken
 
-        claimed = await self._database.write(take)
-        if unreadable:
-            _log.warning("queue: removed %d unreadable supplements", len(unreadable))
-        return claimed, taken
+        return await self._database.write(take)
 
     async def _claim(self, limit: int) -> tuple[int, list[Lease]]:
         """Lease up to `limit` rows; return their number, and the leases of those that can be read."""
-        leases: list[Lease] = []
-        unreadable: list[tuple[str, int]] = []
 
-        def claim(connection: Connection) -> int:
+        def claim(connection: Connection) -> tuple[int, list[Lease]]:
             now = self._clock()
             self._bury(connection, now)
             parameters = {"now": now, "until": now + self._lease_s, "limit": max(limit, 0)}
             rows = sorted(connection.execute(_LEASE, parameters).fetchall())
-            for position, sample_id, attempt, payload in rows:
-                try:
-                    leases.append(Lease(sample=self._read(sample_id, payload), attempt=attempt))
-                except ValueError as error:
-                    unreadable.append((f"unreadable: {error}", position))
-            connection.executemany(_SET_ASIDE, unreadable)
+            leases, unreadable = self._reader.leases(rows)
+            connection.executemany(_SET_ASIDE, [(reason, position) for position, _, reason in unreadable])
             connection.executemany(
-                "DELETE FROM samples WHERE position = ?", [(position,) for _, position in unreadable]
+                "DELETE FROM samples WHERE position = ?", [(position,) for position, *_ in unreadable]
             )
-            return len(rows)
+            return len(rows), leases
 
-        claimed = await self._database.write(claim)
-        if unreadable:
-            _log.warning(
-                "queue: moved %d unreadable samples to dead letters, first: %s", len(unreadable), unreadable[0][0]
-            )
-        return claimed, leases
-
-    def _read(self, sample_id: str, payload: bytes) -> Sample:
-        """Decode one row. Raises ValueError for a payload of another version, a damaged or a misplaced one."""
-        try:
-            sample = self._decoder.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ValueError(str(error)) from error
-        if sample.id != sample_id:
-            raise ValueError("the payload belongs to another sample")
-        return sample
+        return await self._database.write(claim)
 
     def _any_free(self, connection: Connection) -> bool:
         statement = f"SELECT 1 {_FREE} LIMIT 1"

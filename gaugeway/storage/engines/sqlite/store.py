@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from copy import copy
 from itertools import chain, islice
 from pathlib import Path
 from sqlite3 import Connection
@@ -15,8 +14,9 @@ from typing import Any, TypeVar
 
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
-from gaugeway.storage.conversations import KEPT_S, Linked, Lookup, Move
+from gaugeway.storage.conversations import KEPT_S
 from gaugeway.storage.engines.failures import RefusedError, encoded
+from gaugeway.storage.engines.sql_store import SqlStore, Values, named
 from gaugeway.storage.engines.sqlite import erase, links, queries, signal_rows
 from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
 from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
@@ -24,18 +24,13 @@ from gaugeway.storage.engines.sqlite.schema import STORE
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.joining import address_of, completes
 from gaugeway.storage.stores import (
-    EngineStore,
-    LabelledScore,
     OutcomeCount,
-    PairedSums,
     Point,
     Query,
-    SampleField,
     ScoreHistogram,
     ScoreSums,
     Spreads,
     Summary,
-    ratings,
     rows,
     top_scores,
 )
@@ -89,29 +84,7 @@ _SUPPLEMENTS = f"""
 """  # noqa: S608 - put together from constants
 _ANY_SUPPLEMENT = "SELECT 1 FROM supplements LIMIT 1"
 _SAMPLE = "SELECT payload, conversation, turn, hop FROM samples WHERE id = ?"
-_CONVERSATION = """
-    SELECT payload, conversation, turn, hop FROM samples WHERE conversation = ?
-    ORDER BY started_at DESC, id DESC LIMIT ?
-"""
-_ADDRESSED_BY = {
-    by: f"""
-        SELECT payload, conversation, turn, hop FROM samples
-        WHERE {condition} AND started_at >= ?2 AND started_at < ?3 ORDER BY started_at DESC, id DESC LIMIT 100
-    """  # noqa: S608 - constants
-    for by, condition in {
-        "trace_id": "trace_id = ?1",
-        "context_key": "context_key = ?1",
-        "session": "instr(payload, ?1) > 0",
-        "response_id": "instr(payload, ?1) > 0",
-    }.items()
-}
-_SILENT = """
-    SELECT DISTINCT conversation FROM samples AS last
-    WHERE started_at >= ?1 AND started_at < ?2 AND conversation IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM samples WHERE conversation = last.conversation AND started_at >= ?2
-    )
-"""
-_PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(?))"
+_PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(:v1))"
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
     FROM evaluations WHERE sample_id = ? ORDER BY rowid
@@ -145,8 +118,6 @@ _PRUNE_SUPPLEMENTS = """
     DELETE FROM supplements WHERE rowid IN (SELECT rowid FROM supplements WHERE received_at < :before LIMIT :limit)
 """
 _PRUNE_BATCH = 200
-_IDS = "SELECT id FROM samples WHERE id > ? ORDER BY id LIMIT ?"
-_SAID = "SELECT id, payload FROM supplements WHERE id > ? ORDER BY id LIMIT ?"
 _HOLDS = f"""
     SELECT id, (SELECT count(*) FROM evaluations WHERE sample_id = id) + (
         SELECT {signal_rows.COUNT} FROM signals WHERE sample_id = id AND signals.started_at = samples.started_at
@@ -163,12 +134,19 @@ _KEYS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
 _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
-class SQLiteStore(rows.Lenient, EngineStore):
+class SQLiteStore(SqlStore):
     """Store and StateStore on one SQLite file; reading has a connection of its own and never waits for a writer.
 
     An operation that cannot use the file within `busy_timeout_s` raises `EngineError`; for a file that a newer release
     wrote it is a `SchemaError`.
     """
+
+    _queries = queries
+    _CONVERSATION = queries.CONVERSATION
+    _ADDRESSED_BY = queries.ADDRESSED_BY
+    _SILENT = queries.SILENT
+    _IDS = "SELECT id FROM samples WHERE id > :v1 ORDER BY id LIMIT :v2"
+    _SAID = "SELECT id, payload FROM supplements WHERE id > :v1 ORDER BY id LIMIT :v2"
 
     def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
         self._writer = Database(path, schema=STORE, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
@@ -176,6 +154,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
         # what is added up beforehand, for minutes after an upgrade, does not make a page wait
         self._counter = Database(path, schema=STORE, busy_timeout_s=busy_timeout_s, cache_kib=_COUNTER_KIB)
         self._sums = Sums(SQLiteKept(self._writer, self._reader), clock=time.time)
+        self._links = links.SQLiteLinks(self._writer, self._reader)
 
     @classmethod
     def from_url(cls, url: str) -> SQLiteStore:
@@ -233,29 +212,13 @@ class SQLiteStore(rows.Lenient, EngineStore):
             return None
         return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
 
-    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
-        found = await self._reader.fetch(_CONVERSATION, (name, limit))
-        return self._read(rows.placed_sample, found)[::-1]
-
-    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
-        wanted = value if by in ("trace_id", "context_key") else rows.field_text(by, value)
-        found = await self._reader.fetch(_ADDRESSED_BY[by], (wanted, since, until))
-        return self._read(rows.placed_sample, found)
-
-    async def silent(self, since: float, until: float) -> Sequence[str]:
-        return [row[0] for row in await self._reader.fetch(_SILENT, (since, until))]
-
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
-        wanted = (encoded(list(sample_ids)).decode(),)
+        wanted = {"v1": encoded(list(sample_ids)).decode()}
 
         def read(connection: Connection) -> Mapping[str, str]:  # one payload at a time: they hold whole exchanges
             return rows.questions(row[0] for row in connection.execute(_PAYLOADS, wanted))
 
         return await self._reader.read(read)
-
-    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
-        stored = await self._reader.fetch(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
-        return await asyncio.to_thread(rows.samples, [row[0] for row in stored])
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed = {
@@ -338,45 +301,35 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
         return await self._sums.outcomes(query, self._outcomes)
 
-    async def _outcomes(self, query: Query, database: Database | None = None) -> Sequence[OutcomeCount]:
-        reader = database or self._reader
-        found = [*await reader.fetch(*queries.outcomes(query)), *await reader.fetch(*queries.exchanges(query))]
-        return rows.outcomes(found)
-
-    async def _summary(self, query: Query, by: str, database: Database | None = None) -> Sequence[Summary]:
-        summaries: dict[tuple[str, str, str], rows.Totals] = {}
-        unreadable = 0
+    async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
         names = queries.signal_sums(query)
+        statements = [queries.summary(query, by), *([queries.signal_summary(query, by)] if names else [])]
+        groups, *signals = await self._fetch_each(*statements)
+        return self._summaries([*groups, *(group for found in signals for group in signal_rows.groups(names, found))])
 
-        def read(connection: Connection) -> list[Any]:
-            found = connection.execute(*queries.summary(query, by)).fetchall()
-            signals = connection.execute(*queries.signal_summary(query, by)) if names else ()
-            return [*found, *signal_rows.groups(names, signals)]
+    async def _scored(self, query: Query) -> Sequence[ScoreSums]:
+        return rows.scored(await self._fetch(*queries.scored(query)))
 
-        for app, metric, part, *group in await (database or self._reader).read(read):
-            unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
-        if unreadable:
-            self._complain(f"{unreadable} evaluations hold no number")
-        return [sums.summary(*key) for key, sums in summaries.items()]
+    async def _spread(self, query: Query, by: str) -> Sequence[ScoreHistogram]:
+        return rows.spreads(await self._fetch(*queries.spread(query, by)), query.since, query.until)
 
-    async def _scored(self, query: Query, database: Database | None = None) -> Sequence[ScoreSums]:
-        return rows.scored(await (database or self._reader).fetch(*queries.scored(query)))
+    def _beside(self) -> tuple[Any, ...]:
+        """Return what adds up rows, on the connection that does not make a page wait."""
+        beside = copy(self)
+        beside._reader = self._counter  # noqa: SLF001 - itself
+        return beside._summary, beside._scored, beside._spread, beside._outcomes  # noqa: SLF001 - itself
 
-    async def _spread(self, query: Query, by: str, database: Database | None = None) -> Sequence[ScoreHistogram]:
-        return rows.spreads(
-            await (database or self._reader).fetch(*queries.spread(query, by)), query.since, query.until
-        )
+    async def _fetch(self, statement: str, values: Values) -> list[Any]:
+        return await self._reader.fetch(statement, named(values))
 
-    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
-        def read(connection: Connection) -> tuple[list[Any], list[Any]]:
-            groups = connection.execute(*queries.paired(query, cheap)).fetchall()
-            return groups, connection.execute(*queries.cheap(query, cheap)).fetchall()
+    async def _fetch_each(self, *statements: tuple[str, Values]) -> list[list[Any]]:
+        def read(connection: Connection) -> list[list[Any]]:
+            return [connection.execute(statement, named(values)).fetchall() for statement, values in statements]
 
-        return rows.paired(*await self._reader.read(read))
+        return await self._reader.read(read)
 
-    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        found = await self._reader.fetch(*queries.ratings(query))
-        return ratings.effective(label for pair in self._read(ratings.Reader().pair, found) for label in pair)
+    async def _payloads(self, sample_ids: Sequence[str]) -> list[Any]:
+        return await self._fetch(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
 
     async def prune(self, before: float) -> int:
         """Delete a batch at a time, so that those who write wait a moment only; then add up the hours that are over."""
@@ -396,43 +349,15 @@ class SQLiteStore(rows.Lenient, EngineStore):
         while more or _PRUNE_BATCH in (removed, gone):
             more, removed, gone = await self._writer.write(remove)
             total += removed
-        summary, scored, spread, outcomes = (
-            partial(self._summary, database=self._counter),
-            partial(self._scored, database=self._counter),
-            partial(self._spread, database=self._counter),
-            partial(self._outcomes, database=self._counter),
-        )
-        await self._sums.ready(before, summary, scored, spread, outcomes)
+        await self._sums.ready(before, *self._beside())
         return total
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await erase.forget(self._writer, subject, dry_run=dry_run)
 
-    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
-        return await links.link(self._writer, some, partial(self._read, rows.linked))
-
-    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
-        return await links.links(self._reader, sample_ids, partial(self._read, rows.linked))
-
-    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
-        return await links.linked(self._reader, lookups, self._linked)
-
-    def _linked(self, row: Any) -> Linked | None:
-        return next(iter(self._read(rows.linked, [row])), None)
-
-    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
-        return await links.place(self._writer, moves)
-
-    async def ids(self, after: str, limit: int) -> Sequence[str]:
-        return [row[0] for row in await self._reader.fetch(_IDS, (after, limit))]
-
     async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
         found = await self._reader.fetch(_HOLDS, (encoded(list(sample_ids)).decode(),))
         return {row[0]: row[1] for row in found}
-
-    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
-        found = await self._reader.fetch(_SAID, (after, limit))
-        return [(row[0], next(iter(self._read(rows.supplement, [row[1:]])), None)) for row in found]
 
     async def load(self) -> Mapping[str, bytes]:
         return {row[0]: row[1] for row in await self._reader.fetch("SELECT name, value FROM states")}

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from gaugeway.records import Evaluation, Sample, Score
-from gaugeway.storage.engines import migrate as migrating
+from gaugeway.storage.engines.postgres import migrate as migrating
 from gaugeway.storage.engines.postgres.migrate import migrate
 from gaugeway.storage.engines.postgres.rollups import PostgresKept
 from gaugeway.storage.engines.postgres.store import PostgresStore

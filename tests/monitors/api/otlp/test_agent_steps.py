@@ -8,11 +8,11 @@ import time
 
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Sample, ToolCall
 from gaugeway.redaction import Redactor
 from gaugeway.settings.bounds import MAX_ARGUMENTS, MAX_CALLS, bounded_supplement
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.api.otlp import Decoded, Span
 from monitors.api.otlp.receiver import read
 from tests.monitors.api.otlp.test_otlp import exported, openinference, receiving

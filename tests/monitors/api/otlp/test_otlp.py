@@ -25,12 +25,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from prometheus_client import CollectorRegistry
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Sample
 from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Monitors, Shared
 from gaugeway.storage.engines.failures import RefusedError
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.api.app import admin_app
 from monitors.api.otlp import Decoded, Span
 from monitors.api.otlp import codec as wire

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Message, Sample, Score
 from gaugeway.sampling import MetricSampler
 from gaugeway.settings.shared import Metric
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from gaugeway.storage.queues.memory import MemoryQueue
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.judges.scripted import Scripted

@@ -14,8 +14,8 @@ import pytest
 
 from gaugeway.records import Context, Evaluation, Sample, Score, Skipped, Supplement
 from gaugeway.redaction import Redactor
-from gaugeway.storage.engines import migrate as migrating
 from gaugeway.storage.engines.failures import EngineError
+from gaugeway.storage.engines.postgres import migrate as migrating
 from gaugeway.storage.engines.postgres.connection import Database, name_of
 from gaugeway.storage.engines.postgres.migrate import migrate
 from gaugeway.storage.engines.postgres.partitions import AHEAD

@@ -1,4 +1,4 @@
-"""Queue in memory: for tests."""
+"""Queue in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from gaugeway.records import Sample, Supplement
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.erase import Subject, Trail
 from gaugeway.storage.queues import Depth, Lease, Queue, QueueFull
+
+from .named import shared
 
 
 @dataclass(slots=True)
@@ -45,6 +47,11 @@ class MemoryQueue(Queue):
         self._waiting: dict[str, _Waiting] = {}
         self._dead: dict[str, Sample] = {}
         self._supplies: dict[str, _Supply] = {}
+
+    @classmethod
+    def from_url(cls, url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> MemoryQueue:
+        """Return the queue at this URL."""
+        return shared(url, cls, lambda: cls(lease_s, max_attempts, max_bytes=max_bytes))
 
     async def put(self, samples: Sequence[Sample]) -> None:
         new: dict[str, _Waiting] = {}

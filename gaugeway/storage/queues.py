@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from gaugeway.records import Sample, Supplement
+from gaugeway.settings.bounds import shed
 from gaugeway.storage.engine import adapter
 from gaugeway.storage.erase import Subject
 
+Key = TypeVar("Key")
 _MEASURE_EVERY_S = 2.0
+_log = logging.getLogger("gaugeway")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +104,57 @@ class Queue(Protocol):
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""
+
+
+class PayloadReader(Generic[Key]):
+    """Reads the rows that an engine hands out, each with the id under which it stores the payload.
+
+    `stored` gives an id as the engine stores it. What cannot be read comes back by its key: a payload of another
+    version, a damaged or a misplaced one.
+    """
+
+    def __init__(self, stored: Callable[[str], object] = str) -> None:
+        self._stored = stored
+        self._samples = msgspec.json.Decoder(Sample)
+        self._supplements = msgspec.json.Decoder(Supplement)
+
+    def leases(self, rows: Iterable[tuple[Key, object, int, bytes]]) -> tuple[list[Lease], list[tuple[Key, int, str]]]:
+        """Read key, id, attempt and payload; return leases, and key, attempt and reason of what cannot be read."""
+        leases: list[Lease] = []
+        unreadable: list[tuple[Key, int, str]] = []
+        for key, sample_id, attempt, payload in rows:
+            try:
+                sample = self._samples.decode(payload)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                unreadable.append((key, attempt, f"unreadable: {error}"))
+                continue
+            if self._stored(sample.id) == sample_id:
+                leases.append(Lease(sample=sample, attempt=attempt))
+            else:
+                unreadable.append((key, attempt, "unreadable: the payload belongs to another sample"))
+        if unreadable:
+            _log.warning(
+                "queue: moved %d unreadable samples to dead letters, first: %s", len(unreadable), unreadable[0][2]
+            )
+        return leases, unreadable
+
+    def supplements(self, rows: Iterable[tuple[Key, object, bytes]]) -> tuple[list[Supplement], list[Key]]:
+        """Read key, id and payload; return supplements, and the keys of what cannot be read."""
+        taken: list[Supplement] = []
+        unreadable: list[Key] = []
+        for key, supplement_id, payload in rows:
+            try:
+                supplement = shed(self._supplements.decode(payload))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                unreadable.append(key)
+                continue
+            if self._stored(supplement.id) == supplement_id:
+                taken.append(supplement)
+            else:
+                unreadable.append(key)
+        if unreadable:
+            _log.warning("queue: removed %d unreadable supplements", len(unreadable))
+        return taken, unreadable
 
 
 class Bound:
