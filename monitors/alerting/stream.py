@@ -219,7 +219,7 @@ class Stream:
             self.baseline.loads(saved.baseline)
         try:
             self.detector.loads(saved.detector)
-        except ValueError:
+        except (ValueError, KeyError):
             self.detector.reset()
         if saved.recovery is not None and case is not None:
             recovery = Recovery()
