@@ -66,6 +66,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "monitors.exporters.outbox:LONGEST_S": _RETRY,
     "monitors.judges.middleware.retry:LONGEST_RETRY_AFTER_S": _RETRY,
     "monitors.judges.middleware.retry:LONGEST_S": _RETRY,
+    "gateway.upstreams.policy:MAX_RETRY_AFTER_S": _RETRY,
     "gaugeway.text.lexical.matching:LONGEST_RUN": _FORMAT,
     "monitors.alerting.notifiers.email:MAX_SUBJECT": _MESSAGE,
     "monitors.alerting.notifiers.pagerduty:MAX_SUMMARY": _MESSAGE,
