@@ -57,7 +57,7 @@ class Problems:
     """Collects every mistake of a configuration, each line beginning with its key and a colon.
 
     What follows from an earlier mistake is left out: a line about a key that is already reported, or about a table or a
-    key within one that is. `warnings` are about keys that work, but should be changed.
+    key within one that is. `warnings` are about what works, but should be changed.
     """
 
     def __init__(self) -> None:
