@@ -118,3 +118,11 @@ def test_a_row_of_fields_begins_a_record():
     rows = "\n\n".join(f"chunk_id=7d{n}e score=0.{9 - n}1\n{text}" for n, text in enumerate(said))
     reading = prompt(f"{ORDER}\n\n[CHUNKS]\n{rows}\n\n[QUESTION]\nWhat do the lockers take?")
     assert texts(reading) == said
+
+
+def test_a_line_that_mirrors_the_opening_one_ends_the_block():
+    said = ["The pool opens at nine and closes at dusk.", "Lockers take a coin of two crowns, which comes back."]
+    body = "\n\n".join(f"[{n}] {text}" for n, text in enumerate(said, 1))
+    text = f"{ORDER}\n\nStart of the knowledge base\n\n{body}\nEnd of the knowledge base"
+    reading = read([Turn("system", (text,)), Turn("user", ("What do the lockers take?",))])
+    assert texts(reading) == said
