@@ -215,7 +215,7 @@ def examine(
     upstream: str | None = None,
     judge: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Config, settings.Problems]:
-    """Do what `load` does, but return the problems, with warnings of deprecated keys.
+    """Do what `load` does, but return the problems, with warnings.
 
     A key with a problem gets its default. Raises ConfigError for a file of which nothing can be used.
     """
@@ -228,18 +228,9 @@ def examine(
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
     raw = settings.overlay_judge(raw, *judge)
-    problems.warnings += _drop_deprecated(raw)
     config = with_environment(settings.convert_into(raw, Config, problems), problems)
     problems.extend(_problems(config))
     return config, problems
-
-
-def _drop_deprecated(raw: dict[str, Any]) -> list[str]:
-    """Remove deprecated keys; return a warning of each."""
-    gateway = raw.get("gateway")
-    if isinstance(gateway, dict) and gateway.pop("http_path", None) is not None:
-        return ["gateway.http_path is deprecated and has no effect; remove it"]
-    return []
 
 
 def listeners(config: Config) -> list[tuple[str, str, int]]:

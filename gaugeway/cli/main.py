@@ -203,7 +203,6 @@ def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
             lambda path: _arguments(options | {"config": path}),
             lambda path: _load_with_warnings(options | {"config": path}),
             config=options["config"],
-            data_dir=options["data_dir"],
             monitors=monitors,
         )
         descriptors.raise_limit()

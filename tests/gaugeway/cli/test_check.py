@@ -564,29 +564,6 @@ def test_a_word_that_is_not_known_lists_the_known_ones():
     ]
 
 
-DEPRECATED = "gateway.http_path is deprecated and has no effect; remove it"
-
-
-@pytest.mark.parametrize("value", ["protocol", "asgi"])
-def test_a_deprecated_key_is_ignored_with_a_warning(tmp_path, value):
-    old, plain = tmp_path / "old.toml", tmp_path / "plain.toml"
-    old.write_text(f"{UPSTREAM}[gateway]\nhttp_path = '{value}'\n")
-    plain.write_text(UPSTREAM)
-    assert load(old) == load(plain)
-    result = check(f"{UPSTREAM}[gateway]\nhttp_path = '{value}'\n")
-    assert result.exit_code == 0
-    assert f"gaugeway: warning: {DEPRECATED}\n" in result.stderr
-    assert result.stdout.endswith(": ok, 1 warning\n")
-    assert check(UPSTREAM).stdout.endswith(": ok\n")
-
-
-def test_a_deprecated_key_is_named_beside_the_mistakes():
-    result = check(f"{UPSTREAM}[gateway]\nhttp_path = 'asgi'\nworkers = 0\n")
-    assert result.exit_code == 2
-    assert DEPRECATED in result.stderr
-    assert "gateway.workers" in result.stderr
-
-
 def test_a_budget_without_prices_is_named():
     app = "[limits.apps.shop]\nusd_per_day = 2\n[limits.apps.free]\nusd_per_day = inf\n"
     problem = "usd_per_day: needs [prices]: without prices nothing is charged"
