@@ -18,7 +18,8 @@ from setproctitle import setproctitle
 from gateway import config as configuration
 from gaugeway.cli.config_option import data_dir_problem
 from gaugeway.cli.lazy_group import LazyGroup
-from gaugeway.cli.plane import fail, log_config, monitors, plane_options
+from gaugeway.cli.output import fail
+from gaugeway.cli.plane import log_config, monitors, plane_options
 from gaugeway.processes.data_directory import hold
 from gaugeway.runtime import audit, descriptors
 from gaugeway.runtime.logs import configure_logs
