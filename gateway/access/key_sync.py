@@ -33,12 +33,7 @@ class KeySync:
         self._task: asyncio.Task[None] | None = None
         self._failing = False
 
-    async def start(self) -> None:
-        """Start; return once the keys are loaded, or after a time limit."""
-        self.begin()
-        await self.first_attempt()
-
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start in the background."""
         self._task = spawn(self._run(), name="keys")
 
