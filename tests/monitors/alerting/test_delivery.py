@@ -438,7 +438,9 @@ def test_a_receiver_that_asks_for_time_gets_it(tmp_path):
     play(tmp_path, scenario, busy=(busy := Busy()))
 
 
-def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_can_be_sent_again(tmp_path):
+def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_can_be_sent_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 7200.0)
+
     async def scenario(world):
         await world.tick(SHOP)
         for _ in range(20):
@@ -465,10 +467,12 @@ def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_c
         assert await world.delivery.acknowledgements.undelivered() == []
 
     deaf = People(failures=10_000)
-    play(tmp_path, scenario, Alerts(give_up_s=7200.0), deaf=deaf)
+    play(tmp_path, scenario, Alerts(), deaf=deaf)
 
 
-def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fires(tmp_path):
+def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fires(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 100.0)
+
     async def scenario(world):
         await world.tick(SHOP)
         await world.tick(after=200.0)
@@ -480,10 +484,12 @@ def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fires(tmp
         assert deaf.heard == [("a" * 16, "firing")]
 
     deaf = People(failures=100)
-    play(tmp_path, scenario, Alerts(give_up_s=100.0, repeat_interval_s=3600.0), deaf=deaf)
+    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), deaf=deaf)
 
 
-def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path):
+def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 10.0)
+
     async def scenario(world):
         many = [alert(fingerprint=f"{i:016}") for i in range(130)]
         await world.tick(*many)
@@ -491,10 +497,12 @@ def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path):
         letters = await world.delivery.acknowledgements.undelivered()
         assert [int(one.alert.fingerprint) for one in letters] == list(range(129, 29, -1))
 
-    play(tmp_path, scenario, Alerts(give_up_s=10.0), deaf=People(failures=1000))
+    play(tmp_path, scenario, Alerts(), deaf=People(failures=1000))
 
 
-def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path):
+def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 10.0)
+
     async def scenario(world):
         await world.tick(SHOP)
         await world.tick(after=20.0)
@@ -504,7 +512,7 @@ def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path):
         with pytest.raises(NotDeliveredError, match="no notifier is called deaf"):
             await world.delivery.acknowledgements.retry(letter.id)
 
-    play(tmp_path, scenario, Alerts(give_up_s=10.0), deaf=People(failures=1000))
+    play(tmp_path, scenario, Alerts(), deaf=People(failures=1000))
 
 
 def test_one_that_hangs_does_not_keep_the_others_from_their_rounds(tmp_path):
@@ -601,7 +609,9 @@ def test_what_was_never_sent_is_not_recorded_as_delivered_also_over_a_restart(tm
     play(tmp_path, scenario, people=people, deaf=deaf, terse=terse)
 
 
-def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path):
+def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 60.0)
+
     async def scenario(world):
         await world.tick(SHOP)
         await world.pass_by(120.0)
@@ -617,10 +627,12 @@ def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path):
         assert await world.delivery.acknowledgements.retry(letter.id)
         assert not progress(world, "deaf").never_reached
 
-    play(tmp_path, scenario, Alerts(give_up_s=60.0), deaf=(deaf := People(failures=1000)))
+    play(tmp_path, scenario, Alerts(), deaf=(deaf := People(failures=1000)))
 
 
-def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path):
+def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 60.0)
+
     async def scenario(world):
         await world.tick(SHOP)
         await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=world.now))
@@ -635,7 +647,7 @@ def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path):
         await world.tick(after=5.0)
         assert not progress(world, "duty").acknowledgement_given_up
 
-    play(tmp_path, scenario, Alerts(give_up_s=60.0), duty=(duty := Duty()))
+    play(tmp_path, scenario, Alerts(), duty=(duty := Duty()))
 
 
 def test_acts_and_deliveries_are_kept_over_the_end_and_a_restart_and_dropped_with_the_alert(tmp_path):

@@ -150,7 +150,9 @@ def test_an_alert_that_fires_is_acknowledged_and_the_acknowledgement_taken_back(
     play(tmp_path, scenario, people=People())
 
 
-def test_dead_letters_are_shown_and_sent_again(tmp_path):
+def test_dead_letters_are_shown_and_sent_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 30.0)
+
     async def scenario(world):
         await world.tick(alert())
         world.later_s = 60.0
@@ -165,7 +167,7 @@ def test_dead_letters_are_shown_and_sent_again(tmp_path):
         await world.ask("POST", path, status=404)
 
     deaf = People(failures=3)
-    play(tmp_path, scenario, config=Alerts(give_up_s=30.0), deaf=deaf)
+    play(tmp_path, scenario, deaf=deaf)
 
 
 def test_a_page_of_another_origin_changes_nothing(tmp_path):

@@ -17,6 +17,7 @@ from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from monitors.metrics.embeddings.opening import open_embeddings
 from tests.support.llm_server import LLMServer, Reply, error
 
+BATCH_WAIT_S = "monitors.metrics.embeddings.opening.BATCH_WAIT_S"
 KEY = "sk-very-secret-0123456789"
 
 
@@ -84,24 +85,28 @@ def test_what_is_asked_at_once_goes_out_together():
         np.testing.assert_array_equal(result, [vector(f"text {n}"), vector("the same")])
 
 
-def test_a_full_batch_does_not_wait():
+def test_a_full_batch_does_not_wait(monkeypatch):
+    monkeypatch.setattr(BATCH_WAIT_S, 30.0)
+
     async def use(embeddings):
         started = time.perf_counter()
         await embeddings.embed(["a", "b"])
         return time.perf_counter() - started
 
     with LLMServer(answer) as server:
-        assert run(server, use, batch_size=2, batch_wait_s=30.0) < 5.0
+        assert run(server, use, batch_size=2) < 5.0
 
 
-def test_an_unfull_batch_waits_as_long_as_it_is_told():
+def test_an_unfull_batch_waits(monkeypatch):
+    monkeypatch.setattr(BATCH_WAIT_S, 0.3)
+
     async def use(embeddings):
         started = time.perf_counter()
         await embeddings.embed(["a"])
         return time.perf_counter() - started
 
     with LLMServer(answer) as server:
-        assert run(server, use, batch_size=100, batch_wait_s=0.3) >= 0.3
+        assert run(server, use, batch_size=100) >= 0.3
 
 
 def test_more_texts_than_a_batch_holds_come_back_in_order():
@@ -157,7 +162,9 @@ def test_one_who_gives_up_does_not_stop_the_others():
     assert isinstance(gone, asyncio.CancelledError)
 
 
-def test_closing_answers_those_who_still_wait():
+def test_closing_answers_those_who_still_wait(monkeypatch):
+    monkeypatch.setattr(BATCH_WAIT_S, 60.0)
+
     async def use(embeddings):
         waiting = asyncio.ensure_future(embeddings.embed(["a"]))
         await asyncio.sleep(0)
@@ -165,7 +172,7 @@ def test_closing_answers_those_who_still_wait():
         return await waiting
 
     with LLMServer(answer) as server:
-        np.testing.assert_array_equal(run(server, use, batch_wait_s=60.0), [vector("a")])
+        np.testing.assert_array_equal(run(server, use), [vector("a")])
 
 
 def test_a_text_is_paid_for_once():
@@ -339,17 +346,6 @@ def test_half_a_configuration_is_a_mistake(settings, problem):
 
 def test_no_configuration_is_no_embeddings():
     assert open_embeddings() is None
-
-
-def test_without_a_cache_every_text_is_asked_for():
-    async def use(embeddings):
-        await embeddings.embed(["a"])
-        await embeddings.embed(["a"])
-        assert (await embeddings.embed([])).shape == (0, 0)
-
-    with LLMServer(answer) as server:
-        run(server, use, cache_mb=0)
-    assert inputs(server) == [["a"], ["a"]]
 
 
 def test_a_batch_has_at_least_one_text():
