@@ -89,26 +89,24 @@ class Gateway:
         redaction_key: str | None = None,
         sampler: SamplerProcesses | None = None,
         spill_file: Path | None = None,
-        upstream_client: Upstream | None = None,
         metrics_socket: socket.socket | None = None,
         templates: Templates | None = None,
         fast_path: bool = True,
     ) -> None:
         self.registry = CollectorRegistry()
         self.readiness = routes.Readiness()
-        self._instruments = Instruments(self.registry, version=version("gaugeway"))
-        self._spill = _spill(config, queue, spill_file, self._instruments)
+        self.instruments = Instruments(self.registry, version=version("gaugeway"))
+        self._spill = _spill(config, queue, spill_file, self.instruments)
         self._queue = self._spill or queue
         self._config = config
         self._redaction_key = redaction_key
-        direct = ClientSettings(ca_file=None, proxy=None)
-        self._clients: dict[ClientSettings, Upstream] = {} if upstream_client is None else {direct: upstream_client}
+        self._clients: dict[ClientSettings, Upstream] = {}
         self._span_processor = _span_processor(config)
-        self._admission = Admission(config, keys_file, self._instruments)
+        self._admission = Admission(config, keys_file, self.instruments)
         self._cache = _cache(config)
         self._accounting = self._build_accounting(config, self._admission.gate)
         spans = None if self._span_processor is None else _spans(config, self._span_processor)
-        self._observer = CaptureObserver(self._instruments, self._accounting, spans)
+        self._observer = CaptureObserver(self.instruments, self._accounting, spans)
         self._templates = self._build_templates(config, templates)
         self._sampler = None
         if sampler is not None:
@@ -118,18 +116,18 @@ class Gateway:
             queue=self._queue,
             authorise=_authorise(config, self._admission.gate),
             redact=redactor_of(config.capture, self._key(config)).redact_supplement,
-            observer=self._instruments,
+            observer=self.instruments,
         )
         self._origins, self._own_origins = _origins(config)
         access = _Access(self._admission.gate, self._accounting, self._origins)
         self._proxy = self._build_proxy(config, access, self._cache)
         self._realtime = self._build_realtime(config, access)
         self.protocol = self._protocol(config, fast_path=fast_path)
-        self._other = routes.traffic_app(self.readiness, self._supplements, self._instruments.invalid_request)
+        self._other = routes.traffic_app(self.readiness, self._supplements, self.instruments.invalid_request)
         settings = config.gateway
         self._workers = None
         if metrics_socket is not None:
-            self._workers = WorkerMetrics(metrics_socket, self.registry, self._instruments.modes)
+            self._workers = WorkerMetrics(metrics_socket, self.registry, self.instruments.modes)
         exposed = self.registry if self._workers is None else self._workers.total
         self.admin = routes.admin_app(exposed, settings.admin_host, settings.admin_token)
 
@@ -201,25 +199,19 @@ class Gateway:
         except RestartNeeded as error:
             self.count_refusal(error.keys)
             report_refusal(error)
-        except ConfigError as error:
-            self._instruments.reloaded("refused")
-            audit.tell("reload", outcome="refused", process=os.getpid(), problems=len(error.problems))
-            _log.error("reload refused, configuration unchanged: %s", "; ".join(error.problems))
-        except Exception as error:  # noqa: BLE001 - whatever a file names (a certificate, a class), traffic goes on
-            self._instruments.reloaded("refused")
-            audit.tell("reload", outcome="refused", process=os.getpid(), problems=1)
-            _log.error("reload refused, configuration unchanged: %s: %s", type(error).__name__, concealed(str(error)))
+        except Exception as error:  # noqa: BLE001 - whatever a file names (a certificate, a class); counted as refused
+            self.count_refusal(())
+            unknown = [f"{type(error).__name__}: {concealed(str(error))}"]
+            problems = error.problems if isinstance(error, ConfigError) else unknown
+            audit.tell("reload", outcome="refused", process=os.getpid(), problems=len(problems))
+            _log.error("reload refused, configuration unchanged: %s", "; ".join(problems))
         else:
-            self._instruments.reloaded("applied")
+            self.instruments.reloaded("applied")
             audit.tell("reload", outcome="applied", process=os.getpid())
-
-    def connection_closed(self, reason: str) -> None:
-        """Count a connection of the traffic port that was closed as descriptors ran out."""
-        self._instruments.connection_closed(reason)
 
     def count_refusal(self, keys: Sequence[str]) -> None:
         """Count a refused reload; `keys` are those that need a restart, if that was the reason."""
-        self._instruments.reloaded("refused", keys)
+        self.instruments.reloaded("refused", keys)
 
     async def aclose(self) -> None:
         """Deliver what was captured, then close every connection."""
@@ -254,7 +246,7 @@ class Gateway:
                 )
             else:
                 native = NativeUpstream(connect_timeout_s=connect_s, read_timeout_s=read_s, ca_file=wanted.ca_file)
-                native.on_resend = self._instruments.resent
+                native.on_resend = self.instruments.resent
                 self._clients[wanted] = native
         return self._clients[wanted]
 
@@ -262,16 +254,16 @@ class Gateway:
         settings = config.gateway
         plain = fast_path_protocol(lambda: self._proxy) if fast_path else TrafficProtocol
         return patient(
-            counting(plain, self._instruments.invalid_request),
+            counting(plain, self.instruments.invalid_request),
             body_s=settings.client_timeout_s,
             max_pending_bytes=max(settings.max_pending_body_bytes, settings.max_body_bytes),
-            on_body_given_up=self._instruments.body_given_up,
+            on_body_given_up=self.instruments.body_given_up,
             write_s=settings.client_timeout_s,
-            on_stall=self._instruments.write_stalled,
+            on_stall=self.instruments.write_stalled,
         )
 
     def _build_accounting(self, config: Config, gate: Gate | None) -> Accounting:
-        return Accounting(Prices(config.prices), gate, self._instruments)
+        return Accounting(Prices(config.prices), gate, self.instruments)
 
     def _build_handoff(self, config: Config) -> CaptureBuffer:
         return CaptureBuffer(
@@ -285,7 +277,7 @@ class Gateway:
     def _build_templates(self, config: Config, templates: Templates | None) -> TemplateSync | None:
         if templates is None:
             return None
-        return TemplateSync(templates, self._instruments, template_form(config.capture, self._key(config)))
+        return TemplateSync(templates, self.instruments, template_form(config.capture, self._key(config)))
 
     def _build_realtime(self, config: Config, access: _Access) -> Realtime:
         first = config.upstreams[0]
@@ -299,7 +291,7 @@ class Gateway:
             ),
             gate=access.gate,
             accounting=access.accounting,
-            on_stall=self._instruments.write_stalled,
+            on_stall=self.instruments.write_stalled,
             baggage=config.telemetry.baggage,
             gateway_id=_id(config),
             origins=access.origins,
@@ -311,7 +303,7 @@ class Gateway:
             config.upstreams,
             config.routing,
             client=self._client,
-            observer=self._instruments,
+            observer=self.instruments,
             baggage=config.telemetry.baggage,
             first_byte_s=settings.first_byte_timeout_s,
         )
@@ -372,7 +364,9 @@ async def run(
     targets = ", ".join(configured.base_url for configured in config.upstreams)
     shared = settings.workers > 1
     listeners = [
-        Listener(gateway, settings.host, settings.port, shared, gateway.protocol, gateway.connection_closed),
+        Listener(
+            gateway, settings.host, settings.port, shared, gateway.protocol, gateway.instruments.connection_closed
+        ),
         Listener(gateway.admin, settings.admin_host, settings.admin_port, shared),
     ]
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
@@ -56,7 +55,6 @@ class Supervisor:
         read: Callable[[Path | None], Config],
         *,
         config: Path | None,
-        data_dir: Path,
         monitors: bool,
     ) -> None:
         self._arguments, self._read = arguments, read
@@ -67,10 +65,7 @@ class Supervisor:
             self._snapshot.take()
         self._accepted = read(self._path)
         workers = self._accepted.gateway.workers
-        total = None
-        if workers > 1:
-            total = WorkersTotal()
-            shutil.rmtree(data_dir.absolute() / "metrics", ignore_errors=True)  # releases up to 0.1 kept counters there
+        total = WorkersTotal() if workers > 1 else None
         given, inherited = arguments(self._path), self._snapshot.inherited if self._snapshot is not None else ()
         given = (*given, "--supervised")
         self._gateways = [ChildProcess("gateway", given, total=total, descriptors=inherited) for _ in range(workers)]

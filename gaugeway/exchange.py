@@ -114,6 +114,11 @@ class Recording(msgspec.Struct, kw_only=True):
     duration_s: float = 0.0
     pressure: float = 1.0
 
+    @property
+    def app(self) -> str:
+        """The app that the request counts for: the one that the client named out of band, or that of its key."""
+        return (self.explicit.app if self.explicit else None) or "default"
+
     def keep(self, chunk: bytes, limit: int) -> None:
         """Append response bytes, unless the recording would exceed `limit` bytes, request included."""
         if self.too_large:

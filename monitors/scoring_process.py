@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 from setproctitle import setproctitle
 
+from gaugeway.processes.frames import next_frame
 from gaugeway.processes.priority import lower_priority
 from gaugeway.processes.worker_metrics import CountsOnly, WorkerMetrics, inherited
 from gaugeway.runtime import serving
 from monitors.app import assemble
-from monitors.scoring_workers import GAUGES, LENGTH_BYTES, Setup
+from monitors.scoring_workers import GAUGES, Setup
 
 
 async def score(setup: Setup, reports: socket.socket) -> None:
@@ -46,7 +47,7 @@ def _orphaned(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
 def main() -> None:
     """Read the set-up and score; nothing where either the set-up or the socket for the counts is missing."""
     setproctitle("gaugeway: scoring worker")
-    body, reports = _read(int.from_bytes(_read(LENGTH_BYTES), "big")), inherited()
+    body, reports = next_frame(_read), inherited()
     if not body or reports is None:
         return
     setup = msgspec.msgpack.decode(body, type=Setup)

@@ -12,6 +12,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from gaugeway.processes.child_process import ChildProcess
+from gaugeway.processes.frames import framed
 from gaugeway.processes.worker_metrics import Mode, SummedRegistry, WorkersTotal
 from gaugeway.runtime.tasks import spawn
 from gaugeway.settings.shared import Config
@@ -22,7 +23,6 @@ NICENESS = 5
 (benchmarks/page/niceness.py)."""
 STOP_S = 12.0
 """How long a worker may take to stop: more than its scheduler takes to finish what it scores."""
-LENGTH_BYTES = 4
 GAUGES: Mapping[str, Mode] = {
     "gaugeway_judge_blind": "max",
     "gaugeway_judge_budget_spent_usd": "livesum",
@@ -86,12 +86,6 @@ class ScoringWorkers:
             for process in self._processes:
                 process.signal(signal.SIGKILL)
             await asyncio.wait(self._running)
-
-
-def framed(setup: Setup) -> bytes:
-    """Encode a set-up with its length in front."""
-    body = msgspec.msgpack.encode(setup)
-    return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def _numbered(config: Config, number: int) -> Config:

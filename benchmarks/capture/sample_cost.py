@@ -35,8 +35,9 @@ from gateway.capture import result  # noqa: E402 - of the tree that is measured
 from gateway.capture.factory import capture_of  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
 from gateway.handoff import sampler_process  # noqa: E402
-from gateway.handoff.sampler_process import Answer, frame  # noqa: E402
+from gateway.handoff.sampler_process import Answer  # noqa: E402
 from gaugeway.exchange import Recording  # noqa: E402
+from gaugeway.processes.frames import framed  # noqa: E402
 
 BATCH, POOL, ROUNDS = 20, 200, 3
 WORDS = [
@@ -164,7 +165,7 @@ def measure(layout: str, count: int, *, profile: bool) -> dict[str, float]:
     capture = capture_of(Settings(), "key", events.append)
     decoder = msgspec.msgpack.Decoder(list[Recording])
     made = recordings(layout, count)
-    batches = [frame(made[start : start + BATCH]) for start in range(0, count, BATCH)]
+    batches = [framed(made[start : start + BATCH]) for start in range(0, count, BATCH)]
     taken: list[tuple[float, ...]] = []
     sources: dict[str, int] = {}
     profiler = cProfile.Profile()
@@ -179,7 +180,7 @@ def measure(layout: str, count: int, *, profile: bool) -> dict[str, float]:
             at.append(time.process_time_ns())
             results = _results(capture, decoded)
             at.append(time.process_time_ns())
-            frame(Answer(results=results, events=[]))
+            framed(Answer(results=results, events=[]))
             at.append(time.process_time_ns())
         taken.append(tuple((b - a) / 1000 / len(decoded) for a, b in pairwise(at)))
         if number >= len(batches) // 3:

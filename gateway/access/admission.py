@@ -125,7 +125,7 @@ def examine_file(config: Config, data_dir: Path, problems: Problems) -> None:
 
 def _begin(parts: Parts) -> None:
     if parts.keeper is not None:
-        parts.keeper.begin()
+        parts.keeper.start()
     if parts.sync is not None:
         parts.sync.start()
 

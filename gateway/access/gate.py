@@ -55,7 +55,7 @@ class Permit:
     `app` is the app that the request counts for: the key's, where keys are required. `key_id` is None without keys.
     """
 
-    __slots__ = ("_accounts", "_quote", "_turnstile", "app", "headers", "holder", "key_id")
+    __slots__ = ("_quote", "_turnstile", "accounts", "app", "headers", "holder", "key_id")
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Permit:
         accounts: tuple[Account, ...] = (),
         quote: Quote = NOTHING,
     ) -> None:
-        self._accounts = accounts
+        self.accounts = accounts
         self._quote: Quote | None = quote
         for account in accounts:
             account.reserve(quote)
@@ -86,20 +86,15 @@ class Permit:
             turnstile.leave()
 
     @property
-    def accounts(self) -> tuple[Account, ...]:
-        """The charged accounts: the key's, if there is one, and the app's."""
-        return self._accounts
-
-    @property
     def has_budget(self) -> bool:
         """Whether one of the accounts has a daily budget."""
-        return any(account.has_budget for account in self._accounts)
+        return any(account.has_budget for account in self.accounts)
 
     def free(self) -> None:
         """Release the reservation; idempotent."""
         quote, self._quote = self._quote, None
         if quote is not None:
-            for account in self._accounts:
+            for account in self.accounts:
                 account.free(quote)
 
 
@@ -406,12 +401,7 @@ def limits_of(limits: Limits, app: str) -> AppLimits:
 
 def needs_gate(keys: Keys, limits: Limits) -> bool:
     """Whether there is anything to enforce."""
-    return keys.enabled or any_limit(limits)
-
-
-def any_limit(limits: Limits) -> bool:
-    """Whether there is anything to enforce; without it, and without keys, no Gate is needed."""
-    return any(
+    return keys.enabled or any(
         getattr(table, name) is not None
         for table in (limits, *limits.apps.values())
         for name in AppLimits.__struct_fields__

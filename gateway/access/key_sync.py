@@ -7,6 +7,7 @@ import logging
 
 from gateway.access.gate import Gate
 from gateway.access.keys import Keyring
+from gaugeway.runtime.outage import Outage
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.engines.failures import FAILURES
 from gaugeway.storage.keys import Keys
@@ -33,14 +34,9 @@ class KeySync:
         self._closing = asyncio.Event()
         self._tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._failing = False
+        self._outage = Outage(_log)
 
-    async def start(self) -> None:
-        """Start; return once the keys are loaded, or after a time limit."""
-        self.begin()
-        await self.first_attempt()
-
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start in the background."""
         self._task = spawn(self._run(), name="keys")
 
@@ -54,16 +50,12 @@ class KeySync:
             async with asyncio.timeout(_LONGEST_S):
                 await self._sync()
         except (*FAILURES, TimeoutError) as error:
-            if not self._failing:
-                reason = str(error) or "no answer in time"
-                _log.warning("keys: %s: %s; using the last known state", type(error).__name__, reason)
-            self._failing = True
+            reason = str(error) or "no answer in time"
+            self._outage.begin("keys: %s: %s; using the last known state", type(error).__name__, reason)
             return False
         finally:
             self._tried.set()
-        if self._failing:
-            _log.info("key store available again")
-        self._failing = False
+        self._outage.end("key store available again")
         return True
 
     async def aclose(self) -> None:

@@ -7,6 +7,7 @@ import logging
 from typing import Protocol
 
 from gateway.access.gate import Gate
+from gaugeway.runtime.outage import Outage
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.documents import Documents
 from gaugeway.storage.engines.failures import FAILURES, EngineError
@@ -41,7 +42,7 @@ class LimitSync:
         self._every_s = every_s
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._failing = False
+        self._outage = Outage(_log)
 
     def start(self) -> None:
         """Start in the background."""
@@ -56,15 +57,11 @@ class LimitSync:
             self._gate.part()
             self._observer.limits_shared(0)
             self._observer.limits_unshared()
-            if not self._failing:
-                reason = str(error) or "no answer in time"
-                _log.warning("limits: %s: %s; each gateway keeps to its share", type(error).__name__, reason)
-            self._failing = True
+            reason = str(error) or "no answer in time"
+            self._outage.begin("limits: %s: %s; each gateway keeps to its share", type(error).__name__, reason)
             return False
         self._observer.limits_shared(processes)
-        if self._failing:
-            _log.info("limits: shared by %d processes again", processes)
-        self._failing = False
+        self._outage.end("limits: shared by %d processes again", processes)
         return True
 
     async def _exchange(self) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
+from cachetools import LRUCache
+
 from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_in, decoded, json_of
 from gateway.http.sessions import SESSION_HEADERS, conversation_id
 from gaugeway.exchange import Exchange, Request, Response
@@ -23,8 +25,8 @@ from gaugeway.text.cache import TextCache
 
 _READ_PROMPTS = ("known prompt", "configured pattern", "structure")
 _NOT_FROM_PROMPTS = frozenset({"explicit", *TOOL_SOURCES})
-_REMEMBERED = 4_096
-"""Turns in each of two generations, together about 1 MB."""
+_REMEMBERED = 8_192
+"""Turns, together about 1 MB."""
 _NOTHING = Response(status=200, body={})
 
 _Place = tuple[int, int] | None
@@ -49,28 +51,25 @@ class EarlierQuestions:
 
     def __init__(self, extractors: Sequence[Extractor] = ()) -> None:
         self._extractors = [extractor for extractor in extractors if evidence_of(extractor) in _READ_PROMPTS]
-        self._places: dict[int, _Place] = {}
-        self._places_before: dict[int, _Place] = {}
+        self._places: LRUCache[int, _Place] = LRUCache(_REMEMBERED)
 
     def __len__(self) -> int:
         """The number of turns that are remembered."""
-        return len(self._places) + len(self._places_before)
+        return len(self._places)
 
     def learn(self, turn: str, found: Extraction) -> None:
         """Remember what the extractors found in the last turn of an exchange."""
         if turn and found.source not in _NOT_FROM_PROMPTS:
-            self._remember(hash(turn), None if found.source == "none" else _place(turn, found.question))
+            self._places[hash(turn)] = None if found.source == "none" else _place(turn, found.question)
 
     def of(self, turn: str) -> str:
         """Return the question in an earlier turn, or the turn itself if it has no passages."""
         key = hash(turn)
         if key in self._places:
             place = self._places[key]
-        elif key in self._places_before:
-            place = self._places_before[key]
         elif len(turn) <= MAX_HISTORY_TEXT:
             place = self._read(turn) if may_be_prompt(turn) else None
-            self._remember(key, place)
+            self._places[key] = place
         else:
             return turn
         return turn if place is None else turn[place[0] : place[1]]
@@ -82,11 +81,6 @@ class EarlierQuestions:
             if (found := extractor.extract(request, _NOTHING)) is not None:
                 return _place(turn, found.question)
         return None
-
-    def _remember(self, key: int, place: _Place) -> None:
-        if len(self._places) >= _REMEMBERED:
-            self._places, self._places_before = {}, self._places
-        self._places[key] = place
 
 
 def _place(turn: str, question: str | None) -> _Place:

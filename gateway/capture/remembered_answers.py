@@ -6,10 +6,12 @@ Kept in the memory of the process that makes the samples, apart for each app and
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
+
+from cachetools import LRUCache
 
 from gateway.capture import Draft
 from gaugeway.exchange import Exchange
@@ -208,14 +210,12 @@ class Scope:
         self.by_question: dict[int, deque[Answer]] = {}
         self.by_asked: dict[int, deque[Answer]] = {}
         self.live: dict[tuple[str, ...], int] = {}
-        self.prompts: OrderedDict[str, Prompt] = OrderedDict()
+        self.prompts: LRUCache[str, Prompt] = LRUCache(MOST_PROMPTS)
 
     def prompt(self, key: str) -> Prompt:
         """Return what is known of a prompt, the least recently seen one of too many is forgotten."""
-        found = self.prompts.pop(key, None) or Prompt()
-        self.prompts[key] = found
-        if len(self.prompts) > MOST_PROMPTS:
-            self.prompts.popitem(last=False)
+        if (found := self.prompts.get(key)) is None:
+            found = self.prompts[key] = Prompt()
         return found
 
     def others(self, keys: tuple[str, ...]) -> bool:
@@ -262,7 +262,7 @@ class RememberedAnswers:
 
     def __init__(self, most: int = MOST_ANSWERS) -> None:
         self._most = most
-        self._scopes: OrderedDict[str, Scope] = OrderedDict()
+        self._scopes: LRUCache[str, Scope] = LRUCache(MOST_SCOPES)
         self._kept: deque[tuple[Answer, int, Scope]] = deque()
         self._characters = 0
 
@@ -274,10 +274,8 @@ class RememberedAnswers:
         headers = exchange.request.headers
         sender = exchange.key_id or headers.get("authorization") or headers.get("api-key") or headers.get("x-api-key")
         name = f"{exchange.app}\n{hash(sender)}"
-        found = self._scopes.pop(name, None) or Scope()
-        self._scopes[name] = found
-        if len(self._scopes) > MOST_SCOPES:
-            self._scopes.popitem(last=False)
+        if (found := self._scopes.get(name)) is None:
+            found = self._scopes[name] = Scope()
         return found
 
     def keep(self, scope: Scope, exchange: Exchange, turn: Turn, draft: Draft) -> Answer | None:

@@ -5,6 +5,7 @@ Whether arguments fit a tool's JSON schema is found out within bounded work.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 
 from gateway.capture.dialogue import Call, Dialogue, calls_in, decoded, json_of
+from gateway.telemetry.rate_limited_warnings import RateLimitedWarnings
 from gaugeway.exchange import Exchange
 from gaugeway.prompts import dicts
 from gaugeway.records import ToolChecks
@@ -38,6 +40,7 @@ _LONGEST_EMPTY = 500
 _EMPTY_WORDS = frozenset(
     {"", '""', "null", "none", "no results", "no results found", "nothing found", "undefined", "n/a"}
 )
+_warnings = RateLimitedWarnings(logging.getLogger("gaugeway"))
 
 
 class _TooMuchWorkError(Exception):
@@ -63,23 +66,34 @@ def fits(schema: Any, arguments: Any) -> bool | None:
         return None
     try:
         return _checker(written)(arguments) if _is_valid(written) else None
-    except Exception:  # noqa: BLE001 - a client's schema raises anything (a wrong type, a lost reference): not validated
+    except _TooMuchWorkError:
+        return None
+    except Exception as error:  # noqa: BLE001 - a client's schema raises anything: a wrong type, a lost reference
+        _not_validated(error)
         return None
 
 
 @lru_cache(maxsize=_KNOWN_SCHEMAS)
 def _is_valid(schema: bytes) -> bool:
     """Return whether a schema fits JSON Schema's own: `"required": "n"` does not, and no call could fit it."""
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - with the first call of a tool
+    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415 - with the first call of a tool
 
     decoded = msgspec.json.decode(schema)
     if _count(decoded, MAX_VALUES) < 0:
         return False
     try:
         Draft202012Validator.check_schema(decoded)
-    except Exception:  # noqa: BLE001 - a client's schema raises anything, also RecursionError; remembered as not valid
+    except SchemaError:
+        return False
+    except Exception as error:  # noqa: BLE001 - a client's schema raises anything, also RecursionError
+        _not_validated(error)
         return False
     return True
+
+
+def _not_validated(error: Exception) -> None:
+    kind = type(error).__name__
+    _warnings.warn(kind, "calls of a tool are not validated: its schema raises %s", kind)
 
 
 @lru_cache(maxsize=_KNOWN_SCHEMAS)

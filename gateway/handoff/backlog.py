@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 
-from gateway.handoff.observer import app_of
 from gateway.telemetry.metrics import Instruments
 from gaugeway.exchange import Recording
 from gaugeway.runtime.label_cap import OVERFLOW
@@ -87,7 +86,7 @@ class OverflowCounter:
 
     def add(self, recording: Recording) -> None:
         """Count a recording. Called on the request path."""
-        app = app_of(recording) if len(self._counts) < MAX_OVERFLOWN else OVERFLOW
+        app = recording.app if len(self._counts) < MAX_OVERFLOWN else OVERFLOW
         self._counts[app, recording.route, recording.status, recording.ending] += 1
 
     def flush(self, instruments: Instruments) -> None:

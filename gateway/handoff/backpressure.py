@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from gaugeway.runtime.outage import Outage
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.queues import Queue
 
@@ -60,7 +61,7 @@ class QueueMonitor:
         self._every_s = every_s
         self._draw = draw
         self._observer = observer
-        self._failing = False
+        self._outage = Outage(_log)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -76,13 +77,11 @@ class QueueMonitor:
     async def _read(self) -> None:
         try:
             self.utilisation = (await self._queue.depth()).fill
-            self._failing = False
+            self._outage.end("the queue depth can be read again")
         except Exception as error:  # noqa: BLE001 - any failure of any engine is counted, and the depth is read again
             self._observer.hand_off_failed()
             self.utilisation = 0.0
-            if not self._failing:
-                _log.warning("cannot read the queue depth: %s: %s", type(error).__name__, error)
-            self._failing = True
+            self._outage.begin("cannot read the queue depth: %s: %s", type(error).__name__, error)
 
     async def _run(self) -> None:
         while True:

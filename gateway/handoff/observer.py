@@ -52,7 +52,7 @@ class CaptureObserver:
     def not_decoded(self, recording: Recording, outcome: str | None) -> None:
         """Count a request whose bodies are not decoded; `outcome` is None on a route that is not captured."""
         with self._lock:
-            app = app_of(recording)
+            app = recording.app
             self.instruments.request(recording, app=app, model="unknown", stream=False)
             if outcome is not None:
                 self.instruments.outcome(app, outcome)
@@ -71,7 +71,7 @@ class CaptureObserver:
             elif failed:
                 self._warn(recording.id, str(result.error))
             if summary is None:
-                app, model, stream = app_of(recording), "unknown", False
+                app, model, stream = recording.app, "unknown", False
             else:
                 app, model, stream = summary.app, summary.model, summary.stream
                 failed = not self._reported(summary) or failed
@@ -109,8 +109,3 @@ class CaptureObserver:
 
     def _warn(self, exchange: str, reason: str) -> None:
         self._warnings.warn(reason, "exchange %s was not captured: %s", exchange, reason)
-
-
-def app_of(recording: Recording) -> str:
-    """Return the app that the client named out of band."""
-    return (recording.explicit.app if recording.explicit else None) or "default"

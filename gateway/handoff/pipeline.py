@@ -15,6 +15,7 @@ from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from gaugeway.exchange import GENERATION_ROUTES, Recording
 from gaugeway.records import Sample
+from gaugeway.runtime.outage import Outage
 from gaugeway.runtime.retry import Sink
 from gaugeway.storage.engines.failures import reason_of, refused
 from gaugeway.storage.queues import Queue
@@ -67,7 +68,7 @@ class SampleMaker:
     def __init__(self, reader: Reader, sampler: SamplerClient | None) -> None:
         self.reader = reader
         self._sampler = sampler
-        self._unavailable = False
+        self._outage = Outage(_log)
 
     async def results(self, recordings: Sequence[Recording]) -> Sequence[CaptureResult]:
         """Return the result of each recording."""
@@ -75,13 +76,9 @@ class SampleMaker:
             try:
                 results = await self._sampler.capture(recordings)
             except SamplerClientError as error:
-                if not self._unavailable:
-                    _log.warning("the sampler process does not respond (%s): the gateway makes the samples", error)
-                self._unavailable = True
+                self._outage.begin("the sampler process does not respond (%s): the gateway makes the samples", error)
             else:
-                if self._unavailable:
-                    _log.info("the sampler process responds again")
-                self._unavailable = False
+                self._outage.end("the sampler process responds again")
                 return results
         return await asyncio.to_thread(lambda: [result.capture(self.reader, recording) for recording in recordings])
 

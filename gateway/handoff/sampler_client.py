@@ -12,11 +12,12 @@ import msgspec
 from gateway.capture.result import CaptureResult
 from gateway.config import Capture as Settings
 from gateway.handoff import sampler_process
-from gateway.handoff.sampler_process import LENGTH_BYTES, Answer, Load, Setup, frame
+from gateway.handoff.sampler_process import Answer, Load, Setup
 from gateway.handoff.template_sync import TemplateSync
 from gaugeway.exchange import Recording
 from gaugeway.processes import interpreter
 from gaugeway.processes.forked import ForkedChild, fork
+from gaugeway.processes.frames import LENGTH_BYTES, framed
 from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import spawn
 
@@ -69,7 +70,7 @@ class SamplerClient:
         processes: SamplerProcesses | None = None,
     ) -> None:
         self._processes = processes or SamplerProcesses()
-        self._setup = Setup(settings, key, reports=True, results=True)
+        self._setup = Setup(settings, key)
         self._templates = templates
         self._revision = 0
         """Of the templates that the process has."""
@@ -102,10 +103,8 @@ class SamplerClient:
             raise SamplerClientError("it failed a moment ago")
         try:
             async with asyncio.timeout(BATCH_S):
-                answer = await self._exchange(frame(recordings))
+                answer = await self._exchange(framed(recordings))
             decoded = self._decoder.decode(answer)
-            if len(decoded.results) != len(recordings):
-                raise EOFError  # noqa: TRY301 - the process is of an earlier release, without results
         except (OSError, EOFError, RuntimeError, TimeoutError, msgspec.DecodeError) as error:
             # uvloop raises RuntimeError for a pipe that was closed.
             self._stop()
@@ -138,7 +137,7 @@ class SamplerClient:
             self._load(process.stdin)
         else:
             self._is_set_up = True
-            process.stdin.write(frame(self._with_templates()))
+            process.stdin.write(framed(self._with_templates()))
         process.stdin.write(batch)
         await process.stdin.drain()
         head = await process.stdout.readexactly(LENGTH_BYTES)
@@ -168,7 +167,7 @@ class SamplerClient:
         templates = self._templates
         if templates is not None and self._revision != templates.revision:
             self._revision = templates.revision
-            pipe.write(frame(Load(templates.known())))
+            pipe.write(framed(Load(templates.known())))
 
     def _stop(self) -> None:
         process, self._process = self._process, None

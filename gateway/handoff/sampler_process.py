@@ -11,7 +11,7 @@ import gc
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO
 
 import msgspec
 from setproctitle import setproctitle
@@ -23,30 +23,21 @@ from gateway.capture.result import CaptureResult
 from gateway.capture.stored_templates import learned_of, marked_of
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Recording
+from gaugeway.processes.frames import framed, next_frame
 from gaugeway.processes.priority import lower_priority
 from gaugeway.prompts.learning.learner import TemplateEvent
-from gaugeway.records import Sample
 from gaugeway.storage.templates import StoredTemplate
 
-LENGTH_BYTES = 4
 NICENESS = 19
 """With less, a gateway on a single saturated core serves a fraction of the requests (docs/explanation/faults.md)."""
-Made: TypeAlias = Sample | str
-"""A sample, or the name of the exception that prevented it."""
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The first frame: the settings.
-
-    `templates` is a first `Load`. `reports` and `results` say which answers the gateway reads: a gateway of an earlier
-    release, whose code was replaced on disk while it runs, reads neither template events nor capture results.
-    """
+    """The first frame: the settings; `templates` is a first `Load`."""
 
     capture: Settings
     key: str
     templates: list[StoredTemplate] = []
-    reports: bool = False
-    results: bool = False
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -56,38 +47,28 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to a batch: the result of each recording, and the template events since the last answer.
+    """The answer to a batch: the result of each recording, and the template events since the last answer."""
 
-    `made` replaces `results` for gateways of an earlier release.
-    """
-
-    made: list[Made] = []
-    events: list[TemplateEvent] = []
-    results: list[CaptureResult] = []
-
-
-def frame(value: object) -> bytes:
-    """Encode a value with its length in front."""
-    body = msgspec.msgpack.encode(value)
-    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+    results: list[CaptureResult]
+    events: list[TemplateEvent]
 
 
 def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until the gateway closes the pipe; `ready` is called before the first batch is read."""
-    setup = _next(source)
-    if setup is None:
+    first = next_frame(source.read)
+    if first is None:
         return
-    how = msgspec.msgpack.decode(setup, type=Setup)
+    setup = msgspec.msgpack.decode(first, type=Setup)
     events: list[TemplateEvent] = []
-    capture = capture_of(how.capture, how.key, events.append)
-    _load(capture, how.templates)
+    capture = capture_of(setup.capture, setup.key, events.append)
+    _load(capture, setup.templates)
     decoder = msgspec.msgpack.Decoder(list[Recording] | Load)
     gc.collect()
     gc.freeze()
     ready()
-    while (received := _next(source)) is not None:
+    while (received := next_frame(source.read)) is not None:
         with uncollected():
-            answer = _answered(how, capture, decoder.decode(received), events)
+            answer = _answered(capture, decoder.decode(received), events)
         if answer is not None:
             sink.write(answer)
             sink.flush()
@@ -106,14 +87,12 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def _answered(
-    setup: Setup, capture: Capture, batch: list[Recording] | Load, events: list[TemplateEvent]
-) -> bytes | None:
+def _answered(capture: Capture, batch: list[Recording] | Load, events: list[TemplateEvent]) -> bytes | None:
     """Return the answer to a batch; None for templates, which are loaded."""
     if isinstance(batch, Load):
         _load(capture, batch.templates)
         return None
-    answer = _answer(setup, result.capture_all(capture, batch), events)
+    answer = framed(Answer(result.capture_all(capture, batch), events))
     events.clear()
     return answer
 
@@ -124,22 +103,6 @@ def _load(capture: Capture, templates: Sequence[StoredTemplate]) -> None:
             [template for each in templates if (template := learned_of(each)) is not None],
             [asked for each in templates if (asked := marked_of(each)) is not None],
         )
-
-
-def _answer(setup: Setup, results: list[CaptureResult], events: list[TemplateEvent]) -> bytes:
-    if setup.results:
-        return frame(Answer(results=results, events=events))
-    made: list[Made] = [captured.error or "" if captured.sample is None else captured.sample for captured in results]
-    return frame(Answer(made, events) if setup.reports else made)
-
-
-def _next(source: BinaryIO) -> bytes | None:
-    head = source.read(LENGTH_BYTES)
-    if len(head) < LENGTH_BYTES:
-        return None
-    length = int.from_bytes(head, "big")
-    body = source.read(length)
-    return body if len(body) == length else None
 
 
 def run() -> None:

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from gateway.handoff.backpressure import SHEDS_AT
 from gaugeway.records import Sample, Supplement
+from gaugeway.runtime.outage import Outage
 from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.engines.failures import reason_of, refused
@@ -61,7 +62,8 @@ class Spill:
         self._after_s = after_s
         self._draw = draw
         self._failing_since: float | None = None
-        self._spilling = False
+        self._outage = Outage(_log)
+        self._undrained = Outage(_log)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -88,11 +90,11 @@ class Spill:
                 await self._file.put(samples)
             except QueueFull as full:
                 raise error from full
-            self._log_state(spilling=True)
+            self._outage.begin("queue unreachable: spooling samples to a file")
             self._count("spilled", len(samples))
         else:
             self._failing_since = None
-            self._log_state(spilling=False)
+            self._outage.end("queue reachable again: draining the spool file", level=logging.WARNING)
 
     async def depth(self) -> Depth:
         """The queue's depth, with the file's utilisation where that is higher; the file's while the queue fails."""
@@ -178,18 +180,11 @@ class Spill:
             try:
                 returned = await self.drain(at_once)
             except Exception as error:  # noqa: BLE001 - any failure of any engine; the attempt is repeated
-                _log.debug("spool file not drained yet: %s", type(error).__name__)
+                self._undrained.begin("spool file not drained yet: %s", type(error).__name__)
                 at_once, pause_s = 1, backoff.failed()
             else:
                 backoff.reset()
+                self._undrained.end("the spool file can be drained again")
                 at_once, jitter = most, self._draw()
                 pause_s = returned / self._drain_per_s * (0.5 + jitter) if returned else _FIRST_BACK_OFF_S * jitter
             await asyncio.sleep(pause_s)
-
-    def _log_state(self, *, spilling: bool) -> None:
-        """Log once that spilling begins, and once that it ends."""
-        if spilling and not self._spilling:
-            _log.warning("queue unreachable: spooling samples to a file")
-        elif self._spilling and not spilling:
-            _log.warning("queue reachable again: draining the spool file")
-        self._spilling = spilling

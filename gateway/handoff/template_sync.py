@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 from gateway.capture.stored_templates import Form, plain
 from gaugeway.prompts.learning.learner import TemplateEvent
 from gaugeway.prompts.learning.model import LearnedTemplate
+from gaugeway.runtime.outage import Outage
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.engines.failures import FAILURES, refused
 from gaugeway.storage.templates import StoredTemplate, Templates
@@ -54,7 +55,7 @@ class TemplateSync:
         self._local: dict[Name, StoredTemplate] = {}
         self._pending: dict[Name, TemplateEvent] = {}
         self._wake, self._closing = asyncio.Event(), False
-        self._failing = False
+        self._outage = Outage(_log)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -92,16 +93,12 @@ class TemplateSync:
                 await self._sync()
         except (*FAILURES, TimeoutError) as error:
             self._observer.template_failed("store")
-            if not self._failing:
-                reason = str(error) or "no answer in time"
-                _log.warning(
-                    "template store unavailable, learned templates are not shared: %s: %s", type(error).__name__, reason
-                )
-            self._failing = True
+            reason = str(error) or "no answer in time"
+            self._outage.begin(
+                "template store unavailable, learned templates are not shared: %s: %s", type(error).__name__, reason
+            )
             return False
-        if self._failing:
-            _log.info("learned templates are shared again")
-        self._failing = False
+        self._outage.end("learned templates are shared again")
         return True
 
     async def aclose(self) -> None:

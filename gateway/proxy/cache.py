@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -82,14 +82,8 @@ class CacheKey:
     """
 
     digest: bytes
-    lookup: bool = True
-    store: bool = True
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CacheKey) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
+    lookup: bool = field(default=True, compare=False)
+    store: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from gateway.proxy import stream_usage as usage
 from gateway.proxy.cache import MISS, Cache, CacheKey, CacheRecorder, cache_key
 from gateway.proxy.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.proxy.refusals import internal, send_refusal, shutting_down, too_slow, unreachable
-from gateway.proxy.request import Body, Head, app_of, begin, read_explicit
+from gateway.proxy.request import Body, Head, begin, read_explicit
 from gateway.proxy.response import Relay
 from gateway.upstreams import UpstreamError, UpstreamResponse
 from gateway.upstreams.policy import model_of
@@ -283,7 +283,7 @@ class Proxy:
             asked = Asked(recording.method, head.raw_path, head.query, head.headers, ready.asked)
             bill = self._bill(self._name_app(self._gate, head.headers, recording), asked, recording.path)
         outgoing = self._outgoing(head.raw_path, head.query, head.seen, ready, recording)
-        if self._cache is not None and self._cache.serves(app_of(recording)):
+        if self._cache is not None and self._cache.serves(recording.app):
             return None
         return Prepared(self.router.begin(outgoing), head.headers, bill)
 
@@ -424,11 +424,10 @@ class Proxy:
                 self._cache.store(key, recording.status, recording.response_headers, tape.chunks, time.monotonic())
 
     def _cache_key(self, outgoing: Outgoing, asked: bytes, recording: Recording) -> CacheKey | None:
-        app = app_of(recording)
-        if self._cache is None or not isinstance(outgoing.body, bytes) or not self._cache.serves(app):
+        if self._cache is None or not isinstance(outgoing.body, bytes) or not self._cache.serves(recording.app):
             return None
         return cache_key(
-            app=app,
+            app=recording.app,
             key_id=recording.key_id,
             route=recording.route,
             method=outgoing.method,

@@ -45,11 +45,6 @@ def begin(method: str, path: str, headers: Headers, route: str | None = None) ->
     )
 
 
-def app_of(recording: Recording) -> str:
-    """Return the app that the request counts for."""
-    return (recording.explicit.app if recording.explicit else None) or "default"
-
-
 def read_explicit(
     body: bytes, seen: RequestHead, recording: Recording, cut: tuple[bytes, bytes | None] | None = None
 ) -> tuple[bytes, int | None]:

@@ -44,7 +44,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 class HttpxUpstream:
-    """Any `httpx.AsyncBaseTransport` as an upstream; by default HTTP/1.1 with a pool of up to 2,000 connections.
+    """HTTP/1.1 over httpx, with a pool of up to 2,000 connections.
 
     Times in seconds: `connect_timeout_s` to open a connection, `read_timeout_s` between two reads.
     `ca_file` replaces the system's certificates; `proxy` is an HTTP proxy's URL, for upstreams that are reached by one.
@@ -57,13 +57,12 @@ class HttpxUpstream:
         read_timeout_s: float = 600.0,
         ca_file: Path | None = None,
         proxy: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         limits = httpx.Limits(
             max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S
         )
         tls = ssl.create_default_context(cafile=ca_file)
-        self._transport = transport or httpx.AsyncHTTPTransport(verify=tls, limits=limits, trust_env=False, proxy=proxy)
+        self._transport = httpx.AsyncHTTPTransport(verify=tls, limits=limits, trust_env=False, proxy=proxy)
         timeout = httpx.Timeout(read_timeout_s, connect=connect_timeout_s, pool=connect_timeout_s)
         self._timeout = timeout.as_dict()
 

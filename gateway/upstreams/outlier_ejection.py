@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from gaugeway.runtime.retry import delay_s
+
 HEALTHY: Final = 1.0
 HALF_OPEN: Final = 0.5
 EJECTED: Final = 0.0
 
 MAX_EJECT_S = 300.0
-_MAX_DOUBLINGS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ class Ejection:
 
     def _eject(self, upstream: str, now: float) -> None:
         health = self._health[upstream]
-        length_s = self._for_s * 2.0 ** min(health.ejections, _MAX_DOUBLINGS)
-        health.until = now + min(length_s, max(MAX_EJECT_S, self._for_s))
+        longest_s = max(MAX_EJECT_S, self._for_s)
+        health.until = now + delay_s(health.ejections, first_s=self._for_s, longest_s=longest_s)
         health.ejections += 1
         health.probing = False
         health.era += 1

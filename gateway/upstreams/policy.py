@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.http.json_cursor import JsonCursor, mentions
+from gateway.http.json_cursor import value_starts
 from gaugeway.exchange import Headers
-from gaugeway.runtime.retry import retry_after_s
+from gaugeway.runtime.retry import delay_s, retry_after_s
 from gaugeway.settings.bounds import optional_name
 
 Chance: TypeAlias = Callable[[], float]
@@ -25,13 +25,9 @@ BACKOFF_BASE_S, BACKOFF_MAX_S = 0.25, 8.0
 """First and longest wait before a retry: the client waits meanwhile, and its own timeout runs."""
 MAX_RETRY_AFTER_S = 30.0
 """Longest Retry-After that is waited for; the response with a longer one is the client's, who can decide."""
-_MAX_DOUBLINGS = 32
 MOST_MENTIONS = 10_000
 """How many times the string "model" may occur in a body in which an alias replaces it."""
-_SPACE = re.compile(rb"[ \t\n\r]*+")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_MODEL = mentions("model")
-_COLON = ord(":")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +104,7 @@ class RetryPolicy:
         """
         if _header(headers, b"x-should-retry") == b"false":
             return None
-        backoff = chance() * min(self.backoff_max_s, self.backoff_base_s * 2.0 ** min(retry, _MAX_DOUBLINGS))
+        backoff = chance() * delay_s(retry, first_s=self.backoff_base_s, longest_s=self.backoff_max_s)
         named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
         requested = retry_after_s(named, now)
         if requested is None:
@@ -153,7 +149,7 @@ def replace_model(body: bytes, model: str) -> bytes | None:
             return None
         body.decode()
         spans = list(_model_spans(body))
-    except (ValueError, RecursionError, IndexError):
+    except (ValueError, RecursionError):
         return None
     written = msgspec.json.encode(model)
     parts: list[bytes] = []
@@ -166,15 +162,7 @@ def replace_model(body: bytes, model: str) -> bytes | None:
 
 def _model_spans(body: bytes) -> Iterator[tuple[int, int]]:
     """Yield where the values of "model" stand in `body`, which is known to be a JSON object. Raises ValueError."""
-    cursor = JsonCursor(body)
-    for count, mention in enumerate(_MODEL.finditer(body)):
-        if count == MOST_MENTIONS:
-            raise ValueError("too many to look at")
-        cursor.advance(mention.start())
-        colon = _SPACE.match(body, mention.end()).end()  # type: ignore[union-attr]  # always matches
-        if cursor.depth != 1 or cursor.inside or body[colon] != _COLON:
-            continue
-        start = _SPACE.match(body, colon + 1).end()  # type: ignore[union-attr]  # always matches
+    for start in value_starts(body, "model", MOST_MENTIONS):
         value = _TEXT.match(body, start)
         if value is None:
             raise ValueError("one of several models is no text")

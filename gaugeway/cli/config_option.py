@@ -14,9 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT = Path("gaugeway.toml")
 
 
-def config_option(
-    meaning: str = "gaugeway.toml", *, dir_okay: bool = False, announced: bool = True
-) -> Callable[[F], F]:
+def config_option(meaning: str = "gaugeway.toml", *, announced: bool = True) -> Callable[[F], F]:
     """Add `--config`: the given file, else GAUGEWAY_CONFIG, else ./gaugeway.toml if it exists.
 
     Use of the default is printed to standard error unless `announced` is False.
@@ -31,11 +29,34 @@ def config_option(
 
     return click.option(
         "--config",
-        type=click.Path(path_type=Path, dir_okay=dir_okay),
+        type=click.Path(path_type=Path, dir_okay=False),
         envvar="GAUGEWAY_CONFIG",
         callback=found,
         help=f"{meaning} [./{DEFAULT}, if there is one]",
     )
+
+
+def directory_option(meaning: str) -> Callable[[F], F]:
+    """Add `--data-dir`: the given directory, else GAUGEWAY_DATA_DIR, else ./gaugeway-data."""
+    return click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="GAUGEWAY_DATA_DIR",
+        default=Path("gaugeway-data"),
+        show_default=True,
+        help=meaning,
+    )
+
+
+def with_options(*given: Callable[[F], F]) -> Callable[[F], F]:
+    """Add several options, in this order."""
+
+    def add(function: F) -> F:
+        for option in reversed(given):
+            function = option(function)
+        return function
+
+    return add
 
 
 def data_dir_problem(data_dir: Path) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -12,10 +11,10 @@ from pathlib import Path
 import click
 
 from gaugeway.cli.config_option import config_option
+from gaugeway.cli.output import fail
 from gaugeway.settings import ConfigError, Problems, read_into
 from gaugeway.settings.endpoints import address_problem
 
-_BAD_INPUT = 2
 FOLDERS = ("grafana", "prometheus", "alertmanager")
 _ALERT = re.compile(r" *(?:- alert|(?:- )?alertname): (\w+)")
 _ANNOTATIONS = re.compile(r"( *)(?:exp_)?annotations:")
@@ -88,11 +87,9 @@ def dashboards(directory: Path, config: Path | None, runbooks: str | None, force
         runbooks = runbooks or runbooks_of(config)
         written = write(directory, runbooks=runbooks, force=force)
     except ConfigError as error:
-        click.echo("\n".join(f"gaugeway: {line}" for line in error.problems), err=True)
-        sys.exit(_BAD_INPUT)
+        fail(error)
     except FileExistsError as error:
-        click.echo(f"gaugeway: {error}; nothing was written (--force overwrites them)", err=True)
-        sys.exit(_BAD_INPUT)
+        fail(f"{error}; nothing was written (--force overwrites them)")
     if runbooks is None:
         click.echo("gaugeway: alerts get no runbook_url: set monitors.public_url, or give --runbooks URL", err=True)
     for path in written:

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gaugeway.cli import field_mapping, store_options
-from gaugeway.cli.config_option import config_option
+from gaugeway.cli.config_option import config_option, with_options
 from gaugeway.extensions import registered
 from gaugeway.settings import ConfigError
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from monitors.offline.results import Run
     from monitors.offline.run import Plan
 
-F = TypeVar("F", bound=Callable[..., Any])
 MISSED = 1
 RUNS = Path(".gaugeway") / "runs"
 _POSITIVE = click.IntRange(min=1)
@@ -32,16 +31,7 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
 _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def add(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return add
-
-
-_judged = _options(
+_judged = with_options(
     click.option("--metrics", help="Names or import strings, comma-separated, or 'all'. [those of the configuration]"),
     config_option(),
     click.option("--judge", help="A model, llm, none, registered name or import string. [the configured one, if any]"),

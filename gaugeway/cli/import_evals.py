@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gaugeway.cli import field_mapping, store_options
+from gaugeway.cli.config_option import with_options
 from gaugeway.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -20,15 +21,12 @@ INCOMPLETE = 1
 _PATH = click.Path(path_type=Path, dir_okay=False)
 
 
-def _options(function: Any) -> Any:
-    for option in (
-        click.option("--force", is_flag=True, help="Overwrite files that exist."),
-        click.option("--map", "mapped", multiple=True, metavar="FIELD=NAME", help="Variable of a field; repeatable."),
-        click.option("--config", type=_PATH, help="Configuration to write, with the metrics. [FILE.gaugeway.toml]"),
-        click.option("--out", type=_PATH, help="Data set to write. [FILE.gaugeway.jsonl]"),
-    ):
-        function = option(function)
-    return function
+_written = with_options(
+    click.option("--out", type=_PATH, help="Data set to write. [FILE.gaugeway.jsonl]"),
+    click.option("--config", type=_PATH, help="Configuration to write, with the metrics. [FILE.gaugeway.toml]"),
+    click.option("--map", "mapped", multiple=True, metavar="FIELD=NAME", help="Variable of a field; repeatable."),
+    click.option("--force", is_flag=True, help="Overwrite files that exist."),
+)
 
 
 @click.group("import")
@@ -41,7 +39,7 @@ def import_() -> None:
 
 @import_.command("openai-evals")
 @click.argument("files", type=_PATH, nargs=-1, required=True, metavar="FILE...")
-@_options
+@_written
 def openai_evals(files: tuple[Path, ...], **options: Any) -> None:
     """Import one eval of OpenAI: eval object, runs, output items, data source JSONL; or of openai/evals."""
     with _reported_errors():
@@ -53,7 +51,7 @@ def openai_evals(files: tuple[Path, ...], **options: Any) -> None:
 
 @import_.command()
 @click.argument("file", type=_PATH)
-@_options
+@_written
 def promptfoo(file: Path, **options: Any) -> None:
     """Import a promptfoo configuration, or the results of `promptfoo eval -o results.json`."""
     with _reported_errors():

@@ -6,33 +6,25 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from gateway.capture.factory import extractors_of
-from gaugeway.cli.config_option import config_option
+from gaugeway.cli.output import fail
+from gaugeway.cli.store_options import stored_options
 from gaugeway.settings import ConfigError
 
 if TYPE_CHECKING:
     from gaugeway.cli.extraction_report import Inspection
 
-_BAD_INPUT = 2
 _NOT_ASKED_FOR = "http://localhost"  # the configuration requires an upstream, but nothing is sent
 
 
 @click.command()
 @click.argument("what", metavar="REQUEST.json|EXCHANGE_ID")
-@config_option()
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="GAUGEWAY_DATA_DIR",
-    default=Path("gaugeway-data"),
-    show_default=True,
-    help="Directory of the embedded store.",
-)
+@stored_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(what: str, config: Path | None, data_dir: Path, as_json: bool) -> None:  # noqa: FBT001 - a click flag
     """Show what the extractors find in a request: question, contexts, the extractor used, and why.
@@ -48,11 +40,11 @@ def inspect(what: str, config: Path | None, data_dir: Path, as_json: bool) -> No
         is_file = what == "-" or Path(what).is_file()
         inspection = _of_file(what, config) if is_file else _of_exchange(what, config, data_dir)
     except ConfigError as error:
-        _fail(*error.problems)
+        fail(error)
     except (InspectionError, LookupError) as error:
-        _fail(f"{what}: {error.args[0]}")
+        fail(f"{what}: {error.args[0]}")
     except (OSError, ValueError) as error:  # EngineError and RefusedError among them
-        _fail(f"{what}: {error}")
+        fail(f"{what}: {error}")
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(inspection)).decode())
     else:
@@ -92,9 +84,3 @@ def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspe
     if stored is None:
         raise LookupError("neither a file nor the ID of a stored exchange")
     return inspect_sample(*stored)
-
-
-def _fail(*lines: str) -> NoReturn:
-    for line in lines:
-        click.echo(f"gaugeway: {line}", err=True)
-    sys.exit(_BAD_INPUT)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from gateway.access.gate import DAY_S
 from gateway.access.keys import is_pattern, parse_expiry
-from gaugeway.cli.config_option import config_option
-from gaugeway.runtime import audit
+from gaugeway.cli.config_option import config_option, directory_option
+from gaugeway.cli.output import fail, print_table, record, utc
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load
 from gaugeway.storage.documents import Spending
@@ -27,7 +25,6 @@ from gaugeway.storage.keys.virtual_key import Quota, VirtualKey
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-_BAD_INPUT = 2
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
@@ -46,14 +43,7 @@ class Place(NamedTuple):
         return self.url is None and not (self.data_dir / KEYS_FILE).exists()
 
 
-_data_dir = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="GAUGEWAY_DATA_DIR",
-    default=Path("gaugeway-data"),
-    show_default=True,
-    help="Directory of the audit log, and of keys.db unless [keys] url names a database.",
-)
+_data_dir = directory_option("Directory of the audit log, and of keys.db unless [keys] url names a database.")
 
 
 def _places(more: str = "") -> Callable[[F], F]:
@@ -65,7 +55,7 @@ def _places(more: str = "") -> Callable[[F], F]:
             try:
                 loaded = load(config)
             except ConfigError as error:
-                _fail("; ".join(error.problems))
+                fail(error)
             url = loaded.keys.get("url")
             lacks_prices = config is not None and not loaded.prices
             place = Place(url if isinstance(url, str) else None, data_dir, lacks_prices=lacks_prices)
@@ -95,23 +85,23 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
     now = time.time()
     patterns = tuple(pattern for model in models.split(",") if (pattern := model.strip()))
     if not app.strip() or not app.isprintable():
-        _fail("--app: expected a name")
+        fail("--app: expected a name")
     if not patterns:
-        _fail("--models: expected at least one pattern")
+        fail("--models: expected at least one pattern")
     if wrong := [invalid for invalid in patterns if not is_pattern(invalid)]:
-        _fail(f"--models: invalid pattern {wrong[0]!r}: '[' needs a closing ']'")
+        fail(f"--models: invalid pattern {wrong[0]!r}: '[' needs a closing ']'")
     try:
         expires_at = parse_expiry(expires, now) if expires is not None else None
     except ValueError as error:
-        _fail(f"--expires: {error}")
+        fail(f"--expires: {error}")
     created = _with_store(
         place,
         lambda store: store.create(
             app=app.strip(), now=now, models=patterns, expires_at=expires_at, quota=Quota(**quota)
         ),
     )
-    _tell("key_create", place, key=created.key.id, app=created.key.app)
-    end = f"expires {_time(expires_at)}" if expires_at is not None else "no expiry"
+    record(place.data_dir, "key_create", key=created.key.id, app=created.key.app)
+    end = f"expires {utc(expires_at)}" if expires_at is not None else "no expiry"
     click.echo(f"created {created.key.id} for app {created.key.app} ({end}). Shown only once:", err=True)
     if quota["usd_per_day"] is not None and place.lacks_prices:
         click.echo(
@@ -140,11 +130,7 @@ def list_keys(place: Place) -> None:
         ("ID", "APP", "STATE", "MODELS", "CREATED", "EXPIRES", "REQ/MIN", "TOK/MIN", "USD/DAY", "USD TODAY")
     ]
     rows += [_row(key, spent.get((today, f"key:{key.id}"), 0.0), now) for key in found]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows if found else []:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    if not found:
-        click.echo("no keys")
+    print_table(rows, "no keys")
 
 
 @keys.command()
@@ -153,29 +139,18 @@ def list_keys(place: Place) -> None:
 def revoke(key_id: str, place: Place) -> None:
     """Revoke a key permanently. Running gateways reject it within a few seconds."""
     if key_id.startswith("gw-"):
-        _fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
+        fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
     _check_directory(place)
     known = not place.is_empty() and _with_store(place, lambda store: store.revoke(key_id, time.time()))
     if not known:
-        _fail(f"no key has the ID {key_id!r}; see 'gaugeway keys list'")
-    _tell("key_revoke", place, key=key_id)
+        fail(f"no key has the ID {key_id!r}; see 'gaugeway keys list'")
+    record(place.data_dir, "key_revoke", key=key_id)
     click.echo(f"{key_id} is revoked")
 
 
 def _check_directory(place: Place) -> None:
     if place.url is None and not place.data_dir.is_dir():
-        _fail(f"--data-dir: there is no directory {place.data_dir}")
-
-
-def _tell(action: str, place: Place, **about: str) -> None:
-    """Write an audit record to the data directory on this machine, even when keys are in a database."""
-    try:
-        told = audit.open_file(place.data_dir)
-    except OSError as error:
-        click.echo(f"gaugeway: not in the audit log: {error}", err=True)
-        return
-    audit.tell(action, by=audit.whoami(), **about)
-    audit.close_file(told)
+        fail(f"--data-dir: there is no directory {place.data_dir}")
 
 
 def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
@@ -189,7 +164,7 @@ def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
     try:
         return asyncio.run(run())
     except (EngineError, ValueError) as error:
-        _fail(str(error) if place.url else f"{place.data_dir / KEYS_FILE}: {error}")
+        fail(str(error) if place.url else f"{place.data_dir / KEYS_FILE}: {error}")
 
 
 def _row(key: VirtualKey, spent: float, now: float) -> tuple[str, ...]:
@@ -199,17 +174,8 @@ def _row(key: VirtualKey, spent: float, now: float) -> tuple[str, ...]:
         key.app,
         key.state(now),
         ",".join(key.models),
-        _time(key.created_at),
-        _time(key.expires_at) if key.expires_at is not None else "-",
+        utc(key.created_at),
+        utc(key.expires_at) if key.expires_at is not None else "-",
         *("-" if limit is None else f"{limit:g}" for limit in quota),
         f"{spent:.4f}",
     )
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _fail(message: str) -> NoReturn:
-    click.echo(f"gaugeway: {message}", err=True)
-    sys.exit(_BAD_INPUT)

@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,8 +19,8 @@ from setproctitle import setproctitle
 
 from gateway import config as configuration
 from gaugeway.cli.config_option import data_dir_problem
-from gaugeway.cli.lazy_group import LazyGroup
-from gaugeway.cli.plane import fail, log_config, monitors, plane_options
+from gaugeway.cli.output import fail
+from gaugeway.cli.plane import log_config, monitors, plane_options
 from gaugeway.processes.data_directory import hold
 from gaugeway.runtime import audit, descriptors
 from gaugeway.runtime.logs import configure_logs
@@ -54,7 +56,28 @@ COMMANDS = {
 _log = logging.getLogger("gaugeway")
 
 
-@click.group(cls=LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+class _LazyGroup(click.Group):
+    """Imports a command when it is called or listed: a process that serves does not load the other commands.
+
+    `modules` is the module of each command, by its name. There the command is the attribute of that name, with "_" for
+    "-", or with "_" at its end where the name is a keyword.
+    """
+
+    def __init__(self, *arguments: Any, modules: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._modules})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._modules and cmd_name not in self.commands:
+            module, name = import_module(self._modules[cmd_name]), cmd_name.replace("-", "_")
+            self.add_command(getattr(module, name, None) or getattr(module, f"{name}_"), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("gaugeway"), prog_name="gaugeway")
 @click.pass_context
 def main(context: click.Context) -> None:
@@ -205,7 +228,6 @@ def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
             lambda path: _arguments(options | {"config": path}),
             lambda path: _load_with_warnings(options | {"config": path}),
             config=options["config"],
-            data_dir=options["data_dir"],
             monitors=monitors,
         )
         descriptors.raise_limit()

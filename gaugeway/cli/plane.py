@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from setproctitle import setproctitle
 
 from gaugeway.cli.config_option import config_option
+from gaugeway.cli.output import BAD_INPUT, fail
 from gaugeway.processes.data_directory import TAKE_OVER_S, hold
 from gaugeway.runtime import descriptors
 from gaugeway.runtime.logs import configure_logs
 from gaugeway.settings import ConfigError
-from gaugeway.settings.placeholders import concealed
 
 if TYPE_CHECKING:
     from monitors.app import PageFactory
 
 F = TypeVar("F", bound=Callable[..., Any])
-BAD_INPUT = 2
 BROKEN = 1
 _log = logging.getLogger("gaugeway")
 
@@ -105,13 +103,6 @@ def given_keys(options: Mapping[str, Any]) -> dict[str, object]:
 def log_config(config: Path | None) -> None:
     """Log the path of the configuration."""
     _log.info("configuration: %s", "defaults and options, no file" if config is None else config.absolute())
-
-
-def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
-    """Print the problems, one line each, and exit with `code`."""
-    for line in error.problems if isinstance(error, ConfigError) else [str(error)]:
-        click.echo(f"gaugeway: {concealed(line)}", err=True)
-    sys.exit(code)
 
 
 @click.command()

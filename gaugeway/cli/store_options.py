@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gaugeway.cli.config_option import config_option
+from gaugeway.cli.config_option import config_option, directory_option
+from gaugeway.cli.output import fail
 from gaugeway.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -25,18 +26,11 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-BAD_INPUT, INTERRUPTED = 2, 130
+INTERRUPTED = 130
 _WIDTH = 80
 
 
-data_dir_option = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="GAUGEWAY_DATA_DIR",
-    default=Path("gaugeway-data"),
-    show_default=True,
-    help="Directory of the embedded store.",
-)
+data_dir_option = directory_option("Directory of the embedded store.")
 
 
 def stored_options(function: F) -> F:
@@ -122,17 +116,9 @@ def reported_errors(interrupted: str = "") -> Iterator[None]:
     """Print errors in the input, one line each, and exit with 2; after Ctrl-C print `interrupted`, exit with 130."""
     try:
         yield
-    except ConfigError as error:
-        _fail(error.problems)
-    except (OSError, ValueError) as error:  # EngineError and RefusedError among them
-        _fail([str(error)])
+    except (ConfigError, OSError, ValueError) as error:  # EngineError and RefusedError among them
+        fail(error)
     except KeyboardInterrupt:
         if interrupted:
             click.echo(f"gaugeway: {interrupted}", err=True)
         sys.exit(INTERRUPTED)
-
-
-def _fail(problems: list[str]) -> NoReturn:
-    for line in problems:
-        click.echo(f"gaugeway: {line}", err=True)
-    sys.exit(BAD_INPUT)

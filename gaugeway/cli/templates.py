@@ -6,22 +6,21 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
 from gaugeway.cli import store_options as store_cli
-from gaugeway.runtime import audit
+from gaugeway.cli.output import fail, print_table, record, utc
 
 if TYPE_CHECKING:
     from gaugeway.prompts.user_patterns import Piece
     from gaugeway.storage.templates import State, StoredTemplate, Templates
 
 T = TypeVar("T")
-_NOT_ALL, _BAD_INPUT = 1, 2
+_NOT_ALL = 1
 _SLOT = "[[{}]]"
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -45,15 +44,11 @@ def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json
     rows += [
         (
             *(template.app, template.version, template.state, f"{template.seen}"),
-            *(_time(template.learned_at), "no" if template.stale else "yes", split_words(template)),
+            *(utc(template.learned_at), "no" if template.stale else "yes", split_words(template)),
         )
         for template in found
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows if found else []:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    if not found:
-        click.echo("no templates")
+    print_table(rows, "no templates")
 
 
 @templates.command()
@@ -69,7 +64,7 @@ def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: b
     template = _one(_ask(config, data_dir, lambda kept: _templates(kept, app)), app, version)
     learned = learned_of(template)
     if learned is None:
-        _fail(f"template {version} of app {app} was written by another release and cannot be read")
+        fail(f"template {version} of app {app} was written by another release and cannot be read")
     whose = messages(learned)
     if as_json:
         texts = [{"role": role, "text": _marked(pieces)} for role, pieces in whose]
@@ -78,7 +73,7 @@ def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: b
     stale = ", no longer fits" if template.stale else ""
     click.echo(
         f"{template.app} {template.version}: {template.state}{stale}, "
-        f"learned {_time(template.learned_at)} from {template.seen} requests"
+        f"learned {utc(template.learned_at)} from {template.seen} requests"
     )
     click.echo(f"passages: {split_words(template)}")
     for role, pieces in whose:
@@ -105,7 +100,7 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
         else [template for template in found if template.state != "rejected"]
     )
     if not chosen:
-        _fail("no template to export; see 'gaugeway templates list'")
+        fail("no template to export; see 'gaugeway templates list'")
     left_out = 0
     for template in chosen:
         try:
@@ -153,14 +148,8 @@ def split_words(template: StoredTemplate) -> str:
 def _decide(config: Path | None, data_dir: Path, app: str, version: str, state: State) -> None:
     known = _ask(config, data_dir, lambda kept: kept.set_template_state(app, version, state))
     if not known:
-        _fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
-    try:
-        log = audit.open_file(data_dir)
-    except OSError as error:
-        click.echo(f"gaugeway: not in the audit log: {error}", err=True)
-    else:
-        audit.tell(f"template_{state}", by=audit.whoami(), app=app, version=version)
-        audit.close_file(log)
+        fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
+    record(data_dir, f"template_{state}", app=app, version=version)
     click.echo(f"{version} of {app} is {state}")
 
 
@@ -189,23 +178,14 @@ async def _templates(kept: Templates, app: str | None) -> list[StoredTemplate]:
 def _one(found: Sequence[StoredTemplate], app: str | None, version: str | None) -> StoredTemplate:
     template = next((stored for stored in found if stored.version == version), None)
     if template is None:
-        _fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
+        fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
     return template
 
 
 def _plain(template: StoredTemplate) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(template)
-    return found | {"learned_at": _time(template.learned_at), "passages": split_words(template)}
+    return found | {"learned_at": utc(template.learned_at), "passages": split_words(template)}
 
 
 def _marked(pieces: list[Piece]) -> str:
     return "".join(piece.text if piece.slot is None else _SLOT.format(piece.slot) for piece in pieces)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _fail(message: str) -> NoReturn:
-    click.echo(f"gaugeway: {message}", err=True)
-    sys.exit(_BAD_INPUT)

@@ -82,7 +82,7 @@ class Model:
         if scope["type"] != "http":
             return
         headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
-        raw = await _body(receive)
+        raw = await servers.body(receive)
         entry = Logged(scope["method"], scope["path"], scope["query_string"].decode("latin-1"), headers, raw)
         self.log.append(entry)
         gone = spawn(_gone(receive), name="demo-model-disconnect")
@@ -108,9 +108,7 @@ class _Answering:
         answer = _ROUTES.get((entry.method, entry.path))
         if answer is None:
             await self._refuse(*self._unknown())
-        elif entry.method == "GET":
-            await self._json(_OK, wire.models())
-        elif (problem := self._parse()) is not None:
+        elif entry.method != "GET" and (problem := self._parse()) is not None:
             await self._refuse(_BAD_REQUEST, problem, None)
         else:
             try:
@@ -120,25 +118,11 @@ class _Answering:
 
     async def chat(self, body: dict[str, Any]) -> None:
         """Answer `POST /v1/chat/completions`."""
-        turn = conversation.read_chat(body)
-        if (reply := await self._reply(turn)) is None:
-            return
-        if body.get("stream"):
-            chunks = wire.chat_chunks(turn, reply, include_usage=_include_usage(body))
-            await self._stream([*map(wire.server_sent, chunks), b"data: [DONE]\n\n"])
-        else:
-            await self._json(_OK, wire.chat(turn, reply))
+        await self._complete(body, conversation.read_chat(body), wire.chat, wire.chat_chunks)
 
     async def completions(self, body: dict[str, Any]) -> None:
         """Answer `POST /v1/completions`."""
-        turn = conversation.read_completion(body)
-        if (reply := await self._reply(turn)) is None:
-            return
-        if body.get("stream"):
-            chunks = wire.completion_chunks(turn, reply, include_usage=_include_usage(body))
-            await self._stream([*map(wire.server_sent, chunks), b"data: [DONE]\n\n"])
-        else:
-            await self._json(_OK, wire.completion(turn, reply))
+        await self._complete(body, conversation.read_completion(body), wire.completion, wire.completion_chunks)
 
     async def responses(self, body: dict[str, Any]) -> None:
         """Answer `POST /v1/responses`."""
@@ -170,6 +154,22 @@ class _Answering:
         """Answer `GET /v1/models`."""
         del body
         await self._json(_OK, wire.models())
+
+    async def _complete(
+        self,
+        body: dict[str, Any],
+        turn: conversation.Turn,
+        whole: Callable[[conversation.Turn, conversation.Reply], dict[str, Any]],
+        chunks: Callable[..., Iterable[wire.Event]],
+    ) -> None:
+        """Answer in chunks or as a whole, as the request asks for it."""
+        if (reply := await self._reply(turn)) is None:
+            return
+        if body.get("stream"):
+            events = chunks(turn, reply, include_usage=_include_usage(body))
+            await self._stream([*map(wire.server_sent, events), b"data: [DONE]\n\n"])
+        else:
+            await self._json(_OK, whole(turn, reply))
 
     async def _reply(self, turn: conversation.Turn) -> conversation.Reply | None:
         """Return the reply after the configured delay; None on a configured failure or a disconnect."""
@@ -270,15 +270,6 @@ async def serving(model: Model | None = None, *, port: int = 0) -> AsyncIterator
     """Serve a model from the running event loop; yields the `base_url` (with `/v1`) for an OpenAI client."""
     async with servers.in_loop(model or Model(), port) as address:
         yield f"{address}/v1"
-
-
-async def _body(receive: Receive) -> bytes:
-    parts = []
-    while True:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            return b"".join(parts)
 
 
 async def _gone(receive: Receive) -> None:

@@ -22,6 +22,7 @@ _STOP_S = 15.0
 _REQUEST_S = 30.0
 _SAY_EVERY_S = 10.0
 _OK = 200
+_TAIL_LINES = 15
 
 _CONFIG = """\
 [gateway]
@@ -198,9 +199,9 @@ class Product:
         found = await self._json(f"/api/exchanges/{exchange_id}")
         return found if isinstance(found, dict) and "sample" in found else None
 
-    def log_tail(self, lines: int = 15) -> list[str]:
+    def log_tail(self) -> list[str]:
         """Return the last lines of the log."""
-        return self._log_lines()[-lines:]
+        return self._log_lines()[-_TAIL_LINES:]
 
     def _log_lines(self) -> list[str]:
         return self._log.read_text("utf-8", "replace").splitlines() if self._log.exists() else []

@@ -15,7 +15,7 @@ import numpy as np
 from gaugeway.demo import model_text as texts
 
 T = TypeVar("T")
-APP = "handbook"
+APP, MODEL = "handbook", "handbook-1"
 PROMPT = (
     "You are an assistant for question-answering tasks. Use the following pieces of retrieved context to answer the "
     "question. If you don't know the answer, just say that you don't know. Use three sentences maximum and keep the "
@@ -95,11 +95,10 @@ class Index:
 class RagApp:
     """Retrieves, asks the model, answers; every other answer is streamed."""
 
-    def __init__(self, index: Index, base_url: str, model: str = "handbook-1") -> None:
+    def __init__(self, index: Index, base_url: str) -> None:
         import openai  # noqa: PLC0415 - half a second that only `gaugeway demo` should pay
 
         self.index = index
-        self._model = model
         self._turns = itertools.count()
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
@@ -115,10 +114,10 @@ class RagApp:
         messages: Any = [{"role": "user", "content": prompt}]
         streamed = next(self._turns) % 2 == 1
         if streamed:
-            stream = await self._client.chat.completions.create(model=self._model, messages=messages, stream=True)
+            stream = await self._client.chat.completions.create(model=MODEL, messages=messages, stream=True)
             text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
         else:
-            completion = await self._client.chat.completions.create(model=self._model, messages=messages)
+            completion = await self._client.chat.completions.create(model=MODEL, messages=messages)
             text = completion.choices[0].message.content or ""
         return Answer(question, text, passages, streamed)
 

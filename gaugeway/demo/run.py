@@ -53,11 +53,7 @@ class Receiver:
         """Store the notification and answer 200."""
         if scope["type"] != "http":
             return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body += message.get("body", b"")
-            more = bool(message.get("more_body"))
+        body = await servers.body(receive)
         with contextlib.suppress(msgspec.DecodeError):
             self._take(msgspec.json.decode(body))
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})

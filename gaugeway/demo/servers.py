@@ -8,7 +8,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
 import uvicorn
@@ -57,6 +57,16 @@ async def in_loop(app: Any, port: int = 0) -> AsyncIterator[str]:
         server.should_exit = True
         await task
         listener.close()
+
+
+async def body(receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> bytes:
+    """Return the whole body of a request."""
+    parts = []
+    while True:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)
 
 
 def free_ports(count: int) -> list[int]:

@@ -19,12 +19,13 @@ from functools import partial
 from gaugeway.processes import interpreter
 from gaugeway.processes.forked import ForkedChild, fork
 from gaugeway.processes.worker_metrics import FD_VARIABLE, WorkersTotal
+from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway")
 BAD_INPUT = 2
 _FIRST_START_S, _STEADY_S = 30.0, 60.0
-_MAX_BACK_OFF_S = 30.0
+_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.5, 30.0
 _LAST_REPORT_S = 5.0
 _NAMES = {"monitors.scoring_process": "a scoring worker"}
 
@@ -72,8 +73,7 @@ class ChildProcess:
 
     async def run(self) -> int:
         """Keep the process running; return its exit code when stopped, or when its first start ended with bad input."""
-        # By hand: no library resets the back-off after a steady run, skips it for a restart, and ends on a stop.
-        back_off = 0.5
+        back_off = Backoff(_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S)
         for start in itertools.count():
             started = time.monotonic()
             code = await self._run_once()
@@ -89,11 +89,11 @@ class ChildProcess:
                 self._restarting = False
                 continue
             if lived_s > _STEADY_S:
-                back_off = 0.5
-            _log.error("%s %s; restarting in %.1f s", self._name, _ending(code), back_off)
-            if await happens_within(self._no_more, back_off):
+                back_off.reset()
+            pause_s = back_off.failed()
+            _log.error("%s %s; restarting in %.1f s", self._name, _ending(code), pause_s)
+            if await happens_within(self._no_more, pause_s):
                 return 0  # it ended before it was stopped, which is logged
-            back_off = min(back_off * 2, _MAX_BACK_OFF_S)
         raise AssertionError("counting does not end")
 
     async def _run_once(self) -> int:

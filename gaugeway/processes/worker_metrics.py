@@ -17,6 +17,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 from prometheus_client import CollectorRegistry, Metric
 
+from gaugeway.processes.frames import LENGTH_BYTES, framed
 from gaugeway.runtime.tasks import happens_within, spawn
 
 FD_VARIABLE = "GAUGEWAY_METRICS_FD"
@@ -30,7 +31,6 @@ REPORT_SHARE = 0.01
 RAREST_REPORT_S = 10.0
 POLL_S = 2.0
 """How long a scrape waits for a worker before its last report is used."""
-_LENGTH_BYTES = 4
 _log = logging.getLogger("gaugeway")
 
 Mode: TypeAlias = Literal["sum", "livesum", "livemin", "max"]
@@ -145,7 +145,7 @@ class WorkerMetrics:
 
         def gather() -> tuple[bytes, float]:
             start = time.thread_time()  # not by the clock: on a busy machine the reports would become rare
-            return _framed(Report(families_of(self._registry, self._modes), poll)), time.thread_time() - start
+            return framed(Report(families_of(self._registry, self._modes), poll)), time.thread_time() - start
 
         # In a thread: thousands of series must not hold up the event loop.
         report, took_s = await asyncio.to_thread(gather)
@@ -328,7 +328,7 @@ async def _bodies(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     """Yield what the frames hold until the other end closes, or sends one that is too large."""
     while True:
         try:
-            length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+            length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
             if length > MAX_REPORT_BYTES:
                 _log.error("worker metrics: refused a report of %d bytes", length)
                 return
@@ -338,11 +338,6 @@ async def _bodies(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield body
 
 
-def _framed(message: msgspec.Struct) -> bytes:
-    body = msgspec.msgpack.encode(message)
-    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
-
-
 def _write(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
     if not writer.is_closing():
-        writer.write(_framed(message))
+        writer.write(framed(message))

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 import regex
+from cachetools import LRUCache
 
 from gaugeway.records import (
     CaptureInfo,
@@ -69,7 +70,7 @@ class Redactor:
             raise ValueError(f"two patterns are named {twice!r}")
         self._order = {kind: rank for rank, kind in enumerate([*names, *FINDERS])}
         self._key = blake2b(salt.encode("utf-8", "surrogatepass")).digest()
-        self._known: dict[bytes, str] = {}
+        self._known: LRUCache[bytes, str] = LRUCache(_REMEMBERED)
         self._clean: TextCache[bool] = TextCache()
         self.withheld = 0
 
@@ -236,8 +237,6 @@ class Redactor:
         withheld = self.withheld
         redacted = self._recurring(text)
         if self.withheld == withheld and redacted is not text:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
             self._known[key] = redacted
         return redacted
 

@@ -11,11 +11,11 @@ import logging
 import math
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv6Address, ip_address
-from typing import Any, TypeVar
+from typing import Any
 
+from cachetools import LRUCache
 from litestar import Litestar, Request, Response, get
 from litestar.connection import ASGIConnection
 from litestar.exceptions import (
@@ -33,7 +33,6 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from gaugeway.runtime import audit
 from gaugeway.runtime.tokens import ATTEMPTS, ATTEMPTS_S, CHECK_S, MAX_CHECK_WAIT_S, is_long, short_warning
 
-_Value = TypeVar("_Value")
 MAX_ADDRESSES = 10_000
 MAX_HELD = 64
 """Requests of one process that wait for the check of a short token."""
@@ -70,8 +69,8 @@ class Attempts:
 
     def __init__(self, *, paced: bool) -> None:
         self._paced = paced
-        self._failed: OrderedDict[str, list[float]] = OrderedDict()
-        self._next: OrderedDict[str, float] = OrderedDict()
+        self._failed: LRUCache[str, list[float]] = LRUCache(MAX_ADDRESSES)
+        self._next: LRUCache[str, float] = LRUCache(MAX_ADDRESSES)
 
     def reserve(self, address: str, now: float) -> float:
         """Reserve the network's next check; return how long to wait for it. Raises TooManyGuessesError."""
@@ -81,7 +80,7 @@ class Attempts:
         at = max(now, self._next.get(key, now))
         if at - now > MAX_CHECK_WAIT_S:
             raise TooManyGuessesError(at - now)
-        _keep_latest(self._next, key, at + CHECK_S)
+        self._next[key] = at + CHECK_S
         return at - now
 
     def failed(self, address: str, now: float) -> None:
@@ -90,7 +89,7 @@ class Attempts:
         recent = self._recent(key, now)
         if len(recent) >= ATTEMPTS:
             raise TooManyGuessesError(CHECK_S if self._paced else recent[0] + ATTEMPTS_S - now)
-        _keep_latest(self._failed, key, [*recent, now])
+        self._failed[key] = [*recent, now]
 
     def _recent(self, key: str, now: float) -> list[float]:
         return [at for at in self._failed.get(key, ()) if now - at < ATTEMPTS_S]
@@ -109,13 +108,6 @@ def network(address: str) -> str:
     if isinstance(known, IPv6Address) and known.ipv4_mapped is None:
         return str(IPv6Address(int(known) >> 64 << 64))
     return str(known)
-
-
-def _keep_latest(kept: OrderedDict[str, _Value], key: str, value: _Value) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > MAX_ADDRESSES:
-        kept.popitem(last=False)
 
 
 class TokenCheck:
@@ -228,7 +220,7 @@ def token_guard(token: str | None, entered: Callable[[ASGIConnection[Any, Any, A
 def has_token(connection: ASGIConnection[Any, Any, Any, Any], token: str) -> bool:
     """Whether a request carries `Authorization: Bearer <token>`."""
     given = _bearer(connection)
-    return given is not None and _is(given, token)
+    return given is not None and hmac.compare_digest(given.encode(), token.encode())  # in constant time
 
 
 def metrics_handler(source: CollectorRegistry | Callable[[], Awaitable[Any]]) -> Any:
@@ -261,8 +253,3 @@ def behind(proxies: Sequence[str], app: Any) -> Any:
 def _bearer(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
     scheme, _, given = connection.headers.get("authorization", "").partition(" ")
     return given if scheme.lower() == "bearer" else None
-
-
-def _is(given: str, token: str) -> bool:
-    """Compare with the token in constant time."""
-    return hmac.compare_digest(given.encode(), token.encode())

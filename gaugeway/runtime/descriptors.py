@@ -21,10 +21,10 @@ def open_standard() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
 
 
-def raise_limit(most: int = MAX_DESCRIPTORS) -> int:
+def raise_limit() -> int:
     """Raise this process's soft limit as far as the system allows; return it; a change is logged."""
     before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if before != resource.RLIM_INFINITY and before < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

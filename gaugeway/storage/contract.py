@@ -50,6 +50,20 @@ def evaluation(name: str, outcome: Score | Skipped | Failed, metric: str = "fait
     return Evaluation(sample_id=name, metric=metric, version="1", outcome=outcome)
 
 
+def said_of_another() -> list[Supplement]:
+    """Supplements about the exchange "kept"; two name the key "k" or the trace "t" besides."""
+    beside: dict[str, dict[str, Any]] = {
+        "another": {"trace_id": "u", "key": "l"},
+        "by key": {"key": "k"},
+        "by trace": {"trace_id": "t"},
+        "none": {},
+    }
+    return [
+        Supplement(id=name, received_at=2.0, source="feedback", exchange_id="kept", **ids)
+        for name, ids in beside.items()
+    ]
+
+
 class StoreContract:
     """What a store promises."""
 
@@ -151,6 +165,20 @@ class StoreContract:
 
         run(stores.from_url(url), scenario)
 
+    def test_what_names_a_person_by_any_id_is_deleted(self, url: str) -> None:
+        """A supplement is joined by the first id it names, and erased by each."""
+
+        async def scenario(store: stores.EngineStore) -> None:
+            await store.add(sample("mine", session="mine", trace_id="t", context_key="k"), [])
+            await store.add(sample("kept", trace_id="u", context_key="l"), [])
+            await store.supplement(said_of_another())
+            counts = {"samples": 1, "evaluations": 0, "supplements": 2}
+            assert await store.forget(Subject(session="mine"), dry_run=True) == counts
+            assert await store.forget(Subject(session="mine")) == counts
+            assert [name for name, _ in await store.said("", 10)] == ["another", "none"]
+
+        run(stores.from_url(url), scenario)
+
     def test_states_are_saved_together_and_a_store_can_be_copied(self, url: str) -> None:
         async def scenario(store: stores.EngineStore) -> None:
             await store.save({"a": b"1", "b": b"\0"})
@@ -213,6 +241,16 @@ class QueueContract:
             counts = {"queued samples": 1, "dead letters": 0, "queued supplements": 0}
             assert await queue.forget(Subject(session="mine")) == counts
             assert [lease.sample.id for lease in await queue.lease(9)] == ["kept"]
+
+        run(queues.from_url(url, LEASE_S, 3), scenario)
+
+    def test_what_names_a_person_by_any_id_is_deleted_from_the_queue(self, url: str) -> None:
+        async def scenario(queue: queues.Queue) -> None:
+            await queue.put([sample("mine", session="mine", trace_id="t", context_key="k")])
+            await queue.supply(said_of_another())
+            counts = {"queued samples": 1, "dead letters": 0, "queued supplements": 2}
+            assert await queue.forget(Subject(session="mine")) == counts
+            assert {supplement.id for supplement in await queue.take(9)} == {"another", "none"}
 
         run(queues.from_url(url, LEASE_S, 3), scenario)
 

@@ -143,7 +143,8 @@ def test_old_spending_is_forgotten(bench):
 def test_a_running_gate_learns_of_new_and_revoked_keys(bench):
     async def scenario(store, admin):
         gateway = Gateway(store)
-        await gateway.keeper.start()
+        gateway.keeper.start()
+        await gateway.keeper.first_attempt()
         assert await gateway.admits("gw-unknown") == 401
         key, secret = await admin.create(app="shop", now=NOW)
         await gateway.come_to("shop", secret)
@@ -182,7 +183,8 @@ def test_a_database_that_goes_away_leaves_keys_as_they_were_and_gets_the_spendin
         store = open_keys(server.database(), None)
         gateway = Gateway(store)
         _, secret = await store.create(app="shop", now=NOW)
-        await gateway.keeper.start()
+        gateway.keeper.start()
+        await gateway.keeper.first_attempt()
         server.stop()
         gateway.gate.charge(Holder(None, "shop"), 1, 1, 0.5)
         with caplog.at_level(logging.WARNING):
@@ -214,7 +216,8 @@ def test_before_the_database_was_ever_reached_requests_are_answered_503_and_nobo
     async def scenario():
         gateway = Gateway(open_keys(url, None))
         async with asyncio.timeout(60):
-            await gateway.keeper.start()
+            gateway.keeper.start()
+            await gateway.keeper.first_attempt()
         assert await gateway.admits("gw-any") == 503
         server.start()
         await gateway.come_to(401, "gw-any")

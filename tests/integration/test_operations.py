@@ -100,8 +100,16 @@ def test_readiness_turns_before_the_port_closes(tmp_path):
         assert running.wait() == 0
 
 
+def _warned(monkeypatch):
+    """Set what every reading of the configuration warns of; return the warning."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    return "OTEL_EXPORTER_OTLP_ENDPOINT is not used: OTEL_EXPORTER_OTLP_PROTOCOL is not http/protobuf"
+
+
 @pytest.mark.parametrize(("command", "workers"), [("serve", 1), ("serve", 2), ("gateway", 1), ("monitors", 1)])
-def test_a_shutdown_is_logged_once_and_in_the_log_s_format(tmp_path, command, workers):
+def test_a_shutdown_and_a_warning_are_logged_once_and_in_the_log_s_format(tmp_path, command, workers, monkeypatch):
+    warning = _warned(monkeypatch)
     text = f"[gateway]\nworkers = {workers}\n"
     with serve() as url, product(tmp_path, config(url, text), command=command) as running:
         assert "draining" not in running.log.read_text()
@@ -111,6 +119,7 @@ def test_a_shutdown_is_logged_once_and_in_the_log_s_format(tmp_path, command, wo
     draining = "requests in progress have" if supervised else "0 requests in progress,"
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
     for wanted in (
+        f"WARNING gaugeway {warning}",
         f"INFO gaugeway draining: {draining} up to {s} s",
         f"INFO gaugeway drained: {'all gateways have stopped' if supervised else 'all requests completed'}",
     ):
@@ -146,6 +155,16 @@ def test_requests_that_outlast_the_drain_are_told_so_and_counted(tmp_path, comma
                 assert answer.headers["retry-after"] == "1"
                 assert answer.headers["x-gaugeway-exchange-id"]
         assert running.log.read_text().count("drained: cut off 1 requests after 1 s") == 1
+
+
+def test_a_warning_about_a_reloaded_file_is_logged_once(tmp_path, monkeypatch):
+    warning = _warned(monkeypatch)
+    with serve() as url, product(tmp_path, config(url)) as running:
+        assert running.log.read_text().count(warning) == 1
+        running.configure(config(url, "[capture]\nrate = 0.5\n"))
+        running.until(lambda: "configuration reloaded" in running.log.read_text(), 60, what="it is reloaded")
+        running.stop()
+        assert running.log.read_text().count(warning) == 2
 
 
 def test_the_counters_of_workers_survive_a_restart_and_a_kill(tmp_path):

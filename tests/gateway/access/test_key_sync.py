@@ -70,7 +70,8 @@ def test_a_key_is_kept_as_a_hash_and_its_secret_nowhere(tmp_path):
 def test_a_running_gate_learns_of_new_and_revoked_keys(tmp_path):
     async def scenario():
         bench = Bench(tmp_path / "keys.db")
-        await bench.keeper.start()
+        bench.keeper.start()
+        await bench.keeper.first_attempt()
         assert await bench.admits("gw-unknown") == 401
         other = open_keys(None, tmp_path)  # as the command line does it
         key, secret = await other.create(app="shop", now=NOW)
@@ -120,7 +121,8 @@ def test_before_the_keys_were_ever_read_requests_are_answered_503(tmp_path):
     async def scenario():
         (tmp_path / "keys.db").write_bytes(b"no database at all, but long enough to be looked at" * 100)
         bench = Bench(tmp_path / "keys.db")
-        await bench.keeper.start()
+        bench.keeper.start()
+        await bench.keeper.first_attempt()
         assert await bench.admits("gw-any") == 503
         (tmp_path / "keys.db").unlink()
         await bench.come_to(401, "gw-any")
@@ -134,14 +136,16 @@ def test_the_day_s_spending_survives_a_restart(tmp_path):
 
     async def spend():
         bench = Bench(tmp_path / "keys.db", limits, needs_key=False)
-        await bench.keeper.start()
+        bench.keeper.start()
+        await bench.keeper.first_attempt()
         permit = await bench.gate.admit([], None, "shop")
         bench.gate.charge(permit, 10, 10, 1.0)
         await bench.keeper.aclose()
 
     async def restart():
         bench = Bench(tmp_path / "keys.db", limits, needs_key=False)
-        await bench.keeper.start()
+        bench.keeper.start()
+        await bench.keeper.first_attempt()
         with pytest.raises(OverLimit):
             await bench.gate.admit([], None, "shop")
         await bench.gate.admit([], None, "other")

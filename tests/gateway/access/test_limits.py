@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from gateway.access.account import OverLimit
 from gateway.access.concurrency import ConcurrencyLimiter
-from gateway.access.gate import Gate, Holder, any_limit, limits_of
+from gateway.access.gate import Gate, Holder, limits_of, needs_gate
 from gateway.access.keys import Keyring
 from gateway.access.token_bucket import SharedBucket, TokenBucket
-from gateway.config import AppLimits, Limits
+from gateway.config import AppLimits, Keys, Limits
 from gateway.http.errors import Rejection
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.keys.virtual_key import Quota, VirtualKey, digest
@@ -486,10 +486,10 @@ def test_keys_that_are_gone_leave_nothing_behind():
 
 
 def test_a_gate_is_needed_only_where_there_is_a_limit():
-    assert not any_limit(Limits())
-    assert not any_limit(Limits(queue_s=3, apps={"shop": AppLimits(queue_s=1)}))
-    assert any_limit(Limits(max_concurrency=1))
-    assert any_limit(Limits(apps={"shop": AppLimits(usd_per_day=1)}))
+    assert not needs_gate(Keys(), Limits())
+    assert not needs_gate(Keys(), Limits(queue_s=3, apps={"shop": AppLimits(queue_s=1)}))
+    assert needs_gate(Keys(), Limits(max_concurrency=1))
+    assert needs_gate(Keys(), Limits(apps={"shop": AppLimits(usd_per_day=1)}))
 
 
 @given(

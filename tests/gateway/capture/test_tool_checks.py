@@ -1,10 +1,13 @@
 """What the tools of an exchange show: calls that do not fit, unknown and repeated ones, empty results."""
 
 import json
+import logging
 
 import pytest
 
+from gateway.capture import tool_checks as module
 from gateway.capture.tool_checks import MAX_TOOLS, fits, tool_checks
+from gateway.telemetry.rate_limited_warnings import RateLimitedWarnings
 from gaugeway.exchange import Exchange, Request, Response
 from gaugeway.records import ToolChecks
 
@@ -245,3 +248,13 @@ def test_a_slow_pattern_is_not_applied():
 def test_bodies_of_another_shape_raise_nothing(body):
     for route in ("chat", "messages", "responses"):
         tool_checks(exchange(route, body, json.loads('{"choices": 1, "content": 2, "output": 3}'), 2))
+
+
+def test_what_a_schema_raises_is_logged_once_and_what_is_only_invalid_is_not(caplog, monkeypatch):
+    monkeypatch.setattr(module, "_warnings", RateLimitedWarnings(logging.getLogger("gaugeway")))
+    for _ in range(2):
+        assert fits({"$ref": "#/$defs/nowhere"}, {}) is None
+        assert fits({"required": "n"}, {}) is None
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("calls of a tool are not validated: its schema raises ")
+    assert "nowhere" not in said

@@ -19,8 +19,9 @@ import pytest
 from gateway.capture.factory import capture_of
 from gateway.config import Capture
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
-from gateway.handoff.sampler_process import Setup, frame, main, uncollected
+from gateway.handoff.sampler_process import Answer, Setup, main, uncollected
 from gaugeway.exchange import Explicit, Recording, Trace
+from gaugeway.processes.frames import framed
 from gaugeway.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.processes import children
@@ -196,20 +197,20 @@ def test_a_failed_early_start_is_logged_and_the_first_batch_tries_again(monkeypa
 
 
 def test_it_ends_with_its_input_wherever_that_breaks_off():
-    whole = frame(Setup(SETTINGS, "key")) + frame([recording()])
+    whole = framed(Setup(SETTINGS, "key")) + framed([recording()])
     for cut in range(0, len(whole), 7):
         sink = io.BytesIO()
         main(io.BytesIO(whole[:cut]), sink)
         assert sink.getvalue() == b""
     sink = io.BytesIO()
     main(io.BytesIO(whole), sink)
-    (sample,) = msgspec.msgpack.decode(sink.getvalue()[4:], type=list[Sample])
-    assert sample.app == "shop"
+    (result,) = msgspec.msgpack.decode(sink.getvalue()[4:], type=Answer).results
+    assert result.sample.app == "shop"
 
 
 def test_it_gives_way_when_it_has_started_and_before_the_first_sample():
-    setup, sink, seen = frame(Setup(SETTINGS, "key")), io.BytesIO(), []
-    source = io.BytesIO(setup + frame([recording()]))
+    setup, sink, seen = framed(Setup(SETTINGS, "key")), io.BytesIO(), []
+    source = io.BytesIO(setup + framed([recording()]))
     main(source, sink, lambda: seen.append((source.tell(), sink.getvalue())))
     assert seen == [(len(setup), b"")]
     assert sink.getvalue()
@@ -266,8 +267,8 @@ class _Frames:
 
 def test_the_garbage_of_batches_is_collected():
     """A recording that cannot be decoded is held by its exception, which is held by itself."""
-    setup = frame(Setup(capture=Capture(), key="k", results=True))
-    broken = (frame([recording(index, request_body=b"{" + b"x" * 100_000)]) for index in range(500))
+    setup = framed(Setup(capture=Capture(), key="k"))
+    broken = (framed([recording(index, request_body=b"{" + b"x" * 100_000)]) for index in range(500))
     tracemalloc.start()
     try:
         main(_Frames(itertools.chain([setup], broken)), io.BytesIO())

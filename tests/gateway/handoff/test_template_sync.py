@@ -14,13 +14,13 @@ from gateway.capture.factory import template_form
 from gateway.capture.stored_templates import learned_of
 from gateway.config import Capture
 from gateway.handoff.sampler_client import SamplerClient
-from gateway.handoff.sampler_process import Answer, Setup, frame, main
+from gateway.handoff.sampler_process import Answer, Setup, main
 from gateway.handoff.template_sync import MAX_PENDING_TEMPLATES, TemplateSync
 from gateway.telemetry.metrics import Instruments
 from gaugeway.exchange import Explicit, Recording
+from gaugeway.processes.frames import framed
 from gaugeway.prompts.learning.learner import TemplateEvent
 from gaugeway.prompts.learning.model import LearnedTemplate, Split
-from gaugeway.records import Sample
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.templates import Templates
 from monitors.evaluation.prompt_marking import PromptMarking
@@ -320,16 +320,12 @@ def test_a_template_of_another_release_is_passed_over(tmp_path):
     assert is_exact(run(scenario, Gateway(tmp_path))[0], 500)
 
 
-def test_a_gateway_of_an_earlier_release_gets_the_answers_it_knows():
+def test_the_process_answers_with_results_and_what_it_learned():
     many = [recording(number) for number in range(LEARNS)]
-    said = []
-    for reports in (False, True):
-        sink = io.BytesIO()
-        main(io.BytesIO(frame(Setup(SETTINGS, "key", reports=reports)) + frame(many)), sink)
-        said.append(sink.getvalue()[4:])
-    assert len(msgspec.msgpack.decode(said[0], type=list[Sample])) == LEARNS
-    answer = msgspec.msgpack.decode(said[1], type=Answer)
-    assert len(answer.made) == LEARNS
+    sink = io.BytesIO()
+    main(io.BytesIO(framed(Setup(SETTINGS, "key")) + framed(many)), sink)
+    answer = msgspec.msgpack.decode(sink.getvalue()[4:], type=Answer)
+    assert len(answer.results) == LEARNS
     assert [event.kind for event in answer.events] == ["learned"]
 
 

@@ -38,7 +38,7 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
             break
         after = rows[-1][0]
         found += [sample_id for _, sample_id, payload in rows if trail.sample(sample_id, payload)]
-    counts["supplements"] = await _supplements(database, subject, trail.addresses, dry_run=dry_run)
+    counts["supplements"] = await _supplements(database, trail, dry_run=dry_run)
     for start in range(0, len(found), _BATCH):
         ids = [(sample_id,) for sample_id in found[start : start + _BATCH]]
         counts["evaluations"] += await database.write(partial(_remove, ids, dry_run=dry_run))
@@ -58,13 +58,17 @@ def _remove(ids: Sequence[tuple[str]], connection: Connection, *, dry_run: bool)
     return evaluations
 
 
-async def _supplements(database: Database, subject: Subject, addresses: set[tuple[str, str]], *, dry_run: bool) -> int:
+async def _supplements(database: Database, trail: Trail, *, dry_run: bool) -> int:
     after, total = -1, 0
 
     def remove(connection: Connection) -> tuple[int, int]:
         connection.execute("PRAGMA secure_delete = ON")
         rows = connection.execute(_SUPPLEMENTS, (after, _BATCH)).fetchall()
-        meant = [(row[1],) for row in rows if (row[3], row[4]) in addresses or subject.meets_supplement(row[2])]
+        meant = [
+            (supplement_id,)
+            for _, supplement_id, payload, kind, value in rows
+            if (kind, value) in trail.addresses or trail.supplement(supplement_id, payload)
+        ]
         if not dry_run:
             connection.executemany("DELETE FROM supplements WHERE id = ?", meant)
         return len(meant), rows[-1][0] if rows else after

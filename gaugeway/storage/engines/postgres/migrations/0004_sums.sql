@@ -1,6 +1,6 @@
 -- oldest: 1
 -- Sums of hours and days that are over. What is written, changed or deleted removes those of its hour and its day; whoever
--- adds an hour up first waits for all who are writing into it (monitors.stores.postgres_sums takes the same locks).
+-- adds an hour up first waits for all who are writing into it (`engines/postgres/rollups.py` takes the same locks).
 CREATE TABLE sums (
     start bigint NOT NULL,
     seconds integer NOT NULL,

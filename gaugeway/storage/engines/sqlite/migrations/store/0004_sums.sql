@@ -1,4 +1,4 @@
--- A write changes the sums of its hour and its day, which are then recomputed (`stores.rollups`).
+-- A write changes the sums of its hour and its day, which are then recomputed (`storage/stores/rollups.py`).
 CREATE INDEX evaluations_value ON evaluations (metric, value, started_at, app) WHERE outcome = 'score';
 CREATE TABLE sums (
     start INTEGER NOT NULL,
