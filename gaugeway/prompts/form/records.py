@@ -235,19 +235,17 @@ def _run_on(text: str, records: list[Record], at: list[int]) -> bool:
 
 
 def _strip_field_lines(text: str, records: list[Record]) -> None:
-    """Cut leading lines with labels that most records have; of a lone record where one names a place or a score."""
+    """Cut leading lines with labels that most records have, or several of which one names a place or a score."""
     heads = [_field_lines(text, record) for record in records]
     counts: dict[str, int] = {}
     for head in heads:
         for key in {key for key, _ in head}:
             counts[key] = counts.get(key, 0) + 1
-    alone = len(records) == 1
     for one, head in zip(records, heads, strict=True):
         end = one.start
-        if alone and (len(head) < 2 or not _names_a_place(text[end : head[-1][1]])):  # noqa: PLR2004 - one may be text
-            continue
+        origin = len(head) > 1 and _names_a_place(text[end : head[-1][1]])
         for key, line_end in head:
-            if not alone and 2 * counts[key] <= len(records):
+            if not origin and (len(records) == 1 or 2 * counts[key] <= len(records)):
                 break
             label, _, value = text[end:line_end].strip().partition(":")
             one.fields.append((label.strip(" *[-"), value.strip(" *")))

@@ -121,7 +121,11 @@ def test_a_row_of_fields_begins_a_record():
 
 
 def test_a_line_that_mirrors_the_opening_one_ends_the_block():
-    said = ["The pool opens at nine and closes at dusk.", "Lockers take a coin of two crowns, which comes back."]
+    said = [
+        "The pool opens at nine and closes at dusk. In May it is cleaned for a week.",
+        "Lockers take a coin of two crowns, which comes back when you return the key.",
+        "Children under six swim free, but need somebody who is sixteen or older with them.",
+    ]
     body = "\n\n".join(f"[{n}] {text}" for n, text in enumerate(said, 1))
     text = f"{ORDER}\n\nStart of the knowledge base\n\n{body}\nEnd of the knowledge base"
     reading = read([Turn("system", (text,)), Turn("user", ("What do the lockers take?",))])
