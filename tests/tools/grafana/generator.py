@@ -4,6 +4,6 @@ import warnings
 
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "Prefer using dashboardv2", DeprecationWarning)
-    from tools.grafana import build, panels, quality
+    from tools.grafana import build, panels
 
-__all__ = ["build", "panels", "quality"]
+__all__ = ["build", "panels"]

@@ -4,7 +4,6 @@ import doctest
 
 import pytest
 
-from monitors.metrics.registered import names
 from tests.dashboards.reading import FOLDER, load, panels
 from tests.tools.grafana import generator
 
@@ -31,7 +30,3 @@ def test_every_panel_says_what_to_do_or_that_all_is_well_where_there_is_no_data(
     assert places <= {*shown, *rows}, "of a panel or row that is not there"
     tiles = {panel["title"] for panel in panels(board) if panel["type"] == "stat"}
     assert [title for title in tiles if len(shown[title]) > 24] == [], "too long for a tile"
-
-
-def test_every_built_in_metric_has_its_confidence_band():
-    assert set(generator.quality.METRICS) == {*names()}
