@@ -68,7 +68,7 @@ def fits(schema: Any, arguments: Any) -> bool | None:
         return _checker(written)(arguments) if _is_valid(written) else None
     except _TooMuchWorkError:
         return None
-    except Exception as error:  # noqa: BLE001 - a client's schema raises anything: a wrong type, a lost reference
+    except Exception as error:  # noqa: BLE001 - a client's schema raises anything; the call is counted as not validated
         _not_validated(error)
         return None
 
@@ -85,7 +85,7 @@ def _is_valid(schema: bytes) -> bool:
         Draft202012Validator.check_schema(decoded)
     except SchemaError:
         return False
-    except Exception as error:  # noqa: BLE001 - a client's schema raises anything, also RecursionError
+    except Exception as error:  # noqa: BLE001 - as in `fits`
         _not_validated(error)
         return False
     return True

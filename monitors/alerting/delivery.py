@@ -102,12 +102,12 @@ class Delivery:
     def restore(self, states: Mapping[str, bytes], alerts: Sequence[Alert]) -> None:
         """Restore the saved progress; a new notifier does not get alerts that are already resolved."""
         saved = states.get(_PROGRESS, b"{}")
-        told = msgspec.json.decode(saved, type=dict[str, dict[str, Progress]])
+        stored = msgspec.json.decode(saved, type=dict[str, dict[str, Progress]])
         over = [alert.fingerprint for alert in alerts if alert.state == "resolved"]
         for name in self._notifiers:
             earlier = {key: Progress(told="resolved", outcome="before") for key in over}
-            self._progress[name] = told.get(name, earlier)
-        self._unsaved = self._progress.keys() != told.keys()
+            self._progress[name] = stored.get(name, earlier)
+        self._unsaved = self._progress.keys() != stored.keys()
         self.acknowledgements.restore(states)
 
     @property

@@ -130,7 +130,7 @@ def node(kind: Any, value: Any, flags: int) -> Node:  # noqa: PLR0911 - a case f
         return lambda run, at, then: _again(run, value, at, then)
     if kind is op.AT:
         return lambda run, at, then: _at(value, run.text, at, flags) and then(at)
-    raise NotImplementedError(kind)
+    raise ValueError(f"the counter does not know {kind}")
 
 
 def _kept(run: Run, group: int | None, start: int, end: int) -> bool:

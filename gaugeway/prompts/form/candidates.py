@@ -100,7 +100,7 @@ def contexts(text: Text, block: Block) -> list[Context]:
 def _cut_closing_line(raw: str, opener: str, last: Record) -> None:
     """Cut the last line where it is the opening one but for a word: `Start of context`, `End of context`."""
     start = raw.rfind("\n", last.start, last.end)
-    if start < 0 or last.said is not None or last.end - start > _BETWEEN:
+    if start < 0 or last.said is not None or max(last.end - start, len(opener)) > _BETWEEN:
         return
     opening, closing = (_WORDS.findall(line.lower()) for line in (opener, raw[start : last.end]))
     if len(opening) == len(closing) > 1 and sum(map(str.__ne__, opening, closing)) == 1:

@@ -103,15 +103,15 @@ def test_a_failure_is_a_page_that_shows_no_detail_and_json_for_programs(tmp_path
 
         csrf = (await w.page("/settings")).form("/settings/test")["csrf"]
         w.engine.notifier_tests.send = lambda name: broken()
-        shown = await w.post("/settings/test", {"csrf": csrf, "notifier": "people"}, status=500)
-        told = await w.post("/settings/test", {"csrf": csrf, "notifier": "people"}, status=500, accept="*/*")
-        return shown, told
+        page = await w.post("/settings/test", {"csrf": csrf, "notifier": "people"}, status=500)
+        answer = await w.post("/settings/test", {"csrf": csrf, "notifier": "people"}, status=500, accept="*/*")
+        return page, answer
 
-    shown, told = run(tmp_path, scenario)
-    words = is_page(shown, "/settings", "/")
+    page, answer = run(tmp_path, scenario)
+    words = is_page(page, "/settings", "/")
     assert "An internal error; the log has the details." in words
-    assert "secret detail" not in shown.text + told.text
-    assert told.json() == {"status_code": 500, "detail": "An internal error; the log has the details."}
+    assert "secret detail" not in page.text + answer.text
+    assert answer.json() == {"status_code": 500, "detail": "An internal error; the log has the details."}
     assert "secret detail" in caplog.text
 
 
@@ -121,15 +121,15 @@ def test_what_the_storage_does_not_offer_is_said_on_a_page_and_to_programs(tmp_p
             raise Unsupported("conversations")
 
         monkeypatch.setattr(w.store, "addressed", addressed)
-        shown = await w.client.get("/find?q=nothing", headers={"accept": "text/html"})
-        return shown, await w.client.get("/find?q=nothing", headers={"accept": "application/json"})
+        page = await w.client.get("/find?q=nothing", headers={"accept": "text/html"})
+        return page, await w.client.get("/find?q=nothing", headers={"accept": "application/json"})
 
-    shown, told = run(tmp_path, scenario)
-    assert shown.status_code == told.status_code == 501
-    words = is_page(shown, "/")
+    page, answer = run(tmp_path, scenario)
+    assert page.status_code == answer.status_code == 501
+    words = is_page(page, "/")
     assert "Not offered by this storage" in words
     assert "This storage does not offer conversations." in words
-    assert told.json()["detail"] == "This storage does not offer conversations."
+    assert answer.json()["detail"] == "This storage does not offer conversations."
 
 
 def test_a_follower_says_on_a_page_that_it_takes_no_changes(tmp_path):

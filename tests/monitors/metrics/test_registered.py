@@ -23,7 +23,7 @@ class Lenient:
     model = "lenient"
 
     async def ask(self, prompt, schema):
-        raise NotImplementedError
+        return schema
 
 
 class First:

@@ -334,8 +334,8 @@ def test_a_judge_that_goes_away_is_named_with_how_its_successor_agrees():
     (row,) = successor_of(series)
     assert (row.model, row.metric, row.ratio, row.low, row.high) == ("new-2", "faithfulness", 0.9, 0.74, 0.97)
     assert (row.anchors, row.shift) == (30.0, -0.02)
-    nobody = AnchorComparison(n=0, failed=30, disagreement=0.0, low=0.0, high=1.0, **common)
-    instruments.agreed_with_next("new-2", "faithfulness", nobody)
+    all_failed = AnchorComparison(n=0, failed=30, disagreement=0.0, low=0.0, high=1.0, **common)
+    instruments.agreed_with_next("new-2", "faithfulness", all_failed)
     assert successor_of(series_of(instruments.registry.collect())) == ()
 
 
