@@ -47,7 +47,7 @@ def located(error: Exception, document: bytes, kind: Any) -> tuple[str, str]:
     >>> wrong(b'[1, "two"]', list[int]), wrong(b'{"a": "b", "c": 1}', dict[str, str | None])
     (('[1]', 'expected an integer, got a string'), ('.c', 'expected a string, got a number'))
     """
-    if isinstance(error, UnicodeDecodeError):
+    if is_not_utf8(error):
         return "", "not valid UTF-8"
     path, message = explained(error, kind)
     for pattern, words in ((_UNKNOWN, "unknown field"), (_MISSING, "required, but missing")):
@@ -56,6 +56,11 @@ def located(error: Exception, document: bytes, kind: Any) -> tuple[str, str]:
     if _MEMBER in path:
         path = _named(path, document, kind)
     return path, in_words(message)
+
+
+def is_not_utf8(error: Exception) -> bool:
+    """Whether decoding failed as bytes are not UTF-8; since 0.23 msgspec has an error of its own for that."""
+    return isinstance(error, UnicodeDecodeError) or str(error).startswith("Invalid UTF-8")
 
 
 def in_words(message: str) -> str:

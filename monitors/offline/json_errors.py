@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from gaugeway.settings.field_errors import is_not_utf8
+
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _NUMBER = re.compile(rb"-?(?:NaN|Infinity)")
 
@@ -14,8 +16,8 @@ def problem(content: bytes, error: Exception) -> tuple[int, str]:
     >>> problem(b'{"a":\n NaN}', ValueError("JSON is malformed: invalid character (byte 7)"))
     (2, 'not JSON: NaN is no JSON number, write null')
     """
-    if isinstance(error, UnicodeDecodeError):
-        return _not_utf8(content, error)
+    if is_not_utf8(error):
+        return _not_utf8(content)
     match = _BYTE.search(str(error))
     at = int(match[1]) if match else 0
     line = content[:at].count(b"\n") + 1
@@ -26,10 +28,10 @@ def problem(content: bytes, error: Exception) -> tuple[int, str]:
     return line, f"not JSON: {error}"
 
 
-def _not_utf8(content: bytes, error: UnicodeDecodeError) -> tuple[int, str]:
-    """The error counts from the beginning of a string inside; find it in the whole."""
+def _not_utf8(content: bytes) -> tuple[int, str]:
     try:
         content.decode()
-    except UnicodeDecodeError as whole:
-        error = whole
-    return content[: error.start].count(b"\n") + 1, f"not UTF-8: {error.reason} 0x{error.object[error.start]:02x}"
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        return line, f"not UTF-8: {error.reason} 0x{content[error.start]:02x}"
+    return 1, "not UTF-8"
