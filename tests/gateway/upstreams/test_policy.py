@@ -205,6 +205,7 @@ def test_no_body_is_too_odd_to_be_looked_at(body):
 def test_a_large_body_is_not_decoded_member_by_member():
     """Counted in calls, since time depends on the machine: one per window, not one per member."""
     body = b'{"model": "m"' + b"".join(b',"k%d":[]' % number for number in range(100_000)) + b"}"
+    replace_model(body, "x")  # compiles what is compiled once
     calls = 0
 
     def count(_frame, event, _argument):
