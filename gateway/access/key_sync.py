@@ -12,7 +12,7 @@ from gaugeway.storage.engines.failures import FAILURES
 from gaugeway.storage.keys import Keys
 
 _START_S = 2.0
-_LONGEST_S = 10.0
+_LONGEST_S = 10.0  # internal bound: time between our own attempts
 _log = logging.getLogger("gaugeway")
 
 

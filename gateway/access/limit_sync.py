@@ -11,7 +11,7 @@ from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.documents import Documents
 from gaugeway.storage.engines.failures import FAILURES, EngineError
 
-_LONGEST_S = 2.0
+_LONGEST_S = 2.0  # internal bound: time between our own attempts
 _log = logging.getLogger("gaugeway")
 
 

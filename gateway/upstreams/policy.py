@@ -21,7 +21,7 @@ Chance: TypeAlias = Callable[[], float]
 """Draws a number from [0, 1)."""
 
 ANY_MODEL = ("*",)
-_MAX_DOUBLINGS = 32
+_MAX_DOUBLINGS = 32  # internal bound: time between our own attempts
 MOST_MENTIONS = 10_000
 """How many times the string "model" may occur in a body in which an alias replaces it."""
 _SPACE = re.compile(rb"[ \t\n\r]*+")
