@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from gateway.access.accounting import Accounting
 from gateway.access.admission import Admission
 from gateway.access.gate import Gate
+from gateway.access.key_sync import REFRESH_S
 from gateway.access.prices import Prices
 from gateway.api import health as routes
 from gateway.api.feedback import Authorise, Supplements
@@ -27,7 +28,7 @@ from gateway.config import Config, sampled
 from gateway.handoff.buffer import BufferSettings, CaptureBuffer
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient, SamplerProcesses
-from gateway.handoff.spill import ATTEMPTS, LEASE_S, Spill
+from gateway.handoff.spill import ATTEMPTS, DRAIN_PER_S, LEASE_S, Spill
 from gateway.handoff.template_sync import TemplateSync
 from gateway.http.origins import OriginPolicy
 from gateway.http.url import Target
@@ -54,7 +55,7 @@ from gaugeway.settings.loading import queue_url, store_url
 from gaugeway.settings.placeholders import concealed
 from gaugeway.settings.shared import LOOPBACK
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.queues import Queue, from_url
+from gaugeway.storage.queues import MAX_ATTEMPTS, Queue, from_url
 from gaugeway.storage.templates import Templates, open_templates
 
 if TYPE_CHECKING:
@@ -262,11 +263,10 @@ class Gateway:
         plain = fast_path_protocol(lambda: self._proxy) if fast_path else TrafficProtocol
         return patient(
             counting(plain, self._instruments.invalid_request),
-            body_s=settings.body_timeout_s,
-            body_total_s=settings.body_total_timeout_s,
+            body_s=settings.client_timeout_s,
             max_pending_bytes=max(settings.max_pending_body_bytes, settings.max_body_bytes),
             on_body_given_up=self._instruments.body_given_up,
-            write_s=settings.write_timeout_s,
+            write_s=settings.client_timeout_s,
             on_stall=self._instruments.write_stalled,
         )
 
@@ -294,8 +294,8 @@ class Gateway:
             record=self.handoff.offer,
             times=Times(
                 connect_s=config.gateway.connect_timeout_s,
-                write_s=config.gateway.write_timeout_s,
-                recheck_s=config.keys.refresh_s,
+                write_s=config.gateway.client_timeout_s,
+                recheck_s=REFRESH_S,
             ),
             gate=access.gate,
             accounting=access.accounting,
@@ -351,7 +351,7 @@ async def run(
     settings = config.gateway
     try:
         waits = config.queue
-        queue = from_url(queue_url(config, data_dir), waits.lease_s, waits.max_attempts, waits.max_bytes)
+        queue = from_url(queue_url(config, data_dir), waits.lease_s, MAX_ATTEMPTS, waits.max_bytes)
     except ValueError as error:
         raise ConfigError([f"queue.url: {error}"]) from error
     key = _redaction_key(config, data_dir)
@@ -459,7 +459,7 @@ def _spill(config: Config, queue: Queue, path: Path | None, instruments: Instrum
     if path is None or not remote or not (config.queue.spill_bytes or path.exists()):
         return None
     file = SQLiteQueue(path, LEASE_S, ATTEMPTS, max_bytes=config.queue.spill_bytes)
-    drain_per_s = config.queue.drain_per_s / config.gateway.workers
+    drain_per_s = DRAIN_PER_S / config.gateway.workers
     return Spill(queue, file, drain_per_s=drain_per_s, count=instruments.spilled)
 
 
@@ -476,9 +476,4 @@ def _spans(config: Config, processor: SpanProcessor) -> tracing.OTelSpans:
     for configured in config.upstreams:
         target = Target.parse(configured.base_url)
         servers[configured.name] = tracing.Server(target.host, target.port, configured.provider or provider_of(target))
-    return tracing.OTelSpans(
-        processor,
-        servers=servers,
-        openinference=config.telemetry.openinference,
-        service_name=config.telemetry.service_name,
-    )
+    return tracing.OTelSpans(processor, servers=servers)

@@ -55,10 +55,8 @@ class Gateway(Table, frozen=True):
     first_byte_timeout_s: Positive | None = None
     read_timeout_s: Positive = 600.0
     total_timeout_s: Positive | None = None
-    body_timeout_s: Positive = 60.0
-    body_total_timeout_s: Positive = 1200.0
+    client_timeout_s: Positive = 60.0
     max_pending_body_bytes: Count = 1024 * MEBIBYTE
-    write_timeout_s: Positive = 60.0
     drain_delay_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     drain_s: Positive = 30.0
 
@@ -84,12 +82,9 @@ class Upstream(Table, frozen=True):
 
 
 class Routing(Table, frozen=True):
-    """`[routing]`: when a failed request is retried, and when a failing upstream is ejected. Times in seconds."""
+    """`[routing]`: when a failed request is retried, and when a failing upstream is ejected, for `eject_s`."""
 
     retry_on: tuple[Annotated[int, msgspec.Meta(ge=400, le=599)], ...] = (408, 409, 429, 500, 502, 503, 504)
-    backoff_base_s: Positive = 0.25
-    backoff_max_s: Positive = 8.0
-    max_retry_after_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0
     eject_after: Count = 5
     eject_s: Positive = 30.0
     header: bool = False
@@ -104,12 +99,11 @@ class Capture(Table, frozen=True):
     `audits_per_day` exchanges of each app. A request that comes again within `resubmission_s` seconds is not judged
     twice; 0 judges all. `extractors` None: `gaugeway.prompts.default_order`. `session_headers` name the session of a
     request; `history_turns` messages before the question are kept. `sample_by` says whether exchanges or whole
-    conversations are drawn.
+    conversations are drawn, or traces as OpenTelemetry's consistent sampling does.
     """
 
     rate: Rate = 1.0
     salt: str = "gaugeway"
-    nested_with_otel: bool = False
     sample_by: SampleBy = "exchange"
     errors: bool = False
     content: bool = True
@@ -124,7 +118,6 @@ class Capture(Table, frozen=True):
     extractors: tuple[str, ...] | None = None
     learn: bool = True
     ask_judge: bool = True
-    ask_judge_per_day: Count = 50
     audits_per_day: AuditsPerDay = 5
     include_usage: bool = False
     buffer_exchanges: Count = 10_000
@@ -133,14 +126,13 @@ class Capture(Table, frozen=True):
 
 
 class Keys(Table, frozen=True):
-    """`[keys]`: the gateway's own keys (`gaugeway keys`). The running gateway looks for changes every `refresh_s`.
+    """`[keys]`: the gateway's own keys (`gaugeway keys`).
 
     They and what was spent are in the database at `url`; without one, in a file of the data directory.
     """
 
     enabled: bool = False
     url: str | None = None
-    refresh_s: Positive = 3.0
 
 
 class AppLimits(Table, frozen=True):
@@ -156,12 +148,10 @@ class AppLimits(Table, frozen=True):
 class Limits(Table, frozen=True):
     """`[limits]`: the limits of each app. Beyond `max_concurrency` requests wait their turn for up to `queue_s`.
 
-    The gateways that name the same `url` share them, telling each other every `sync_s`; without one, each process
-    counts for itself.
+    The gateways that name the same `url` share them; without one, each process counts for itself.
     """
 
     url: str | None = None
-    sync_s: Annotated[float, msgspec.Meta(ge=0.05, le=3.0)] = 1.0
 
     requests_per_min: Positive | None = None
     tokens_per_min: Positive | None = None
@@ -215,7 +205,7 @@ def examine(
     upstream: str | None = None,
     judge: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Config, settings.Problems]:
-    """Do what `load` does, but return the problems, with warnings of deprecated keys.
+    """Do what `load` does, but return the problems and warnings.
 
     A key with a problem gets its default. Raises ConfigError for a file of which nothing can be used.
     """
@@ -228,18 +218,9 @@ def examine(
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
     raw = settings.overlay_judge(raw, *judge)
-    problems.warnings += _drop_deprecated(raw)
     config = with_environment(settings.convert_into(raw, Config, problems), problems)
     problems.extend(_problems(config))
     return config, problems
-
-
-def _drop_deprecated(raw: dict[str, Any]) -> list[str]:
-    """Remove deprecated keys; return a warning of each."""
-    gateway = raw.get("gateway")
-    if isinstance(gateway, dict) and gateway.pop("http_path", None) is not None:
-        return ["gateway.http_path is deprecated and has no effect; remove it"]
-    return []
 
 
 def listeners(config: Config) -> list[tuple[str, str, int]]:
@@ -383,10 +364,6 @@ def _base_url_problems(upstream: Upstream, config: Config) -> list[str]:
 
 def _capture_problems(capture: Capture) -> list[str]:
     problems = []
-    if capture.nested_with_otel and capture.sample_by == "conversation":
-        problems.append(
-            "capture.sample_by: 'conversation' cannot be combined with nested_with_otel: a conversation has many traces"
-        )
     for index, template in enumerate(capture.templates):
         problems += [f"capture.templates[{index}].{problem}" for problem in _template_problems(template)]
     for index, header in enumerate(capture.session_headers):

@@ -31,7 +31,7 @@ from gaugeway.settings.shared import Config, Sampled, Shared
 from gaugeway.signals import enabled as enabled_signals
 from gaugeway.storage.engines.sqlite.connection import file_problem, path_from_url
 from gaugeway.storage.leader import Follower, stand
-from gaugeway.storage.queues import Queue
+from gaugeway.storage.queues import MAX_ATTEMPTS, Queue
 from gaugeway.storage.queues import from_url as open_queue
 from gaugeway.storage.stores import EngineStore, StateStore
 from gaugeway.storage.stores import from_url as open_store
@@ -290,7 +290,6 @@ def _marking(
         templates,
         judging.judge,
         retention_s=config.capture.retention_days * _DAY_S,
-        per_day=config.capture.ask_judge_per_day,
         allowed=judging.is_available,
         on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
     )
@@ -391,7 +390,7 @@ def _with_addresses(config: Shared, problems: Problems) -> Shared:
 def _queue(config: Shared, data_dir: Path) -> Queue:
     """Build the queue; it opens when first used."""
     try:
-        return open_queue(queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
+        return open_queue(queue_url(config, data_dir), config.queue.lease_s, MAX_ATTEMPTS)
     except ValueError as error:
         raise ConfigError([f"queue.url: {error}"]) from error
 

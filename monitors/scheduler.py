@@ -35,7 +35,7 @@ from monitors.analysis.recent_sums import RecentSums
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.capture_audit import audits_per_day, open_audits
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
-from monitors.evaluation.evaluator import BudgetFactor, Evaluator
+from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, BudgetFactor, Evaluator
 from monitors.evaluation.first_exchange import has_exchange, log_first
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
@@ -177,8 +177,8 @@ class Scheduler:
             self._catalogue.enabled,
             sampler_of(config.capture, config.judge),
             judged_timeout_s=judged_timeout_s(config),
-            deadline_s=config.judge.deadline_s,
-            max_age_s=config.queue.max_age_s,
+            deadline_s=DEADLINE_S,
+            max_age_s=MAX_AGE_S,
             budget_factor=judging.budget_factor if judging else lambda *_: BudgetFactor(),
             judge_pace=self._judge_pace,
             observer=observer,
@@ -334,7 +334,6 @@ class Scheduler:
         watch = AnchorWatch(
             judging.anchors,
             scorer_of(metrics),
-            every_s=self._config.judge.anchors_every_s,
             on_drift=judging.show_drift,
             score_next=scorer_of(other.metrics) if other else None,
             score_alone=scorer_of(other.present_metrics) if other and other.present_metrics else None,
@@ -463,7 +462,7 @@ def sampler_of(capture: Sampled, judge: Judge) -> MetricSampler:
     try:
         return MetricSampler(
             capture.salt,
-            nested_with_otel=capture.nested_with_otel,
+            nested_with_otel=capture.sample_by == "trace",
             by_conversation=capture.sample_by == "conversation",
             bias=judge.bias,
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tools.prompt_conversations import conversation
 from tools.prompt_frames import SIGNS, WORDS, Passage, frame, passage
 
 
@@ -82,7 +83,15 @@ def decoy(draw: random.Random, language: str) -> str:
 
 
 _ORDERS = ("icq", "icq", "icq", "qci", "icoq", "icoq", "iqc", "icqo", "cq", "ico", "cqo", "qc")
-"""Of instructions (i), context (c), question (q) and other instructions (o)."""
+"""Of instructions (i), context (c), question (q) and other instructions (o); earlier turns (h) come in now and then."""
+
+
+_ALONE = (
+    *("{p}", "{p}", "{t}\n\n{p}", "Source: {s}\n{p}", "[{s}]\n{p}", "Title: {t}\nContent: {p}"),
+    *("<document>\n{p}\n</document>", '<source id="{s}">\n{p}\n</source>'),
+    "<article>\n<title>{t}</title>\n<body>\n{p}\n</body>\n</article>",
+)
+"""How a passage is written in a content part or a message of its own: its text (p), title (t) and source (s)."""
 
 
 def layout(draw: random.Random) -> Layout:
@@ -99,14 +108,18 @@ def layout(draw: random.Random) -> Layout:
     if draw.random() < 0.15:
         orders += "\n\n" + decoy(draw, language)
     earlier = draw.random() < 0.2
-    parted, first = draw.random() < 0.04, draw.random() < 0.5
+    parted, first = draw.choices(("", "parts", "messages"), [20, 0.7, 0.4])[0], draw.random() < 0.5
+    alone = draw.choice(_ALONE)
 
     def render(question: str, found: list[Passage]) -> list[dict[str, Any]]:
         block = parts(question, found, where not in ("system", "before"))
         messages: list[dict[str, Any]] = []
         if parted and len(found) > 1:
-            said = [*([orders] if first else []), *(one.text for one in found), question]
-            return [*([] if first else [{"role": "system", "content": orders}]), {"role": "user", "content": said}]
+            each = [alone.format(p=one.text, t=one.title, s=one.facts["Source"]) for one in found]
+            said = [*([orders] if first else []), *each, question]
+            messages = [] if first else [{"role": "system", "content": orders}]
+            whole = [said] if parted == "parts" else said
+            return [*messages, *({"role": "user", "content": text} for text in whole)]
         if where == "system":
             messages = [{"role": "system", "content": block}]
             if earlier:
@@ -211,6 +224,10 @@ def _parts(
     same_line = draw.random() < 0.6 and form.endswith((":", "：", ":**", ">"))
     block_line = opener == "label" and form.endswith((":", "：")) and draw.random() < 0.3
     order = draw.choice(orders)
+    talk = conversation(draw, language, lambda said: label(said, form))
+    if draw.random() < 0.09:
+        at = draw.randint(0, len(order))
+        order = order[:at] + "h" + order[at:]
     if order[0] == "q" and draw.random() < 0.4:
         asked = "plain"
     before, behind = _orders_around(draw, language)
@@ -238,6 +255,7 @@ def _parts(
             + (ordered if said[-1:] in "?？" else "")
             if own
             else "",
+            "h": talk(random.Random(f"{said} {len(found)}")) if "h" in order else "",
             "o": (label(other, form) + "\n" if other_labelled else "") + behind,
         }
         letters = order if "q" in order or not own else order + "q"
@@ -343,6 +361,16 @@ def _markup(draw: random.Random, language: str) -> str:
     return draw.choice((f"{fenced}\n{draw.choice(WORDS['wanted'])}", f"{draw.choice(WORDS['wanted'])}\n\n{fenced}"))
 
 
+def _talk(draw: random.Random, language: str) -> str:
+    """Draw a prompt with earlier turns and a question or task, and nothing that was retrieved."""
+    form = draw.choice(WORDS["labels"])
+    turns = conversation(draw, language, lambda said: label(said, form))(draw)
+    asked = draw.choice(WORDS["questions"][language]).format(a=draw.choice(WORDS["nouns"][language]), b="", y=1999)
+    named = label(pick(draw, WORDS["question"], language), form)
+    said = draw.choice((asked, draw.choice(WORDS["tasks"]), draw.choice(WORDS["wanted"])))
+    return f"{_orders(draw, language)}\n\n{turns}\n\n{named}\n{said}"
+
+
 def ordinary(draw: random.Random) -> Rendered:
     """Draw a request in which nothing was retrieved: a task on the user's own text, a chat, a list, code."""
     language = draw.choice(list(WORDS["nouns"]))
@@ -355,7 +383,7 @@ def ordinary(draw: random.Random) -> Rendered:
     kind = draw.choice(
         (
             *("task", "task", "orders", "chat", "behind", "labelled", "decoy", "decoy", "own", "own", "markup"),
-            *("equipment", "equipment"),
+            *("equipment", "equipment", "talk"),
         )
     )
     said = {
@@ -371,6 +399,7 @@ def ordinary(draw: random.Random) -> Rendered:
             a=draw.choice(WORDS["nouns"][language]), b="", y=1999
         ),
         "decoy": f"{_orders(draw, language)}\n\n{decoy(draw, language)}\n\n{draw.choice((own[0].title, task))}",
+        "talk": _talk(draw, language),
         "labelled": f"{task}\n{label(draw.choice(('Text', 'Input', 'Article', 'Review', 'Code', 'Email')), form)}\n{text}",
     }[kind]
     messages = [{"role": "user", "content": said}]

@@ -8,6 +8,9 @@ take turns, in this process, without a server. "cold" is the first request of an
 with 10 requests or more; of the family "real" every request counts. With `--judge` a scripted judge marks what the
 learner asks for: it knows the truth and errs in that share of its marks. With `--injected` it obeys the passages
 instead, which tell it to mark the app's instructions as the question and themselves as the only passage.
+
+"joined": all text of the passages, otherwise divided. "metadata": as many passages, with more text. "question": another
+question. "none": no passages. "skipped": taken for an auxiliary call. "missed": an auxiliary call taken for an answer.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def write(lines: list[str], lost: int) -> None:
 `python benchmarks/limits/shared.py`, {date}; {platform.machine()}, {os.cpu_count()} cores that have other work too,
 Python {platform.python_version()}. Three `gaugeway gateway` processes with `[keys] url` in PostgreSQL; two keys, one
 with {PER_MIN} requests a minute, one with {PER_MIN * TOKENS} tokens (answers have {TOKENS}, so that it is as many
-requests); traffic at random moments on all three, together {TIMES} times the limit; `sync_s` 1.
+requests); traffic at random moments on all three, together {TIMES} times the limit; one sync a second.
 
 Each cell is *let in / allowed*. Allowed at first is the stock of a minute and what fills in, later what fills in. While
 the engine is down (killed, and started again without its memory in the case of Redis) each gateway keeps to its third.

@@ -47,7 +47,6 @@ cache = "off"
 [queue]
 url = "{queue}"
 spill_bytes = 100000000
-drain_per_s = 50
 [monitors]
 join_window_s = 0
 [metrics.faithfulness]

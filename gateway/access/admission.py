@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gateway.access.gate import Gate, needs_gate
-from gateway.access.key_sync import KeySync
-from gateway.access.limit_sync import LimitSync
+from gateway.access.key_sync import REFRESH_S, KeySync
+from gateway.access.limit_sync import SYNC_S, LimitSync
 from gateway.config import Config
 from gateway.telemetry.metrics import Instruments
 from gaugeway.runtime.tasks import spawn
@@ -62,14 +62,14 @@ class Admission:
             limits,
             needs_key=keys.enabled,
             workers=config.gateway.workers,
-            every_s=limits.sync_s,
+            every_s=SYNC_S,
             on_bounded=lambda route: self._instruments.charge_estimated(route, "debt"),
         )
         keeper = sync = None
         if self._keys_file is not None:
-            keeper = KeySync(_open_keys(config, self._keys_file.parent), gate, every_s=keys.refresh_s)
+            keeper = KeySync(_open_keys(config, self._keys_file.parent), gate, every_s=REFRESH_S)
         if (place := _open_sharing(config)) is not None:
-            sync = LimitSync(place, gate, self._instruments, every_s=limits.sync_s)
+            sync = LimitSync(place, gate, self._instruments, every_s=SYNC_S)
         return Parts(gate, keeper, sync)
 
     def use(self, parts: Parts | None, config: Config) -> None:
@@ -78,8 +78,6 @@ class Admission:
         if parts is not None and parts is old:
             parts.gate.use(config.limits)
             parts.gate.needs_key = config.keys.enabled
-            if parts.keeper is not None:
-                parts.keeper.every_s = config.keys.refresh_s
             return
         if not self._running:
             return

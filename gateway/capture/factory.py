@@ -40,7 +40,7 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
         extractors,
         rate=settings.rate,
         salt=settings.salt,
-        nested_with_otel=settings.nested_with_otel,
+        nested_with_otel=settings.sample_by == "trace",
         errors=settings.errors,
         limit=settings.max_content_bytes,
         content=settings.content,

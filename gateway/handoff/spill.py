@@ -25,6 +25,9 @@ AFTER_S = 10.0
 """How long the queue must have failed before samples go to the file; a shorter outage is bridged in memory."""
 LEASE_S, ATTEMPTS = 30.0, 2**31 - 1
 """Samples being drained from the file are leased: other workers skip them, and they never become dead letters."""
+DRAIN_PER_S = 50.0
+"""Samples a second that the gateways' processes of one machine return together: a queue that recovers gets its usual
+traffic besides, and its database should not be overloaded by what waited."""
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 1.0, 30.0  # internal bound: time between our own attempts
 _AT_ONCE = 100
 _log = logging.getLogger("gaugeway.handoff")

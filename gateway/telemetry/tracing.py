@@ -89,14 +89,11 @@ class OTelSpans:
         processor: SpanProcessor,
         *,
         servers: Mapping[str, Server],
-        openinference: bool = True,
-        service_name: str | None = None,
     ) -> None:
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415 - only with telemetry on
 
         self._processor = processor
-        self._openinference = openinference
-        self._resource = otlp_exporters.resource("gaugeway-gateway", service_name)
+        self._resource = otlp_exporters.resource("gaugeway-gateway")
         self._scope = InstrumentationScope(
             otlp_exporters.SCOPE, otlp_exporters.scope_version(), otlp_exporters.SCHEMA_URL
         )
@@ -163,7 +160,7 @@ class OTelSpans:
             "gaugeway.exchange.id": exchange.id,
             "gaugeway.app": exchange.app,
             "error.type": _error_type(exchange),
-            **(_openinference(exchange, provider) if self._openinference else {}),
+            **_openinference(exchange, provider),
         }
         fit = {key: _fit(value) for key, value in found.items()}
         return {key: value for key, value in fit.items() if value is not None}

@@ -21,6 +21,10 @@ Chance: TypeAlias = Callable[[], float]
 """Draws a number from [0, 1)."""
 
 ANY_MODEL = ("*",)
+BACKOFF_BASE_S, BACKOFF_MAX_S = 0.25, 8.0
+"""First and longest wait before a retry: the client waits meanwhile, and its own timeout runs."""
+MAX_RETRY_AFTER_S = 30.0  # internal bound: time between our own attempts
+"""Longest Retry-After that is waited for; the response with a longer one is the client's, who can decide."""
 _MAX_DOUBLINGS = 32  # internal bound: time between our own attempts
 MOST_MENTIONS = 10_000
 """How many times the string "model" may occur in a body in which an alias replaces it."""
@@ -92,9 +96,9 @@ class RetryPolicy:
     """When a failed attempt is repeated. Times in seconds."""
 
     statuses: frozenset[int]
-    backoff_base_s: float
-    backoff_max_s: float
-    max_retry_after_s: float
+    backoff_base_s: float = BACKOFF_BASE_S
+    backoff_max_s: float = BACKOFF_MAX_S
+    max_retry_after_s: float = MAX_RETRY_AFTER_S
 
     def wait_s(self, retry: int, headers: Headers, *, now: float, chance: Chance) -> float | None:
         """Return the seconds to wait before a retry at the same upstream; None: do not retry there.

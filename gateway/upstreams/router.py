@@ -144,12 +144,7 @@ class Router:
         self._observer = observer or Unobserved()
         self._first_byte_s = first_byte_s
         self._clock, self._wall, self._chance, self._sleep = clock, wall, chance, sleep
-        self._policy = RetryPolicy(
-            statuses=frozenset(routing.retry_on),
-            backoff_base_s=routing.backoff_base_s,
-            backoff_max_s=routing.backoff_max_s,
-            max_retry_after_s=routing.max_retry_after_s,
-        )
+        self._policy = RetryPolicy(statuses=frozenset(routing.retry_on))
         self.failure_log = FailureLog(clock)
         self._ejection = Ejection(
             self._links, after=routing.eject_after, for_s=routing.eject_s, changed=self._state_changed

@@ -13,7 +13,7 @@ from gaugeway.extensions import load, registered
 from gaugeway.settings.options import option_types
 from gaugeway.settings.shared import Metric, Notifier, Shared, Sink
 from monitors.alerting.notifiers.factory import given_of
-from monitors.exporters.factory import SPANS
+from monitors.exporters.factory import GIVEN, SPANS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -29,7 +29,7 @@ def config_schema() -> dict[str, Any]:
     tables[Metric.__name__].pop("additionalProperties")
     tables[Sink.__name__]["properties"].pop("options")
     _add_options(tables[Notifier.__name__], "notifiers", given_of(Shared()))
-    _add_options(tables[Sink.__name__], "exporters", [SPANS])
+    _add_options(tables[Sink.__name__], "exporters", [SPANS, *GIVEN])
     return {"$schema": DIALECT, "title": "gaugeway.toml", **schema}
 
 

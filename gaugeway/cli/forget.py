@@ -57,11 +57,12 @@ def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | No
 async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: bool) -> Mapping[str, int]:
     """Search the queues first: otherwise a queued sample could reach the store after it was searched."""
     from gaugeway.settings.loading import queue_url, store_url  # noqa: PLC0415 - `--help` need not load them
+    from gaugeway.storage.queues import MAX_ATTEMPTS  # noqa: PLC0415
     from gaugeway.storage.queues import from_url as open_queue  # noqa: PLC0415
     from gaugeway.storage.stores import from_url as open_store  # noqa: PLC0415
 
     counts: Counter[str] = Counter()
-    lease = config.queue.lease_s, config.queue.max_attempts
+    lease = config.queue.lease_s, MAX_ATTEMPTS
     spill = open_queue(f"sqlite:///{data_dir / _SPILL}", *lease)
     queue = open_queue(queue_url(config, data_dir), *lease)
     store = open_store(store_url(config, data_dir))

@@ -151,7 +151,7 @@ def list_keys(place: Place) -> None:
 @click.argument("key_id", metavar="ID")
 @_places()
 def revoke(key_id: str, place: Place) -> None:
-    """Revoke a key permanently. Running gateways reject it within a few seconds ([keys] refresh_s)."""
+    """Revoke a key permanently. Running gateways reject it within a few seconds."""
     if key_id.startswith("gw-"):
         _fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
     _check_directory(place)

@@ -77,16 +77,16 @@ def scope_version() -> str:
     return version("gaugeway")
 
 
-def resource(default_name: str, service_name: str | None = None) -> Resource:
+def resource(default_name: str) -> Resource:
     """Return what all telemetry of a process carries.
 
-    The name is `service_name`, else OTEL_SERVICE_NAME, else `service.name` in OTEL_RESOURCE_ATTRIBUTES, else the
-    default; the other attributes of that variable are added.
+    The name is OTEL_SERVICE_NAME, else `service.name` in OTEL_RESOURCE_ATTRIBUTES, else the default; the other
+    attributes of that variable are added.
     """
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415 - only with telemetry on
 
     found = OTELResourceDetector().detect().attributes.get("service.name")
-    name = service_name or (found if isinstance(found, str) else None) or default_name
+    name = found if isinstance(found, str) else default_name
     return Resource.create({"service.name": name})
 
 

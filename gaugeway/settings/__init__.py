@@ -12,11 +12,13 @@ import tomllib
 import types
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from gaugeway.data_files import table
 from gaugeway.extensions import reason
 from gaugeway.settings.placeholders import MISSING, Live, Lookup, concealed, expand, pack, unpack
 
@@ -25,6 +27,7 @@ R = TypeVar("R")
 _NO_WORD = re.compile(r"Invalid enum value (?!'[a-z_]{1,16}'\Z).*", re.DOTALL)
 """A mistyped word is worth showing; anything else in its place may be a key."""
 _STEP = re.compile(r"\.(\w+)|(\[[^\]]*\])")
+_INDEX = re.compile(r"\[\d+\]")
 _HIDDEN = "Invalid enum value '***'"
 _WRONG: Any = object()
 _ONE_LINE = re.compile(
@@ -54,7 +57,7 @@ class Problems:
     """Collects every mistake of a configuration, each line beginning with its key and a colon.
 
     What follows from an earlier mistake is left out: a line about a key that is already reported, or about a table or a
-    key within one that is. `warnings` are about keys that work, but should be changed.
+    key within one that is. `warnings` are about what works, but should be changed.
     """
 
     def __init__(self) -> None:
@@ -411,12 +414,13 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
         where = f"{key}.{name}".lstrip(".")
         if name in known and not (takes_options and name == "options"):
             usable[name] = _usable(value, hints[known[name]], where, found)
+        elif (refusal := _refusal(key, name)) is not None:
+            found.append(f"{where}: {refusal}")
         elif takes_options:
             usable.setdefault("options", {})[name] = value
         elif kind.__struct_config__.forbid_unknown_fields:
             places = [] if key or isinstance(value, dict | list) else sorted(_tables_with(name, kind))
-            other_name = getattr(kind, "also_called", {}).get(name)
-            near = [other_name] if other_name else difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
             if places:
                 hint = f"it belongs in a table: {' or '.join(table for _, table in places)}"
@@ -428,6 +432,17 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
     ]
     usable = {name: value for name, value in usable.items() if value is not _WRONG}
     return usable if required <= set(usable) else _WRONG
+
+
+def _refusal(key: str, name: str) -> str | None:
+    """Return what to do about a key that `removed_keys.toml` names, in the table at `key`."""
+    return _refusals().get(_INDEX.sub("", key), {}).get(name)
+
+
+@cache
+def _refusals() -> Mapping[str, Mapping[str, str]]:
+    refusals: Mapping[str, Mapping[str, str]] = table("gaugeway.settings", "removed_keys.toml")
+    return refusals
 
 
 def _tables_with(name: str, kind: Any, path: str = "") -> Iterator[tuple[str, str]]:

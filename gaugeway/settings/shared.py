@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -25,12 +24,11 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of `gaugeway.toml`; a key that is not a field is an error, `also_called` names the one it stands for.
+    """A table of `gaugeway.toml`; a key that is not a field is an error.
 
     Where the table `takes_options`, such keys are the options of an extension, which checks them: its field `options`.
     """
 
-    also_called: ClassVar[Mapping[str, str]] = {}
     takes_options: ClassVar[bool] = False
 
 
@@ -98,8 +96,7 @@ class SmallJudge(Table, frozen=True):
 class Judge(Table, frozen=True):
     """`[judge]`: the LLM judge. Without `base_url` and `model` there is none and only lexical metrics run.
 
-    `deadline_s` bounds the judging of one sample. After `blind_after` consecutive failures the circuit opens for
-    `blind_s`, then longer. `budget_reserve` is the share of the budget that is spread evenly over apps and models.
+    After `blind_after` consecutive failures the circuit opens for `blind_s`, then longer.
     """
 
     base_url: str | None = None
@@ -113,19 +110,14 @@ class Judge(Table, frozen=True):
     price_out: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     mode: Literal["fused", "separate"] = "fused"
     api_version: str | None = None
-    deadline_s: Positive = 180.0
     blind_after: Count = 10
     blind_s: Positive = 30.0
     budget_usd_per_day: Positive | None = None
-    budget_reserve: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] = 0.1
     cache: Literal["memory", "file", "off"] = "memory"
-    cache_ttl_s: Positive = 604_800.0
-    cache_mb: Positive = 16.0
     prices: dict[str, Price] = msgspec.field(default_factory=dict)
     small: SmallJudge | None = None
     bias: tuple[Bias, ...] = ()
     anchors: str | None = None
-    anchors_every_s: Positive = 86_400.0
     grounding: GroundingVerifier | None = None
     next_model: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
@@ -133,7 +125,7 @@ class Judge(Table, frozen=True):
 class Embeddings(Table, frozen=True):
     """`[embeddings]`: an OpenAI-compatible endpoint, or a local model, for the metrics that compare meanings.
 
-    `price` is USD per million tokens. Texts that arrive within `batch_wait_s` form one request of up to `batch_size`.
+    `price` is USD per million tokens. Texts that arrive together form one request of up to `batch_size`.
     """
 
     kind: Literal["openai", "local"] = "openai"
@@ -146,10 +138,7 @@ class Embeddings(Table, frozen=True):
     max_retries: Annotated[int, msgspec.Meta(ge=0, le=20)] = 2
     price: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     batch_size: Count = 64
-    batch_wait_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.01
-    cache_mb: Annotated[float, msgspec.Meta(ge=0.0)] = 64.0
     path: str | None = None
-    cache_dir: str | None = None
     download: bool = False
     threads: Count = 1
 
@@ -157,19 +146,16 @@ class Embeddings(Table, frozen=True):
 class Queue(Table, frozen=True):
     """`[queue]`: where samples wait. Default: a SQLite file in the data directory.
 
-    If the judge is too slow to keep the wait near `target_age_s`, fewer samples are judged; none is after `max_age_s`.
-    `max_bytes` bounds the queue. While a queue on another machine is unreachable, up to `spill_bytes` wait in the
-    gateway's data directory (0: none), and are sent at `drain_per_s` samples a second afterwards.
+    If the judge is too slow to keep the wait near `target_age_s`, fewer samples are judged. `max_bytes` bounds the
+    queue. While a queue on another machine is unreachable, up to `spill_bytes` wait in the gateway's data directory
+    (0: none).
     """
 
     url: str | None = None
     lease_s: Positive = 120.0
-    max_attempts: Count = 5
     target_age_s: Positive = 60.0
-    max_age_s: Positive = 86_400.0
     max_bytes: Count = 2 * 1024**3
     spill_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    drain_per_s: Positive = 50.0
 
 
 class Store(Table, frozen=True):
@@ -212,8 +198,6 @@ class Rule(Table, frozen=True):
     `detector` is "esr", "threshold" or an import string; `options` are its own.
     """
 
-    also_called: ClassVar[Mapping[str, str]] = {"threshold": "slo", "objective": "slo"}
-
     metric: str
     slo: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None
     baseline: Literal["auto", "window", "ratchet", "seasonal"] | None = None
@@ -232,8 +216,7 @@ class Alerts(Table, frozen=True):
     Without `rules` every metric and signal is watched for a change from a learned baseline; `rules` replace these
     default rules, unless `default_rules` is true. `slices` are "app",
     "model", "prompt" and "tag:NAME"; a slice with fewer than `min_slice_scores` scores a month has no stream.
-    While less than `min_coverage` of the evaluations give a score, detectors ignore the scores. With `content` alerts
-    quote the worst answers.
+    With `content` alerts quote the worst answers.
     """
 
     false_alerts_per_30d: Positive = 1.0
@@ -243,16 +226,13 @@ class Alerts(Table, frozen=True):
         Annotated[str, settings.in_form("^(app|model|prompt|tag:.+)$", "app, model, prompt or tag:NAME")], ...
     ] = ("app", "model")
     min_slice_scores: Positive = 500.0
-    min_coverage: Rate = 0.5
     content: bool = True
     cause_samples: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 40
     group_by: tuple[Literal["alertname", "app", "metric", "rule", "severity", "slice"], ...] = ("app",)
     group_wait_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
     group_interval_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
     repeat_interval_s: Positive = 14_400.0
-    give_up_s: Positive = 86_400.0
     runbook_url: Annotated[str, msgspec.Meta(pattern="^https?://[^\\s]+$", max_length=500)] | None = None
-    heartbeat_s: Positive = 60.0
     default_rules: bool | None = None
     rules: tuple[Rule, ...] | None = None
 
@@ -272,7 +252,6 @@ class Notifier(Table, frozen=True):
     send_resolved: bool = True
     heartbeat: bool = False
     options: dict[str, Any] = msgspec.field(default_factory=dict)
-    timeout_s: Positive = 10.0
 
     def __repr__(self) -> str:
         return f"Notifier(kind={self.kind!r}, name={self.name!r})"  # the rest is full of secrets
@@ -281,7 +260,7 @@ class Notifier(Table, frozen=True):
 class Sink(Table, frozen=True):
     """`[[sinks]]`: another system that receives the scores of `metrics` (shell patterns).
 
-    `content` adds explanations. Other keys depend on the kind. Failed deliveries are retried for `give_up_s`.
+    `content` adds explanations. Other keys depend on the kind.
     """
 
     takes_options = True
@@ -290,8 +269,6 @@ class Sink(Table, frozen=True):
     url: str
     metrics: tuple[str, ...] = ("*",)
     content: bool = False
-    timeout_s: Positive = 10.0
-    give_up_s: Positive = 600.0
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -301,34 +278,30 @@ class Sink(Table, frozen=True):
 class Telemetry(Table, frozen=True):
     """`[telemetry]`: OpenTelemetry export (extra `otlp`); off without an endpoint, and without content unless asked.
 
-    `service_name` replaces the names of both planes. `events` are sent as log records, which some endpoints do not
-    take. `baggage` lets the client's header of that name go on to the upstreams.
+    `events` are sent as log records, which some endpoints do not take. `baggage` lets the client's header of that name
+    go on to the upstreams.
     """
 
     otlp_endpoint: str | None = None
     otlp_headers: dict[str, str] = msgspec.field(default_factory=dict)
-    service_name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     content: bool = False
     propagate: bool = True
-    openinference: bool = True
     events: bool = True
     baggage: bool = False
 
 
-SampleBy: TypeAlias = Literal["exchange", "conversation"]
+SampleBy: TypeAlias = Literal["exchange", "conversation", "trace"]
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `[capture]` that the monitors read: sampling salt, content, what the judge marks, and retention."""
 
     salt: str = "gaugeway"
-    nested_with_otel: bool = False
     sample_by: SampleBy = "exchange"
     content: bool = True
     redact: tuple[str, ...] = ("secret",)
     redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
     ask_judge: bool = True
-    ask_judge_per_day: Count = 50
     audits_per_day: AuditsPerDay = 5
     retention_days: Positive = 30.0
 

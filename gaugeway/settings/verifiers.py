@@ -37,7 +37,7 @@ DOCUMENT_CHARS: dict[tuple[Kind, Api | None], int] = {
 class GroundingVerifier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[judge.grounding]`: a small model that checks every answer against its passages.
 
-    Pairs that wait within `batch_wait_s` make one request of up to `batch_size`. With `cascade` and the mode
+    Pairs that wait together make one request of up to `batch_size`. With `cascade` and the mode
     "separate" a claim that it supports with a probability of at least `least` is not sent to the judge.
     """
 
@@ -50,7 +50,6 @@ class GroundingVerifier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     concurrency: Count = 16
     max_retries: Annotated[int, msgspec.Meta(ge=0, le=20)] = 2
     batch_size: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
-    batch_wait_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.01
     max_document_chars: Annotated[int, msgspec.Meta(ge=200, le=1_000_000)] | None = None
     label: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     template: str | None = None

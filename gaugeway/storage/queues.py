@@ -191,6 +191,10 @@ class Bound:
         return used / self._max_bytes if self._max_bytes else 0.0
 
 
+MAX_ATTEMPTS = 5
+"""Leases of a sample without completion after which it becomes a dead letter: it may be what ends the workers."""
+
+
 def from_url(url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> Queue:
     """Return the queue that `url` names: `sqlite:////absolute/path`, `sqlite:///relative/path`, `postgresql://…/database`
     or `redis://host:6379/0`, with `rediss`, `valkey` and `valkeys` alike.

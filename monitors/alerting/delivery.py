@@ -21,6 +21,10 @@ from monitors.alerting.notifiers.message import NAMES, labels_of, watchdog
 from monitors.alerting.repeat_policy import LAST_RETRY_S, Key, Pace, Progress, Task, group_key
 
 DELIVERY_TIMEOUT_S = 30.0
+HEARTBEAT_S = 60.0
+"""Between two heartbeats to a notifier: an external watchdog that waits five minutes survives some lost ones."""
+GIVE_UP_S = 86_400.0
+"""How long a notification is retried: a weekend's outage shorter than a day loses none."""
 AT_ONCE = 4
 """Concurrent messages to one notifier."""
 MAX_MESSAGES = 200
@@ -65,7 +69,7 @@ class Delivery:
     """Delivers each alert's state to each notifier, at least once and independently of the others.
 
     Runs in the background, one round at a time per notifier, with a time limit per call. A failed call is retried in a
-    later round, after 10 s, 20 s ... 15 min; after `give_up_s` it is kept as an undelivered notification. A crash
+    later round, after 10 s, 20 s ... 15 min; after `GIVE_UP_S` it is kept as an undelivered notification. A crash
     before the progress is saved causes a resend.
     """
 
@@ -124,10 +128,7 @@ class Delivery:
             if self._busy(name):
                 continue
             sends: list[Awaitable[None]] = []
-            if (
-                notifier.route.heartbeat
-                and self._clock() >= self._last_heartbeat.get(name, 0.0) + self._config.heartbeat_s
-            ):
+            if notifier.route.heartbeat and self._clock() >= self._last_heartbeat.get(name, 0.0) + HEARTBEAT_S:
                 self._last_heartbeat[name] = self._clock()
                 sends.append(self._send_heartbeat(name))  # first, so that an alert storm does not delay it
             sends += [self._deliver(name, message) for message in self._messages(name)[:MAX_MESSAGES]]
@@ -289,7 +290,7 @@ class Delivery:
         pause = progress.failed(task, now, least_s=retry_after_s, most_s=most_s)
         self._observer.notified(name, "failed")
         what = f"{type(error).__name__}: {error}"
-        given_up = now - progress.since >= self._config.give_up_s
+        given_up = now - progress.since >= GIVE_UP_S
         self._failures.setdefault((name, given_up), []).append((alert.fingerprint, what[:_MAX_REASON], pause))
         self._note("failed", name, alert, task, what)
         if not given_up:

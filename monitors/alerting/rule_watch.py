@@ -20,6 +20,8 @@ from monitors.statistics.multiple_testing import affected, per_period, share
 
 MAX_STREAMS = 200
 """Streams of a rule. Clients choose app names, and each stream stays in the state store for good."""
+MIN_COVERAGE = 0.5
+"""Share of an app's evaluations that must give scores for these to count: the others may be the bad ones."""
 ALL = "*"
 DAY_S = 86_400.0
 _LISTED_AT = 0.1

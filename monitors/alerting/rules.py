@@ -13,7 +13,7 @@ from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.signals import SIGNALS
 from monitors.alerting import detectors
 from monitors.alerting.detectors.baselines import build as baseline_of
-from monitors.alerting.rule_watch import RuleWatch, name_of
+from monitors.alerting.rule_watch import MIN_COVERAGE, RuleWatch, name_of
 from monitors.alerting.slices import Slices
 from monitors.alerting.stream import on_scale
 
@@ -183,5 +183,5 @@ def watch_of(rule: Rule, config: Alerts, *, part: float, flipped: bool) -> RuleW
         slices=Slices(parts, least=config.min_slice_scores),
         by_app="app" in config.slices,
         sliced=bool(parts),
-        min_coverage=config.min_coverage,
+        min_coverage=MIN_COVERAGE,
     )

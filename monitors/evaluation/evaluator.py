@@ -18,6 +18,11 @@ from monitors.evaluation.signals import Signals
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics import Metric, scores_at_once, scores_conversations
 
+DEADLINE_S = 180.0
+"""For all judging of one sample of the queue: three times the judge's default timeout."""
+MAX_AGE_S = 86_400.0
+"""Age of a sample of the queue from which it is no longer judged: an alert would come too late to be worth the cost."""
+
 
 class BudgetFactor(NamedTuple):
     """By which the budget lowers the rates of judged metrics, in (0, 1]: for this sample, and at the lowest for any

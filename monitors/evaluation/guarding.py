@@ -20,7 +20,6 @@ from monitors.judges.middleware.retry import LONGEST_RETRY_AFTER_S
 from monitors.judges.middleware.stack import Stack, StackSettings, build_stack
 
 _log = logging.getLogger("gaugeway")
-MEBIBYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +86,6 @@ def cached(
         return judge
     return CachedJudge(
         judge,
-        ttl_s=settings.cache_ttl_s,
-        memory_bytes=int(settings.cache_mb * MEBIBYTE),
         store=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
         on_lookup=on_lookup,
     )

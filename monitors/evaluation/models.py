@@ -208,7 +208,7 @@ def open_judge(
     problems.raise_any()
     pacer = None
     if paced and settings.budget_usd_per_day is not None:
-        pacer = BudgetPacer(settings.budget_usd_per_day, reserve=settings.budget_reserve)
+        pacer = BudgetPacer(settings.budget_usd_per_day)
 
     def charge(bill: Bill) -> None:
         instruments.charged(bill.app, bill.metric, bill.input_tokens, bill.output_tokens, bill.usd)
@@ -234,10 +234,9 @@ def open_judge(
 
 
 def anchor_warnings(settings: config.Judge, judging: JudgeSetup | None, metrics: Catalogue) -> list[str]:
-    """Return warnings about settings of anchors without effect, and metrics of anchors that are not enabled."""
+    """Return warnings about metrics of anchors that are not enabled."""
     if settings.anchors is None:
-        given = settings.anchors_every_s != config.Judge().anchors_every_s
-        return ["judge.anchors_every_s: has no effect without judge.anchors"] if given else []
+        return []
     named = {name for anchor in judging.anchors for name in anchor.expected} if judging else set()
     unknown = sorted(named.difference(enabled.metric.name for enabled in metrics.enabled))
     shown = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else "")

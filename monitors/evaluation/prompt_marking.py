@@ -23,6 +23,8 @@ EVERY_S = 10.0
 MAX_MARKED_PER_TICK = 5
 APP_EVERY_S = 3_600.0
 """Time between two requests of one app that are sent to the judge."""
+MARKED_PER_DAY = 50
+"""Most requests of all apps that are sent to the judge in 24 hours: a bound on their cost."""
 MAX_KEPT_S = 7 * 86_400.0
 """How long a marked request is kept, unless the store's retention is shorter."""
 MAX_PASSAGES = 200
@@ -49,7 +51,7 @@ class PromptMarking:
         judge: Judge,
         *,
         retention_s: float,
-        per_day: int = 50,
+        per_day: int = MARKED_PER_DAY,
         allowed: Callable[[], bool] = lambda: True,
         on_outcome: Callable[[Outcome], None] = lambda _: None,
         clock: Callable[[], float] = time.time,

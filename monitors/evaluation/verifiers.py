@@ -20,6 +20,7 @@ from monitors.judges.grounding.http import JsonEndpoint, Protocolled
 from monitors.judges.grounding.lettucedetect import DetectorApi, GenerativeDetector, SpansApi, TokensApi
 from monitors.judges.grounding.minicheck import MiniCheck
 from monitors.judges.grounding.pairs import JudgedPairs, PairVerifier
+from monitors.judges.micro_batcher import BATCH_WAIT_S
 from monitors.judges.openai import OpenAIJudge
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class _Opening:
             self._guarded(self._http(protocol), protocol.path),
             protocol,
             size=table.batch_size,
-            wait_s=table.batch_wait_s,
+            wait_s=BATCH_WAIT_S,
         )
         return JudgedPairs(self._cached(batched), protocol.version)
 
@@ -113,7 +114,7 @@ class _Opening:
         judge = self._guarded(model, "")
         if model.of_tokens:
             return DetectorApi(self._cached(judge), version=model.version, most=most)
-        batched = BatchedPairs(judge, LocalPairs(model.version), size=table.batch_size, wait_s=table.batch_wait_s)
+        batched = BatchedPairs(judge, LocalPairs(model.version), size=table.batch_size, wait_s=BATCH_WAIT_S)
         return PairVerifier(JudgedPairs(self._cached(batched), model.version), most=most)
 
     def _http(self, protocol: Protocolled) -> JsonEndpoint:

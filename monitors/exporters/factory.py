@@ -13,6 +13,8 @@ from monitors import exporters
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
 
+GIVEN = {"timeout_s": 10.0, "give_up_s": 600.0}
+"""For one request, and how long a delivery is retried, of every kind: what waits is held in memory."""
 _EVERY_KIND = tuple(key for key in Sink.__struct_fields__ if key != "options")
 SPANS = "documents"
 """The parameter by which an exporter learns whether passages are exported as spans."""
@@ -40,8 +42,8 @@ def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bo
         kind = load(settings.kind, registered("exporters"), "kind")
     except ValueError as error:
         raise ConfigError([f"sinks[{index}].kind: {error}"]) from error
-    given = {key: getattr(settings, key) for key in ("url", "metrics", "content", "timeout_s", "give_up_s")}
-    given |= {"observe": _observer(f"{settings.kind}-{index}", instruments), SPANS: documents}
+    given = {key: getattr(settings, key) for key in ("url", "metrics", "content")}
+    given |= {**GIVEN, "observe": _observer(f"{settings.kind}-{index}", instruments), SPANS: documents}
     sink = construct(kind, f"sinks[{index}]", settings.options, given, near=_EVERY_KIND)
     return exporters.adapted(sink)
 

@@ -43,4 +43,4 @@ def _otel_exporter(
     headers = settings.otlp_headers
     spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
     logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if settings.events else None
-    return OTelExporter(spans, logs, passes=passes, content=settings.content, service_name=settings.service_name)
+    return OTelExporter(spans, logs, passes=passes, content=settings.content)

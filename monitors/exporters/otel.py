@@ -42,9 +42,8 @@ class OTelExporter(Exporter):
         *,
         passes: Mapping[str, tuple[float, bool]],
         content: bool = False,
-        service_name: str | None = None,
     ) -> None:
-        source = resource("gaugeway-monitors", service_name)
+        source = resource("gaugeway-monitors")
         self._spans = spans
         self._resource = source
         self._passes = passes

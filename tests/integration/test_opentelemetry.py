@@ -228,8 +228,7 @@ def test_without_a_table_the_environment_says_where_to_export_and_as_what(tmp_pa
 def test_the_configuration_beats_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=of-the-environment")
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "of-the-environment")
-    more = 'service_name = "of-the-file"\notlp_headers = {{ x-key = "of-the-file" }}\n'
+    more = 'otlp_headers = {{ x-key = "of-the-file" }}\n'
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(serve(Model()))
         collector = stack.enter_context(contextlib.closing(Collector()))
@@ -238,7 +237,6 @@ def test_the_configuration_beats_the_environment(tmp_path, monkeypatch):
         ask(running)
         running.stop()
     assert [span.name for span in collector.spans] == ["chat m"]
-    assert [one["service.name"] for one in collector.resources] == ["of-the-file"]
     assert [one["x-key"] for one in collector.headers] == ["of-the-file"]
 
 

@@ -101,8 +101,8 @@ def test_readiness_turns_before_the_port_closes(tmp_path):
 
 
 @pytest.mark.parametrize(("command", "workers"), [("serve", 1), ("serve", 2), ("gateway", 1), ("monitors", 1)])
-def test_a_shutdown_and_a_deprecated_key_are_logged_once_and_in_the_log_s_format(tmp_path, command, workers):
-    text = f"[gateway]\nworkers = {workers}\nhttp_path = 'asgi'\n"
+def test_a_shutdown_is_logged_once_and_in_the_log_s_format(tmp_path, command, workers):
+    text = f"[gateway]\nworkers = {workers}\n"
     with serve() as url, product(tmp_path, config(url, text), command=command) as running:
         assert "draining" not in running.log.read_text()
         running.stop()
@@ -111,13 +111,11 @@ def test_a_shutdown_and_a_deprecated_key_are_logged_once_and_in_the_log_s_format
     draining = "requests in progress have" if supervised else "0 requests in progress,"
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
     for wanted in (
-        "WARNING gaugeway gateway.http_path is deprecated and has no effect; remove it",
         f"INFO gaugeway draining: {draining} up to {s} s",
         f"INFO gaugeway drained: {'all gateways have stopped' if supervised else 'all requests completed'}",
     ):
-        expected = 0 if command == "monitors" and "http_path" in wanted else 1
         named = [line for line in lines if wanted.split(" ", 2)[2] in line]
-        assert len(named) == expected, lines
+        assert len(named) == 1, lines
         assert all(re.fullmatch(stamp + re.escape(wanted), line) for line in named), named
 
 
@@ -148,15 +146,6 @@ def test_requests_that_outlast_the_drain_are_told_so_and_counted(tmp_path, comma
                 assert answer.headers["retry-after"] == "1"
                 assert answer.headers["x-gaugeway-exchange-id"]
         assert running.log.read_text().count("drained: cut off 1 requests after 1 s") == 1
-
-
-def test_a_deprecated_key_of_a_reloaded_file_is_logged_once(tmp_path):
-    deprecated = "gateway.http_path is deprecated"
-    with serve() as url, product(tmp_path, config(url)) as running:
-        running.configure(config(url, "[gateway]\nhttp_path = 'asgi'\n[capture]\nrate = 0.5\n"))
-        running.until(lambda: "configuration reloaded" in running.log.read_text(), 60, what="it is reloaded")
-        running.stop()
-        assert running.log.read_text().count(deprecated) == 1
 
 
 def test_the_counters_of_workers_survive_a_restart_and_a_kill(tmp_path):

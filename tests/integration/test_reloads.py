@@ -38,7 +38,7 @@ def test_keys_can_be_switched_on_and_off_in_a_running_gateway(tmp_path, fast_pat
 
     async def scenario(url):
         config = config_of(url)
-        with_keys = msgspec.structs.replace(config, keys=Keys(enabled=True, refresh_s=0.05))
+        with_keys = msgspec.structs.replace(config, keys=Keys(enabled=True))
         store = open_keys(None, file.parent)
         _, secret = await store.create(app="shop", now=time.time())
         await store.aclose()

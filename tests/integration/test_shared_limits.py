@@ -23,6 +23,13 @@ PROCESSES = "gaugeway_limits_processes"
 ERRORS = "gaugeway_limits_sync_errors_total"
 
 
+@pytest.fixture(autouse=True)
+def frequent_syncs(monkeypatch):
+    """Share limits and read keys often."""
+    monkeypatch.setattr("gateway.access.admission.SYNC_S", 0.05)
+    monkeypatch.setattr("gateway.access.admission.REFRESH_S", 0.05)
+
+
 async def answering(reader, writer):
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError), contextlib.closing(writer):
         while True:
@@ -61,7 +68,7 @@ def test_what_one_gateway_lets_in_another_knows(engine, tmp_path):
     url = redis_server().url() if engine == "redis" else postgres().database()
 
     async def scenario():
-        limits = Limits(requests_per_min=6, url=url, sync_s=0.05)
+        limits = Limits(requests_per_min=6, url=url)
         async with gateways(2, tmp_path, limits=limits) as (one, other):
             await together((one, other), 2)
             begin = time.monotonic()
@@ -81,7 +88,7 @@ def test_while_the_engine_is_gone_no_request_waits_and_each_gateway_keeps_to_its
     url = server.url() if engine == "redis" else server.database()
 
     async def scenario():
-        async with gateways(2, tmp_path, limits=Limits(requests_per_min=12, url=url, sync_s=0.05)) as running:
+        async with gateways(2, tmp_path, limits=Limits(requests_per_min=12, url=url)) as running:
             await together(running, 2)
             await asyncio.to_thread(server.stop)
             await together(running, 0)
@@ -107,7 +114,7 @@ def test_keys_made_in_one_place_open_every_gateway_also_when_the_database_is_gon
         store = open_keys(url, tmp_path)
         _, secret = await store.create(app="shop", now=time.time())
         await store.aclose()
-        async with gateways(2, tmp_path, keys=Keys(enabled=True, url=url, refresh_s=0.05)) as running:
+        async with gateways(2, tmp_path, keys=Keys(enabled=True, url=url)) as running:
             assert [await ask(one, secret) for one in running] == [200, 200]
             await asyncio.to_thread(server.stop)
             await asyncio.sleep(0.3)

@@ -34,7 +34,7 @@ def row() -> list[Built]:
         ),
         lines(
             "Expired and trimmed samples",
-            "expired: older than `queue.max_age_s`; only metrics without a judge are computed. trimmed: dropped from a"
+            "expired: older than a day; only metrics without a judge are computed. trimmed: dropped from a"
             " full queue and lost (Redis only).",
             "ops",
             Query(rate(series("gaugeway_queue_expired_total"), "instance"), "{{instance}} expired"),

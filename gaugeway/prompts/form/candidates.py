@@ -32,6 +32,7 @@ _ENDS = 6
 _TOLD, _MARK, _CHILDREN, _NESTED, _PAIR = 400, 200, 40, 4, 2
 _ATTRIBUTE = re.compile(r"(?P<key>[\w:-]{1,40})=[\"'](?P<value>[^\"'<>]{0,300})[\"']")
 _CHILD = re.compile(r"<(?P<key>[\w:-]{1,40})>(?P<inside>[^<>]{1,300})</(?P=key)>")
+_WORDS = re.compile(r"\w+")
 _TAGS = re.compile(r"</?[^\W\d][^<>]{0,300}>")
 _IDS = ("id", "index", "number")
 _FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})[ \t]*(?P<named>[^`\n]{0,80})")
@@ -85,6 +86,8 @@ def contexts(text: Text, block: Block) -> list[Context]:
             record.strip(raw)
     else:
         found = passages(raw, block.spans, block.marks)
+        if block.opener is not None and found:
+            _cut_closing_line(raw, raw[block.opener.start : block.opener.end], found[-1])
     if len(found) == len(block.attributes):
         for one, said in zip(found, block.attributes, strict=True):
             one.fields += [(match["key"], match["value"]) for match in _ATTRIBUTE.finditer(said)]
@@ -92,6 +95,17 @@ def contexts(text: Text, block: Block) -> list[Context]:
             one.id = next((value for key, value in one.fields if key.lower() in _IDS), None)
     read = [record.context(raw) for record in found]
     return [] if any(passage.text[:1] == "<" and not _says(passage.text) for passage in read) else read
+
+
+def _cut_closing_line(raw: str, opener: str, last: Record) -> None:
+    """Cut the last line where it is the opening one but for a word: `Start of context`, `End of context`."""
+    start = raw.rfind("\n", last.start, last.end)
+    if start < 0 or last.said is not None or last.end - start > _BETWEEN:
+        return
+    opening, closing = (_WORDS.findall(line.lower()) for line in (opener, raw[start : last.end]))
+    if len(opening) == len(closing) > 1 and sum(map(str.__ne__, opening, closing)) == 1:
+        last.end = start
+        last.strip(raw)
 
 
 def _says(text: str) -> bool:

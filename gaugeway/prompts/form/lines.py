@@ -59,6 +59,9 @@ _DECIMAL = re.compile(r"[\[(]?\d{1,3}[.,]\d{1,6} ?%?[\])]?[:|]?(?=\s+\S)")
 _ORDINAL = re.compile(r"(?P<open>[\[(]?)(?P<n>[A-Z]|[a-z]|[ivxIVX]{2,5})(?P<end>[\])][.:]?|[.:])(?=\s+\S)")
 _FIRST_WORD = re.compile(r"[^\w\s]{1,8} ?(?P<word>[A-Z]{2,20}) +\S")
 """`--- BEGIN a.md ---` and `--- END a.md ---` are two shapes."""
+_PAIRS = re.compile(r"[^\W\d][\w.-]{0,30}=\S{1,80}(?:[ ,;|]{1,3}[^\W\d][\w.-]{0,30}=\S{1,80}){1,6}")
+"""What stands before a record as `id=7f score=0.9`."""
+_PAIR_KEY = re.compile(r"[^\W\d][\w.-]{0,30}=")
 _ROMAN = {"i": 1, "v": 5, "x": 10}
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
@@ -111,8 +114,8 @@ def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
     """Return the kind of a line without its indent, its shapes, and the number in the first one."""
     if not (said[0].isalnum() or said[0] == '"') and (marked := _mark(said)) is not None:
         return marked
-    if len(said) <= _LONG and _PLACE.fullmatch(said):
-        return "bracket", ("place",), None
+    if len(said) <= _LONG and (origin := _origin(said)) is not None:
+        return "bracket", (origin,), None
     head, kind = said[:_HEAD], _kind(said)
     keys: list[str] = []
     number = None
@@ -138,6 +141,13 @@ def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
         kind = "label"
         keys.append(f"{said.split(None, 1)[0].lower()}…:")
     return kind, tuple(dict.fromkeys(keys)), number
+
+
+def _origin(said: str) -> str | None:
+    """Return the shape of a line that says where a record comes from and nothing else: an address, a row of fields."""
+    if _PLACE.fullmatch(said):
+        return "place"
+    return " ".join(_PAIR_KEY.findall(said.lower())) if "=" in said and _PAIRS.fullmatch(said) else None
 
 
 def _mark(said: str) -> tuple[Kind, tuple[str, ...], int | None] | None:

@@ -104,6 +104,7 @@ def passages(text: str, spans: Sequence[Span], marks: Sequence[int]) -> list[Rec
     _strip_heads(text, records)
     _strip_tails(text, records)
     _unwrap(text, records)
+    _unwrap_block(text, records)
     return [record for record in records if record.end > record.start]
 
 
@@ -392,6 +393,20 @@ def _unwrap(text: str, records: list[Record]) -> None:
             one.start, one.end = one.start + wrap, one.end - wrap
             one.said = dedent(text[one.start : one.end]).strip()
             one.strip(text)
+
+
+def _unwrap_block(text: str, records: list[Record]) -> None:
+    """Leave out quotes or fences that open the first passage and close the last one."""
+    if len(records) < 2:  # noqa: PLR2004 - a lone one is unwrapped already
+        return
+    first, last = records[0], records[-1]
+    for opening, closing in (wrap for wrap in _WRAPS if len(wrap[0]) > 1):
+        around = text.startswith(opening, first.start, first.end) and text.endswith(closing, last.start, last.end)
+        inside = first.start + len(opening), last.end - len(closing)
+        if around and text.find(opening, *inside) < 0 and text.find(closing, *inside) < 0:
+            first.start, last.end = inside
+            first.strip(text)
+            last.strip(text)
 
 
 def _wrap(text: str, one: Record) -> int:

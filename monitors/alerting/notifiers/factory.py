@@ -11,9 +11,12 @@ from gaugeway.settings import ConfigError
 from gaugeway.settings.options import construct
 from gaugeway.settings.shared import Notifier as Settings
 from gaugeway.settings.shared import Shared
+from monitors.alerting.delivery import HEARTBEAT_S
 from monitors.alerting.notifiers import Notifier, PluginNotifier, Route
 from monitors.alerting.notifiers.log import LogNotifier
 
+TIMEOUT_S = 10.0
+"""For one delivery; a receiver that takes longer is tried again."""
 LOG_NAMES = ("log-0", "log-built-in", "log-built-in-2")
 """Names of the implicit log notifier: the first one that is free."""
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - a host to be replaced, not to bind to
@@ -52,7 +55,8 @@ def given_of(config: Shared) -> dict[str, Any]:
         "public_url": config.monitors.public_url,
         "runbook_url": runbook_url(config),
         "group_by": config.alerts.group_by,
-        "heartbeat_s": config.alerts.heartbeat_s,
+        "heartbeat_s": HEARTBEAT_S,
+        "timeout_s": TIMEOUT_S,
     }
 
 
@@ -83,7 +87,7 @@ def _build(settings: Settings, where: str, shared: Mapping[str, Any]) -> Notifie
         kind = load(settings.kind, registered("notifiers"), "kind")
     except ValueError as error:
         raise ConfigError([f"{where}.kind: {error}"]) from error
-    notifier = construct(kind, where, settings.options, {**shared, "timeout_s": settings.timeout_s}, near=_EVERY_KIND)
+    notifier = construct(kind, where, settings.options, shared, near=_EVERY_KIND)
     if settings.heartbeat and (why := getattr(kind, "no_heartbeat", "")):
         raise ConfigError([f"{where}.heartbeat: not for {settings.kind}: {why}"])
     if not callable(getattr(notifier, "notify", None)):

@@ -21,7 +21,7 @@ class LocalEmbeddings(Embeddings):
     """A model that `fastembed` runs in a thread; loaded when first used or by `prepare`.
 
     Nothing is fetched from anywhere unless `download` is set. The files are those in `path` (a directory with the
-    model's ONNX file and its tokenizer) or in fastembed's cache, `cache_dir`. Calls are computed one after the other,
+    model's ONNX file and its tokenizer) or in fastembed's cache. Calls are computed one after the other,
     with `threads` threads. Raises ValueError where the package is missing. Belongs to one event loop.
     """
 
@@ -30,7 +30,6 @@ class LocalEmbeddings(Embeddings):
         model: str,
         *,
         path: str | None = None,
-        cache_dir: str | None = None,
         download: bool = False,
         threads: int = 1,
         observer: Observer | None = None,
@@ -39,7 +38,6 @@ class LocalEmbeddings(Embeddings):
             raise ValueError("local embeddings need the package fastembed: pip install 'gaugeway[local]'")
         self._name = model
         self._path = path
-        self._cache_dir = cache_dir
         self._download = download
         self._threads = threads
         self._observer = observer
@@ -90,12 +88,12 @@ class LocalEmbeddings(Embeddings):
         if self._path is not None:
             options["specific_model_path"] = self._path
         try:
-            self._model = TextEmbedding(self._name, cache_dir=self._cache_dir, threads=self._threads, **options)
+            self._model = TextEmbedding(self._name, threads=self._threads, **options)
         except Exception as error:  # the reasons are those of four packages; what to do about them is the same
             raise JudgeError("connection", self._what_to_do(error)) from error
 
     def _what_to_do(self, error: Exception) -> str:
-        where = self._path or self._cache_dir or "fastembed's default cache"
+        where = self._path or "fastembed's cache (FASTEMBED_CACHE_PATH)"
         if self._download:
             advice = "it could not be fetched; is there a way to the internet?"
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gaugeway.runtime.replies import MAX_REPLY_BYTES, MAX_VECTOR_BYTES
+from monitors.judges.micro_batcher import BATCH_WAIT_S
 from monitors.metrics.embeddings import Embeddings, Observer
 from monitors.metrics.embeddings.batching import Batched
 from monitors.metrics.embeddings.cache import CachedEmbeddings
@@ -22,10 +23,7 @@ def open_embeddings(
     api_version: str | None = None,
     price: float = 0.0,
     batch_size: int = 64,
-    batch_wait_s: float = 0.01,
-    cache_mb: float = 64.0,
     path: str | None = None,
-    cache_dir: str | None = None,
     download: bool = False,
     threads: int = 1,
     observer: Observer | None = None,
@@ -58,10 +56,8 @@ def open_embeddings(
         from monitors.metrics.embeddings.local import LocalEmbeddings  # noqa: PLC0415 - only where it is asked for
 
         try:
-            engine = LocalEmbeddings(
-                model, path=path, cache_dir=cache_dir, download=download, threads=threads, observer=observer
-            )
+            engine = LocalEmbeddings(model, path=path, download=download, threads=threads, observer=observer)
         except ValueError as error:
             raise ValueError(f"embeddings.kind: {error}") from error
-    batched = Batched(engine, size=batch_size, wait_s=batch_wait_s)
-    return CachedEmbeddings(batched, model=model, max_mb=cache_mb, observer=observer) if cache_mb else batched
+    batched = Batched(engine, size=batch_size, wait_s=BATCH_WAIT_S)
+    return CachedEmbeddings(batched, model=model, observer=observer)

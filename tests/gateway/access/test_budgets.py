@@ -389,14 +389,14 @@ def test_a_name_without_a_price_is_charged_like_the_most_expensive_one():
     assert Prices({}).charged("m") == (None, False)
 
 
-def realtime(scenario, handler, *, quota, tmp_path, refresh_s=0.1):
+def realtime(scenario, handler, *, quota, tmp_path):
     async def main():
         store = open_keys(None, tmp_path)
         created = await store.create(app="a", now=time.time(), quota=quota)
         async with serve(handler, "127.0.0.1", 0) as upstream:
             port = upstream.sockets[0].getsockname()[1]
             upstreams = (Upstream(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-provider"),)
-            config = Config(keys=Keys(enabled=True, refresh_s=refresh_s), prices=PRICES, upstreams=upstreams)
+            config = Config(keys=Keys(enabled=True), prices=PRICES, upstreams=upstreams)
             async with running_gateway("", config=config, keys_file=tmp_path / "keys.db") as gateway:
                 headers = {"authorization": f"Bearer {created.secret}"}
                 url = f"ws://127.0.0.1:{gateway.port}/v1/realtime?model=m"
@@ -404,7 +404,10 @@ def realtime(scenario, handler, *, quota, tmp_path, refresh_s=0.1):
                     await scenario(lambda path="": connect(url + path, additional_headers=headers), store, created.key)
         await store.aclose()
 
-    asyncio.run(main())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gateway.app.REFRESH_S", 0.1)
+        patch.setattr("gateway.access.admission.REFRESH_S", 0.1)
+        asyncio.run(main())
 
 
 async def _all_of(client):

@@ -31,7 +31,7 @@ USAGE_EVENT = b'data: {"model": "m", "choices": [], "usage": {"prompt_tokens": 7
 PRICES = {"m": Price(input=1.0, output=2.0)}
 BUSY = headed(b"Retry-After-Ms: 5", status=b"503 Busy", body=b"{}")
 STREAMED = b'{"model": "m", "stream": true, "messages": []}'
-RETRY = Routing(backoff_base_s=0.01, backoff_max_s=0.01)
+RETRY = Routing()
 PAIR = ({"name": "first"}, {"name": "second", "priority": 1})
 
 
@@ -229,7 +229,7 @@ def test_time_limits_hold_over_several_attempts(timeout):
 
 
 def test_an_upstream_that_fails_on_the_fast_path_is_ejected():
-    access = Access({"routing": Routing(eject_after=2, backoff_base_s=0.01)}, upstreams=PAIR)
+    access = Access({"routing": Routing(eject_after=2)}, upstreams=PAIR)
     scripts = [[BUSY], [USAGE], [BUSY], [USAGE], [USAGE]]
     case = Case(scripts, several(post(), post(), post()), 3, 3, {"access": access})
     outcome = compare("uvloop", case)

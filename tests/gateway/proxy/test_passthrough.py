@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.config import Capture, Config, Routing, Upstream
+from gateway.config import Capture, Config, Upstream
 from gateway.config import Gateway as GatewayTable
 from gateway.upstreams.router import Router
 from gaugeway.exchange import Recording
@@ -295,8 +295,7 @@ def test_an_upstream_without_a_first_byte_in_time_is_followed_by_the_next_one(cl
                 Upstream(name="b", base_url=f"http://127.0.0.1:{second}/v1", priority=1),
             )
             table = GatewayTable(upstream_client=client, first_byte_timeout_s=0.2)
-            routing = Routing(backoff_base_s=0.01)
-            config = Config(gateway=table, upstreams=upstreams, routing=routing)
+            config = Config(gateway=table, upstreams=upstreams)
             async with running_gateway("", config=config, fast_path=fast_path) as gateway:
                 head, _, _ = await exchange(gateway.port, post())
                 assert head.startswith(b"HTTP/1.1 200")

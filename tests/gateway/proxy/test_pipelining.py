@@ -142,8 +142,8 @@ def test_a_client_that_sends_ahead_and_leaves_is_counted_as_such(path, script, p
 UNFINISHED = {
     "a head that does not go on": (b"POST /v1", {}, 408),
     "a head without an end": (b"POST / HTTP/1.1\r\nx-a: " + b"1" * MAX_HEAD_BYTES, {}, 431),
-    "a body that does not go on": (post()[:-9], {"body_timeout_s": 0.1}, 408),
-    "a third body that does not go on": (post() + post()[:-9], {"body_timeout_s": 0.1}, 408),
+    "a body that does not go on": (post()[:-9], {"client_timeout_s": 0.1}, 408),
+    "a third body that does not go on": (post() + post()[:-9], {"client_timeout_s": 0.1}, 408),
 }
 
 

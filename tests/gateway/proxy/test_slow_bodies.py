@@ -72,7 +72,7 @@ async def gateway_with(fast_path, **settings):
 @pytest.mark.parametrize("size", [200_000, 2_000_000])
 def test_a_fast_beginning_earns_no_time(fast_path, route, size):
     async def main():
-        async with gateway_with(fast_path, body_timeout_s=LIMIT_S) as running:
+        async with gateway_with(fast_path, client_timeout_s=LIMIT_S) as running:
             for said, seconds in await asyncio.gather(*(hold(running.port, size, route=route) for _ in range(3))):
                 assert not said or said.startswith(b"HTTP/1.1 408")
                 assert seconds < size / BODY_RATE / 10  # it used to earn a second with each 1000 bytes
@@ -101,8 +101,8 @@ def test_a_held_body_has_an_end_whatever_its_pace_and_a_streamed_one_goes_on(fas
         return ended
 
     async def main():
-        limits = {"body_timeout_s": 1.0, "body_total_timeout_s": 1.2}
-        async with gateway_with(fast_path, **limits) as running:
+        async with gateway_with(fast_path, client_timeout_s=1.0) as running:
+            running.gateway.protocol.body_total_s = 1.2
             assert await steadily(running.port, b"/v1/chat/completions", 20)
             assert running.total("gaugeway_slow_bodies_total", reason="too_long") == 1
             assert not await steadily(running.port, b"/v1/files", 2.5)
@@ -113,7 +113,7 @@ def test_a_held_body_has_an_end_whatever_its_pace_and_a_streamed_one_goes_on(fas
 @pytest.mark.parametrize("fast_path", [False, True])
 def test_unfinished_bodies_share_a_limit_in_memory_and_others_are_served(fast_path):
     async def main():
-        limits = {"max_body_bytes": 300_000, "max_pending_body_bytes": 1_000_000, "body_timeout_s": 10.0}
+        limits = {"max_body_bytes": 300_000, "max_pending_body_bytes": 1_000_000, "client_timeout_s": 10.0}
         async with gateway_with(fast_path, **limits) as running, httpx.AsyncClient(trust_env=False) as client:
             pending = running.gateway.protocol.pending
             assert pending.max_bytes == 1_000_000
@@ -138,7 +138,7 @@ def test_unfinished_bodies_share_a_limit_in_memory_and_others_are_served(fast_pa
 def test_a_slow_body_ends_and_the_next_request_is_served(fast_path, route):
     async def main():
         with LLMServer() as model:
-            settings = GatewayTable(body_timeout_s=LIMIT_S)
+            settings = GatewayTable(client_timeout_s=LIMIT_S)
             config = Config(gateway=settings, upstreams=(Upstream(base_url=model.url),))
             async with (
                 running_gateway(model.url, config=config, fast_path=fast_path) as running,

@@ -46,9 +46,9 @@ async def stalled(port, body):
     return writer
 
 
-def config(port, write_timeout_s=0.3, **tables):
+def config(port, client_timeout_s=0.3, **tables):
     upstreams = (Upstream(base_url=f"http://127.0.0.1:{port}/v1"),)
-    return Config(gateway=GatewayTable(write_timeout_s=write_timeout_s), upstreams=upstreams, **tables)
+    return Config(gateway=GatewayTable(client_timeout_s=client_timeout_s), upstreams=upstreams, **tables)
 
 
 @pytest.mark.parametrize("body", [CHAT, CHAT[:-1] + b',"stream":true}'], ids=["plain", "streamed"])

@@ -189,7 +189,7 @@ def test_a_client_that_leaves_frees_its_place_at_once_whatever_the_upstream_does
                 client.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         await gateway.until(lambda: gateway.total("gaugeway_requests_total", route="realtime") == 2)
 
-    limited(scenario, upstream, write_timeout_s=3600.0)
+    limited(scenario, upstream, client_timeout_s=3600.0)
 
 
 async def send_for_ever(client):
@@ -208,7 +208,7 @@ def test_an_upstream_that_does_not_read_is_given_up():
             await asyncio.wait([sending])
         await gateway.until(lambda: gateway.total("gaugeway_requests_total", route="realtime", ending="timeout") == 1)
 
-    limited(scenario, hung, write_timeout_s=1.0)
+    limited(scenario, hung, client_timeout_s=1.0)
 
 
 def test_what_a_client_sent_before_it_left_is_delivered():

@@ -172,7 +172,7 @@ def test_each_mistake_is_named_by_itself_as_well():
         ),
         (
             '[capture]\nsample_by = "conversation"\nnested_with_otel = true',
-            ["capture.sample_by: 'conversation' cannot be combined with nested_with_otel"],
+            ['capture.nested_with_otel: removed; use sample_by = "trace"'],
         ),
         (
             '[[capture.templates]]\nname = " "\nseparator = ""\npattern = "("',
@@ -564,29 +564,6 @@ def test_a_word_that_is_not_known_lists_the_known_ones():
     ]
 
 
-DEPRECATED = "gateway.http_path is deprecated and has no effect; remove it"
-
-
-@pytest.mark.parametrize("value", ["protocol", "asgi"])
-def test_a_deprecated_key_is_ignored_with_a_warning(tmp_path, value):
-    old, plain = tmp_path / "old.toml", tmp_path / "plain.toml"
-    old.write_text(f"{UPSTREAM}[gateway]\nhttp_path = '{value}'\n")
-    plain.write_text(UPSTREAM)
-    assert load(old) == load(plain)
-    result = check(f"{UPSTREAM}[gateway]\nhttp_path = '{value}'\n")
-    assert result.exit_code == 0
-    assert f"gaugeway: warning: {DEPRECATED}\n" in result.stderr
-    assert result.stdout.endswith(": ok, 1 warning\n")
-    assert check(UPSTREAM).stdout.endswith(": ok\n")
-
-
-def test_a_deprecated_key_is_named_beside_the_mistakes():
-    result = check(f"{UPSTREAM}[gateway]\nhttp_path = 'asgi'\nworkers = 0\n")
-    assert result.exit_code == 2
-    assert DEPRECATED in result.stderr
-    assert "gateway.workers" in result.stderr
-
-
 def test_a_budget_without_prices_is_named():
     app = "[limits.apps.shop]\nusd_per_day = 2\n[limits.apps.free]\nusd_per_day = inf\n"
     problem = "usd_per_day: needs [prices]: without prices nothing is charged"
@@ -780,23 +757,20 @@ def test_a_text_of_another_form_is_answered_with_the_form_in_words():
 
 
 @pytest.mark.parametrize(
-    ("expected", "option", "warned"),
+    ("expected", "warned"),
     [
-        ('{"faithfulness": 1.0, "answer_relevancy": 0.9}', "anchors_every_s = 60", None),
+        ('{"faithfulness": 1.0, "answer_relevancy": 0.9}', None),
         (
             '{"faithfullness": 1.0, "faithfulness": 1.0}',
-            "",
             "judge.anchors: no enabled metric has the name faithfullness;",
         ),
-        ('{"hallucination": 1.0}', "", "judge.anchors: no enabled metric has the name hallucination;"),
-        (None, "anchors_every_s = 60", "judge.anchors_every_s: has no effect without judge.anchors"),
+        ('{"hallucination": 1.0}', "judge.anchors: no enabled metric has the name hallucination;"),
     ],
 )
-def test_anchors_that_check_nothing_are_a_warning(tmp_path, expected, option, warned):
+def test_anchors_that_check_nothing_are_a_warning(tmp_path, expected, warned):
     path = tmp_path / "anchors.jsonl"
     path.write_text(f'{{"response": "It has two.", "expected": {expected}}}\n')
-    anchors = "" if expected is None else f"anchors = '{path}'\n"
-    answer = check(f"{UPSTREAM}[metrics.hallucination]\nenabled = false\n{JUDGE}{anchors}{option}\n")
+    answer = check(f"{UPSTREAM}[metrics.hallucination]\nenabled = false\n{JUDGE}anchors = '{path}'\n")
     assert answer.exit_code == 0
     found = [line for line in answer.stderr.splitlines() if "judge.anchors" in line]
     assert len(found) == (warned is not None)

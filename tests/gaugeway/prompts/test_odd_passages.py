@@ -102,3 +102,27 @@ def test_lines_with_labels_that_one_record_alone_begins_with_are_its_text():
         prices,
         others[1],
     ]
+
+
+def test_quotes_around_all_passages_are_no_part_of_the_first_and_the_last():
+    raw = '"""\nThe pool opens at nine.\n***\nLockers take a coin.\n"""'
+    spans = [(0, raw.index("***")), (raw.index("***") + 3, len(raw))]
+    assert [raw[one.start : one.end] for one in records.passages(raw, spans, (0, 0))] == [
+        "The pool opens at nine.",
+        "Lockers take a coin.",
+    ]
+
+
+def test_a_row_of_fields_begins_a_record():
+    said = ["The pool opens at nine and closes at dusk.\n\nIn May it is cleaned.", "Lockers take a coin of two crowns."]
+    rows = "\n\n".join(f"chunk_id=7d{n}e score=0.{9 - n}1\n{text}" for n, text in enumerate(said))
+    reading = prompt(f"{ORDER}\n\n[CHUNKS]\n{rows}\n\n[QUESTION]\nWhat do the lockers take?")
+    assert texts(reading) == said
+
+
+def test_a_line_that_mirrors_the_opening_one_ends_the_block():
+    said = ["The pool opens at nine and closes at dusk.", "Lockers take a coin of two crowns, which comes back."]
+    body = "\n\n".join(f"[{n}] {text}" for n, text in enumerate(said, 1))
+    text = f"{ORDER}\n\nStart of the knowledge base\n\n{body}\nEnd of the knowledge base"
+    reading = read([Turn("system", (text,)), Turn("user", ("What do the lockers take?",))])
+    assert texts(reading) == said

@@ -404,9 +404,13 @@ async def test_a_receiver_that_asks_for_time_gets_it(tmp_path):
         assert busy.calls == 2
 
 
-async def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_can_be_sent_again(tmp_path):
+async def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_can_be_sent_again(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 7200.0)
+
     deaf = People(failures=10_000)
-    async with delivering(tmp_path, Alerts(give_up_s=7200.0), deaf=deaf) as world:
+    async with delivering(tmp_path, Alerts(), deaf=deaf) as world:
         await world.tick(SHOP)
         for _ in range(20):
             await world.restart()
@@ -432,9 +436,11 @@ async def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts
         assert await world.delivery.acknowledgements.undelivered() == []
 
 
-async def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fires(tmp_path):
+async def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fires(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 100.0)
+
     deaf = People(failures=100)
-    async with delivering(tmp_path, Alerts(give_up_s=100.0, repeat_interval_s=3600.0), deaf=deaf) as world:
+    async with delivering(tmp_path, Alerts(repeat_interval_s=3600.0), deaf=deaf) as world:
         await world.tick(SHOP)
         await world.tick(after=200.0)
         assert world.counts[-1] == ("deaf", "dead")
@@ -445,8 +451,10 @@ async def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fir
         assert deaf.heard == [("a" * 16, "firing")]
 
 
-async def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path):
-    async with delivering(tmp_path, Alerts(give_up_s=10.0), deaf=People(failures=1000)) as world:
+async def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 10.0)
+
+    async with delivering(tmp_path, Alerts(), deaf=People(failures=1000)) as world:
         many = [alert(fingerprint=f"{i:016}") for i in range(130)]
         await world.tick(*many)
         await world.tick(after=20.0)
@@ -454,8 +462,10 @@ async def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path):
         assert [int(one.alert.fingerprint) for one in letters] == list(range(129, 29, -1))
 
 
-async def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path):
-    async with delivering(tmp_path, Alerts(give_up_s=10.0), deaf=People(failures=1000)) as world:
+async def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 10.0)
+
+    async with delivering(tmp_path, Alerts(), deaf=People(failures=1000)) as world:
         await world.tick(SHOP)
         await world.tick(after=20.0)
         world.notifiers = {}
@@ -551,9 +561,11 @@ async def test_what_was_never_sent_is_not_recorded_as_delivered_also_over_a_rest
         assert progress(world, "people").outcome == "delivered"
 
 
-async def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path):
+async def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 60.0)
+
     deaf = People(failures=1000)
-    async with delivering(tmp_path, Alerts(give_up_s=60.0), deaf=deaf) as world:
+    async with delivering(tmp_path, Alerts(), deaf=deaf) as world:
         await world.tick(SHOP)
         await world.pass_by(120.0)
         await world.restart()
@@ -569,9 +581,11 @@ async def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path):
         assert not progress(world, "deaf").never_reached
 
 
-async def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path):
+async def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 60.0)
+
     duty = Duty()
-    async with delivering(tmp_path, Alerts(give_up_s=60.0), duty=duty) as world:
+    async with delivering(tmp_path, Alerts(), duty=duty) as world:
         await world.tick(SHOP)
         await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=world.now))
         duty.failures = 1000

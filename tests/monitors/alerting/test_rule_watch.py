@@ -104,14 +104,16 @@ def test_scores_beside_too_many_failures_are_no_evidence_and_are_counted():
     failing = [point(n, None, outcome="failed") for n in range(0, 9000, 10)]
     few = [point(n, 0.2) for n in range(6005, 9000, 50)]
     both = sorted(failing + few, key=lambda one: one.started_at)
-    cases, fed = feed(watching(min_coverage=0.5), both)
+    cases, fed = feed(watching(), both)
     assert (cases, fed.low_coverage) == ({}, len(few))
-    cases, fed = feed(watching(min_coverage=0.0), both)
+    watch = watching()
+    watch.min_coverage = 0.0
+    cases, fed = feed(watch, both)
     assert (firing(cases), fed.low_coverage) == ([("shop", "")], 0)
 
 
 def test_failures_of_the_same_minute_do_not_decide_about_its_scores():
-    watch = watching(min_coverage=0.5)
+    watch = watching()
     _, fed = feed(watch, [point(0, 0.9), *(point(n, None, outcome="failed") for n in range(1, 50))])
     assert fed.low_coverage == 0
 

@@ -133,9 +133,11 @@ async def test_an_alert_that_fires_is_acknowledged_and_the_acknowledgement_taken
         await world.ask("DELETE", path, status=404)
 
 
-async def test_dead_letters_are_shown_and_sent_again(tmp_path):
+async def test_dead_letters_are_shown_and_sent_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 30.0)
+
     deaf = People(failures=3)
-    async with alerts_api(tmp_path, config=Alerts(give_up_s=30.0), deaf=deaf) as world:
+    async with alerts_api(tmp_path, deaf=deaf) as world:
         await world.tick(alert())
         world.later_s = 60.0
         await world.tick(alert())

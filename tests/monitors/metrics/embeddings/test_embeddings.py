@@ -18,6 +18,7 @@ from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from monitors.metrics.embeddings.opening import open_embeddings
 from tests.support.llm_server import LLMServer, Reply, error
 
+BATCH_WAIT_S = "monitors.metrics.embeddings.opening.BATCH_WAIT_S"
 KEY = "sk-very-secret-0123456789"
 
 
@@ -80,17 +81,21 @@ async def test_what_is_asked_at_once_goes_out_together():
         np.testing.assert_array_equal(result, [vector(f"text {n}"), vector("the same")])
 
 
-async def test_a_full_batch_does_not_wait():
+async def test_a_full_batch_does_not_wait(monkeypatch):
+    monkeypatch.setattr(BATCH_WAIT_S, 30.0)
+
     with LLMServer(answer) as server:
-        async with embeddings_on(server, batch_size=2, batch_wait_s=30.0) as embeddings:
+        async with embeddings_on(server, batch_size=2) as embeddings:
             started = time.perf_counter()
             await embeddings.embed(["a", "b"])
             assert (time.perf_counter() - started) < 5.0
 
 
-async def test_an_unfull_batch_waits_as_long_as_it_is_told():
+async def test_an_unfull_batch_waits(monkeypatch):
+    monkeypatch.setattr(BATCH_WAIT_S, 0.3)
+
     with LLMServer(answer) as server:
-        async with embeddings_on(server, batch_size=100, batch_wait_s=0.3) as embeddings:
+        async with embeddings_on(server, batch_size=100) as embeddings:
             started = time.perf_counter()
             await embeddings.embed(["a"])
             assert (time.perf_counter() - started) >= 0.3
@@ -141,9 +146,11 @@ async def test_one_who_gives_up_does_not_stop_the_others():
     assert isinstance(gone, asyncio.CancelledError)
 
 
-async def test_closing_answers_those_who_still_wait():
+async def test_closing_answers_those_who_still_wait(monkeypatch):
+    monkeypatch.setattr(BATCH_WAIT_S, 60.0)
+
     with LLMServer(answer) as server:
-        async with embeddings_on(server, batch_wait_s=60.0) as embeddings:
+        async with embeddings_on(server) as embeddings:
             waiting = asyncio.ensure_future(embeddings.embed(["a"]))
             await asyncio.sleep(0)
             await embeddings.aclose()
@@ -300,15 +307,6 @@ def test_half_a_configuration_is_a_mistake(settings, problem):
 
 def test_no_configuration_is_no_embeddings():
     assert open_embeddings() is None
-
-
-async def test_without_a_cache_every_text_is_asked_for():
-    with LLMServer(answer) as server:
-        async with embeddings_on(server, cache_mb=0) as embeddings:
-            await embeddings.embed(["a"])
-            await embeddings.embed(["a"])
-            assert (await embeddings.embed([])).shape == (0, 0)
-    assert inputs(server) == [["a"], ["a"]]
 
 
 def test_a_batch_has_at_least_one_text():

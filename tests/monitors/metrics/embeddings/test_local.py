@@ -110,18 +110,20 @@ def fails(**options):
     return failure.value
 
 
-def test_files_that_are_missing_are_named_with_what_to_do(tmp_path):
-    missing = fails(model="BAAI/bge-small-en-v1.5", cache_dir=str(tmp_path))
+def test_files_that_are_missing_are_named_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path))
+    missing = fails(model="BAAI/bge-small-en-v1.5")
     assert missing.kind == "connection"
     assert "BAAI/bge-small-en-v1.5" in missing.detail
-    assert str(tmp_path) in missing.detail
+    assert "FASTEMBED_CACHE_PATH" in missing.detail
     assert "embeddings.download" in missing.detail
     assert "embeddings.path" in missing.detail
     assert fails(model="BAAI/bge-small-en-v1.5", path=str(tmp_path)).kind == "connection"
 
 
-def test_an_unknown_model_is_said_to_be_one(tmp_path):
-    assert fails(model="nobody/nothing", cache_dir=str(tmp_path)).kind == "bad_request"
+def test_an_unknown_model_is_said_to_be_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path))
+    assert fails(model="nobody/nothing").kind == "bad_request"
 
 
 def test_without_the_package_the_error_says_what_to_install():
