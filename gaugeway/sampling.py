@@ -20,7 +20,7 @@ _HEX_DIGITS = _BITS // 4
 _HEX = frozenset("0123456789abcdef")
 _TRACE_DIGITS = 32
 
-MAX_RATIO = 4.0
+MAX_RATIO = 4.0  # internal bound: a number of the format or formula
 """Largest ratio of two rates within a stream that feeds alerts; beyond it drops are detected clearly later."""
 
 Signal: TypeAlias = Literal["low_lexical", "refusal", "no_contexts"]

@@ -1,7 +1,9 @@
 """Settings of the whole suite, and which tests `make test` leaves to `make test-all`."""
 
+import asyncio
 import functools
 import gc
+import inspect
 import os
 import re
 import sys
@@ -65,6 +67,16 @@ def _usual(trust_env, *_environment):
 def no_values_of_other_tests(monkeypatch):
     """A process conceals all values that its configuration was ever filled in with: of one test, not of all."""
     monkeypatch.setattr("gaugeway.settings.placeholders._filled_in", {})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}  # noqa: SLF001 - as pytest's own call
+    asyncio.run(pyfuncitem.obj(**arguments))
+    return True
 
 
 def pytest_collection():

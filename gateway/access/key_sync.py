@@ -15,7 +15,7 @@ from gaugeway.storage.keys import Keys
 REFRESH_S = 3.0
 """How soon a revoked key is refused everywhere, and how much spending a crash loses: one short query each time."""
 _START_S = 2.0
-_LONGEST_S = 10.0
+_LONGEST_S = 10.0  # internal bound: time between our own attempts
 _log = logging.getLogger("gaugeway")
 
 

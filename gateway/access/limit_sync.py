@@ -14,7 +14,7 @@ from gaugeway.storage.engines.failures import FAILURES, EngineError
 
 SYNC_S = 1.0
 """Between two exchanges with the shared store: what a limit can be exceeded by grows with it."""
-_LONGEST_S = 2.0
+_LONGEST_S = 2.0  # internal bound: time between our own attempts
 _log = logging.getLogger("gaugeway")
 
 

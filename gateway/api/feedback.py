@@ -27,7 +27,7 @@ from gaugeway.storage.engines.failures import reason_of, refused
 from gaugeway.storage.queues import Queue
 
 _log = logging.getLogger("gaugeway.supplements")
-_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
+_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0  # internal bound: time between our own attempts
 _BATCH = 50
 _RETRY_S = b"5"
 

@@ -18,7 +18,7 @@ _DIGEST_BYTES = 16
 _NAME_BYTES = 6
 _WORDS = re.compile(r"\w+")
 _NUMBER = re.compile(r"\d+")
-_MOST_READ = 2_000
+_MOST_READ = 2_000  # internal bound: characters of a question that are hashed
 _END_USER = ("user", "safety_identifier")
 """Fields of the request's body that name the end user (OpenAI API)."""
 _LONGEST = 65_536

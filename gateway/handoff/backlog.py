@@ -11,7 +11,7 @@ from gaugeway.runtime.label_cap import OVERFLOW
 
 MAX_OVERFLOWN = 1000
 """Kinds of requests that found no room, until they are counted; the apps of all others count as `_other`."""
-_BATCH_MIN, _BATCH_MAX, _BATCH_BYTES = 16, 200, 16 * 1024
+_BATCH_MIN, _BATCH_MAX, _BATCH_BYTES = 16, 200, 16 * 1024  # internal bound: size of a batch
 
 
 class Backlog:

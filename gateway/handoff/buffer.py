@@ -19,7 +19,7 @@ from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.queues import Queue
 
 _log = logging.getLogger("gaugeway.handoff")
-_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
+_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0  # internal bound: time between our own attempts
 _COUNTED_AT_ONCE = 16
 _SAMPLER_SHARE = 0.4
 """Of the time to shut down, what the sampler process has."""

@@ -23,7 +23,7 @@ from gaugeway.runtime.tasks import spawn
 
 _log = logging.getLogger("gaugeway.handoff")
 BATCH_S = 60.0
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0  # internal bound: time between our own attempts
 
 
 class SamplerClientError(Exception):

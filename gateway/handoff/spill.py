@@ -29,7 +29,7 @@ LEASE_S, ATTEMPTS = 30.0, 2**31 - 1
 DRAIN_PER_S = 50.0
 """Samples a second that the gateways' processes of one machine return together: a queue that recovers gets its usual
 traffic besides, and its database should not be overloaded by what waited."""
-_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 1.0, 30.0
+_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 1.0, 30.0  # internal bound: time between our own attempts
 _AT_ONCE = 100
 _log = logging.getLogger("gaugeway.handoff")
 

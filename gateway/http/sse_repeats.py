@@ -20,10 +20,10 @@ _PADDING = re.compile(rb',"obfuscation":"[A-Za-z0-9]*"\}\Z')
 _PADDED = re.compile(rb',"obfuscation":"[A-Za-z0-9]*"\}\n\n')
 _STRINGS = re.compile(rb'(?:[^"\\]++|\\.)*+')
 """The insides of JSON strings with newlines between them: no quote ends one early, no backslash escapes a newline."""
-_MOST_LAST = 4
+_MOST_LAST = 4  # internal bound: attempts at a short cut
 """Chunks at the end of a stream that need not be of a repeated event: usage, the end of the choice, `[DONE]`."""
-_MOST_ATTEMPTS = 8
-_MOST_RUNS = 4
+_MOST_ATTEMPTS = 8  # internal bound: attempts at a short cut
+_MOST_RUNS = 4  # internal bound: attempts at a short cut
 
 
 class RepeatedEvents:

@@ -15,7 +15,7 @@ HEADER = b"gaugeway-via"
 MAX_HOPS = 8
 """How many gateways a request may pass through."""
 _ID_BYTES = 8
-_MAX_BYTES = MAX_HOPS * (2 * _ID_BYTES + 2)
+_MAX_BYTES = MAX_HOPS * (2 * _ID_BYTES + 2)  # internal bound: follows from MAX_HOPS
 _CHAIN = re.compile(rb"[0-9a-f]{16}(?:, ?[0-9a-f]{16})*")
 
 

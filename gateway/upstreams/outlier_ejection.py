@@ -12,7 +12,7 @@ HEALTHY: Final = 1.0
 HALF_OPEN: Final = 0.5
 EJECTED: Final = 0.0
 
-MAX_EJECT_S = 300.0
+MAX_EJECT_S = 300.0  # internal bound: time between our own attempts
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ Chance: TypeAlias = Callable[[], float]
 ANY_MODEL = ("*",)
 BACKOFF_BASE_S, BACKOFF_MAX_S = 0.25, 8.0
 """First and longest wait before a retry: the client waits meanwhile, and its own timeout runs."""
-MAX_RETRY_AFTER_S = 30.0
+MAX_RETRY_AFTER_S = 30.0  # internal bound: time between our own attempts
 """Longest Retry-After that is waited for; the response with a longer one is the client's, who can decide."""
 MOST_MENTIONS = 10_000
 """How many times the string "model" may occur in a body in which an alias replaces it."""

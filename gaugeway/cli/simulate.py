@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TOLERANCES = (0.02, 0.05, 0.10)
 MORE_ALARMS, MORE_JUDGED, LESS_JUDGED = 5.0, 3.0, 0.5
-MOST_SCORES = 4_000_000
+MOST_SCORES = 4_000_000  # internal bound: commands an operator runs on a data set
 """Limit of simulated scores per setting without a drop; heavier traffic is simulated for fewer days."""
 LEAST_DAYS = 4
 INDEPENDENT = "They are independent: no sessions. Where scores of a session are alike, drops take longer to detect."

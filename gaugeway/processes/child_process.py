@@ -25,7 +25,8 @@ from gaugeway.runtime.tasks import happens_within, spawn
 _log = logging.getLogger("gaugeway")
 BAD_INPUT = 2
 _FIRST_START_S, _STEADY_S = 30.0, 60.0
-_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.5, 30.0
+_FIRST_BACK_OFF_S = 0.5
+_MAX_BACK_OFF_S = 30.0  # internal bound: time between our own attempts
 _LAST_REPORT_S = 5.0
 _NAMES = {"monitors.scoring_process": "a scoring worker"}
 

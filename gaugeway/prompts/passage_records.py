@@ -22,7 +22,7 @@ MAX_PROMPTS = 512
 """Prompts whose forms, and pairs of speakers, that are remembered."""
 
 _LINES, _UNLIKE, _WORDS, _FIELDS, _TURNS = 24, 2, 16, 8, 200
-_LONGEST = 300
+_LONGEST = 300  # internal bound: characters of a line that can belong to a record
 """Characters of a line that may be a title without any mark."""
 _OPENING = 16
 _CONSTANT = 2

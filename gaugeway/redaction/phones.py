@@ -41,6 +41,7 @@ _ANNOUNCED = re.compile(
 _TRUNK_COUNTRIES = (44, 49, 33, 43, 41, 31, 32, 353, 46, 61, 64, 81, 27)
 _ITALY = 39
 _LOOK_BACK = 32
+# internal bound: a number of the format or formula
 _FEWEST, _FEWEST_ABROAD, _FEWEST_WITH_TRUNK, _TRUNK_MOST, _ANNOUNCED_MOST, _MOST = 6, 8, 9, 12, 13, 15
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 _log = logging.getLogger("gaugeway.audit")
-_LONGEST = 200
+_LONGEST = 200  # internal bound: a field of a line of the audit log, cut
 FILE = "audit.log"
 
 

@@ -20,7 +20,7 @@ MAX_RECEIPT_BYTES = 1024 * 1024
 """Of a webhook's answer, which says that the notification was taken."""
 
 _SLICE = 64 * 1024
-_LONGEST = 18
+_LONGEST = 18  # internal bound: a number of the format or formula
 _CODINGS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 

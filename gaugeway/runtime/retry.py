@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from gaugeway.runtime.tasks import happens_within, spawn
 
 T = TypeVar("T")
-_MAX_DOUBLINGS = 60
+_MAX_DOUBLINGS = 60  # internal bound: time between our own attempts
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 

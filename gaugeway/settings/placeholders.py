@@ -15,13 +15,13 @@ MISSING = "missing"
 _PLACEHOLDER = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
 _EXPRESSIONS = ("capture.redact_patterns.", "capture.templates[")
 """Keys that hold regular expressions, in which `${` may be a quantifier of an escaped dollar."""
-_LONGEST_SECRET = 65_536
+_LONGEST_SECRET = 65_536  # internal bound: a secret's file, which the operator names
 _PARTS = re.compile(r"[^\s/:@?#&=,;'\"\\]{6,}")
 """The parts of a value that an error may quote alone, such as the host of a URL; shorter ones say nothing."""
 _SHORT = 4
 _filled_in: dict[str, str] = {}
 """All values that placeholders of this process stood for, and these."""
-_MOST_REMEMBERED = 1000
+_MOST_REMEMBERED = 1000  # internal bound: values of the configuration, which the operator wrote
 _RESOLVED = b"\0gaugeway-resolved-1\n"
 """Begins a resolved configuration; TOML has no NUL, so no configuration file can."""
 

@@ -26,7 +26,7 @@ CARRIED = 0.5
 """Versions are named if the answers that those of a kind took over can hold this part of the fall."""
 REPLACED = 0.9
 """One with this share of the answers since, and few before, replaced the others."""
-MOST_NAMED = 4
+MOST_NAMED = 4  # internal bound: size of a message that we send
 _ALPHA = 0.01
 
 

@@ -38,7 +38,7 @@ _LATEST_S = 10.0
 _PROGRESS = "alerts/told"
 _SAVE = ""
 """Key of the round that only saves; no notifier has an empty name."""
-_MAX_REASON = 500
+_MAX_REASON = 500  # internal bound: size of a message that we send
 _log = logging.getLogger("gaugeway")
 
 T = TypeVar("T")

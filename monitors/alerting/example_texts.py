@@ -7,7 +7,7 @@ from typing import Any
 
 from gaugeway.records import Evaluation, Sample, Score
 
-MOST_FAULTS, MAX_TEXT = 3, 300
+MOST_FAULTS, MAX_TEXT = 3, 300  # internal bound: size of a message that we send
 HASHED = "blake2b:"
 
 

@@ -27,9 +27,9 @@ MONTH_S = 30 * 86_400.0
 DAY_HOURS, BLOCK = 24, 6
 LEAST_SCORES, LEAST_HOURS = 200, 6
 DROPS = (0.02, 0.05, 0.10, 0.20)
-LONGEST_SCORES, LONGEST_HOURS = 20_000, 28 * 24
+LONGEST_SCORES, LONGEST_HOURS = 20_000, 28 * 24  # internal bound: commands an operator runs on a data set
 """Limits of the search: longer delays count as not found."""
-LONGEST_LEARNING_HOURS = 60 * 24
+LONGEST_LEARNING_HOURS = 60 * 24  # internal bound: commands an operator runs on a data set
 Law: TypeAlias = Literal["beta", "llm", "binary"]
 Ints: TypeAlias = NDArray[np.int64]
 _MEAN = 0.85

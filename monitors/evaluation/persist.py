@@ -17,7 +17,7 @@ from gaugeway.storage.queues import Queue
 from gaugeway.storage.stores import Store
 
 T = TypeVar("T")
-FIRST_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 5.0
+FIRST_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 5.0  # internal bound: time between our own attempts
 MOST_OVERTAKEN = 10
 """How often an operation may fail while the same one succeeds for other samples, before it is given up."""
 _log = logging.getLogger("gaugeway.worker")

@@ -23,7 +23,7 @@ PLACES = 4
 Observer = Callable[[str, int], None]
 """Called with a result (`sent`, `retried`, or why scores were dropped) and the number of scores."""
 
-FIRST_S, LONGEST_S = 0.5, 60.0
+FIRST_S, LONGEST_S = 0.5, 60.0  # internal bound: time between our own attempts
 _BUSY_S, _SILENT_S = 0.05, 60.0
 _log = logging.getLogger("gaugeway.sinks")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _DETAIL_LENGTH = 500
-MAX_ERROR_TEXT = 10_000
+MAX_ERROR_TEXT = 10_000  # internal bound: an error's text in a log line, cut
 """Characters of a server's error message that are examined."""
 _TIMEOUT, _RATE_LIMITED, _SERVER_ERROR = 408, 429, 500
 _TOO_LONG = (400, 413, 422)

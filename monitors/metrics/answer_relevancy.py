@@ -20,7 +20,7 @@ from monitors.metrics.judged.schemas import GeneratedQuestions
 from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
 
 QUESTIONS = 3
-MOST_QUESTIONS = 10
+MOST_QUESTIONS = 10  # internal bound: bound of an option
 _ATTEMPTS = 2
 _EXACTLY = f"exactly {QUESTIONS} different questions"
 _EXACTLY_N = f"exactly {{count}} different question(s), where the examples below have {QUESTIONS},"

@@ -30,12 +30,12 @@ FEWEST_SCORES = 50
 ASSUMED, FEWEST_CLUSTERS = 0.2, 30.0
 """The correlation assumed before there is a pair, and the number of clusters with pairs that replaces the assumption:
 pairs of few clusters (one batch job) say nothing about how clusters differ."""
-MOST_CORRELATED = 0.9
+MOST_CORRELATED = 0.9  # internal bound: a number of the format or formula
 QUESTION, SESSION = "q:", "s:"
 """Beginnings of names. Equal questions are a cluster only where they are rare, as in a burst, not asked all day."""
 _SAVED_SHARE = 0.05
-MOST_SHARE_OF_A_QUESTION = 0.05
-MOST_SHARE, JUDGED_FROM = 0.25, 200.0
+MOST_SHARE_OF_A_QUESTION = 0.05  # internal bound: a number of the format or formula
+MOST_SHARE, JUDGED_FROM = 0.25, 200.0  # internal bound: a number of the format or formula
 """A name with more than a quarter of the stream is no cluster but a part of the traffic (a key that all requests use);
 looked at from so many scores on."""
 ESTABLISHED, FROM_THE_START = 1_000.0, 0.9

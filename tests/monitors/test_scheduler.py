@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import msgspec
@@ -30,22 +31,20 @@ from monitors.statistics.weighted_mean import hajek
 DAY_S = 86_400.0
 
 
-def run(tmp_path, scenario, queue=None, rules=()):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        instruments = Instruments(CollectorRegistry(), version="0")
-        waiting = queue or MemoryQueue()
-        config = Config(alerts=Alerts(rules=rules, watermark_s=0.0, bucket_s=1.0))
-        engine = engine_of(config, store)
-        plane = make_plane(config, store, instruments, queue=waiting, engine=engine)
-        try:
-            await scenario(plane, store, waiting)
-        finally:
-            await engine.aclose()
-            await waiting.aclose()
-            await store.aclose()
-
-    asyncio.run(main())
+@contextlib.asynccontextmanager
+async def scheduler_at(tmp_path, queue=None, rules=()):
+    store = SQLiteStore(tmp_path / "store.db")
+    instruments = Instruments(CollectorRegistry(), version="0")
+    waiting = queue or MemoryQueue()
+    config = Config(alerts=Alerts(rules=rules, watermark_s=0.0, bucket_s=1.0))
+    engine = engine_of(config, store)
+    plane = make_plane(config, store, instruments, queue=waiting, engine=engine)
+    try:
+        yield plane, store, waiting
+    finally:
+        await engine.aclose()
+        await waiting.aclose()
+        await store.aclose()
 
 
 def engine_of(config, store):
@@ -79,10 +78,10 @@ async def add(store, name, outcome, *, app="shop", rate=1.0, age_s=10.0):
     await store.add(sample, [Evaluation(sample_id=name, metric="m", version="1", outcome=outcome, rate=rate)])
 
 
-def test_the_estimate_is_that_of_the_scores_in_the_window(tmp_path):
+async def test_the_estimate_is_that_of_the_scores_in_the_window(tmp_path):
     values, rates = [k % 7 / 7 for k in range(200)], [0.5 if k % 3 else 1.0 for k in range(200)]
 
-    async def scenario(plane, store, _):
+    async with scheduler_at(tmp_path) as (plane, store, _):
         for k, (value, rate) in enumerate(zip(values, rates, strict=True)):
             await add(store, f"s{k}", Score(value), rate=rate)
         await add(store, "failed", Failed("timeout"))
@@ -97,10 +96,8 @@ def test_the_estimate_is_that_of_the_scores_in_the_window(tmp_path):
         assert shop.ci_low < shop.mean < shop.ci_high
         assert (few.n, few.mean) == (1, None)
 
-    run(tmp_path, scenario)
 
-
-def test_what_is_found_in_answers_is_counted_shown_and_goes_on_after_a_restart(tmp_path):
+async def test_what_is_found_in_answers_is_counted_shown_and_goes_on_after_a_restart(tmp_path):
     def answers(prefix, count, **about):
         fields = {"app": "shop", "question": "How long?", "response": "Two years.", "context_source": "none"} | about
         return [Sample(id=f"{prefix}{k}", started_at=time.time(), **fields) for k in range(count)]
@@ -120,16 +117,13 @@ def test_what_is_found_in_answers_is_counted_shown_and_goes_on_after_a_restart(t
             await queue.aclose()
         return plane.captured(), instruments.registry.get_sample_value
 
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        found = answers("found", 30, context_source="tools")
-        titles = answers("title", 100, skip_reason="auxiliary")
-        first = await captured(store, [*found, *answers("bare", 10), *titles], 40)
-        second = await captured(store, answers("later", 20), 60)
-        await store.aclose()
-        return first, second
-
-    (first, value), (second, later) = asyncio.run(main())
+    store = SQLiteStore(tmp_path / "store.db")
+    found = answers("found", 30, context_source="tools")
+    titles = answers("title", 100, skip_reason="auxiliary")
+    first = await captured(store, [*found, *answers("bare", 10), *titles], 40)
+    second = await captured(store, answers("later", 20), 60)
+    await store.aclose()
+    (first, value), (second, later) = first, second
     assert [(one.app, one.answers, one.captured) for one in first] == [("shop", 40, 30)]
     assert [
         value("gaugeway_answers_total", {"app": "shop", "found": one}) for one in ("both", "question", "nothing")
@@ -144,10 +138,10 @@ def test_what_is_found_in_answers_is_counted_shown_and_goes_on_after_a_restart(t
     assert later("gaugeway_answers_total", {"app": "shop", "found": "question"}) == 20.0
 
 
-def test_the_state_of_a_stream_is_the_worst_of_its_rules(tmp_path):
+async def test_the_state_of_a_stream_is_the_worst_of_its_rules(tmp_path):
     rules = (Rule(metric="m", slo=0.9, name="strict"), Rule(metric="m", slo=0.1, name="lenient"))
 
-    async def scenario(plane, store, _):
+    async with scheduler_at(tmp_path, rules=rules) as (plane, store, _):
         for k in range(60):
             await add(store, f"s{k}", Score(0.3), age_s=100.0 - k)
         plane.start()
@@ -159,17 +153,15 @@ def test_the_state_of_a_stream_is_the_worst_of_its_rules(tmp_path):
             await plane.aclose()
         assert plane.states() == {("shop", "m"): "firing"}
 
-    run(tmp_path, scenario, rules=rules)
 
-
-def test_dead_letters_and_stale_samples_go_with_the_retention(tmp_path):
+async def test_dead_letters_and_stale_samples_go_with_the_retention(tmp_path):
     now = [time.time()]
     queue = SQLiteQueue(tmp_path / "queue.db", lease_s=60.0, max_attempts=1, clock=lambda: now[0])
 
     def batch(prefix, days, count=3):
         return [Sample(id=f"{prefix}{k}", started_at=time.time() - days * DAY_S) for k in range(count)]
 
-    async def scenario(plane, store, queue):
+    async with scheduler_at(tmp_path, queue=queue) as (plane, _, queue):
         await queue.put(batch("dead", 40, 600) + batch("young-dead", 1))
         await queue.lease(1000)
         now[0] += 60.0
@@ -181,8 +173,6 @@ def test_dead_letters_and_stale_samples_go_with_the_retention(tmp_path):
         depth = await queue.depth()
         assert (depth.ready, depth.leased, depth.dead) == (3, 3, 3)
         assert await queue.prune(time.time() - 30 * DAY_S) == 0
-
-    run(tmp_path, scenario, queue=queue)
 
 
 def test_what_became_of_supplements_is_counted_by_channels_that_are_known():
@@ -248,41 +238,38 @@ def test_an_address_that_others_can_reach_needs_a_token_also_when_the_monitors_r
         load(path)
 
 
-def test_spending_is_saved_while_the_plane_runs_and_when_it_ends(tmp_path):
-    async def main():
-        store, instruments = SQLiteStore(tmp_path / "store.db"), Instruments(CollectorRegistry(), version="0")
-        table = JudgeTable(base_url="http://127.0.0.1:9/v1", model="m", price_in=1.0, budget_usd_per_day=5.0)
-        config = Config(monitors=MonitorsTable(replica="one"), judge=table)
+async def test_spending_is_saved_while_the_plane_runs_and_when_it_ends(tmp_path):
+    store, instruments = SQLiteStore(tmp_path / "store.db"), Instruments(CollectorRegistry(), version="0")
+    table = JudgeTable(base_url="http://127.0.0.1:9/v1", model="m", price_in=1.0, budget_usd_per_day=5.0)
+    config = Config(monitors=MonitorsTable(replica="one"), judge=table)
 
-        async def account():
-            return msgspec.json.decode((await store.load()).get("judge/spent/one", b"{}"))
+    async def account():
+        return msgspec.json.decode((await store.load()).get("judge/spent/one", b"{}"))
 
-        async def plane_and_pacer():
-            judging = open_judge(config.judge, instruments)
-            plane = make_plane(config, store, instruments, judging=judging)
-            plane.start()
-            async with asyncio.timeout(60):
-                while (await account()).get("at", 0.0) < began:  # noqa: ASYNC110 - a file has no event
-                    await asyncio.sleep(0.01)
-            return plane, judging.pacer
+    async def plane_and_pacer():
+        judging = open_judge(config.judge, instruments)
+        plane = make_plane(config, store, instruments, judging=judging)
+        plane.start()
+        async with asyncio.timeout(60):
+            while (await account()).get("at", 0.0) < began:  # noqa: ASYNC110 - a file has no event
+                await asyncio.sleep(0.01)
+        return plane, judging.pacer
 
-        try:
-            began = time.time()
-            plane, pacer = await plane_and_pacer()
-            pacer.observe(0.25, time.time())
-            await plane.aclose()
-            assert (await account())["usd"] == 0.25
-            began = time.time()
-            plane, pacer = await plane_and_pacer()
-            assert pacer.spent(time.time()).usd == 0.25
-            assert instruments.registry.get_sample_value("gaugeway_judge_budget_spent_usd") == 0.25
-            await store.aclose()
-            store.load = broken
-            await plane.aclose()  # a store that is gone does not keep it from stopping
-        finally:
-            await store.aclose()
-
-    asyncio.run(main())
+    try:
+        began = time.time()
+        plane, pacer = await plane_and_pacer()
+        pacer.observe(0.25, time.time())
+        await plane.aclose()
+        assert (await account())["usd"] == 0.25
+        began = time.time()
+        plane, pacer = await plane_and_pacer()
+        assert pacer.spent(time.time()).usd == 0.25
+        assert instruments.registry.get_sample_value("gaugeway_judge_budget_spent_usd") == 0.25
+        await store.aclose()
+        store.load = broken
+        await plane.aclose()  # a store that is gone does not keep it from stopping
+    finally:
+        await store.aclose()
 
 
 async def broken():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from msgspec.structs import replace
 
@@ -174,13 +175,22 @@ class World(NullObserver):
         return alert
 
 
+@contextlib.asynccontextmanager
+async def alerting(path, **options):
+    """An engine on a store at `path`, with whoever is told."""
+    world = World(path, **options)
+    try:
+        yield world
+    finally:
+        await world.engine.aclose()
+        await world.store.aclose()
+
+
 def run(path, scenario, **options):
+    """Run what takes such a world, where several in turn are compared."""
+
     async def main():
-        world = World(path, **options)
-        try:
+        async with alerting(path, **options) as world:
             return await scenario(world)
-        finally:
-            await world.engine.aclose()
-            await world.store.aclose()
 
     return asyncio.run(main())

@@ -35,7 +35,7 @@ from monitors.analysis.incident.reading import IncidentReports, incident_query, 
 from monitors.statistics.levels import level_of
 from monitors.statistics.weighted_mean import hajek_from_sums
 
-LEAST_BEFORE_S, MOST_BEFORE_S, MOST_SINCE_S = 600.0, 86_400.0, 7 * 86_400.0
+LEAST_BEFORE_S, MOST_BEFORE_S, MOST_SINCE_S = 600.0, 86_400.0, 7 * 86_400.0  # internal bound: span of a chart
 BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5
 COMPARED_S = 0.1
 """How long the page waits for the comparison of bad and good answers; without it, it says that it is being made."""

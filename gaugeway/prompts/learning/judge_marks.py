@@ -32,13 +32,13 @@ _DISAGREEING = 2
 _MARKS_AGAINST_A_READER = 2
 _MARKS_OF_ONE = 3
 """Marked requests with one passage each after which a prompt is taken to hold one."""
-_MOST_EMPTY = 2
+_MOST_EMPTY = 2  # internal bound: patience with a prompt without passages
 """Requests of a prompt in which the judge found no passages, after which it is not asked about it any more."""
-_MOST_READ = 10
+_MOST_READ = 10  # internal bound: patience of a test of a template
 """Requests in which a line of all of them may turn out to be a passage's."""
 
 _LEAST_VARYING = 200
-_LONGEST_QUESTION = 2_000
+_LONGEST_QUESTION = 2_000  # internal bound: of a question that confirms a template
 
 
 class Marked(NamedTuple):

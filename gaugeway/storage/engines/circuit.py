@@ -11,7 +11,7 @@ from typing import TypeVar
 from gaugeway.storage.engines.failures import EngineError
 
 T = TypeVar("T")
-_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
+_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0  # internal bound: time between our own attempts
 
 
 class Circuit:

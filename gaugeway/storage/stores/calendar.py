@@ -7,7 +7,7 @@ import math
 from gaugeway.storage.engines.failures import RefusedError
 
 DAY_S = 86_400.0
-_MAX_DAY = 2**31 - 1
+_MAX_DAY = 2**31 - 1  # internal bound: a number of the format or formula
 
 
 def day_of(moment: float) -> int:

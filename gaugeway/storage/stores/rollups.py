@@ -40,7 +40,7 @@ S = TypeVar("S", Summary, ScoreSums, ScoreHistogram, OutcomeCount)
 P = ParamSpec("P")
 MOST_TAGS = 16
 """Tags by which one process keeps sums: names of tags come from the outside."""
-MOST_SPANS = 1000
+MOST_SPANS = 1000  # internal bound: days of one query, by the clock of whoever asks
 """More than years of days: then some clock was wrong, and the sums of mostly empty days would be made for hours."""
 STEP_S, LEAST_S, LOOK_S = 300.0, 60.0, 0.05
 """What is read at once beforehand: the first time, the least, and how many seconds it may take."""

@@ -16,13 +16,13 @@ from gaugeway.text.lexical.sentences import Sentence
 from gaugeway.text.lexical.vocabulary import Ints, Vocabulary
 
 WINDOW = 3
-LONGEST_RUN = 6
+LONGEST_RUN = 6  # internal bound: a number of the format or formula
 _ABBREVIATION = 2
 _SENTENCES_AT_A_TIME = 16
 # Bounds the code of a run: six numbers below 1,024 are 60 bits.
 _WORDS_AT_A_TIME = 1_000
 # Bounds the memory of one matrix: 32 MB.
-_MOST_CELLS = 4_000_000
+_MOST_CELLS = 4_000_000  # internal bound: size of a matrix; more are computed one after the other
 _BREAK = np.array([-1], np.int32)
 _STEPS = np.arange(LONGEST_RUN)
 _PAIRS, _PAIR_BITS = 1 << 15, 5

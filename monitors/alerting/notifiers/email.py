@@ -30,8 +30,8 @@ from monitors.alerting.notifiers.message import (
 
 PORTS = {"starttls": 587, "ssl": 465, "off": 25}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-MAX_SUBJECT = 150
-MAX_ALERTS, MAX_FACT = 50, 1000
+MAX_SUBJECT = 150  # internal bound: size of a message that we send
+MAX_ALERTS, MAX_FACT = 50, 1000  # internal bound: size of a message that we send
 """Alerts shown per email, and characters per value."""
 _log = logging.getLogger("gaugeway")
 

@@ -11,7 +11,7 @@ import msgspec
 from gaugeway.runtime.replies import MAX_RECEIPT_BYTES, ReplyError, limited
 from monitors.alerting.notifiers import NotDeliveredError
 
-MAX_RETRY_AFTER_S = 3600.0
+MAX_RETRY_AFTER_S = 3600.0  # internal bound: time between our own attempts
 
 
 class Address:

@@ -24,11 +24,12 @@ NAMES = {JUDGE_BLIND: BLIND_NAME, WATCHDOG: WATCHDOG_NAME, TEST: TEST_NAME}
 RECEIVER = "gaugeway"
 RUNBOOK = "http://127.0.0.1:9465/runbook"
 """Default runbook link: the page on this machine."""
-MAX_LABEL = 200
+MAX_LABEL = 200  # internal bound: size of a message that we send
 """Characters of a label's value in a message; a longer one ends in its hash."""
+# internal bound: size of a message that we send
 MAX_QUESTION, MAX_ANSWER, MAX_FAULTS, MAX_WORST = 200, 300, 200, 3000
 """Characters of a worst exchange's texts in a message, and of all of them together."""
-MAX_HEADLINE = 250
+MAX_HEADLINE = 250  # internal bound: size of a message that we send
 """Characters of an alert's headline in a title."""
 NOT_ENDED = "0001-01-01T00:00:00Z"
 """How Alertmanager writes the end of an alert that still fires."""

@@ -20,7 +20,7 @@ from monitors.alerting.notifiers.message import (
 )
 
 EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
-MAX_SUMMARY = 1024
+MAX_SUMMARY = 1024  # internal bound: size of a message that we send
 SEVERITIES = {"page": "critical", "critical": "critical", "error": "error", "warn": "warning", "warning": "warning"}
 """Our severity -> PagerDuty's; any other is "info"."""
 

@@ -14,13 +14,13 @@ from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, alert_link, exchange_link, facts, summary, title, worst
 
 POST_MESSAGE = "https://slack.com/api/chat.postMessage"
-MAX_ALERTS = 10
-MAX_TEXT, MAX_FIELD, MAX_NOTE, MAX_FIELDS = 900, 200, 150, 10
+MAX_ALERTS = 10  # internal bound: size of a message that we send
+MAX_TEXT, MAX_FIELD, MAX_NOTE, MAX_FIELDS = 900, 200, 150, 10  # internal bound: size of a message that we send
 """Below Slack's limits per text (3000, 2000): all blocks of a message share a limit of about 13,000."""
-MAX_NOTE_OF_FEW, FEW = 600, 3
+MAX_NOTE_OF_FEW, FEW = 600, 3  # internal bound: size of a message that we send
 """Longer notes if the message has few alerts."""
-MAX_EXCHANGES = 3
-MAX_LINK = 300
+MAX_EXCHANGES = 3  # internal bound: size of a message that we send
+MAX_LINK = 300  # internal bound: size of a message that we send
 _MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _COLOURS = {"firing": ":red_circle:", "resolved": ":large_green_circle:", "unwatched": ":white_circle:"}
 

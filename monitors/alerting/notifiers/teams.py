@@ -13,10 +13,10 @@ from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, alert_link, exchange_link, facts, plain, summary, title, worst
 
-MAX_BYTES = 24_000
+MAX_BYTES = 24_000  # internal bound: size of a message that we send
 """Of a message. A workflow answers 202 before Teams drops what has more than 28 KB, so it must never be sent."""
-MAX_ALERTS, MAX_EXCHANGES = 10, 3
-MAX_TEXT, MAX_FIELD, MAX_NOTE, MAX_LINK = 900, 200, 400, 500
+MAX_ALERTS, MAX_EXCHANGES = 10, 3  # internal bound: size of a message that we send
+MAX_TEXT, MAX_FIELD, MAX_NOTE, MAX_LINK = 900, 200, 400, 500  # internal bound: size of a message that we send
 """Characters; half as many if one alert alone is too large, in a script of four bytes a character."""
 _RETIRED = "webhook.office.com"
 _COLOURS = {"firing": "Attention", "resolved": "Good", "unwatched": "Default"}

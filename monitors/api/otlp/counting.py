@@ -19,7 +19,7 @@ REQUEST: Fields = {1: {1: {1: _PAIR, 3: {}}, 2: _SCOPE}}
 _VARINT, _LENGTH = 0, 2
 _SIZES = {1: 8, 3: 0, 4: 0, 5: 4}
 _FIELDS_OF_A_PART = 4
-_LONGEST = 63
+_LONGEST = 63  # internal bound: a number of the format or formula
 
 
 def more_than(body: bytes, limit: int) -> bool:

@@ -12,8 +12,8 @@ from monitors.judges.middleware.base import Wrapper
 
 T = TypeVar("T")
 TRANSIENT = frozenset({"rate_limited", "server_error", "connection", "timeout"})
-FIRST_S, LONGEST_S = 0.5, 30.0
-LONGEST_RETRY_AFTER_S = 60.0
+FIRST_S, LONGEST_S = 0.5, 30.0  # internal bound: time between our own attempts
+LONGEST_RETRY_AFTER_S = 60.0  # internal bound: time between our own attempts
 
 
 class Retrying(Wrapper):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from itertools import pairwise
 
@@ -31,31 +30,21 @@ PAGES = (
 )
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 async def log_in(w, token=TOKEN, to="/", status=303):
     form = (await w.page("/login")).form("/login")
     return await w.post("/login", form | {"token": token, "next": to}, status)
 
 
-def test_without_a_token_everything_is_open_and_nothing_asks(tmp_path):
-    async def scenario(w):
+async def test_without_a_token_everything_is_open_and_nothing_asks(tmp_path):
+    async with world(tmp_path) as w:
         pages = [await w.page(path) for path in PAGES[:-1]]
-        return pages, await w.client.get("/login")
-
-    pages, login = run(tmp_path, scenario)
+        login = await w.client.get("/login")
     assert all("Log out" not in page.words for page in pages)
     assert (login.status_code, login.headers["location"]) == (303, "/")
 
 
-def test_with_a_token_people_are_sent_to_the_login_and_programs_are_told(tmp_path):
-    async def scenario(w):
+async def test_with_a_token_people_are_sent_to_the_login_and_programs_are_told(tmp_path):
+    async with world(tmp_path, token=TOKEN) as w:
         for path in PAGES:
             browser = await w.client.get(path, headers={"accept": "text/html"})
             assert browser.status_code in (302, 303), path
@@ -69,14 +58,12 @@ def test_with_a_token_people_are_sent_to_the_login_and_programs_are_told(tmp_pat
         for path in ("/api/status", "/metrics"):
             assert (await w.client.get(path)).status_code == 401
 
-    run(tmp_path, scenario, token=TOKEN)
-
 
 @pytest.mark.parametrize(
     "path", ["/nope", "/alerts/nope", "/exchanges/nope", "/conversations/nope", "/a/b/c", "/static/x"]
 )
-def test_browsers_get_an_error_page_and_programs_get_json(tmp_path, path):
-    async def scenario(w):
+async def test_browsers_get_an_error_page_and_programs_get_json(tmp_path, path):
+    async with world(tmp_path) as w:
         page = await w.page(path, 404)
         program = await w.client.get(path)
         assert (program.status_code, list(program.json())) == (404, ["status_code", "detail"])
@@ -84,15 +71,12 @@ def test_browsers_get_an_error_page_and_programs_get_json(tmp_path, path):
         assert "Pipeline" not in elsewhere.text
         assert elsewhere.status_code == 403
         assert elsewhere.json()["detail"].startswith("Host not allowed: without a token only localhost")
-        return page
-
-    page = run(tmp_path, scenario)
     assert "Not found" in page.words
     assert "/pipeline" in [one.get("href") for one in page.all("a")]
 
 
-def test_methods_and_parameters_that_are_wrong_have_their_error_in_both_shapes(tmp_path):
-    async def scenario(w):
+async def test_methods_and_parameters_that_are_wrong_have_their_error_in_both_shapes(tmp_path):
+    async with world(tmp_path) as w:
         put = await w.client.put("/alerts", headers={"accept": "text/html"})
         assert put.status_code == 405
         assert "GET" in put.headers["allow"]
@@ -104,31 +88,24 @@ def test_methods_and_parameters_that_are_wrong_have_their_error_in_both_shapes(t
         wrong = await w.client.get("/api/exchanges", params={"limit": 0})
         assert wrong.json() == {"status_code": 400, "detail": "limit: expected a whole number from 1 to 1000"}
 
-    run(tmp_path, scenario)
 
-
-def test_an_unknown_address_tells_nothing_to_those_who_guess_the_token(tmp_path):
-    async def scenario(w):
+async def test_an_unknown_address_tells_nothing_to_those_who_guess_the_token(tmp_path):
+    async with world(tmp_path, token=TOKEN) as w:
         page = await w.page("/nope", 404)
         assert "Pipeline" not in page.words
         for token in (TOKEN, "wrong"):
             answer = await w.client.get("/nope", headers={"accept": "text/html", "authorization": f"Bearer {token}"})
             assert answer.json() == {"status_code": 404, "detail": "Not Found"}
 
-    run(tmp_path, scenario, token=TOKEN)
 
-
-def test_the_token_opens_a_session_that_is_not_the_token(tmp_path):
-    async def scenario(w):
+async def test_the_token_opens_a_session_that_is_not_the_token(tmp_path):
+    async with world(tmp_path, token=TOKEN) as w:
         answer = await log_in(w, to="/alerts?x=1")
         assert answer.headers["location"] == "/alerts?x=1"
         cookie = answer.headers["set-cookie"]
         page = await w.page("/")
         api = await w.client.get("/api/status")
         changed = await w.client.post("/api/rules/answers/rebaseline")
-        return cookie, page, api, changed
-
-    cookie, page, api, changed = run(tmp_path, scenario, token=TOKEN)
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert "Secure" not in cookie
@@ -139,52 +116,44 @@ def test_the_token_opens_a_session_that_is_not_the_token(tmp_path):
     assert changed.status_code == 401  # the API's changes take the token itself
 
 
-def test_behind_https_the_cookie_stays_there_and_on_this_host(tmp_path):
-    async def scenario(w):
+async def test_behind_https_the_cookie_stays_there_and_on_this_host(tmp_path):
+    async with world(tmp_path, token=TOKEN, public_url="https://quality.example") as w:
         answer = await log_in(w)
         name, _, value = answer.headers["set-cookie"].partition(";")[0].partition("=")
         w.client.cookies.clear()
         pages = [await w.client.get("/", headers={"cookie": f"{one}={value}"}) for one in (name, COOKIE)]
-        return answer.headers["set-cookie"], [page.status_code for page in pages]
-
-    cookie, pages = run(tmp_path, scenario, token=TOKEN, public_url="https://quality.example")
+        cookie, pages = answer.headers["set-cookie"], [page.status_code for page in pages]
     assert cookie.startswith("__Host-gaugeway_session=")
     assert {"Secure", "Path=/"} <= set(cookie.split("; "))
     assert "domain" not in cookie.lower()
     assert pages == [200, 401]  # a cookie that another host of the domain could have set is none
 
 
-def test_who_logs_out_is_out_even_with_the_old_cookie(tmp_path):
-    async def scenario(w):
+async def test_who_logs_out_is_out_even_with_the_old_cookie(tmp_path):
+    async with world(tmp_path, token=TOKEN) as w:
         await log_in(w)
         kept = w.client.cookies[COOKIE]
         answer = await w.send("/", "/logout")
         assert answer.headers["location"] == "/login"
         w.client.cookies.clear()
-        return await w.client.get("/", headers={"cookie": f"{COOKIE}={kept}"})
-
-    assert run(tmp_path, scenario, token=TOKEN).status_code == 401
+        assert (await w.client.get("/", headers={"cookie": f"{COOKIE}={kept}"})).status_code == 401
 
 
-def test_a_session_ends(tmp_path):
+async def test_a_session_ends(tmp_path):
     times = [1_800_000_000.0]
 
-    async def scenario(w):
+    async with world(tmp_path, token=TOKEN, clock=lambda: times[0]) as w:
         await log_in(w)
         before = (await w.client.get("/")).status_code
         times[0] += 13 * 3600.0
-        return before, (await w.client.get("/")).status_code
-
-    assert run(tmp_path, scenario, token=TOKEN, clock=lambda: times[0]) == (200, 401)
+        assert (before, (await w.client.get("/")).status_code) == (200, 401)
 
 
-def test_wrong_tokens_at_the_form_do_not_lock_out_the_right_one(tmp_path):
-    async def scenario(w):
+async def test_wrong_tokens_at_the_form_do_not_lock_out_the_right_one(tmp_path):
+    async with world(tmp_path, token=TOKEN) as w:
         for _ in range(ATTEMPTS):
             await log_in(w, "wrong", status=401)
-        return await log_in(w, "wrong", status=429), await log_in(w)
-
-    late, right = run(tmp_path, scenario, token=TOKEN)
+        late, right = await log_in(w, "wrong", status=429), await log_in(w)
     assert 290 <= int(late.headers["retry-after"]) <= 300
     assert right.headers["location"] == "/"
 
@@ -195,8 +164,8 @@ def test_the_login_leads_nowhere_else():
     assert _inside("/alerts/ab?x=1&y=2#z") == "/alerts/ab?x=1&y=2#z"
 
 
-def test_a_form_that_is_not_ours_changes_nothing(tmp_path):
-    async def scenario(w):
+async def test_a_form_that_is_not_ours_changes_nothing(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop()
         (alert,) = [one for one in w.engine.alerts() if not one.slice]
         where = f"/alerts/{alert.fingerprint}"
@@ -215,32 +184,26 @@ def test_a_form_that_is_not_ours_changes_nothing(tmp_path):
         await w.post(f"{where}/unacknowledge", ours, 303, origin=here)
         assert not w.engine.acknowledgements.acks()
 
-    run(tmp_path, scenario)
 
-
-def test_a_form_of_one_session_is_worth_nothing_in_another(tmp_path):
-    async def scenario(w):
+async def test_a_form_of_one_session_is_worth_nothing_in_another(tmp_path):
+    async with world(tmp_path, token=TOKEN) as w:
         before = (await w.page("/login")).form("/login")
         await log_in(w)
         await w.post("/logout", before, 403)
-        return (await w.client.get("/")).status_code
-
-    assert run(tmp_path, scenario, token=TOKEN) == 200
+        assert (await w.client.get("/")).status_code == 200
 
 
-def test_a_form_without_end_is_refused(tmp_path):
-    async def scenario(w):
-        return await w.client.post("/login", data={"token": "x" * 200_000}, headers={"accept": "text/html"})
-
-    assert run(tmp_path, scenario, token=TOKEN).status_code == 413
+async def test_a_form_without_end_is_refused(tmp_path):
+    async with world(tmp_path, token=TOKEN) as w:
+        assert (
+            await w.client.post("/login", data={"token": "x" * 200_000}, headers={"accept": "text/html"})
+        ).status_code == 413
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/nowhere", "/alerts/none", "/api/status", "/metrics", "/healthz"])
-def test_every_answer_says_what_browsers_may_do(tmp_path, path):
-    async def scenario(w):
-        return await w.client.get(path, headers={"accept": "text/html"})
-
-    headers = run(tmp_path, scenario).headers
+async def test_every_answer_says_what_browsers_may_do(tmp_path, path):
+    async with world(tmp_path) as w:
+        headers = (await w.client.get(path, headers={"accept": "text/html"})).headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "script-src 'self'" in policy
@@ -251,8 +214,8 @@ def test_every_answer_says_what_browsers_may_do(tmp_path, path):
     assert headers["cache-control"] == "no-store"
 
 
-def test_files_are_kept_by_browsers_until_they_change(tmp_path):
-    async def scenario(w):
+async def test_files_are_kept_by_browsers_until_they_change(tmp_path):
+    async with world(tmp_path, token=None) as w:
         page = await w.client.get("/", headers={"accept": "text/html"})
         for address in re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text):
             kept = await w.client.get(address)
@@ -263,17 +226,14 @@ def test_files_are_kept_by_browsers_until_they_change(tmp_path):
             assert (await w.client.get(address, headers=tag)).status_code == 304
         for missing in ("/static/page.css.bak", "/static/..%2fframe.py", "/static/"):
             assert (await w.client.get(missing)).status_code == 404
-        return len(re.findall(r'"/static/', page.text))
-
-    assert run(tmp_path, scenario, token=None) >= 5
+        assert len(re.findall(r'"/static/', page.text)) >= 5
 
 
-def test_pages_load_nothing_from_elsewhere_and_have_no_style_or_script_in_them(tmp_path):
-    async def scenario(w):
+async def test_pages_load_nothing_from_elsewhere_and_have_no_style_or_script_in_them(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop()
-        return [await w.page(path) for path in PAGES[:-1]]
-
-    for page in run(tmp_path, scenario):
+        pages = [await w.page(path) for path in PAGES[:-1]]
+    for page in pages:
         for tag, attributes in page.elements:
             assert tag != "style"
             assert "style" not in attributes
@@ -310,14 +270,12 @@ def test_a_session_of_another_token_or_with_another_end_is_none():
         assert not ours.valid(bad, 1.0)
 
 
-def test_pages_are_compressed_for_clients_that_accept_it_and_events_are_not(tmp_path):
-    async def scenario(w):
+async def test_pages_are_compressed_for_clients_that_accept_it_and_events_are_not(tmp_path):
+    async with world(tmp_path) as w:
         plain = await w.client.get("/explore", headers={"accept-encoding": "identity"})
         packed = await w.client.get("/explore", headers={"accept-encoding": "gzip"})
-        async with w.client.stream("GET", "/events", headers={"accept-encoding": "gzip"}) as events:
-            return plain, packed, dict(events.headers)
-
-    plain, packed, events = run(tmp_path, scenario)
+        async with w.client.stream("GET", "/events", headers={"accept-encoding": "gzip"}) as stream:
+            events = dict(stream.headers)
     assert "content-encoding" not in plain.headers
     assert packed.headers["content-encoding"] == "gzip"
     assert "Accept-Encoding" in packed.headers["vary"]

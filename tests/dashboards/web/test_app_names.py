@@ -62,15 +62,12 @@ def test_the_view_of_such_an_app_keeps_it_in_every_link_and_form(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["shop", "../x"])
-def test_an_unknown_app_is_not_found_and_a_typed_one_is_sought(tmp_path, name):
-    async def main():
-        async with world(tmp_path) as w, asyncio.timeout(30):
-            await w.drop(app="known")
-            for address, fields in ((app_page(name), None), ("/apps", {"app": name})):
-                while True:  # an app is unknown once the store was read
-                    answer = await w.client.get(address, params=fields, follow_redirects=True)
-                    if answer.status_code == 404:
-                        break
-                    assert answer.status_code == 200
-
-    asyncio.run(main())
+async def test_an_unknown_app_is_not_found_and_a_typed_one_is_sought(tmp_path, name):
+    async with world(tmp_path) as w, asyncio.timeout(30):
+        await w.drop(app="known")
+        for address, fields in ((app_page(name), None), ("/apps", {"app": name})):
+            while True:  # an app is unknown once the store was read
+                answer = await w.client.get(address, params=fields, follow_redirects=True)
+                if answer.status_code == 404:
+                    break
+                assert answer.status_code == 200

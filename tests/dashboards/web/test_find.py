@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import pytest
@@ -11,14 +10,6 @@ from gaugeway.records import Message, Sample
 from tests.support.pages import world
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-
-
-def run(path, scenario):
-    async def main():
-        async with world(path) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
 
 
 async def led(w, text):
@@ -37,27 +28,26 @@ async def led(w, text):
         ("conv-1", "conversation"),
     ],
 )
-def test_an_id_leads_to_its_exchange(tmp_path, text, field):
-    async def scenario(w):
+async def test_an_id_leads_to_its_exchange(tmp_path, text, field):
+    async with world(tmp_path) as w:
         for index in range(30):
             await w.add(0.5, id=f"other-{index}", at=time.time() - 60.0 * index)
         await w.add(0.5, id="old", at=time.time() - 5 * 86_400.0, **{field: text})
         first = await led(w, text)
         await w.add(0.5, id="new", at=time.time() - 3600.0, **{field: text})
-        return first, await led(w, f"  {text} ")
-
-    assert run(tmp_path, scenario) == ("/exchanges/old", "/exchanges/new")
+        assert (first, await led(w, f"  {text} ")) == ("/exchanges/old", "/exchanges/new")
 
 
-def test_the_id_of_an_exchange_comes_first_and_is_quoted(tmp_path):
-    async def scenario(w):
+async def test_the_id_of_an_exchange_comes_first_and_is_quoted(tmp_path):
+    async with world(tmp_path) as w:
         await w.add(0.5, id="a/b?c")
         await w.store.add(
             Sample(id="conversation-1", started_at=time.time(), transcript=(Message(role="user", text="Hello"),)), []
         )
-        return await led(w, "a/b?c"), await led(w, "conversation-1")
-
-    assert run(tmp_path, scenario) == ("/exchanges/a%2Fb%3Fc", "/conversations/conversation-1")
+        assert (await led(w, "a/b?c"), await led(w, "conversation-1")) == (
+            "/exchanges/a%2Fb%3Fc",
+            "/conversations/conversation-1",
+        )
 
 
 @pytest.mark.parametrize(
@@ -70,17 +60,15 @@ def test_the_id_of_an_exchange_comes_first_and_is_quoted(tmp_path):
         ("y" * 400, f"/explore?text={'y' * 300}"),
     ],
 )
-def test_other_text_is_searched_for(tmp_path, text, address):
-    async def scenario(w):
+async def test_other_text_is_searched_for(tmp_path, text, address):
+    async with world(tmp_path) as w:
         await w.add(0.5)
-        return await led(w, text)
-
-    assert run(tmp_path, scenario) == address
+        assert (await led(w, text)) == address
 
 
-def test_part_of_an_id_or_a_quoted_one_is_no_id(tmp_path):
-    async def scenario(w):
+async def test_part_of_an_id_or_a_quoted_one_is_no_id(tmp_path):
+    async with world(tmp_path) as w:
         await w.add(0.5, session="session-77", question='"session":"session-7" and "response_id":"r1"')
-        return [await led(w, text) for text in ("session-7", "r1", "sess")]
-
-    assert all(one.startswith("/explore?text=") for one in run(tmp_path, scenario))
+        assert all(
+            one.startswith("/explore?text=") for one in [await led(w, text) for text in ("session-7", "r1", "sess")]
+        )

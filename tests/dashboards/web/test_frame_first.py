@@ -34,13 +34,11 @@ QUERIED = {"/exchanges/{exchange_id:str}", "/exchanges/{exchange_id:str}/preview
 """Views that cannot be read before a query has ended; others may have all they show in memory, or wait for a time."""
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            await made.add(0.9, id="x1")
-            return await scenario(made)
-
-    return asyncio.run(main())
+@contextlib.asynccontextmanager
+async def first_world(path, **options):
+    async with world(path, **options) as made:
+        await made.add(0.9, id="x1")
+        yield made
 
 
 @contextlib.asynccontextmanager
@@ -61,8 +59,8 @@ async def asked(w, path, **headers):
     return await w.client.get(path, headers={"accept": "text/html", "prefer": "", **headers})
 
 
-def test_every_view_has_a_frame_while_all_queries_hang_and_says_that_it_is_unread(tmp_path):
-    async def scenario(w):
+async def test_every_view_has_a_frame_while_all_queries_hang_and_says_that_it_is_unread(tmp_path):
+    async with first_world(tmp_path) as w:
         w.site.grace_s = 0.0
         framed = {}
         routes = {path for view in VIEWS for handler in view(w.site) if renders(handler) for path in handler.paths}
@@ -76,29 +74,24 @@ def test_every_view_has_a_frame_while_all_queries_hang_and_says_that_it_is_unrea
                 assert answer.status_code == 200 or not framed[route]
         for route in framed:
             assert UNREAD not in (await asked(w, ADDRESSES.get(route, route), prefer="wait")).text
-        return framed
-
-    framed = run(tmp_path, scenario)
     assert {route for route, is_framed in framed.items() if is_framed} >= QUERIED
 
 
-def test_a_script_waits_for_the_view_that_was_begun_and_the_reload_after_it_gets_the_same(tmp_path):
-    async def scenario(w):
+async def test_a_script_waits_for_the_view_that_was_begun_and_the_reload_after_it_gets_the_same(tmp_path):
+    async with first_world(tmp_path) as w:
         w.site.grace_s = 0.0
         async with hanging(w.store):
             await asked(w, "/exchanges/x1")
             waiting = spawn(asked(w, "/exchanges/x1", prefer="wait"), name="who waits")
             await asyncio.sleep(0.1)
             assert not waiting.done()
-        return (await waiting).text, (await asked(w, "/exchanges/x1")).text
-
-    waited, reloaded = run(tmp_path, scenario)
+        waited, reloaded = (await waiting).text, (await asked(w, "/exchanges/x1")).text
     assert "Two years." in Parsed(waited).words
     assert waited == reloaded
 
 
-def test_a_browser_without_scripts_is_sent_to_the_whole_view(tmp_path):
-    async def scenario(w):
+async def test_a_browser_without_scripts_is_sent_to_the_whole_view(tmp_path):
+    async with first_world(tmp_path) as w:
         w.site.grace_s = 0.0
         async with hanging(w.store):
             frame = Parsed((await asked(w, "/exchanges/x1?list=a%3Db")).text)
@@ -107,42 +100,40 @@ def test_a_browser_without_scripts_is_sent_to_the_whole_view(tmp_path):
             "noscript",
             {},
         )
-        return refresh, await w.page(refresh.removeprefix("0; url="), prefer="")
-
-    refresh, page = run(tmp_path, scenario)
+        page = await w.page(refresh.removeprefix("0; url="), prefer="")
     assert refresh == "0; url=/exchanges/x1?list=a%3Db&wait=1"
     assert "Two years." in page.words
     assert not [one for one in page.all("a") if "wait=1" in one.get("href", "")]
 
 
-def test_nothing_is_shown_before_the_guards_have_passed(tmp_path):
+async def test_nothing_is_shown_before_the_guards_have_passed(tmp_path):
     async def scenario(w):
         w.site.grace_s = 0.0
         stranger, foreign = [await asked(w, "/exchanges/x1", host=host) for host in ("localhost", "elsewhere.example")]
         await asked(w, "/exchanges/x1", host="localhost", prefer="wait")
         return stranger, foreign
 
-    _, foreign = run(tmp_path / "open", scenario)
-    stranger, _ = run(tmp_path / "guarded", scenario, token="a-token-of-this-test")
+    async with first_world(tmp_path / "open") as w:
+        _, foreign = await scenario(w)
+    async with first_world(tmp_path / "guarded", token="a-token-of-this-test") as w:
+        stranger, _ = await scenario(w)
     assert (foreign.status_code, stranger.status_code) == (403, 302)
     assert UNREAD not in foreign.text
     assert stranger.headers["location"].startswith("/login")
 
 
-def test_a_view_that_is_missing_says_so_once_it_is_read(tmp_path):
-    async def scenario(w):
+async def test_a_view_that_is_missing_says_so_once_it_is_read(tmp_path):
+    async with first_world(tmp_path) as w:
         w.site.grace_s = 0.0
         async with hanging(w.store):
             assert UNREAD in (await asked(w, "/exchanges/none")).text
-        return await asked(w, "/exchanges/none", prefer="wait")
-
-    answer = run(tmp_path, scenario)
+        answer = await asked(w, "/exchanges/none", prefer="wait")
     assert answer.status_code == 404
     assert "No exchange with the id none" in answer.text
 
 
-def test_what_was_read_before_a_change_is_not_shown_after_it(tmp_path):
-    async def scenario(w):
+async def test_what_was_read_before_a_change_is_not_shown_after_it(tmp_path):
+    async with first_world(tmp_path) as w:
         w.site.grace_s = 0.0
         await asked(w, "/explore")
         read = [await asked(w, "/explore", prefer="wait")]
@@ -150,13 +141,11 @@ def test_what_was_read_before_a_change_is_not_shown_after_it(tmp_path):
         read.append(await asked(w, "/explore", prefer="wait"))
         await w.client.post("/exchanges/x1/feedback", data={}, headers={"accept": "text/html"})
         read.append(await asked(w, "/explore", prefer="wait"))
-        return ["How far?" in one.text for one in read]
-
-    assert run(tmp_path, scenario) == [False, False, True]
+        assert ["How far?" in one.text for one in read] == [False, False, True]
 
 
-def test_at_most_so_many_views_are_read_ahead(tmp_path):
-    async def scenario(w):
+async def test_at_most_so_many_views_are_read_ahead(tmp_path):
+    async with first_world(tmp_path) as w:
         w.site.grace_s = 0.0
         async with hanging(w.store):
             for number in range(MAX_READING):
@@ -164,9 +153,7 @@ def test_at_most_so_many_views_are_read_ahead(tmp_path):
             further = spawn(asked(w, "/exchanges/x1?list=further"), name="one too many")
             await asyncio.sleep(0.1)
             assert not further.done()
-        return (await further).text
-
-    assert UNREAD not in run(tmp_path, scenario)
+        assert UNREAD not in (await further).text
 
 
 def test_a_browser_shows_the_frame_and_then_the_view_by_itself(tmp_path):

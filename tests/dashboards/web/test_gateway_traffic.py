@@ -123,38 +123,35 @@ def test_a_quantile_in_the_last_bucket_is_its_lower_bound():
     assert quantile(0.95, {0.5: 1.0, 1.0: 1.0, float("inf"): 100.0}) == 1.0
 
 
-def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_silent(tmp_path, monkeypatch):
+async def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_silent(tmp_path, monkeypatch):
     monkeypatch.setattr(gateway_traffic, "EVERY_S", 2.0)
 
-    async def main():
-        instruments = Instruments(CollectorRegistry(), version="0")
-        request(instruments, "shop", count=3)
-        request(instruments, "shop", status=503)
-        app = Litestar([metrics_handler(instruments.registry)], openapi_config=None, logging_config=None)
-        async with serving(app) as port:
-            (tmp_path / "one").mkdir()
-            (tmp_path / "none").mkdir()
-            async with world(tmp_path / "one", gateways=[f"http://127.0.0.1:{port}", "http://127.0.0.1:1"]) as w:
-                await w.add(0.9)
-                await w.plane.estimate()
-                for _ in range(50):
-                    seen = await w.page("/")
-                    if "after two readings" in seen.words:
-                        break
-                    await asyncio.sleep(0.1)
-                request(instruments, "shop", count=3)
-                request(instruments, "shop", status=503)
-                for _ in range(100):
-                    later = await w.page("/")
-                    if "after two readings" not in later.words:
-                        break
-                    await asyncio.sleep(0.1)
-            async with world(tmp_path / "none", gateways=["http://127.0.0.1:1"]) as w:
-                await w.add(0.9)
-                await w.plane.estimate()
-                return seen, later, await w.page("/")
-
-    seen, later, silent = asyncio.run(main())
+    instruments = Instruments(CollectorRegistry(), version="0")
+    request(instruments, "shop", count=3)
+    request(instruments, "shop", status=503)
+    app = Litestar([metrics_handler(instruments.registry)], openapi_config=None, logging_config=None)
+    async with serving(app) as port:
+        (tmp_path / "one").mkdir()
+        (tmp_path / "none").mkdir()
+        async with world(tmp_path / "one", gateways=[f"http://127.0.0.1:{port}", "http://127.0.0.1:1"]) as w:
+            await w.add(0.9)
+            await w.plane.estimate()
+            for _ in range(50):
+                seen = await w.page("/")
+                if "after two readings" in seen.words:
+                    break
+                await asyncio.sleep(0.1)
+            request(instruments, "shop", count=3)
+            request(instruments, "shop", status=503)
+            for _ in range(100):
+                later = await w.page("/")
+                if "after two readings" not in later.words:
+                    break
+                await asyncio.sleep(0.1)
+        async with world(tmp_path / "none", gateways=["http://127.0.0.1:1"]) as w:
+            await w.add(0.9)
+            await w.plane.estimate()
+            silent = await w.page("/")
     assert "25.0 %" not in seen.words, "beside no requests per minute, a share of errors is of another window"
     assert "shop" in seen.words
     assert "Requests, errors, latency and cost: after two readings, 15 s apart" in seen.words
@@ -163,22 +160,19 @@ def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that_is_si
     assert "at 1 of 2 gateways, the others were not read" in later.words
 
 
-def test_a_gateway_that_stops_answering_leaves_its_last_known_traffic_with_its_age():
-    async def main():
-        instruments, now = Instruments(CollectorRegistry(), version="0"), [1000.0]
-        app = Litestar([metrics_handler(instruments.registry)], openapi_config=None, logging_config=None)
-        async with serving(app) as port:
-            reader = TrafficReader([f"http://127.0.0.1:{port}"], None, stopping=asyncio.Event(), clock=lambda: now[0])
-            await reader.read()
-            request(instruments, "shop", count=30)
-            now[0] += 60.0
-            await reader.read()
-            current = await reader.latest()
-        now[0] += 900.0  # longer than the window: only snapshots without an answer are left
+async def test_a_gateway_that_stops_answering_leaves_its_last_known_traffic_with_its_age():
+    instruments, now = Instruments(CollectorRegistry(), version="0"), [1000.0]
+    app = Litestar([metrics_handler(instruments.registry)], openapi_config=None, logging_config=None)
+    async with serving(app) as port:
+        reader = TrafficReader([f"http://127.0.0.1:{port}"], None, stopping=asyncio.Event(), clock=lambda: now[0])
         await reader.read()
+        request(instruments, "shop", count=30)
+        now[0] += 60.0
         await reader.read()
-        return current, await reader.latest()
-
-    current, silent = asyncio.run(main())
+        current = await reader.latest()
+    now[0] += 900.0  # longer than the window: only snapshots without an answer are left
+    await reader.read()
+    await reader.read()
+    silent = await reader.latest()
     assert (current.age_s, current.silent, current.apps["shop"].requests_per_min) == (None, False, 30.0)
     assert (silent.age_s, silent.silent, silent.apps) == (900.0, True, current.apps)

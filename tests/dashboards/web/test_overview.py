@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import pytest
@@ -28,14 +27,6 @@ def sums(value, n=100, failed=0, app="a", metric="m"):
     )
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 async def whole(w):
     """The overview once all hours are read."""
     await w.plane.estimate()
@@ -45,11 +36,14 @@ async def whole(w):
     return page
 
 
-def test_without_anything_stored_it_says_so_and_where_to_begin(tmp_path):
-    async def scenario(w):
-        return await w.page("/"), await w.page("/sources"), await whole(w), await w.page("/sources")
-
-    unread, unread_sources, page, sources = run(tmp_path, scenario)
+async def test_without_anything_stored_it_says_so_and_where_to_begin(tmp_path):
+    async with world(tmp_path) as w:
+        unread, unread_sources, page, sources = (
+            await w.page("/"),
+            await w.page("/sources"),
+            await whole(w),
+            await w.page("/sources"),
+        )
     assert "No scores" not in unread.words
     assert "The scores of the last 24 hours are being read." in unread.words
     assert "No app has scores yet" not in unread_sources.words
@@ -58,30 +52,26 @@ def test_without_anything_stored_it_says_so_and_where_to_begin(tmp_path):
     assert {"href": "/setup", "class": "button"} in page.all("a")
 
 
-def test_a_mean_has_its_interval_and_few_scores_have_none(tmp_path):
-    async def scenario(w):
+async def test_a_mean_has_its_interval_and_few_scores_have_none(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(150):
             await w.add(0.8 + 0.1 * (n % 2))
         for _ in range(7):
             await w.add(0.5, app="tiny")
         await w.look()
-        return await w.page("/")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/")
     assert "insufficient data (7 of 10)" in page.words
     assert "shop" in page.words
     assert re.search(r"0\.850 0\.8[0-4]\d to 0\.8[67]\d n 150, 1 h", page.words), page.words
     assert "No scores in" not in page.words
 
 
-def test_what_fires_is_in_the_banner_and_comes_first(tmp_path):
-    async def scenario(w):
+async def test_what_fires_is_in_the_banner_and_comes_first(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop()
         await w.drop(good=320, bad=0, app="bank")
         page = await w.page("/")
-        return page, w.engine.alerts()
-
-    page, alerts = run(tmp_path, scenario)
+        alerts = w.engine.alerts()
     firing = [one for one in alerts if one.state == "firing"]
     assert firing
     assert f"{len(firing)} alert" in page.words
@@ -89,12 +79,10 @@ def test_what_fires_is_in_the_banner_and_comes_first(tmp_path):
     assert page.words.index("shop ■ firing") < page.words.index("bank ")
 
 
-def test_an_app_whose_prompt_is_not_recognised_is_the_first_thing_one_sees(tmp_path):
-    async def scenario(w):
+async def test_an_app_whose_prompt_is_not_recognised_is_the_first_thing_one_sees(tmp_path):
+    async with world(tmp_path) as w:
         w.answered(5, app="new")
-        return await whole(w), await w.page("/runbook")
-
-    page, runbook = run(tmp_path, scenario)
+        page, runbook = await whole(w), await w.page("/runbook")
     assert page.words.index("No passages were found in any of 5 answers of app new in the last 1 d") < page.words.index(
         "No scores in the last"
     )
@@ -102,8 +90,8 @@ def test_an_app_whose_prompt_is_not_recognised_is_the_first_thing_one_sees(tmp_p
     assert "capture" in [one.get("id") for one in runbook.all("h2")]
 
 
-def test_what_is_scored_and_what_is_captured_are_told_apart(tmp_path):
-    async def scenario(w):
+async def test_what_is_scored_and_what_is_captured_are_told_apart(tmp_path):
+    async with world(tmp_path) as w:
         for _ in range(3):
             await w.add(0.9)
         w.answered(2, source="tools")
@@ -115,9 +103,7 @@ def test_what_is_scored_and_what_is_captured_are_told_apart(tmp_path):
         await w.look()
         page = await w.page("/")
         answer = (await w.client.get("/api/capture")).json()
-        return page, {one["app"]: one for one in answer}
-
-    page, answer = run(tmp_path, scenario)
+        answer = {one["app"]: one for one in answer}
     assert "4 % of 50" in page.words
     assert "scored" not in page.words  # all were
     assert "92 % of app shop's answers have no passages" in page.words
@@ -128,16 +114,14 @@ def test_what_is_scored_and_what_is_captured_are_told_apart(tmp_path):
     assert (answer["shop"]["ratio"], answer["whole"]["captured"], answer["tiny"]["answers"]) == (0.04, 40, 2)
 
 
-def test_when_everything_is_captured_no_note_is_shown_and_with_many_low_apps_five_are_named(tmp_path):
-    async def scenario(w):
+async def test_when_everything_is_captured_no_note_is_shown_and_with_many_low_apps_five_are_named(tmp_path):
+    async with world(tmp_path) as w:
         await w.add(0.9)
         w.answered(50, source="tools")
         calm = await w.page("/")
         for number in range(8):
             w.answered(10 + number, app=f"low-{number}{EVIL}")
-        return calm, await w.page("/")
-
-    calm, page = run(tmp_path, scenario)
+        page = await w.page("/")
     assert "No alert is firing." in calm.words
     assert "captured traffic" not in calm.words
     assert page.words.count("No passages were found") == 5
@@ -147,28 +131,25 @@ def test_when_everything_is_captured_no_note_is_shown_and_with_many_low_apps_fiv
     assert not page.all("img")
 
 
-def test_a_slice_is_shown_on_demand(tmp_path):
-    async def scenario(w):
+async def test_a_slice_is_shown_on_demand(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(240):
             await w.add(0.9 if n % 2 else 0.5, model=f"m-{n % 2}")
         await w.look()
-        return await w.page("/"), await w.page("/?by=model"), await w.page("/?by=tag:none")
-
-    plain, cut, none = run(tmp_path, scenario)
+        plain, cut, none = await w.page("/"), await w.page("/?by=model"), await w.page("/?by=tag:none")
     assert "By model" not in plain.words
     assert "faithfulness shop m-0 0.500" in cut.words
     assert "120 1 h" in cut.words
     assert "No score in the window has a value for tag:none" in none.words
 
 
-def test_names_that_clients_choose_are_text_and_nothing_else(tmp_path):
-    async def scenario(w):
+async def test_names_that_clients_choose_are_text_and_nothing_else(tmp_path):
+    async with world(tmp_path) as w:
         for _ in range(3):
             await w.add(0.9, app=EVIL, model=EVIL, tags={EVIL: EVIL})
         await w.look()
-        return [await w.page(path) for path in ("/", "/?by=model", f"/?by=tag:{EVIL}")]
-
-    for page in run(tmp_path, scenario):
+        pages = [await w.page(path) for path in ("/", "/?by=model", f"/?by=tag:{EVIL}")]
+    for page in pages:
         assert all("src" in one for one in page.all("script"))
         assert not page.all("img")
         assert EVIL in page.text
@@ -276,14 +257,12 @@ def test_axes_have_round_numbers_and_hold_every_value():
         ),
     ],
 )
-def test_overview_and_settings_agree_on_what_is_watched(tmp_path, alerts, state, told):
-    async def scenario(w):
+async def test_overview_and_settings_agree_on_what_is_watched(tmp_path, alerts, state, told):
+    async with world(tmp_path, alerts=alerts) as w:
         for _ in range(20):
             await w.add(0.9)
         await w.plane.estimate()
-        return await w.page("/"), await w.page("/settings")
-
-    overview, setup = run(tmp_path, scenario, alerts=alerts)
+        overview, setup = await w.page("/"), await w.page("/settings")
     assert state in overview.words
     assert [one for one in ("no rule", "waiting for scores") if one in overview.words] == [state]
     assert told in setup.words

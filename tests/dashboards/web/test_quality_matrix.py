@@ -32,14 +32,6 @@ def apps(rows):
     return [row.app for row in rows]
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 def test_firing_apps_come_first_then_those_with_most_scores():
     streams = [status("a"), status("b", "firing"), status("c")]
     rows = rows_of([quality("a", n=10), quality("b", n=1), quality("c", n=500)], Watches(streams))
@@ -85,8 +77,8 @@ def test_a_title_sorts_and_then_reverses():
     assert found["m"].sorted == ""
 
 
-def test_with_two_thousand_apps_the_page_shows_fifty_and_finds_any(tmp_path):
-    async def scenario(w):
+async def test_with_two_thousand_apps_the_page_shows_fifty_and_finds_any(tmp_path):
+    async with world(tmp_path) as w:
         many = [
             quality(f"app-{index:04}", metric, 0.5 + index / 5000, 2000 - index)
             for index in range(2000)
@@ -100,9 +92,7 @@ def test_with_two_thousand_apps_the_page_shows_fifty_and_finds_any(tmp_path):
         found, none = await w.page("/?q=APP-1999"), await w.page("/?q=nowhere")
         beyond, worst = await w.page("/?after=999999"), await w.page("/?sort=-faithfulness")
         evil = await w.page(f"/?q={EVIL}")
-        return answer, took, first, second, found, none, beyond, worst, evil
-
-    answer, _, first, second, found, none, beyond, worst, evil = run(tmp_path, scenario)
+        _ = took
     assert len(answer.content) < 150_000
     rows = [one for one in first.all("a") if one.get("href", "").startswith("/explore?app=")]
     assert len({one["href"].split("&")[0] for one in rows}) == MAX_APPS
@@ -120,19 +110,17 @@ def test_with_two_thousand_apps_the_page_shows_fifty_and_finds_any(tmp_path):
     assert all("src" in one for one in evil.all("script"))
 
 
-def test_alerts_resolved_in_the_last_day_are_listed_latest_first(tmp_path):
-    async def scenario(w):
+async def test_alerts_resolved_in_the_last_day_are_listed_latest_first(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop()
-        return next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
-
-    alert = run(tmp_path, scenario)
+        alert = next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
     now = time.time()
     ended = [replace(alert, state="resolved", ended_at=now - hours * 3600.0) for hours in (5, 1, 30)]
     assert [round((now - one.ended_at) / 3600) for one in recently_resolved([alert, *ended], now)] == [1, 5]
 
 
-def test_with_three_scores_an_hour_there_is_a_mean_a_chart_and_the_window_is_named_and_exported(tmp_path):
-    async def scenario(w):
+async def test_with_three_scores_an_hour_there_is_a_mean_a_chart_and_the_window_is_named_and_exported(tmp_path):
+    async with world(tmp_path) as w:
         now = time.time()
         for hour in range(24):
             for minute in (10, 20, 30):
@@ -145,9 +133,7 @@ def test_with_three_scores_an_hour_there_is_a_mean_a_chart_and_the_window_is_nam
                 break
             await asyncio.sleep(0.1)
         metrics = (await w.client.get("/metrics")).text
-        return page, await w.page("/?by=model"), metrics
-
-    page, slices, metrics = run(tmp_path, scenario)
+        slices = await w.page("/?by=model")
     assert "n 18, 6 h" in page.words
     assert "insufficient data" not in page.words
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "trend"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from importlib.resources import files
 
@@ -20,14 +19,6 @@ VENDORED = {
     "uPlot.LICENSE.txt": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
 """Files of uPlot 1.6.32 as npm has them."""
-
-
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
 
 
 def bar(path="/explore", params=(), *, shown=None, apps=()):
@@ -85,12 +76,10 @@ def test_every_view_has_a_key_of_its_own():
     assert len({key for _, _, key in NAVIGATION}) == len(NAVIGATION)
 
 
-def test_the_bar_is_on_every_page_and_the_range_where_there_is_one(tmp_path):
-    async def scenario(w):
+async def test_the_bar_is_on_every_page_and_the_range_where_there_is_one(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop()
-        return await w.page("/settings"), await w.page("/apps/shop?since=6h")
-
-    without, with_range = run(tmp_path, scenario)
+        without, with_range = await w.page("/settings"), await w.page("/apps/shop?since=6h")
     assert any(one.get("action") == "/find" for one in without.all("form"))
     assert "Previous period" not in without.words
     assert "Previous period" in with_range.words
@@ -98,20 +87,17 @@ def test_the_bar_is_on_every_page_and_the_range_where_there_is_one(tmp_path):
     assert "/apps/shop?since=6h" in chosen
 
 
-def test_nobody_who_is_not_logged_in_sees_the_bar(tmp_path):
-    async def scenario(w):
+async def test_nobody_who_is_not_logged_in_sees_the_bar(tmp_path):
+    async with world(tmp_path, token="correct horse battery staple") as w:
         await w.drop(app="secret-app")
-        return await w.client.get("/login", headers={"accept": "text/html"})
-
-    answer = run(tmp_path, scenario, token="correct horse battery staple")
+        answer = await w.client.get("/login", headers={"accept": "text/html"})
     assert "secret-app" not in answer.text
     assert "toolbar" not in answer.text.replace("toolbar.css", "").replace("toolbar.js", "")
 
 
-def test_no_element_has_a_style_of_its_own(tmp_path):
-    async def scenario(w):
+async def test_no_element_has_a_style_of_its_own(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop()
-        return [await w.page(path) for path in ("/", "/apps/shop", "/apps/shop?by=model&metric=faithfulness")]
-
-    for page in run(tmp_path, scenario):
+        pages = [await w.page(path) for path in ("/", "/apps/shop", "/apps/shop?by=model&metric=faithfulness")]
+    for page in pages:
         assert all("style" not in attributes for _, attributes in page.elements)

@@ -99,12 +99,9 @@ def test_an_async_client_gets_streams_and_answers_at_the_same_time():
     assert len(set(answers)) == 1
 
 
-def test_the_model_can_be_served_from_the_running_loop():
-    async def ask():
-        async with demo.serving() as base_url, openai.AsyncOpenAI(base_url=base_url, api_key="k") as client:
-            return [model.id async for model in client.models.list()]
-
-    assert asyncio.run(ask()) == ["handbook-1", "judge-1", "embed-1"]
+async def test_the_model_can_be_served_from_the_running_loop():
+    async with demo.serving() as base_url, openai.AsyncOpenAI(base_url=base_url, api_key="k") as client:
+        assert [model.id async for model in client.models.list()] == ["handbook-1", "judge-1", "embed-1"]
 
 
 def test_several_choices_are_answered_in_both_forms():

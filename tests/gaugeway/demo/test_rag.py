@@ -83,18 +83,15 @@ def test_the_gateway_recognises_the_prompt_and_its_passages():
     assert [context.text for context in found.contexts] == passages
 
 
-def test_the_app_asks_over_http_and_streams_every_other_answer():
+async def test_the_app_asks_over_http_and_streams_every_other_answer():
     model = Model()
 
-    async def ask():
-        async with serving(model) as base_url:
-            app = rag.RagApp(rag.Index(rag.handbook()), base_url)
-            try:
-                return [await app.ask("Why does Mars look red?") for _ in range(2)]
-            finally:
-                await app.aclose()
-
-    whole, streamed = asyncio.run(ask())
+    async with serving(model) as base_url:
+        app = rag.RagApp(rag.Index(rag.handbook()), base_url)
+        try:
+            whole, streamed = [await app.ask("Why does Mars look red?") for _ in range(2)]
+        finally:
+            await app.aclose()
     assert (whole.streamed, streamed.streamed) == (False, True)
     assert whole.text == streamed.text
     assert "rust" in whole.text
@@ -112,21 +109,18 @@ ALERT = {
 }
 
 
-def test_the_receiver_wakes_up_for_the_right_alert_only():
+async def test_the_receiver_wakes_up_for_the_right_alert_only():
     other = {**ALERT, "labels": {**ALERT["labels"], "metric": "hallucination"}}
 
-    async def post():
-        from httpx import AsyncClient
+    from httpx import AsyncClient
 
-        receiver = run.Receiver()
-        async with servers.in_loop(receiver) as address, AsyncClient(trust_env=False) as client:
-            await client.post(address, json={"alerts": [other, {**ALERT, "status": "resolved"}]})
-            before = receiver.fired.is_set()
-            await client.post(address, content=b"no json")
-            await client.post(address, json={"alerts": [ALERT]})
-            return before, receiver.fired.is_set(), receiver.firing()
-
-    assert asyncio.run(post()) == (False, True, ALERT)
+    receiver = run.Receiver()
+    async with servers.in_loop(receiver) as address, AsyncClient(trust_env=False) as client:
+        await client.post(address, json={"alerts": [other, {**ALERT, "status": "resolved"}]})
+        before = receiver.fired.is_set()
+        await client.post(address, content=b"no json")
+        await client.post(address, json={"alerts": [ALERT]})
+        assert (before, receiver.fired.is_set(), receiver.firing()) == (False, True, ALERT)
 
 
 def points(values, *, since, metric="faithfulness"):

@@ -1,6 +1,7 @@
 """Attacks on the monitors' admin port, one list: each is sent for real and refused."""
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
@@ -35,12 +36,10 @@ ORIGINS = (
 )
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made, asyncio.timeout(60):
-            return await scenario(made)
-
-    return asyncio.run(main())
+@contextlib.asynccontextmanager
+async def bounded_world(path, **options):
+    async with world(path, **options) as made, asyncio.timeout(60):
+        yield made
 
 
 def port_of(w):
@@ -63,8 +62,8 @@ async def log_in(w, token=TOKEN, to="/"):
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_a_page_of_another_origin_changes_nothing(tmp_path, origin):
-    async def scenario(w):
+async def test_a_page_of_another_origin_changes_nothing(tmp_path, origin):
+    async with bounded_world(tmp_path) as w:
         for method, path in CHANGES:
             for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
                 headers = {"origin": origin, "content-type": kind}
@@ -72,46 +71,38 @@ def test_a_page_of_another_origin_changes_nothing(tmp_path, origin):
                 assert answer.status_code == 403, (method, path, kind)
                 assert "access-control-allow-origin" not in answer.headers
 
-    run(tmp_path, scenario)
 
-
-def test_no_page_of_another_origin_is_allowed_to_read_or_to_ask_whether_it_may(tmp_path):
-    async def scenario(w):
+async def test_no_page_of_another_origin_is_allowed_to_read_or_to_ask_whether_it_may(tmp_path):
+    async with bounded_world(tmp_path) as w:
         for path in ("/api/status", "/api/exchanges", "/metrics", "/"):
             headers = {"origin": "http://evil.example", "access-control-request-method": "POST"}
             for method in ("GET", "OPTIONS"):
                 answer = await w.client.request(method, path, headers=headers)
                 assert not [name for name in answer.headers if name.startswith("access-control-")]
 
-    run(tmp_path, scenario)
-
 
 @pytest.mark.parametrize(
     "path", ["/", "/login", "/alerts", "/api/status", "/api/exchanges", "/metrics", "/static/page.css"]
 )
-def test_a_name_that_was_made_to_point_here_is_refused(tmp_path, path):
-    async def scenario(w):
+async def test_a_name_that_was_made_to_point_here_is_refused(tmp_path, path):
+    async with bounded_world(tmp_path) as w:
         for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:9465", "evil.example@127.0.0.1"):
             assert (await w.client.get(path, headers={"host": name})).status_code in (400, 403), name
 
-    run(tmp_path, scenario)
-
 
 @pytest.mark.parametrize("header", ["x-http-method-override", "x-method-override", "x-http-method"])
-def test_a_header_does_not_turn_one_verb_into_another(tmp_path, header):
-    async def scenario(w):
+async def test_a_header_does_not_turn_one_verb_into_another(tmp_path, header):
+    async with bounded_world(tmp_path) as w:
         before = (await w.client.get("/api/silences")).json()
         for method, path in CHANGES:
             answer = await w.client.get(path, headers={header: method})
             assert answer.status_code in (200, 404, 405), path
         assert (await w.client.get("/api/silences")).json() == before
 
-    run(tmp_path, scenario)
-
 
 @pytest.mark.parametrize("verb", ["PUT", "PATCH", "TRACE", "PROPFIND", "CONNECT", "POST", "DELETE", "HEAD"])
-def test_a_verb_that_nobody_serves_opens_no_door(tmp_path, verb):
-    async def scenario(w):
+async def test_a_verb_that_nobody_serves_opens_no_door(tmp_path, verb):
+    async with bounded_world(tmp_path, token=TOKEN) as w:
         for path in ("/api/status", "/api/exchanges", "/metrics"):
             answer = await raw(
                 port_of(w), f"{verb} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
@@ -120,11 +111,9 @@ def test_a_verb_that_nobody_serves_opens_no_door(tmp_path, verb):
             assert status in (400, 401, 405), (verb, path, status)
             assert b"Authorization" not in answer
 
-    run(tmp_path, scenario, token=TOKEN)
 
-
-def test_without_the_token_nothing_but_the_login_and_the_health_answers(tmp_path):
-    async def scenario(w):
+async def test_without_the_token_nothing_but_the_login_and_the_health_answers(tmp_path):
+    async with bounded_world(tmp_path, token=TOKEN) as w:
         for given in ("", "Bearer", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}"):
             for path in ("/api/status", "/metrics"):
                 head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {given}\r\nConnection: close\r\n\r\n"
@@ -133,8 +122,6 @@ def test_without_the_token_nothing_but_the_login_and_the_health_answers(tmp_path
         for path in ("/api/status?token=" + TOKEN.replace(" ", "%20"), "//api/status", "/api//status", "/API/status"):
             answer = await w.client.get(path)
             assert answer.status_code in (401, 404), path
-
-    run(tmp_path, scenario, token=TOKEN)
 
 
 TRAVERSALS = (
@@ -153,14 +140,12 @@ TRAVERSALS = (
 
 
 @pytest.mark.parametrize("path", TRAVERSALS)
-def test_no_path_leads_out_of_the_static_files(tmp_path, path):
-    async def scenario(w):
+async def test_no_path_leads_out_of_the_static_files(tmp_path, path):
+    async with bounded_world(tmp_path) as w:
         answer = await raw(port_of(w), f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         assert answer.split(b" ")[1] in (b"400", b"404"), answer[:200]
         for told in (b"root:", b"import ", b"{%", b"Traceback"):
             assert told not in answer
-
-    run(tmp_path, scenario)
 
 
 INJECTIONS = (
@@ -172,8 +157,8 @@ INJECTIONS = (
 
 
 @pytest.mark.parametrize("injected", INJECTIONS)
-def test_a_line_break_in_an_address_begins_no_header(tmp_path, injected):
-    async def scenario(w):
+async def test_a_line_break_in_an_address_begins_no_header(tmp_path, injected):
+    async with bounded_world(tmp_path, token=TOKEN) as w:
         paths = (
             f"/login?next=/{injected}",
             f"/{injected}",
@@ -190,8 +175,6 @@ def test_a_line_break_in_an_address_begins_no_header(tmp_path, injected):
             if b"\ncontent-type: text/html" in headers:
                 assert b"<script>" not in answer.split(b"\r\n\r\n", 1)[1]
 
-    run(tmp_path, scenario, token=TOKEN)
-
 
 @pytest.mark.parametrize(
     "to",
@@ -200,8 +183,8 @@ def test_a_line_break_in_an_address_begins_no_header(tmp_path, injected):
         *("/\t/evil.example", "/%09/evil.example", "javascript:alert(1)", "///evil.example", "", " //evil.example"),
     ],
 )
-def test_the_login_leads_to_no_other_host(tmp_path, to):
-    async def scenario(w):
+async def test_the_login_leads_to_no_other_host(tmp_path, to):
+    async with bounded_world(tmp_path, token=TOKEN) as w:
         answer = await log_in(w, to=to)
         assert answer.status_code == 303
         location = answer.headers["location"]
@@ -209,11 +192,9 @@ def test_the_login_leads_to_no_other_host(tmp_path, to):
         again = await w.client.get("/login", params={"next": to})
         assert re.match(r"/(?![/\\\t])", again.headers["location"])
 
-    run(tmp_path, scenario, token=TOKEN)
 
-
-def test_guesses_at_the_form_are_slowed_down_whatever_address_a_header_claims(tmp_path):
-    async def scenario(w):
+async def test_guesses_at_the_form_are_slowed_down_whatever_address_a_header_claims(tmp_path):
+    async with bounded_world(tmp_path, token=TOKEN) as w:
         for number in range(ATTEMPTS):
             assert (await log_in(w, f"guess {number}")).status_code == 401
         form = (await w.page("/login")).form("/login")
@@ -227,12 +208,10 @@ def test_guesses_at_the_form_are_slowed_down_whatever_address_a_header_claims(tm
         assert answer.status_code == 303, "the right token passes"
         assert "set-cookie" in answer.headers
 
-    run(tmp_path, scenario, token=TOKEN)
-
 
 @pytest.mark.parametrize("path", ["/", "/login", "/alerts", "/no-such-page"])
-def test_no_other_page_may_frame_this_one(tmp_path, path):
-    async def scenario(w):
+async def test_no_other_page_may_frame_this_one(tmp_path, path):
+    async with bounded_world(tmp_path) as w:
         answer = await w.client.get(path, headers={"accept": "text/html"})
         policy = answer.headers["content-security-policy"]
         assert "frame-ancestors 'none'" in policy
@@ -240,11 +219,9 @@ def test_no_other_page_may_frame_this_one(tmp_path, path):
         assert "unsafe-eval" not in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
 
-    run(tmp_path, scenario)
 
-
-def test_a_body_without_end_is_refused(tmp_path):
-    async def scenario(w):
+async def test_a_body_without_end_is_refused(tmp_path):
+    async with bounded_world(tmp_path) as w:
         body = b'{"by":"' + b"x" * 20_000_000 + b'"}'
         for method, path in (CHANGES[0], CHANGES[2]):
             answer = await w.client.request(method, path, content=body)
@@ -253,23 +230,19 @@ def test_a_body_without_end_is_refused(tmp_path):
             assert (await w.client.post("/api/silences", content=nested)).status_code == 400
         assert (await w.client.get("/healthz")).status_code == 200
 
-    run(tmp_path, scenario)
-
 
 @pytest.mark.parametrize(
     "query", ["limit=999999999", "limit=-1", "since_s=-1", "since_s=nan", "order=drop", "app=" + "x" * 9000]
 )
-def test_a_query_that_asks_for_too_much_is_refused_or_harmless(tmp_path, query):
-    async def scenario(w):
+async def test_a_query_that_asks_for_too_much_is_refused_or_harmless(tmp_path, query):
+    async with bounded_world(tmp_path) as w:
         answer = await w.client.get(f"/api/exchanges?{query}")
         assert answer.status_code in (200, 400)
         assert "Traceback" not in answer.text
 
-    run(tmp_path, scenario)
 
-
-def test_many_connections_that_say_nothing_keep_nobody_out(tmp_path):
-    async def scenario(w):
+async def test_many_connections_that_say_nothing_keep_nobody_out(tmp_path):
+    async with bounded_world(tmp_path) as w:
         silent = [socket.create_connection(("127.0.0.1", port_of(w))) for _ in range(200)]
         for one in silent[::2]:
             one.send(b"GET /api/status HTTP/1.1\r\nHost: loc")
@@ -277,11 +250,9 @@ def test_many_connections_that_say_nothing_keep_nobody_out(tmp_path):
         for one in silent:
             one.close()
 
-    run(tmp_path, scenario)
 
-
-def test_guesses_are_slowed_down_at_every_path_of_the_port(tmp_path):
-    async def scenario(w):
+async def test_guesses_are_slowed_down_at_every_path_of_the_port(tmp_path):
+    async with bounded_world(tmp_path, token=TOKEN) as w:
         wrong, right = {"authorization": "Bearer guess"}, {"authorization": f"Bearer {TOKEN}"}
         for path in ("/api/status", "/", "/metrics", "/alerts", "/login")[:ATTEMPTS]:
             assert (await w.client.get(path, headers=wrong)).status_code in (200, 401)
@@ -296,11 +267,9 @@ def test_guesses_are_slowed_down_at_every_path_of_the_port(tmp_path):
         assert (await w.client.get("/healthz", headers=wrong)).status_code == 200
         assert (await log_in(w)).status_code == 303, "the form counts apart"
 
-    run(tmp_path, scenario, token=TOKEN)
 
-
-def test_a_session_that_somebody_else_chose_is_worth_nothing(tmp_path):
-    async def scenario(w):
+async def test_a_session_that_somebody_else_chose_is_worth_nothing(tmp_path):
+    async with bounded_world(tmp_path, token=TOKEN) as w:
         chosen = f"chosen.{int(time.time()) + 3600}.{'0' * 64}"
         w.client.cookies.set(COOKIE, chosen)
         assert (await w.client.get("/api/status")).status_code == 401
@@ -312,8 +281,6 @@ def test_a_session_that_somebody_else_chose_is_worth_nothing(tmp_path):
         w.client.cookies.clear()
         w.client.cookies.set(COOKIE, chosen)
         assert (await w.client.get("/api/status")).status_code == 401
-
-    run(tmp_path, scenario, token=TOKEN)
 
 
 GET = b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -328,19 +295,17 @@ SMUGGLED = {
 
 
 @pytest.mark.parametrize("kind", SMUGGLED)
-def test_no_request_hides_in_another_one(tmp_path, kind):
-    async def scenario(w):
+async def test_no_request_hides_in_another_one(tmp_path, kind):
+    async with bounded_world(tmp_path) as w:
         head = b"POST /api/silences HTTP/1.1\r\nHost: localhost\r\n"
         answer = await raw(port_of(w), head + SMUGGLED[kind])
         assert answer.count(b"HTTP/1.1 ") == 1
         assert answer.startswith(b"HTTP/1.1 4")
 
-    run(tmp_path, scenario)
-
 
 @pytest.mark.parametrize("extra", ["id", "state", "admin", "__class__", "starts_at", "by_token"])
-def test_a_field_that_nobody_asked_for_is_refused(tmp_path, extra):
-    async def scenario(w):
+async def test_a_field_that_nobody_asked_for_is_refused(tmp_path, extra):
+    async with bounded_world(tmp_path) as w:
         silence = {"matchers": [{"name": "app", "value": "shop"}], "duration_s": 60, "by": "ops"}
         for body in (silence | {extra: "x"}, silence | {"matchers": [{"name": "app", "value": "shop", extra: "x"}]}):
             answer = await w.client.post("/api/silences", json=body)
@@ -349,22 +314,18 @@ def test_a_field_that_nobody_asked_for_is_refused(tmp_path, extra):
         assert (await w.client.post("/api/alerts/x/ack", json={"by": "ops", extra: "x"})).status_code == 400
         assert (await w.client.get("/api/silences")).json() == []
 
-    run(tmp_path, scenario)
 
-
-def test_a_name_with_line_breaks_writes_no_line_of_its_own(tmp_path, caplog):
+async def test_a_name_with_line_breaks_writes_no_line_of_its_own(tmp_path, caplog):
     evil = 'ops.example\r\n{"action":"login","outcome":"ok"}\n2026-01-01 INFO gaugeway forged\x1b[2J'
     told = audit.open_file(tmp_path)
 
-    async def scenario(w):
-        await w.look()
-        silence = {"matchers": [{"name": "app", "value": evil}], "duration_s": 60, "by": evil, "comment": evil}
-        assert (await w.client.post("/api/silences", json=silence)).status_code == 201
-        await w.client.delete("/api/silences/x%0d%0aforged")
-        await w.client.post("/api/silences", headers={"origin": f"http://{evil.splitlines()[0]}"}, json=silence)
-
     try:
-        run(tmp_path, scenario)
+        async with bounded_world(tmp_path) as w:
+            await w.look()
+            silence = {"matchers": [{"name": "app", "value": evil}], "duration_s": 60, "by": evil, "comment": evil}
+            assert (await w.client.post("/api/silences", json=silence)).status_code == 201
+            await w.client.delete("/api/silences/x%0d%0aforged")
+            await w.client.post("/api/silences", headers={"origin": f"http://{evil.splitlines()[0]}"}, json=silence)
     finally:
         audit.close_file(told)
     lines = (tmp_path / audit.FILE).read_bytes().splitlines()
@@ -384,8 +345,8 @@ QUERIES = (
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_query_is_a_value_and_never_a_statement(tmp_path, query):
-    async def scenario(w):
+async def test_a_query_is_a_value_and_never_a_statement(tmp_path, query):
+    async with bounded_world(tmp_path) as w:
         await w.add(0.5)
         name, _, value = query.partition("=")
         for path in ("/api/exchanges", "/explore", "/compare"):
@@ -395,11 +356,9 @@ def test_a_query_is_a_value_and_never_a_statement(tmp_path, query):
         assert (await w.client.get("/api/exchanges", params={name: value})).json() == []
         assert len((await w.client.get("/api/exchanges")).json()) == 1
 
-    run(tmp_path, scenario)
 
-
-def test_of_two_values_for_one_name_none_gets_round_the_check(tmp_path):
-    async def scenario(w):
+async def test_of_two_values_for_one_name_none_gets_round_the_check(tmp_path):
+    async with bounded_world(tmp_path) as w:
         for number in range(3):
             await w.add(0.5, id=f"x{number}")
         for query in ("limit=1&limit=999999", "limit=999999&limit=1", "order=newest&order=x", "order=x&order=newest"):
@@ -407,14 +366,12 @@ def test_of_two_values_for_one_name_none_gets_round_the_check(tmp_path):
             assert answer.status_code == 400 or len(answer.json()) <= 3
             assert "Traceback" not in answer.text
 
-    run(tmp_path, scenario)
 
-
-def test_a_failure_inside_tells_nothing_of_the_inside(tmp_path, monkeypatch):
+async def test_a_failure_inside_tells_nothing_of_the_inside(tmp_path, monkeypatch):
     async def broken(*_):
         raise RuntimeError("the password is canary-4711")
 
-    async def scenario(w):
+    async with bounded_world(tmp_path) as w:
         monkeypatch.setattr(w.store, "series", broken)
         monkeypatch.setattr(w.store, "sample", broken)
         for path in ("/api/exchanges", "/api/exchanges/x", "/exchanges/x", "/explore"):
@@ -424,11 +381,9 @@ def test_a_failure_inside_tells_nothing_of_the_inside(tmp_path, monkeypatch):
                 for told in ("canary", "Traceback", "RuntimeError", str(tmp_path), ".py"):
                     assert told not in answer.text
 
-    run(tmp_path, scenario)
 
-
-def test_no_address_that_a_visitor_names_is_asked(tmp_path):
-    async def scenario(w):
+async def test_no_address_that_a_visitor_names_is_asked(tmp_path):
+    async with bounded_world(tmp_path) as w:
         visits = []
 
         async def note(_, writer):
@@ -445,13 +400,9 @@ def test_no_address_that_a_visitor_names_is_asked(tmp_path):
         listener.close()
         assert visits == []
 
-    run(tmp_path, scenario)
 
-
-def test_what_was_captured_is_in_no_cache(tmp_path):
-    async def scenario(w):
+async def test_what_was_captured_is_in_no_cache(tmp_path):
+    async with bounded_world(tmp_path) as w:
         await w.add(0.5, id="x")
         for path in ("/api/exchanges", "/api/exchanges/x", "/api/status", "/metrics", "/exchanges/x", "/api/nothing"):
             assert (await w.client.get(path)).headers["cache-control"] == "no-store", path
-
-    run(tmp_path, scenario)

@@ -1,6 +1,5 @@
 """What people do on the admin port is written down: who, what, from where; and no secret with it."""
 
-import asyncio
 import json
 import logging
 import stat
@@ -10,7 +9,7 @@ from litestar import Litestar
 
 from gaugeway.runtime import audit
 from monitors.api.rules import rule_handlers
-from tests.monitors.api.test_alerts import MATCHERS, alert, play
+from tests.monitors.api.test_alerts import MATCHERS, alert, alerts_api
 from tests.support.running import serving
 
 
@@ -54,8 +53,8 @@ def test_the_logger_gets_it_too(caplog, lines):
     assert caplog.records[0].audit == {"action": "ack", "outcome": "ok", "by": "O'Brien Ö", "alert": "f"}
 
 
-def test_silences_and_acknowledgements_are_told_with_who_and_from_where(tmp_path, lines):
-    async def scenario(made):
+async def test_silences_and_acknowledgements_are_told_with_who_and_from_where(tmp_path, lines):
+    async with alerts_api(tmp_path) as made:
         body = {"matchers": MATCHERS, "duration_s": 60, "by": "ops", "comment": "not for the audit"}
         silence = await made.ask("POST", "/api/silences", body, 201)
         await made.ask("DELETE", f"/api/silences/{silence['id']}", status=204)
@@ -64,8 +63,6 @@ def test_silences_and_acknowledgements_are_told_with_who_and_from_where(tmp_path
         await made.ask("DELETE", "/api/alerts/f1/ack", status=204)
         await made.ask("DELETE", "/api/alerts/none/ack", status=404)
         await made.refused("POST", "/api/silences", body, 403, origin="http://evil.example")
-
-    play(tmp_path, scenario)
     told = lines()
     assert [(one["action"], one["outcome"]) for one in told] == [
         ("silence", "ok"),
@@ -80,22 +77,19 @@ def test_silences_and_acknowledgements_are_told_with_who_and_from_where(tmp_path
     assert "not for the audit" not in json.dumps(told)
 
 
-def test_a_rebaseline_is_told(lines):
+async def test_a_rebaseline_is_told(lines):
     class Rules:
         versions = None
 
         def rebaseline(self, rule, app=None):
             return {"known": 3}[rule]
 
-    async def main():
-        import httpx
+    import httpx
 
-        async with serving(Litestar(rule_handlers(Rules()))) as port, httpx.AsyncClient() as client:
-            for rule, status in (("known", 200), ("other", 404)):
-                url = f"http://127.0.0.1:{port}/api/rules/{rule}/rebaseline"
-                assert (await client.post(url, params={"app": "shop"})).status_code == status
-
-    asyncio.run(main())
+    async with serving(Litestar(rule_handlers(Rules()))) as port, httpx.AsyncClient() as client:
+        for rule, status in (("known", 200), ("other", 404)):
+            url = f"http://127.0.0.1:{port}/api/rules/{rule}/rebaseline"
+            assert (await client.post(url, params={"app": "shop"})).status_code == status
     (told,) = lines()
     assert told["action"] == "rebaseline"
     assert (told["rule"], told["app"], told["streams"]) == ("known", "shop", 3)

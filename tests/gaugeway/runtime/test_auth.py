@@ -160,52 +160,46 @@ def test_a_short_token_is_checked_at_a_bounded_rate_and_passes_within_it():
     assert port.now - began == pytest.approx(100 * CHECK_S), "each check had to wait for the one before"
 
 
-def test_requests_beyond_the_waiting_ones_are_refused_unchecked():
-    async def main():
-        now = 1000.0
-        waiting = asyncio.Event()
+async def test_requests_beyond_the_waiting_ones_are_refused_unchecked():
+    now = 1000.0
+    waiting = asyncio.Event()
 
-        async def sleep(_):
-            await waiting.wait()
+    async def sleep(_):
+        await waiting.wait()
 
-        check = TokenCheck("hunter2", lambda: now, sleep)
-        for _ in range(ATTEMPTS):
-            assert not await check.passes("wrong", GUESSER)
-        held = [asyncio.ensure_future(check.passes("hunter2", GUESSER)) for _ in range(3)]
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyGuessesError) as refused:
-            await check.passes("hunter2", GUESSER)
-        assert refused.value.retry_after_s > MAX_CHECK_WAIT_S
-        assert await check.passes("hunter2", OWNER), "another address is not slowed down"
-        waiting.set()
-        assert await asyncio.gather(*held) == [True] * 3
-
-    asyncio.run(main())
+    check = TokenCheck("hunter2", lambda: now, sleep)
+    for _ in range(ATTEMPTS):
+        assert not await check.passes("wrong", GUESSER)
+    held = [asyncio.ensure_future(check.passes("hunter2", GUESSER)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyGuessesError) as refused:
+        await check.passes("hunter2", GUESSER)
+    assert refused.value.retry_after_s > MAX_CHECK_WAIT_S
+    assert await check.passes("hunter2", OWNER), "another address is not slowed down"
+    waiting.set()
+    assert await asyncio.gather(*held) == [True] * 3
 
 
-def test_the_requests_of_all_addresses_that_wait_are_bounded(monkeypatch):
+async def test_the_requests_of_all_addresses_that_wait_are_bounded(monkeypatch):
     monkeypatch.setattr("gaugeway.runtime.auth.MAX_HELD", 2)
 
-    async def main():
-        waiting = asyncio.Event()
+    waiting = asyncio.Event()
 
-        async def sleep(_):
-            await waiting.wait()
+    async def sleep(_):
+        await waiting.wait()
 
-        check = TokenCheck("hunter2", lambda: 1000.0, sleep)
-        addresses = [f"192.0.2.{number}" for number in range(5)]
-        for address in addresses:
-            for _ in range(ATTEMPTS):
-                await check.passes("wrong", address)
-            await check.passes("hunter2", address)  # takes the check that needs no waiting
-        held = [asyncio.ensure_future(check.passes("hunter2", address)) for address in addresses]
-        done, pending = await asyncio.wait(held, timeout=0.05)
-        assert (len(done), len(pending)) == (3, 2)
-        assert all(isinstance(one.exception(), TooManyGuessesError) for one in done)
-        waiting.set()
-        assert await asyncio.gather(*pending) == [True, True]
-
-    asyncio.run(main())
+    check = TokenCheck("hunter2", lambda: 1000.0, sleep)
+    addresses = [f"192.0.2.{number}" for number in range(5)]
+    for address in addresses:
+        for _ in range(ATTEMPTS):
+            await check.passes("wrong", address)
+        await check.passes("hunter2", address)  # takes the check that needs no waiting
+    held = [asyncio.ensure_future(check.passes("hunter2", address)) for address in addresses]
+    done, pending = await asyncio.wait(held, timeout=0.05)
+    assert (len(done), len(pending)) == (3, 2)
+    assert all(isinstance(one.exception(), TooManyGuessesError) for one in done)
+    waiting.set()
+    assert await asyncio.gather(*pending) == [True, True]
 
 
 def test_what_is_remembered_of_addresses_is_bounded(monkeypatch):

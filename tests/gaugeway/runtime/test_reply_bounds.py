@@ -109,19 +109,16 @@ async def collector(url):
 
 @pytest.mark.parametrize("ask", [judge, embeddings, webhook, sink, collector])
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "plain"])
-def test_a_reply_without_end_is_read_up_to_a_limit(ask, packed):
-    async def run():
-        head, body, chunks = ([GZIP], BOMB, 1) if packed else ([], b" " * 65536, 1024)
-        async with answering(body, head, chunks=chunks) as url:
-            await asyncio.wait_for(ask(url), 60)  # whatever is imported on the way
-            tracemalloc.start()
-            try:
-                await asyncio.wait_for(ask(url), 60)
-                return tracemalloc.get_traced_memory()[1]
-            finally:
-                tracemalloc.stop()
-
-    assert asyncio.run(run()) < 2 * HELD
+async def test_a_reply_without_end_is_read_up_to_a_limit(ask, packed):
+    head, body, chunks = ([GZIP], BOMB, 1) if packed else ([], b" " * 65536, 1024)
+    async with answering(body, head, chunks=chunks) as url:
+        await asyncio.wait_for(ask(url), 60)  # whatever is imported on the way
+        tracemalloc.start()
+        try:
+            await asyncio.wait_for(ask(url), 60)
+            assert tracemalloc.get_traced_memory()[1] < 2 * HELD
+        finally:
+            tracemalloc.stop()
 
 
 async def fetched(limit, body, coding):
@@ -169,17 +166,14 @@ def test_a_reply_that_cannot_be_unpacked_is_refused(body, coding):
 
 
 @pytest.mark.parametrize("status", [400, 429, 500])
-def test_an_error_of_a_judge_with_megabytes_of_text_is_read_in_parts(status):
-    async def run():
-        body = msgspec.json.encode({"error": {"message": "response_format a " * 700_000}})
-        async with answering(body, status=status) as url:
-            asked = OpenAIJudge(url, "k", "m", max_retries=0)
-            with pytest.raises(JudgeError) as caught:
-                await asked.ask(PROMPT, Answer)
-            await asked.aclose()
-        assert len(caught.value.detail) <= 500
-
-    asyncio.run(run())
+async def test_an_error_of_a_judge_with_megabytes_of_text_is_read_in_parts(status):
+    body = msgspec.json.encode({"error": {"message": "response_format a " * 700_000}})
+    async with answering(body, status=status) as url:
+        asked = OpenAIJudge(url, "k", "m", max_retries=0)
+        with pytest.raises(JudgeError) as caught:
+            await asked.ask(PROMPT, Answer)
+        await asked.aclose()
+    assert len(caught.value.detail) <= 500
 
 
 class Tokens(list):

@@ -43,13 +43,21 @@ def impatient(base):
 PROTOCOLS = {"plain": ServerProtocol, "express": fast_path_protocol(lambda: None)}
 
 
+@contextlib.asynccontextmanager
+async def connection(protocol=ServerProtocol):
+    app = Hello(protocol)
+    async with serving(app) as port, asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        yield reader, writer, app
+        writer.close()
+
+
 def run(scenario, protocol=ServerProtocol):
+    """Run a scenario where each example needs a connection of its own."""
+
     async def main():
-        app = Hello(protocol)
-        async with serving(app) as port, asyncio.timeout(60):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            await scenario(reader, writer, app)
-            writer.close()
+        async with connection(protocol) as parts:
+            await scenario(*parts)
 
     asyncio.run(main())
 
@@ -79,17 +87,15 @@ ENDLESS = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_a_head_without_an_end_is_refused_before_it_fills_the_memory(kind, protocol):
+async def test_a_head_without_an_end_is_refused_before_it_fills_the_memory(kind, protocol):
     start, piece = ENDLESS[kind]
 
-    async def scenario(reader, writer, app):
+    async with connection(PROTOCOLS[protocol]) as (reader, writer, app):
         writer.write(start)
         said, sent = await pour(reader, writer, piece, 64 * MAX_HEAD_BYTES)
         assert not said or b" 431 " in said.split(b"\r\n")[0]
         assert sent < 16 * MAX_HEAD_BYTES, "the rest is in the buffers of both sockets"
         assert app.requests == 0
-
-    run(scenario, PROTOCOLS[protocol])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -121,8 +127,8 @@ def test_a_head_that_comes_a_byte_at_a_time_is_given_up(start, before, protocol)
     run(scenario, quick(PROTOCOLS[protocol]))
 
 
-def test_a_large_head_within_the_limit_in_pieces_is_served():
-    async def scenario(reader, writer, app):
+async def test_a_large_head_within_the_limit_in_pieces_is_served():
+    async with connection() as (reader, writer, app):
         writer.write(LINE)
         for _ in range(40):
             writer.write(b"x-a: " + b"1" * 8000 + b"\r\n")
@@ -131,12 +137,10 @@ def test_a_large_head_within_the_limit_in_pieces_is_served():
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
         assert app.requests == 1
 
-    run(scenario)
-
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_body_may_be_large_and_slow_and_the_next_head_has_its_own_time(protocol):
-    async def scenario(reader, writer, app):
+async def test_a_body_may_be_large_and_slow_and_the_next_head_has_its_own_time(protocol):
+    async with connection(quick(PROTOCOLS[protocol])) as (reader, writer, app):
         size = 2 * MAX_HEAD_BYTES
         for _ in range(2):
             writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size)
@@ -150,8 +154,6 @@ def test_a_body_may_be_large_and_slow_and_the_next_head_has_its_own_time(protoco
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
         assert app.requests == 3
 
-    run(scenario, quick(PROTOCOLS[protocol]))
-
 
 BODIES = {
     "nothing of it": (b"Content-Length: 10", b""),
@@ -164,10 +166,10 @@ BODIES = {
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("before", [b"", LINE + b"\r\n"], ids=["first", "second"])
-def test_a_body_that_hardly_comes_is_given_up(kind, before, protocol):
+async def test_a_body_that_hardly_comes_is_given_up(kind, before, protocol):
     head, piece = BODIES[kind]
 
-    async def scenario(reader, writer, _):
+    async with connection(impatient(PROTOCOLS[protocol])) as (reader, writer, _):
         if before:
             writer.write(before)
             await reader.readuntil(b"ok")
@@ -188,8 +190,6 @@ def test_a_body_that_hardly_comes_is_given_up(kind, before, protocol):
         assert not said or said.startswith((b"HTTP/1.1 408", b"HTTP/1.1 400"))
         assert asyncio.get_running_loop().time() - began > 0.9 * SLOW_S
 
-    run(scenario, impatient(PROTOCOLS[protocol]))
-
 
 class Early(Hello):
     """Answers without looking at the body."""
@@ -207,36 +207,30 @@ class Busy(Hello):
         await super().__call__(scope, receive, send)
 
 
-def test_a_refused_body_that_does_not_end_is_given_up_too():
-    async def main():
-        async with serving(Early(impatient(ServerProtocol))) as port, asyncio.timeout(60):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx")
-            assert (await reader.read()).startswith(b"HTTP/1.1 401")
-            assert reader.at_eof()
-            writer.close()
-
-    asyncio.run(main())
+async def test_a_refused_body_that_does_not_end_is_given_up_too():
+    async with serving(Early(impatient(ServerProtocol))) as port, asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx")
+        assert (await reader.read()).startswith(b"HTTP/1.1 401")
+        assert reader.at_eof()
+        writer.close()
 
 
 @pytest.mark.parametrize("expects", [b"", b"Expect: 100-continue\r\n"])
-def test_who_is_not_read_from_is_not_blamed(expects):
-    async def main():
-        async with serving(Busy(impatient(ServerProtocol))) as port, asyncio.timeout(60):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            size = 1_000_000
-            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n" % (expects, size))
-            if expects:
-                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
-            writer.write(b"x" * size)
-            assert b"HTTP/1.1 200" in await reader.readuntil(b"ok")
-            writer.close()
-
-    asyncio.run(main())
+async def test_who_is_not_read_from_is_not_blamed(expects):
+    async with serving(Busy(impatient(ServerProtocol))) as port, asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        size = 1_000_000
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n" % (expects, size))
+        if expects:
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        writer.write(b"x" * size)
+        assert b"HTTP/1.1 200" in await reader.readuntil(b"ok")
+        writer.close()
 
 
-def test_a_large_body_at_a_fair_pace_has_its_time():
-    async def scenario(reader, writer, app):
+async def test_a_large_body_at_a_fair_pace_has_its_time():
+    async with connection(impatient(ServerProtocol)) as (reader, writer, app):
         pieces, piece = 20, b"x" * 2000
         writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (pieces * len(piece)))
         for _ in range(pieces):
@@ -248,20 +242,15 @@ def test_a_large_body_at_a_fair_pace_has_its_time():
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
         assert app.requests == 2
 
-    run(scenario, impatient(ServerProtocol))
 
-
-def test_an_address_that_a_process_is_about_to_release_is_waited_for():
+async def test_an_address_that_a_process_is_about_to_release_is_waited_for():
     """That of a gateway whose supervisor was killed, and which has not noticed yet."""
 
-    async def main():
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            address = taken.getsockname()
-            binding = asyncio.ensure_future(_bind(Listener(None, *address)))
-            await asyncio.sleep(0)
-            assert not binding.done()
-        async with asyncio.timeout(60):
-            with await binding as bound:
-                assert bound.getsockname() == address
-
-    asyncio.run(main())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+        binding = asyncio.ensure_future(_bind(Listener(None, *address)))
+        await asyncio.sleep(0)
+        assert not binding.done()
+    async with asyncio.timeout(60):
+        with await binding as bound:
+            assert bound.getsockname() == address

@@ -1,6 +1,5 @@
 """Which earlier exchange a request continues: the evidence that is asked for, and what is left unjoined."""
 
-import asyncio
 from collections import Counter
 from dataclasses import replace
 
@@ -201,17 +200,14 @@ def test_a_call_that_was_served_waits_for_nobody():
 @pytest.mark.parametrize(
     ("canned", "users", "rate", "least"), [(0.1, 0.5, 1.0, 0.99), (0.4, 0.0, 1.0, 0.95), (0.3, 0.2, 0.5, 0.4)]
 )
-def test_scripted_conversations_of_many_kinds_are_joined_and_never_wrongly(tmp_path, canned, users, rate, least):
-    async def scenario():
-        calls = list(scripted.conversations(90, 7, canned=canned, users=users))
-        samples, _ = run.samples_of(calls, rate=rate)
-        store = SQLiteStore(tmp_path / "store.db")
-        try:
-            await run.join(samples, [store], 7)
-            return await run.check(calls, samples, store)
-        finally:
-            await store.aclose()
-
-    due, right, _, wrong = asyncio.run(scenario())
+async def test_scripted_conversations_of_many_kinds_are_joined_and_never_wrongly(tmp_path, canned, users, rate, least):
+    calls = list(scripted.conversations(90, 7, canned=canned, users=users))
+    samples, _ = run.samples_of(calls, rate=rate)
+    store = SQLiteStore(tmp_path / "store.db")
+    try:
+        await run.join(samples, [store], 7)
+        due, right, _, wrong = await run.check(calls, samples, store)
+    finally:
+        await store.aclose()
     assert wrong == Counter()
     assert right.total() >= least * due.total() > 0

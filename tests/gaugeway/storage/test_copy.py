@@ -66,71 +66,62 @@ def small_pages(monkeypatch):
     monkeypatch.setattr(moving, "PAGE", 20)
 
 
-def test_a_store_comes_out_of_the_move_as_it_went_in_and_back_again(tmp_path, small_pages):
+async def test_a_store_comes_out_of_the_move_as_it_went_in_and_back_again(tmp_path, small_pages):
     url = postgres().database()
 
-    async def scenario():
-        async with stores(tmp_path / "s.db", url) as (file, database):
-            await fill(file)
-            await database.save({"there": b"new"})
-            moved = await move_store(file, database, origin="x")
-            assert (moved.samples, moved.evaluations, moved.supplements, moved.states) == (COUNT, 162, 30, 1)
-            before, after = await contents(file), await contents(database)
-            assert after[0] == before[0]
-            assert after[1] == before[1]
-            assert after[2] == before[2] | {"there": b"new"}, "what is there stays"
-            async with contextlib.aclosing(SQLiteStore(tmp_path / "back.db")) as back:
-                await move_store(database, back, origin="y")
-                assert (await contents(back))[:2] == before[:2]
-
-    asyncio.run(scenario())
+    async with stores(tmp_path / "s.db", url) as (file, database):
+        await fill(file)
+        await database.save({"there": b"new"})
+        moved = await move_store(file, database, origin="x")
+        assert (moved.samples, moved.evaluations, moved.supplements, moved.states) == (COUNT, 162, 30, 1)
+        before, after = await contents(file), await contents(database)
+        assert after[0] == before[0]
+        assert after[1] == before[1]
+        assert after[2] == before[2] | {"there": b"new"}, "what is there stays"
+        async with contextlib.aclosing(SQLiteStore(tmp_path / "back.db")) as back:
+            await move_store(database, back, origin="y")
+            assert (await contents(back))[:2] == before[:2]
 
 
-def test_a_move_that_was_broken_off_goes_on_where_it_was(tmp_path, small_pages):
+async def test_a_move_that_was_broken_off_goes_on_where_it_was(tmp_path, small_pages):
     url = postgres().database()
 
     class Broken(Exception):
         pass
 
-    async def scenario():
-        async with stores(tmp_path / "s.db", url) as (file, database):
-            await fill(file)
+    async with stores(tmp_path / "s.db", url) as (file, database):
+        await fill(file)
 
-            def stop(moved):
-                if moved.samples >= 40:
-                    raise Broken
+        def stop(moved):
+            if moved.samples >= 40:
+                raise Broken
 
-            with pytest.raises(Broken):
-                await move_store(file, database, origin="x", progress=stop)
-            seen = []
-            real = file.sample
+        with pytest.raises(Broken):
+            await move_store(file, database, origin="x", progress=stop)
+        seen = []
+        real = file.sample
 
-            async def sample(sample_id):
-                seen.append(sample_id)
-                return await real(sample_id)
+        async def sample(sample_id):
+            seen.append(sample_id)
+            return await real(sample_id)
 
-            file.sample = sample
-            moved = await move_store(file, database, origin="x")
-            assert seen == [f"s{k:03}" for k in range(40, COUNT)]
-            assert moved.samples == COUNT
-            assert (await contents(database))[0] == (await contents(file))[0]
-
-    asyncio.run(scenario())
+        file.sample = sample
+        moved = await move_store(file, database, origin="x")
+        assert seen == [f"s{k:03}" for k in range(40, COUNT)]
+        assert moved.samples == COUNT
+        assert (await contents(database))[0] == (await contents(file))[0]
 
 
-def test_what_is_not_found_again_ends_the_move(tmp_path):
-    async def scenario():
-        async with stores(tmp_path / "s.db", postgres().database()) as (file, database):
-            await fill(file)
+async def test_what_is_not_found_again_ends_the_move(tmp_path):
+    async with stores(tmp_path / "s.db", postgres().database()) as (file, database):
+        await fill(file)
 
-            async def forgetful(*_):
-                return []
+        async def forgetful(*_):
+            return []
 
-            database.add = forgetful
-            with pytest.raises(IncompleteError, match="90 of 90 samples are missing in the target"):
-                await move_store(file, database, origin="x")
-
-    asyncio.run(scenario())
+        database.add = forgetful
+        with pytest.raises(IncompleteError, match="90 of 90 samples are missing in the target"):
+            await move_store(file, database, origin="x")
 
 
 @pytest.mark.full
@@ -167,7 +158,7 @@ def test_what_was_learned_of_prompts_moves_with_what_people_said_of_it(tmp_path)
 
 
 @pytest.mark.full
-def test_the_commands_make_the_tables_and_move_store_and_queue(tmp_path):
+async def test_the_commands_make_the_tables_and_move_store_and_queue(tmp_path):
     url = postgres().database(empty=True)
     config = tmp_path / "gaugeway.toml"
     config.write_text(f'[queue]\nurl = "{url}"\n[store]\nurl = "{url}"\n')
@@ -177,16 +168,13 @@ def test_the_commands_make_the_tables_and_move_store_and_queue(tmp_path):
         done = gaugeway("migrate", "--config", config)
         assert (done.returncode, done.stdout.strip(), done.stderr) == (0, said, "")
 
-    async def prepare():
-        async with (
-            contextlib.aclosing(SQLiteStore(tmp_path / "store.db")) as store,
-            contextlib.aclosing(SQLiteQueue(tmp_path / "queue.db")) as queue,
-        ):
-            await fill(store)
-            await queue.put([Sample(id=f"q{k}", started_at=1.0 + k) for k in range(250)])
-            await queue.supply([Supplement(id="p", received_at=1.0, source="feedback", exchange_id="q1")])
-
-    asyncio.run(prepare())
+    async with (
+        contextlib.aclosing(SQLiteStore(tmp_path / "store.db")) as store,
+        contextlib.aclosing(SQLiteQueue(tmp_path / "queue.db")) as queue,
+    ):
+        await fill(store)
+        await queue.put([Sample(id=f"q{k}", started_at=1.0 + k) for k in range(250)])
+        await queue.supply([Supplement(id="p", received_at=1.0, source="feedback", exchange_id="q1")])
     done = gaugeway("move", "--from", f"sqlite:///{tmp_path}/store.db", "--to", url)
     assert done.returncode == 0, done.stderr
     assert "90 samples, 162 evaluations, 30 supplements, 2 states" in done.stdout
@@ -194,16 +182,13 @@ def test_the_commands_make_the_tables_and_move_store_and_queue(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "250 samples" in done.stdout
 
-    async def look():
-        async with (
-            contextlib.aclosing(PostgresQueue(url, 60.0, 3)) as queue,
-            contextlib.aclosing(SQLiteQueue(tmp_path / "queue.db")) as old,
-        ):
-            assert (await old.depth()).ready == 0
-            assert await queue.depth() == Depth(ready=250, leased=0, dead=0, oldest_started_at=1.0)
-            assert len(await queue.take(10)) == 1
-
-    asyncio.run(look())
+    async with (
+        contextlib.aclosing(PostgresQueue(url, 60.0, 3)) as queue,
+        contextlib.aclosing(SQLiteQueue(tmp_path / "queue.db")) as old,
+    ):
+        assert (await old.depth()).ready == 0
+        assert await queue.depth() == Depth(ready=250, leased=0, dead=0, oldest_started_at=1.0)
+        assert len(await queue.take(10)) == 1
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from itertools import pairwise
 
@@ -107,23 +108,22 @@ def routed(notifier, route):
     return notifier
 
 
-def play(tmp_path, scenario, config=None, **notifiers):
-    async def main():
-        world = World(tmp_path / "store.db", config or Alerts(), notifiers)
-        await world.restart()
-        try:
-            await scenario(world)
-        finally:
-            await world.store.aclose()
-
-    asyncio.run(main())
+@contextlib.asynccontextmanager
+async def delivering(tmp_path, config=None, **notifiers):
+    world = World(tmp_path / "store.db", config or Alerts(), notifiers)
+    await world.restart()
+    try:
+        yield world
+    finally:
+        await world.store.aclose()
 
 
 # --- once, again, and in groups ---
 
 
-def test_every_state_is_told_once_also_over_a_restart(tmp_path):
-    async def scenario(world):
+async def test_every_state_is_told_once_also_over_a_restart(tmp_path):
+    people = People()
+    async with delivering(tmp_path, people=people) as world:
         await world.tick(SHOP)
         await world.tick(after=5.0)
         await world.restart()
@@ -134,12 +134,10 @@ def test_every_state_is_told_once_also_over_a_restart(tmp_path):
         assert people.heard == [("a" * 16, "firing"), ("a" * 16, "resolved")]
         assert world.counts == [("people", "delivered")] * 2
 
+
+async def test_what_fires_is_told_again_after_the_interval_also_over_a_restart_until_it_is_over(tmp_path):
     people = People()
-    play(tmp_path, scenario, people=people)
-
-
-def test_what_fires_is_told_again_after_the_interval_also_over_a_restart_until_it_is_over(tmp_path):
-    async def scenario(world):
+    async with delivering(tmp_path, Alerts(repeat_interval_s=3600.0), people=people) as world:
         await world.tick(SHOP)
         await world.tick(after=3599.0)
         assert len(people.heard) == 1
@@ -150,12 +148,10 @@ def test_what_fires_is_told_again_after_the_interval_also_over_a_restart_until_i
         await world.tick(after=9000.0)
         assert [state for _, state in people.heard] == ["firing", "firing", "resolved"]
 
-    people = People()
-    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=people)
 
-
-def test_a_receiver_that_forgets_is_told_at_least_every_minute_whoever_looks_after_it(tmp_path):
-    async def scenario(world):
+async def test_a_receiver_that_forgets_is_told_at_least_every_minute_whoever_looks_after_it(tmp_path):
+    forgetful = Forgetful()
+    async with delivering(tmp_path, forgetful=forgetful) as world:
         times = []
         await world.tick(SHOP, BANK)
         await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=world.now))
@@ -169,11 +165,10 @@ def test_a_receiver_that_forgets_is_told_at_least_every_minute_whoever_looks_aft
             "at once, together"
         )
 
-    play(tmp_path, scenario, forgetful=(forgetful := Forgetful()))
 
-
-def test_a_receiver_that_forgets_and_was_away_is_told_within_a_minute_of_its_return(tmp_path):
-    async def scenario(world):
+async def test_a_receiver_that_forgets_and_was_away_is_told_within_a_minute_of_its_return(tmp_path):
+    forgetful = Forgetful()
+    async with delivering(tmp_path, forgetful=forgetful) as world:
         await world.tick(SHOP)
         forgetful.failures = 60
         while forgetful.failures:
@@ -182,11 +177,10 @@ def test_a_receiver_that_forgets_and_was_away_is_told_within_a_minute_of_its_ret
         await world.pass_by(60.0)
         assert len(forgetful.messages) > told
 
-    play(tmp_path, scenario, forgetful=(forgetful := Forgetful()))
 
-
-def test_alerts_of_a_group_wait_for_each_other_and_go_out_together(tmp_path):
-    async def scenario(world):
+async def test_alerts_of_a_group_wait_for_each_other_and_go_out_together(tmp_path):
+    crowd, people = Crowd(), People()
+    async with delivering(tmp_path, Alerts(group_wait_s=30.0), crowd=crowd, people=people) as world:
         await world.tick(SHOP)
         await world.tick(SHOP, BANK, after=20.0)
         assert crowd.messages == []
@@ -199,12 +193,10 @@ def test_alerts_of_a_group_wait_for_each_other_and_go_out_together(tmp_path):
         await world.tick(after=5.0)
         assert not world.delivery.is_waiting
 
-    crowd, people = Crowd(), People()
-    play(tmp_path, scenario, Alerts(group_wait_s=30.0), crowd=crowd, people=people)
 
-
-def test_news_of_a_group_that_was_told_wait_for_its_interval(tmp_path):
-    async def scenario(world):
+async def test_news_of_a_group_that_was_told_wait_for_its_interval(tmp_path):
+    crowd = Crowd()
+    async with delivering(tmp_path, Alerts(group_wait_s=0.0, group_interval_s=300.0), crowd=crowd) as world:
         await world.tick(SHOP)
         await world.tick(SHOP, TWIN, after=100.0)
         await world.tick(over(SHOP), TWIN, after=100.0)
@@ -214,19 +206,17 @@ def test_news_of_a_group_that_was_told_wait_for_its_interval(tmp_path):
         await world.tick(over(SHOP), over(TWIN), after=300.0)
         assert crowd.messages[2:] == [[("c", "resolved")]]
 
-    play(tmp_path, scenario, Alerts(group_wait_s=0.0, group_interval_s=300.0), crowd=(crowd := Crowd()))
 
-
-def test_groups_are_made_by_the_labels_that_are_asked_for(tmp_path):
-    async def scenario(world):
+async def test_groups_are_made_by_the_labels_that_are_asked_for(tmp_path):
+    crowd = Crowd()
+    async with delivering(tmp_path, Alerts(group_wait_s=0.0, group_by=("metric",)), crowd=crowd) as world:
         await world.tick(SHOP, BANK, TWIN)
         assert crowd.messages == [[("a", "firing"), ("b", "firing")], [("c", "firing")]]
 
-    play(tmp_path, scenario, Alerts(group_wait_s=0.0, group_by=("metric",)), crowd=(crowd := Crowd()))
 
-
-def test_without_times_of_their_own_groups_wait_in_proportion_to_the_buckets(tmp_path):
-    async def scenario(world):
+async def test_without_times_of_their_own_groups_wait_in_proportion_to_the_buckets(tmp_path):
+    crowd = Crowd()
+    async with delivering(tmp_path, Alerts(bucket_s=10.0), crowd=crowd) as world:
         await world.tick(SHOP)
         await world.tick(after=4.9)
         assert not crowd.messages
@@ -237,11 +227,10 @@ def test_without_times_of_their_own_groups_wait_in_proportion_to_the_buckets(tmp
         await world.tick(after=0.1)
         assert len(crowd.messages) == 2
 
-    play(tmp_path, scenario, Alerts(bucket_s=10.0), crowd=(crowd := Crowd()))
 
-
-def test_a_group_that_failed_is_told_as_soon_as_it_may_be(tmp_path):
-    async def scenario(world):
+async def test_a_group_that_failed_is_told_as_soon_as_it_may_be(tmp_path):
+    crowd = Crowd(failures=1)
+    async with delivering(tmp_path, Alerts(group_wait_s=30.0), crowd=crowd) as world:
         await world.tick(SHOP, TWIN)
         await world.tick(after=30.0)
         assert crowd.calls == 1
@@ -249,8 +238,6 @@ def test_a_group_that_failed_is_told_as_soon_as_it_may_be(tmp_path):
         assert crowd.calls == 1
         await world.tick(after=1.0)
         assert crowd.messages == [[("a", "firing"), ("c", "firing")]]
-
-    play(tmp_path, scenario, Alerts(group_wait_s=30.0), crowd=(crowd := Crowd(failures=1)))
 
 
 # --- who is told ---
@@ -267,32 +254,29 @@ def test_a_group_that_failed_is_told_as_soon_as_it_may_be(tmp_path):
         (Route(apps=("none",)), "c"),
     ],
 )
-def test_a_route_lets_its_severities_and_apps_pass_and_what_concerns_all_apps(tmp_path, route, heard):
-    async def scenario(world):
+async def test_a_route_lets_its_severities_and_apps_pass_and_what_concerns_all_apps(tmp_path, route, heard):
+    people = People()
+    async with delivering(tmp_path, people=routed(people, route)) as world:
         await world.tick(SHOP, replace(BANK, severity="warn"), replace(TWIN, app="*"))
         assert "".join(key[0] for key, _ in people.heard) == heard
 
+
+async def test_who_does_not_want_to_know_of_ends_is_not_told_of_them(tmp_path):
     people = People()
-    play(tmp_path, scenario, people=routed(people, route))
-
-
-def test_who_does_not_want_to_know_of_ends_is_not_told_of_them(tmp_path):
-    async def scenario(world):
+    async with delivering(tmp_path, people=routed(people, Route(send_resolved=False))) as world:
         await world.tick(SHOP)
         await world.tick(over(SHOP), after=5.0)
         await world.restart()
         await world.tick(after=5.0)
         assert people.heard == [("a" * 16, "firing")]
 
-    people = People()
-    play(tmp_path, scenario, people=routed(people, Route(send_resolved=False)))
-
 
 # --- silences ---
 
 
-def test_a_silenced_alert_is_counted_and_told_when_the_silence_ends_and_it_still_fires(tmp_path):
-    async def scenario(world):
+async def test_a_silenced_alert_is_counted_and_told_when_the_silence_ends_and_it_still_fires(tmp_path):
+    people = People()
+    async with delivering(tmp_path, people=people) as world:
         await world.silence(600.0, app="shop", metric="faithfulness")
         await world.tick(SHOP, BANK)
         await world.tick(after=300.0)
@@ -303,35 +287,29 @@ def test_a_silenced_alert_is_counted_and_told_when_the_silence_ends_and_it_still
         await world.tick(after=100.0)
         assert people.heard[1:] == [("a" * 16, "firing")]
 
+
+async def test_what_began_and_ended_in_silence_is_never_told(tmp_path):
     people = People()
-    play(tmp_path, scenario, people=people)
-
-
-def test_what_began_and_ended_in_silence_is_never_told(tmp_path):
-    async def scenario(world):
+    async with delivering(tmp_path, people=people) as world:
         await world.silence(600.0, app="shop")
         await world.tick(SHOP)
         await world.tick(over(SHOP), after=100.0)
         await world.tick(after=1000.0)
         assert people.heard == []
 
+
+async def test_what_began_in_silence_and_ended_after_it_before_anybody_was_told_is_not_told_either(tmp_path):
     people = People()
-    play(tmp_path, scenario, people=people)
-
-
-def test_what_began_in_silence_and_ended_after_it_before_anybody_was_told_is_not_told_either(tmp_path):
-    async def scenario(world):
+    async with delivering(tmp_path, people=people) as world:
         await world.silence(600.0, app="shop")
         await world.tick(SHOP)
         await world.tick(over(SHOP), after=700.0)
         assert people.heard == []
 
+
+async def test_the_end_of_what_was_told_before_the_silence_is_told_after_it(tmp_path):
     people = People()
-    play(tmp_path, scenario, people=people)
-
-
-def test_the_end_of_what_was_told_before_the_silence_is_told_after_it(tmp_path):
-    async def scenario(world):
+    async with delivering(tmp_path, people=people) as world:
         await world.tick(SHOP)
         await world.silence(600.0, app="shop")
         await world.tick(over(SHOP), after=100.0)
@@ -339,12 +317,10 @@ def test_the_end_of_what_was_told_before_the_silence_is_told_after_it(tmp_path):
         await world.tick(after=500.0)
         assert people.heard[1:] == [("a" * 16, "resolved")]
 
+
+async def test_repeats_are_silenced_and_a_silence_that_is_taken_back_is_over(tmp_path):
     people = People()
-    play(tmp_path, scenario, people=people)
-
-
-def test_repeats_are_silenced_and_a_silence_that_is_taken_back_is_over(tmp_path):
-    async def scenario(world):
+    async with delivering(tmp_path, Alerts(repeat_interval_s=3600.0), people=people) as world:
         await world.tick(SHOP)
         made = await world.silence(7200.0, app="shop")
         await world.tick(after=3600.0)
@@ -354,26 +330,22 @@ def test_repeats_are_silenced_and_a_silence_that_is_taken_back_is_over(tmp_path)
         await world.tick(after=5.0)
         assert len(people.heard) == 2
 
-    people = People()
-    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=people)
 
-
-def test_silences_that_have_been_over_for_long_are_forgotten(tmp_path):
-    async def scenario(world):
+async def test_silences_that_have_been_over_for_long_are_forgotten(tmp_path):
+    async with delivering(tmp_path, people=People()) as world:
         await world.silence(10.0, app="shop")
         await world.tick(SHOP, after=6 * 86_400.0)
         assert len(await world.delivery.acknowledgements.silences()) == 1
         await world.tick(after=2 * 86_400.0)
         assert await world.delivery.acknowledgements.silences() == []
 
-    play(tmp_path, scenario, people=People())
-
 
 # --- acknowledgements ---
 
 
-def test_an_acknowledged_alert_is_not_repeated_and_its_end_is_told(tmp_path):
-    async def scenario(world):
+async def test_an_acknowledged_alert_is_not_repeated_and_its_end_is_told(tmp_path):
+    people, duty = People(), Duty()
+    async with delivering(tmp_path, Alerts(repeat_interval_s=3600.0), people=people, duty=duty) as world:
         acks = world.delivery.acknowledgements
         assert not await acks.acknowledge("a" * 16, Ack(by="lee", at=T0)), "nothing fires yet"
         await world.tick(SHOP)
@@ -387,12 +359,10 @@ def test_an_acknowledged_alert_is_not_repeated_and_its_end_is_told(tmp_path):
         assert people.heard[1:] == [("a" * 16, "resolved")]
         assert world.delivery.acknowledgements.acks() == {}
 
-    people, duty = People(), Duty()
-    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=people, duty=duty)
 
-
-def test_taking_an_acknowledgement_back_brings_the_repeats_back(tmp_path):
-    async def scenario(world):
+async def test_taking_an_acknowledgement_back_brings_the_repeats_back(tmp_path):
+    duty = Duty()
+    async with delivering(tmp_path, Alerts(repeat_interval_s=3600.0), duty=duty) as world:
         await world.tick(SHOP)
         for _ in range(2):
             await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=T0))
@@ -404,11 +374,10 @@ def test_taking_an_acknowledgement_back_brings_the_repeats_back(tmp_path):
         assert len(duty.heard) == 2
         assert duty.acknowledged == ["a" * 16] * 2
 
-    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), duty=(duty := Duty()))
 
-
-def test_an_acknowledgement_that_was_not_taken_is_tried_again(tmp_path):
-    async def scenario(world):
+async def test_an_acknowledgement_that_was_not_taken_is_tried_again(tmp_path):
+    duty = Duty()
+    async with delivering(tmp_path, duty=duty) as world:
         await world.tick(SHOP)
         await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=T0))
         duty.failures = 2
@@ -416,32 +385,32 @@ def test_an_acknowledgement_that_was_not_taken_is_tried_again(tmp_path):
         assert duty.acknowledged == ["a" * 16]
         assert world.counts.count(("duty", "failed")) == 2
 
-    play(tmp_path, scenario, duty=(duty := Duty()))
-
 
 # --- failures ---
 
 
-def test_a_receiver_that_asks_for_time_gets_it(tmp_path):
+async def test_a_receiver_that_asks_for_time_gets_it(tmp_path):
     class Busy(People):
         async def notify(self, one):
             self.calls += 1
             raise NotDeliveredError("busy", retry_after_s=120.0)
 
-    async def scenario(world):
+    busy = Busy()
+    async with delivering(tmp_path, busy=busy) as world:
         await world.tick(SHOP)
         await world.pass_by(115.0)
         assert busy.calls == 1
         await world.tick(after=5.0)
         assert busy.calls == 2
 
-    play(tmp_path, scenario, busy=(busy := Busy()))
 
-
-def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_can_be_sent_again(tmp_path, monkeypatch):
+async def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_can_be_sent_again(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 7200.0)
 
-    async def scenario(world):
+    deaf = People(failures=10_000)
+    async with delivering(tmp_path, Alerts(), deaf=deaf) as world:
         await world.tick(SHOP)
         for _ in range(20):
             await world.restart()
@@ -466,14 +435,12 @@ def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_c
         await world.restart()
         assert await world.delivery.acknowledgements.undelivered() == []
 
-    deaf = People(failures=10_000)
-    play(tmp_path, scenario, Alerts(), deaf=deaf)
 
-
-def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fires(tmp_path, monkeypatch):
+async def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fires(tmp_path, monkeypatch):
     monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 100.0)
 
-    async def scenario(world):
+    deaf = People(failures=100)
+    async with delivering(tmp_path, Alerts(repeat_interval_s=3600.0), deaf=deaf) as world:
         await world.tick(SHOP)
         await world.tick(after=200.0)
         assert world.counts[-1] == ("deaf", "dead")
@@ -483,27 +450,22 @@ def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fires(tmp
         await world.tick(after=1.0)
         assert deaf.heard == [("a" * 16, "firing")]
 
-    deaf = People(failures=100)
-    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), deaf=deaf)
 
-
-def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path, monkeypatch):
+async def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 10.0)
 
-    async def scenario(world):
+    async with delivering(tmp_path, Alerts(), deaf=People(failures=1000)) as world:
         many = [alert(fingerprint=f"{i:016}") for i in range(130)]
         await world.tick(*many)
         await world.tick(after=20.0)
         letters = await world.delivery.acknowledgements.undelivered()
         assert [int(one.alert.fingerprint) for one in letters] == list(range(129, 29, -1))
 
-    play(tmp_path, scenario, Alerts(), deaf=People(failures=1000))
 
-
-def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path, monkeypatch):
+async def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 10.0)
 
-    async def scenario(world):
+    async with delivering(tmp_path, Alerts(), deaf=People(failures=1000)) as world:
         await world.tick(SHOP)
         await world.tick(after=20.0)
         world.notifiers = {}
@@ -512,11 +474,10 @@ def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path, monkeyp
         with pytest.raises(NotDeliveredError, match="no notifier is called deaf"):
             await world.delivery.acknowledgements.retry(letter.id)
 
-    play(tmp_path, scenario, Alerts(), deaf=People(failures=1000))
 
-
-def test_one_that_hangs_does_not_keep_the_others_from_their_rounds(tmp_path):
-    async def scenario(world):
+async def test_one_that_hangs_does_not_keep_the_others_from_their_rounds(tmp_path):
+    people, slow = People(), People(delay_s=60.0)
+    async with delivering(tmp_path, people=people, slow=slow) as world:
         world.delivery.start([SHOP])
         async with asyncio.timeout(60):
             while not (people.heard and slow.calls):  # noqa: ASYNC110 - a list has no event
@@ -530,15 +491,15 @@ def test_one_that_hangs_does_not_keep_the_others_from_their_rounds(tmp_path):
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
-    people, slow = People(), People(delay_s=60.0)
-    play(tmp_path, scenario, people=people, slow=slow)
-
 
 # --- the dead man's switch ---
 
 
-def test_the_watchdog_beats_as_long_as_the_engine_ticks_and_is_no_business_of_others(tmp_path):
-    async def scenario(world):
+async def test_the_watchdog_beats_as_long_as_the_engine_ticks_and_is_no_business_of_others(tmp_path):
+    beaten, people = People(), People()
+    async with delivering(
+        tmp_path, beaten=routed(beaten, Route(heartbeat=True, severities=())), people=people
+    ) as world:
         await world.silence(9000.0, severity="none")
         await world.tick(SHOP)
         await world.pass_by(300.0)
@@ -549,31 +510,24 @@ def test_the_watchdog_beats_as_long_as_the_engine_ticks_and_is_no_business_of_ot
         assert [one.rule for one in people.alerts] == ["answers"]
         assert [one.rule for one in beaten.alerts if one.rule != "watchdog"] == []
 
-    beaten, people = People(), People()
-    play(tmp_path, scenario, beaten=routed(beaten, Route(heartbeat=True, severities=())), people=people)
 
-
-def test_a_beat_that_fails_is_counted_and_the_next_one_is_the_next_try(tmp_path):
-    async def scenario(world):
+async def test_a_beat_that_fails_is_counted_and_the_next_one_is_the_next_try(tmp_path):
+    beaten = People(failures=2)
+    async with delivering(tmp_path, beaten=routed(beaten, Route(heartbeat=True, severities=()))) as world:
         await world.tick(SHOP)
         await world.pass_by(120.0)
         assert world.counts == [("beaten", "failed"), ("beaten", "failed"), ("beaten", "delivered")]
         assert await world.delivery.acknowledgements.undelivered() == []
 
-    beaten = People(failures=2)
-    play(tmp_path, scenario, beaten=routed(beaten, Route(heartbeat=True, severities=())))
 
-
-def test_before_the_ledger_was_read_nothing_can_be_changed(tmp_path):
-    async def scenario(world):
+async def test_before_the_ledger_was_read_nothing_can_be_changed(tmp_path):
+    async with delivering(tmp_path) as world:
         closed = Delivery({}, world.store, lambda: T0, world, Alerts()).acknowledgements
         made = Silence(id="1", matchers=(), starts=0.0, ends=1.0, by="lee")
         with pytest.raises(NotLeaderError):
             await closed.silence(made)
         with pytest.raises(NotLeaderError):
             await closed.acknowledge("a" * 16, Ack(by="lee", at=T0))
-
-    play(tmp_path, scenario)
 
 
 # --- what became of each message, and what was done ---
@@ -587,8 +541,9 @@ def events(world, key="a" * 16):
     return [(one.kind, one.notifier or one.by, one.task) for one in world.delivery.acknowledgements.history.of(key)]
 
 
-def test_what_was_never_sent_is_not_recorded_as_delivered_also_over_a_restart(tmp_path):
-    async def scenario(world):
+async def test_what_was_never_sent_is_not_recorded_as_delivered_also_over_a_restart(tmp_path):
+    people, deaf, terse = People(), People(failures=1000), routed(People(), Route(send_resolved=False))
+    async with delivering(tmp_path, people=people, deaf=deaf, terse=terse) as world:
         await world.tick(SHOP)
         await world.pass_by(60.0)
         await world.silence(600.0, app="shop")
@@ -605,14 +560,12 @@ def test_what_was_never_sent_is_not_recorded_as_delivered_also_over_a_restart(tm
         assert people.heard[-1] == ("a" * 16, "resolved")
         assert progress(world, "people").outcome == "delivered"
 
-    people, deaf, terse = People(), People(failures=1000), routed(People(), Route(send_resolved=False))
-    play(tmp_path, scenario, people=people, deaf=deaf, terse=terse)
 
-
-def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path, monkeypatch):
+async def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path, monkeypatch):
     monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 60.0)
 
-    async def scenario(world):
+    deaf = People(failures=1000)
+    async with delivering(tmp_path, Alerts(), deaf=deaf) as world:
         await world.tick(SHOP)
         await world.pass_by(120.0)
         await world.restart()
@@ -627,13 +580,12 @@ def test_what_was_given_up_is_not_recorded_as_delivered(tmp_path, monkeypatch):
         assert await world.delivery.acknowledgements.retry(letter.id)
         assert not progress(world, "deaf").never_reached
 
-    play(tmp_path, scenario, Alerts(), deaf=(deaf := People(failures=1000)))
 
-
-def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path, monkeypatch):
+async def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path, monkeypatch):
     monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 60.0)
 
-    async def scenario(world):
+    duty = Duty()
+    async with delivering(tmp_path, Alerts(), duty=duty) as world:
         await world.tick(SHOP)
         await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=world.now))
         duty.failures = 1000
@@ -647,11 +599,9 @@ def test_an_acknowledgement_that_was_given_up_was_not_delivered(tmp_path, monkey
         await world.tick(after=5.0)
         assert not progress(world, "duty").acknowledgement_given_up
 
-    play(tmp_path, scenario, Alerts(), duty=(duty := Duty()))
 
-
-def test_acts_and_deliveries_are_kept_over_the_end_and_a_restart_and_dropped_with_the_alert(tmp_path):
-    async def scenario(world):
+async def test_acts_and_deliveries_are_kept_over_the_end_and_a_restart_and_dropped_with_the_alert(tmp_path):
+    async with delivering(tmp_path, people=People()) as world:
         acts = world.delivery.acknowledgements
         await world.tick(SHOP, BANK)
         await acts.acknowledge("a" * 16, Ack(by="lee", at=world.now, comment="x" * 9000))
@@ -681,11 +631,9 @@ def test_acts_and_deliveries_are_kept_over_the_end_and_a_restart_and_dropped_wit
         await world.tick(BANK, after=5.0)
         assert events(world) == []
 
-    play(tmp_path, scenario, people=People())
 
-
-def test_the_history_has_what_the_first_and_the_latest_message_said_and_is_bounded(tmp_path):
-    async def scenario(world):
+async def test_the_history_has_what_the_first_and_the_latest_message_said_and_is_bounded(tmp_path):
+    async with delivering(tmp_path, Alerts(repeat_interval_s=3600.0), people=People()) as world:
         for index in range(10):
             seen = replace(SHOP, mean_since=0.5 + index / 100)
             await world.tick(seen, after=3600.0)
@@ -697,12 +645,10 @@ def test_the_history_has_what_the_first_and_the_latest_message_said_and_is_bound
             await world.delivery.acknowledgements.unacknowledge("a" * 16)
         assert len(world.delivery.acknowledgements.history.of("a" * 16)) == 50
 
-    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=People())
-
 
 @pytest.mark.full
-def test_a_silence_that_was_removed_stays_listed_as_such_and_new_ones_are_not_refused_for_it(tmp_path):
-    async def scenario(world):
+async def test_a_silence_that_was_removed_stays_listed_as_such_and_new_ones_are_not_refused_for_it(tmp_path):
+    async with delivering(tmp_path, people=People()) as world:
         acts = world.delivery.acknowledgements
         await world.tick(SHOP)
         for index in range(510):
@@ -715,5 +661,3 @@ def test_a_silence_that_was_removed_stays_listed_as_such_and_new_ones_are_not_re
         assert len(listed) == 500
         assert all(one.removed and one.state(world.now) == "expired" for one in listed)
         assert not acts.muted(SHOP)
-
-    play(tmp_path, scenario, people=People())

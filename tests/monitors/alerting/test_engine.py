@@ -14,7 +14,7 @@ from monitors.alerting import cases, delivery
 from monitors.alerting import engine as engine_module
 from monitors.alerting.notifiers.message import summary, title
 from monitors.alerting.rule_watch import name_of
-from tests.support.alerting import RULE, T0, People, World, replace_config, run
+from tests.support.alerting import RULE, T0, People, World, alerting, replace_config, run
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def test_pages_of_scores_make_no_difference(tmp_path, monkeypatch):
         assert [alert.fingerprint for alert in alerts] == [alert.fingerprint for alert in whole[0]]
 
 
-def test_failures_of_the_store_come_out_and_nothing_is_taken_in_twice_or_left_out(tmp_path):
+async def test_failures_of_the_store_come_out_and_nothing_is_taken_in_twice_or_left_out(tmp_path):
     values = [0.95] * 20 + [0.6] * 15
 
-    async def smooth(world):
+    async with alerting(tmp_path / "smooth.db", rules=(RULE, Rule(metric="faithfulness", slo=0.8))) as world:
         await world.minutes(values)
-        return world.engine.alerts(), world.engine.streams()
-
-    async def rough(world):
+        expected = world.engine.alerts(), world.engine.streams()
+    assert [alert.state for alert in expected[0]].count("firing") == 2
+    async with alerting(tmp_path / "rough.db", rules=(RULE, Rule(metric="faithfulness", slo=0.8))) as world:
         for minute, value in enumerate(values):
             await world.minutes([value], tick=False)
             world.store.failing = {("series", "save", "sample")[minute % 3]: 1 + minute % 2}
@@ -86,15 +86,12 @@ def test_failures_of_the_store_come_out_and_nothing_is_taken_in_twice_or_left_ou
                     if minute % 4 == 0:
                         world.restart()
             assert failed or minute % 3 == 2 or minute < 5  # before the first bucket closes nothing is to be saved
-        return world.engine.alerts(), world.engine.streams()
-
-    expected = run(tmp_path / "smooth.db", smooth, rules=(RULE, Rule(metric="faithfulness", slo=0.8)))
-    assert [alert.state for alert in expected[0]].count("firing") == 2
-    assert run(tmp_path / "rough.db", rough, rules=(RULE, Rule(metric="faithfulness", slo=0.8))) == expected
+        assert (world.engine.alerts(), world.engine.streams()) == expected
 
 
-def test_nobody_is_told_what_is_not_saved(path):
-    async def scenario(world):
+async def test_nobody_is_told_what_is_not_saved(path):
+    people = People()
+    async with alerting(path, people=people) as world:
         await world.tick()
         await world.minutes([0.95] * 10 + [0.3] * 20, tick=False)
         world.now += 300.0
@@ -105,12 +102,9 @@ def test_nobody_is_told_what_is_not_saved(path):
         await world.tick()
         assert people.calls == 1
 
-    people = People()
-    run(path, scenario, people=people)
 
-
-def test_buckets_close_behind_the_watermark_and_behind_the_oldest_sample_in_the_queue(path):
-    async def scenario(world):
+async def test_buckets_close_behind_the_watermark_and_behind_the_oldest_sample_in_the_queue(path):
+    async with alerting(path) as world:
         assert world.engine.closed_until("faithfulness", "shop") == 0.0
         await world.minutes([0.9] * 10)
         assert world.engine.closed_until("faithfulness", "shop") == T0 + 300.0
@@ -125,11 +119,9 @@ def test_buckets_close_behind_the_watermark_and_behind_the_oldest_sample_in_the_
         assert world.engine.closed_until("faithfulness", "shop") == T0 + 600.0, "no further than there are scores"
         assert world.engine.closed_until("other", "shop") == 0.0
 
-    run(path, scenario)
 
-
-def test_a_score_that_comes_late_is_told_apart_and_changes_no_evidence(path):
-    async def scenario(world):
+async def test_a_score_that_comes_late_is_told_apart_and_changes_no_evidence(path):
+    async with alerting(path) as world:
         await world.minutes([0.9] * 20)
         before = world.shown[0].evidence_log10
         sample = await world.add(T0 + 60.0, 0.0)
@@ -139,11 +131,10 @@ def test_a_score_that_comes_late_is_told_apart_and_changes_no_evidence(path):
         await world.tick()
         assert world.shown[0].evidence_log10 == before
 
-    run(path, scenario)
 
-
-def test_a_clock_that_is_an_hour_ahead_for_a_while_hides_no_drop(path):
-    async def scenario(world):
+async def test_a_clock_that_is_an_hour_ahead_for_a_while_hides_no_drop(path):
+    people = People()
+    async with alerting(path, people=people) as world:
         await world.minutes([0.95] * 15)
         for hour in (3600.0, -3600.0):
             world.now += hour
@@ -152,12 +143,9 @@ def test_a_clock_that_is_an_hour_ahead_for_a_while_hides_no_drop(path):
         assert world.alert.state == "firing"
         assert people.heard == [(world.alert.fingerprint, "firing")]
 
-    people = People()
-    run(path, scenario, people=people)
 
-
-def test_a_month_without_scores_costs_no_time(path):
-    async def scenario(world):
+async def test_a_month_without_scores_costs_no_time(path):
+    async with alerting(path, config=replace_config(bucket_s=1.0)) as world:
         await world.minutes([0.95] * 10 + [0.6] * 3)
         evidence = world.shown[0].evidence_log10
         begun = time.process_time()
@@ -168,11 +156,10 @@ def test_a_month_without_scores_costs_no_time(path):
         await world.later(300 * 86_400.0)
         assert world.shown[0].evidence_log10 == evidence
 
-    run(path, scenario, config=replace_config(bucket_s=1.0))
 
-
-def test_a_notifier_that_fails_is_tried_again_ever_more_slowly_and_the_others_are_told_once(path):
-    async def scenario(world):
+async def test_a_notifier_that_fails_is_tried_again_ever_more_slowly_and_the_others_are_told_once(path):
+    deaf, good = People(failures=5), People()
+    async with alerting(path, deaf=deaf, good=good) as world:
         await world.minutes([0.95] * 10)
         while not deaf.calls:
             await world.minutes([0.3])
@@ -190,12 +177,9 @@ def test_a_notifier_that_fails_is_tried_again_ever_more_slowly_and_the_others_ar
         await world.later(3600.0)
         assert deaf.heard == good.heard == [(world.alert.fingerprint, "firing")]
 
-    deaf, good = People(failures=5), People()
-    run(path, scenario, deaf=deaf, good=good)
 
-
-def test_every_attempt_to_tell_is_counted(path):
-    async def scenario(world):
+async def test_every_attempt_to_tell_is_counted(path):
+    async with alerting(path, deaf=People(failures=2), good=People()) as world:
         await world.minutes([0.95] * 10 + [0.3] * 20)
         for _ in range(3):
             await world.later(60.0)
@@ -204,11 +188,10 @@ def test_every_attempt_to_tell_is_counted(path):
         assert world.notifications.count(("good", "delivered")) == 1
         assert len(world.notifications) == 4
 
-    run(path, scenario, deaf=People(failures=2), good=People())
 
-
-def test_an_alert_that_cannot_be_described_is_saved_and_told_like_the_others_and_described_later(path, caplog):
-    async def scenario(world):
+async def test_an_alert_that_cannot_be_described_is_saved_and_told_like_the_others_and_described_later(path, caplog):
+    people = People()
+    async with alerting(path, people=people) as world:
         await world.tick()
         await world.minutes([0.95] * 10 + [0.3] * 20, tick=False)
         await world.minutes([0.95] * 10 + [0.3] * 20, app="other", tick=False)
@@ -229,14 +212,12 @@ def test_an_alert_that_cannot_be_described_is_saved_and_told_like_the_others_and
         await world.tick()
         assert all(alert.mean_since is not None for alert in world.engine.alerts())
 
-    people = People()
-    run(path, scenario, people=people)
 
-
-def test_a_notifier_that_hangs_holds_up_nothing_and_is_given_up(path, monkeypatch):
+async def test_a_notifier_that_hangs_holds_up_nothing_and_is_given_up(path, monkeypatch):
     monkeypatch.setattr(delivery, "DELIVERY_TIMEOUT_S", 1.0)
 
-    async def scenario(world):
+    slow = People(delay_s=60.0)
+    async with alerting(path, slow=slow) as world:
         await world.tick()
         await world.minutes([0.95] * 10 + [0.3] * 15, tick=False)
         world.now += 300.0
@@ -250,12 +231,10 @@ def test_a_notifier_that_hangs_holds_up_nothing_and_is_given_up(path, monkeypatc
         await world.later(10.0)
         assert slow.heard == [(world.alert.fingerprint, "firing")]
 
-    slow = People(delay_s=60.0)
-    run(path, scenario, slow=slow)
 
-
-def test_after_a_restart_nobody_is_told_again_and_a_new_notifier_hears_of_open_alerts_only(path):
-    async def scenario(world):
+async def test_after_a_restart_nobody_is_told_again_and_a_new_notifier_hears_of_open_alerts_only(path):
+    old, new = People(), People()
+    async with alerting(path, old=old) as world:
         await world.minutes([0.95] * 10 + [0.3] * 20 + [0.97] * 30 + [0.3] * 20)
         firing, resolved = world.engine.alerts()
         assert old.heard == [
@@ -268,12 +247,10 @@ def test_after_a_restart_nobody_is_told_again_and_a_new_notifier_hears_of_open_a
         assert len(old.heard) == 3
         assert new.heard == [(firing.fingerprint, "firing")]
 
-    old, new = People(), People()
-    run(path, scenario, old=old)
 
-
-def test_an_alert_of_a_rule_that_is_gone_ends_without_a_claim_of_recovery(path):
-    async def scenario(world):
+async def test_an_alert_of_a_rule_that_is_gone_ends_without_a_claim_of_recovery(path):
+    people = People()
+    async with alerting(path, people=people) as world:
         await world.minutes([0.95] * 10 + [0.3] * 20)
         assert world.alert.state == "firing"
         rules, world.rules = world.rules, (Rule(metric="other", slo=0.5),)
@@ -291,12 +268,9 @@ def test_an_alert_of_a_rule_that_is_gone_ends_without_a_claim_of_recovery(path):
         again, ended = world.engine.alerts()
         assert (again.state, again.ended_at, ended.unwatched) == ("firing", None, True)
 
-    people = People()
-    run(path, scenario, people=people)
 
-
-def test_another_promise_under_the_same_name_starts_afresh_where_the_old_one_stopped(path):
-    async def scenario(world):
+async def test_another_promise_under_the_same_name_starts_afresh_where_the_old_one_stopped(path):
+    async with alerting(path) as world:
         await world.minutes([0.95] * 10 + [0.3] * 20)
         closed = world.engine.closed_until("faithfulness", "shop")
         world.rules = (Rule(metric="faithfulness", slo=0.2, name="answers"),)
@@ -307,14 +281,12 @@ def test_another_promise_under_the_same_name_starts_afresh_where_the_old_one_sto
         await world.minutes([0.95] * 60)
         assert world.alert.state == "resolved"
 
-    run(path, scenario)
-
 
 @pytest.mark.full
-def test_history_is_bounded_and_keeps_what_still_fires(path, monkeypatch):
+async def test_history_is_bounded_and_keeps_what_still_fires(path, monkeypatch):
     monkeypatch.setattr(cases, "HISTORY", 3)
 
-    async def scenario(world):
+    async with alerting(path) as world:
         await world.minutes([0.95] * 5 + [0.3] * 20, app="steady")
         for _ in range(5):
             await world.minutes([0.3] * 10 + [0.99] * 30)
@@ -322,8 +294,6 @@ def test_history_is_bounded_and_keeps_what_still_fires(path, monkeypatch):
         assert len(alerts) == 3
         assert [alert.since for alert in alerts] == sorted((alert.since for alert in alerts), reverse=True)
         assert [(alert.app, alert.state) for alert in alerts if alert.state == "firing"] == [("steady", "firing")]
-
-    run(path, scenario)
 
 
 def test_two_rules_of_one_name_are_refused(path):
@@ -338,8 +308,9 @@ def test_a_rule_without_a_name_is_called_what_it_says():
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_notification_does_not_wait_for_the_cause_which_follows_as_an_update(path, restarted):
-    async def scenario(world):
+async def test_a_notification_does_not_wait_for_the_cause_which_follows_as_an_update(path, restarted):
+    people = People()
+    async with alerting(path, people=people) as world:
         await world.tick()
         await world.minutes([0.95] * 10 + [0.3] * 20, tick=False)
         world.now += 300.0
@@ -367,6 +338,3 @@ def test_a_notification_does_not_wait_for_the_cause_which_follows_as_an_update(p
         world.now += 60.0
         await world.tick()
         assert len(people.heard) == 2, "one update"
-
-    people = People()
-    run(path, scenario, people=people)

@@ -19,7 +19,7 @@ from monitors.alerting.notifiers.message import summary
 from monitors.alerting.rule_watch import MAX_STREAMS, SavedWatch
 from monitors.alerting.stream import judge_outage
 from monitors.statistics.multiple_testing import share
-from tests.support.alerting import RULE, T0, TRIO, People, replace_config, run, watching, webhook_body
+from tests.support.alerting import RULE, T0, TRIO, People, alerting, replace_config, run, watching, webhook_body
 
 
 @pytest.fixture
@@ -27,8 +27,9 @@ def path(tmp_path):
     return tmp_path / "store.db"
 
 
-def test_a_drop_is_found_dated_measured_and_told_to_everybody_once(path):
-    async def scenario(world):
+async def test_a_drop_is_found_dated_measured_and_told_to_everybody_once(path):
+    a, b = People(), People()
+    async with alerting(path, a=a, b=b) as world:
         await world.minutes([0.95] * 60, metrics=TRIO)
         assert world.engine.alerts() == []
         begin = world.now
@@ -52,13 +53,11 @@ def test_a_drop_is_found_dated_measured_and_told_to_everybody_once(path):
         assert a.alerts == [alert]
         assert len(alert.fingerprint) == 16
 
-    a, b = People(), People()
-    run(path, scenario, a=a, b=b)
-
 
 @pytest.mark.full
-def test_as_scores_come_in_an_alert_gets_its_interval_and_its_cause(path):
-    async def scenario(world):
+async def test_as_scores_come_in_an_alert_gets_its_interval_and_its_cause(path):
+    people = People()
+    async with alerting(path, people=people) as world:
         await world.minutes([0.95] * 60, metrics=TRIO)
         while not world.engine.alerts() or world.alert.state != "firing":
             await world.minutes([0.1], per_minute=1, metrics=TRIO)
@@ -72,13 +71,12 @@ def test_as_scores_come_in_an_alert_gets_its_interval_and_its_cause(path):
         assert (world.alert.fingerprint, world.alert.finding.onset) == (first.fingerprint, first.finding.onset)
         assert people.alerts == [first]
 
-    people = People()
-    run(path, scenario, people=people)
-
 
 @pytest.mark.full
-def test_many_scores_since_the_onset_bring_an_interval_around_their_mean(path):
-    async def scenario(world):
+async def test_many_scores_since_the_onset_bring_an_interval_around_their_mean(path):
+    async with alerting(
+        path, rules=(Rule(metric="faithfulness", slo=0.85),), config=replace_config(bucket_s=600.0)
+    ) as world:
         rng = np.random.default_rng(1)
         for mean in [0.92] * 30 + [0.75] * 25:
             for value in rng.beta(8 * mean, 8 * (1 - mean), 40):
@@ -90,14 +88,12 @@ def test_many_scores_since_the_onset_bring_an_interval_around_their_mean(path):
         assert world.alert.ci == world.alert.finding.interval
         assert 0.01 < high - low < 0.2
 
-    run(path, scenario, rules=(Rule(metric="faithfulness", slo=0.85),), config=replace_config(bucket_s=600.0))
-
 
 @pytest.mark.full
-def test_a_drop_of_conversations_is_explained_by_what_their_exchanges_had_at_the_time(path):
+async def test_a_drop_of_conversations_is_explained_by_what_their_exchanges_had_at_the_time(path):
     silence_s = 900.0
 
-    async def scenario(world):
+    async with alerting(path, rules=(Rule(metric="goal_met", slo=0.8),)) as world:
         world.delay_s = lambda metric: silence_s if metric == "goal_met" else 0.0
         world.restart()
         begin = world.now
@@ -114,11 +110,10 @@ def test_a_drop_of_conversations_is_explained_by_what_their_exchanges_had_at_the
         assert world.alert.finding.onset == pytest.approx(begin + 60.0 * 90 + silence_s, abs=60.0)
         assert "0.95 to 0.20" in world.alert.cause_detail
 
-    run(path, scenario, rules=(Rule(metric="goal_met", slo=0.8),))
 
-
-def test_a_doubt_is_pending_told_to_nobody_and_goes_when_it_passes(path):
-    async def scenario(world):
+async def test_a_doubt_is_pending_told_to_nobody_and_goes_when_it_passes(path):
+    people = People()
+    async with alerting(path, people=people, config=replace_config(watermark_s=0.0)) as world:
         await world.minutes([0.95] * 10)
         while not world.engine.alerts():
             await world.minutes([0.6], per_minute=1)
@@ -129,12 +124,10 @@ def test_a_doubt_is_pending_told_to_nobody_and_goes_when_it_passes(path):
         assert world.engine.alerts() == []
         assert people.calls == 0
 
+
+async def test_an_alert_keeps_its_fingerprint_from_doubt_to_end_and_is_told_twice(path):
     people = People()
-    run(path, scenario, people=people, config=replace_config(watermark_s=0.0))
-
-
-def test_an_alert_keeps_its_fingerprint_from_doubt_to_end_and_is_told_twice(path):
-    async def scenario(world):
+    async with alerting(path, people=people) as world:
         seen = []
         for value in [0.95] * 20 + [0.7] * 30 + [0.97] * 60:
             await world.minutes([value], per_minute=2)
@@ -145,21 +138,16 @@ def test_an_alert_keeps_its_fingerprint_from_doubt_to_end_and_is_told_twice(path
         assert people.heard == [(world.alert.fingerprint, "firing"), (world.alert.fingerprint, "resolved")]
         assert world.shown[0].state == "quiet"
 
-    people = People()
-    run(path, scenario, people=people)
 
-
-def test_a_second_drop_is_another_alert(path):
-    async def scenario(world):
+async def test_a_second_drop_is_another_alert(path):
+    async with alerting(path) as world:
         await world.minutes([0.95] * 10 + [0.5] * 20 + [0.97] * 30 + [0.5] * 20)
         assert [alert.state for alert in world.engine.alerts()] == ["firing", "resolved"]
         assert len({alert.fingerprint for alert in world.engine.alerts()}) == 2
 
-    run(path, scenario)
 
-
-def test_for_a_metric_whose_best_is_zero_a_rise_is_the_drop(path):
-    async def scenario(world):
+async def test_for_a_metric_whose_best_is_zero_a_rise_is_the_drop(path):
+    async with alerting(path, rules=(Rule(metric="hallucination", slo=0.1),)) as world:
         await world.minutes([0.02] * 30, metrics=("hallucination",))
         await world.minutes([0.5, 0.4] * 15, metrics=("hallucination",))
         alert = world.alert
@@ -173,11 +161,9 @@ def test_for_a_metric_whose_best_is_zero_a_rise_is_the_drop(path):
             _, (evaluation,) = await world.store.sample(name)
             assert evaluation.outcome.value == 0.5
 
-    run(path, scenario, rules=(Rule(metric="hallucination", slo=0.1),))
 
-
-def test_skipped_and_failed_evaluations_are_no_evidence_but_may_name_the_cause(path):
-    async def scenario(world):
+async def test_skipped_and_failed_evaluations_are_no_evidence_but_may_name_the_cause(path):
+    async with alerting(path) as world:
         await world.minutes([Skipped("no_claims"), Failed("timeout")] * 30)
         assert world.engine.streams() == []
         await world.minutes([0.95] * 30)
@@ -186,8 +172,6 @@ def test_skipped_and_failed_evaluations_are_no_evidence_but_may_name_the_cause(p
             world.now -= 60.0
             await world.minutes([0.4], per_minute=1)
         assert world.alert.likely_cause == "unknown"  # it failed half of the time before, too
-
-    run(path, scenario)
 
 
 def test_a_judge_that_begins_to_fail_and_another_judge_are_named(tmp_path):
@@ -207,8 +191,8 @@ def test_a_judge_that_begins_to_fail_and_another_judge_are_named(tmp_path):
     assert run(tmp_path / "a.db", failing) == run(tmp_path / "b.db", another) == "judge"
 
 
-def test_a_rule_watches_each_app_it_names_on_its_own(path):
-    async def scenario(world):
+async def test_a_rule_watches_each_app_it_names_on_its_own(path):
+    async with alerting(path, rules=(Rule(metric="faithfulness", slo=0.85, apps=("shop-*", "help")),)) as world:
         for _ in range(30):
             for app, value in (("shop-de", 0.95), ("shop-fr", 0.4), ("internal", 0.1)):
                 await world.minutes([value], app=app, tick=False)
@@ -217,19 +201,18 @@ def test_a_rule_watches_each_app_it_names_on_its_own(path):
             await world.tick()
         assert [(stream.app, stream.state) for stream in world.shown] == [("shop-de", "quiet"), ("shop-fr", "firing")]
 
-    run(path, scenario, rules=(Rule(metric="faithfulness", slo=0.85, apps=("shop-*", "help")),))
 
-
-def test_however_many_apps_turn_up_their_budgets_stay_within_the_rules_and_never_change(path):
-    async def scenario(world):
+async def test_however_many_apps_turn_up_their_budgets_stay_within_the_rules_and_never_change(path):
+    rules = (RULE, Rule(metric="faithfulness", slo=0.5))
+    async with alerting(path, rules=rules) as world:
         for k in range(30):
             await world.add(world.now + k, 0.9, app=f"app-{29 - k}")
         await world.later(600.0)
         watches = world.engine._watches  # noqa: SLF001 - a stream's share of the budget is told nowhere
-        return [stream.detector for watch in watches.values() for stream in watch.streams.values()]
-
-    rules = (RULE, Rule(metric="faithfulness", slo=0.5))
-    budgets = [detector.budget_per_s for detector in run(path, scenario, rules=rules)]
+        budgets = [
+            detector.budget_per_s
+            for detector in [stream.detector for watch in watches.values() for stream in watch.streams.values()]
+        ]
     total = 1.0 / (30 * 86_400)
     assert len(budgets) == 60
     assert 0.9 * total < sum(budgets) < total
@@ -272,14 +255,14 @@ def test_a_small_rate_is_forgotten_after_a_day_and_the_last_one_known_is_not(pat
     assert weights(watch, 30 * day, 1.0) == (0.5,), "fixed before the scores are seen, however long ago"
 
 
-def test_a_rule_watches_so_many_apps_and_the_others_are_told(path, caplog):
+async def test_a_rule_watches_so_many_apps_and_the_others_are_told(path, caplog):
     apps = []
 
     class Counts(NullObserver):
         def app_over_limit(self, app):
             apps.append(app)
 
-    async def scenario(world):
+    async with alerting(path) as world:
         world.engine = AlertEngine(
             world.rules,
             world.config,
@@ -298,8 +281,6 @@ def test_a_rule_watches_so_many_apps_and_the_others_are_told(path, caplog):
         await world.add(world.now - 100.0, 0.9, app="app-202")
         await world.later(600.0)
         assert len(world.engine.streams()) == MAX_STREAMS
-
-    run(path, scenario)
     assert sorted(apps) == ["app-200", "app-201", "app-202", "app-202"]
     assert caplog.text.count("has reached the limit of 200 streams") == 1
 
@@ -337,8 +318,8 @@ def test_the_watch_feeds_a_detector_the_buckets_as_they_are():
     assert stream.detector.dumps() == detector.dumps()
 
 
-def test_a_rule_without_history_looks_one_day_back(path):
-    async def scenario(world):
+async def test_a_rule_without_history_looks_one_day_back(path):
+    async with alerting(path) as world:
         await world.minutes([0.1] * 20, tick=False)
         world.now += 90_000.0
         await world.minutes([0.95] * 20, tick=False)
@@ -346,21 +327,18 @@ def test_a_rule_without_history_looks_one_day_back(path):
         assert world.engine.alerts() == []
         assert len(world.shown) == 1
 
-    run(path, scenario)
 
-
-def test_what_was_gathered_during_a_drop_is_no_evidence_about_the_time_after_it(path):
-    async def scenario(world):
+async def test_what_was_gathered_during_a_drop_is_no_evidence_about_the_time_after_it(path):
+    async with alerting(path, config=replace_config(watermark_s=0.0)) as world:
         await world.minutes([0.95] * 5 + [0.3] * 20)
         while world.alert.state == "firing":
             await world.minutes([0.95])
         assert world.shown[0].evidence_log10 == FLOOR_LOG10
 
-    run(path, scenario, config=replace_config(watermark_s=0.0))
 
-
-def test_while_the_judge_is_blind_that_is_told_and_no_judged_metric_fires_or_resolves(path):
-    async def scenario(world):
+async def test_while_the_judge_is_blind_that_is_told_and_no_judged_metric_fires_or_resolves(path):
+    people = People()
+    async with alerting(path, people=people) as world:
         await world.minutes([0.95] * 60)
         world.blind_since = world.now
         await world.minutes([0.1] * 60)
@@ -375,15 +353,13 @@ def test_while_the_judge_is_blind_that_is_told_and_no_judged_metric_fires_or_res
         assert (blind.rule, blind.state) == ("judge_blind", "resolved")
         # What was scored meanwhile was not lost: it is taken in now.
         assert (drop.metric, drop.state) == ("faithfulness", "firing")
-        return [(one.rule, one.state) for one in people.alerts]
-
-    people = People()
-    told = run(path, scenario, people=people)
+        told = [(one.rule, one.state) for one in people.alerts]
     assert set(told) == {("judge_blind", "firing"), ("judge_blind", "resolved"), ("answers", "firing")}
 
 
-def test_the_judges_outage_survives_a_restart_of_a_process_that_knows_nothing_of_it(path):
-    async def scenario(world):
+async def test_the_judges_outage_survives_a_restart_of_a_process_that_knows_nothing_of_it(path):
+    people = People()
+    async with alerting(path, people=people) as world:
         world.blind_since = T0
         await world.later(60.0)
         world.blind_since = None
@@ -398,22 +374,17 @@ def test_the_judges_outage_survives_a_restart_of_a_process_that_knows_nothing_of
         world.blind_since = None
         await world.later(60.0)
         assert world.alert.state == "resolved"
-
-    people = People()
-    run(path, scenario, people=people)
     assert [state for _, state in people.heard] == ["firing", "resolved"]
 
 
-def test_an_outage_of_a_judge_that_is_not_asked_any_more_ends_in_other_words(path):
-    async def scenario(world):
+async def test_an_outage_of_a_judge_that_is_not_asked_any_more_ends_in_other_words(path):
+    people = People()
+    async with alerting(path, people=people) as world:
         world.blind_since = T0
         await world.later(60.0)
         world.blind_since, world.judged = None, False
         world.restart()
         await world.later(60.0)
-
-    people = People()
-    run(path, scenario, people=people)
     assert [state for _, state in people.heard] == ["firing", "resolved"]
     assert "no metric is judged any more" in summary(people.alerts[1])
 

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from monitors.alerting.acknowledgements import Ack, NotLeaderError
-from tests.support.alerting import People, run
+from tests.support.alerting import People, alerting
 
 
 @pytest.mark.full
-def test_engines_that_lead_by_turns_find_what_one_alone_finds_and_tell_it_once(tmp_path):
+async def test_engines_that_lead_by_turns_find_what_one_alone_finds_and_tell_it_once(tmp_path):
     rng = np.random.default_rng(2)
     values = np.clip(np.concatenate([rng.normal(0.9, 0.1, 60), rng.normal(0.6, 0.1, 30)]), 0, 1)
 
-    async def alone(world):
+    told = [People(), People()]
+    async with alerting(tmp_path / "alone.db", people=told[0]) as world:
         await world.minutes(values)
         await world.later()
-        return world.engine.alerts(), world.engine.streams()
-
-    async def by_turns(world):
+        expected = world.engine.alerts(), world.engine.streams()
+    async with alerting(tmp_path / "turns.db", people=told[1]) as world:
         pair = [world.restart(), world.restart()]
         for minute, value in enumerate(values):
             world.engine = pair[minute // 7 % 2]
@@ -29,18 +29,14 @@ def test_engines_that_lead_by_turns_find_what_one_alone_finds_and_tell_it_once(t
             assert follower.alerts() == world.engine.alerts()
             assert follower.streams() == world.engine.streams()
         await world.later()
-        return world.engine.alerts(), world.engine.streams()
-
-    told = [People(), People()]
-    expected = run(tmp_path / "alone.db", alone, people=told[0])
-    assert run(tmp_path / "turns.db", by_turns, people=told[1]) == expected
+        assert (world.engine.alerts(), world.engine.streams()) == expected
     assert told[1].heard == told[0].heard != []
 
 
-def test_who_follows_shows_no_gauges_tells_nobody_and_takes_no_changes(tmp_path):
+async def test_who_follows_shows_no_gauges_tells_nobody_and_takes_no_changes(tmp_path):
     people = People()
 
-    async def scenario(world):
+    async with alerting(tmp_path / "s.db", people=people) as world:
         leader = world.engine
         await world.minutes([0.95] * 10 + [0.3] * 20)
         assert world.alert.state == "firing"
@@ -58,11 +54,9 @@ def test_who_follows_shows_no_gauges_tells_nobody_and_takes_no_changes(tmp_path)
         await world.tick()
         assert follower.rebaseline("answers") == 1
 
-    run(tmp_path / "s.db", scenario, people=people)
 
-
-def test_a_leader_that_was_deposed_and_leads_again_goes_on_from_what_the_other_saved(tmp_path):
-    async def scenario(world):
+async def test_a_leader_that_was_deposed_and_leads_again_goes_on_from_what_the_other_saved(tmp_path):
+    async with alerting(tmp_path / "s.db") as world:
         first, second = world.engine, world.restart()
         world.engine = first
         await world.minutes([0.95] * 10)
@@ -75,5 +69,3 @@ def test_a_leader_that_was_deposed_and_leads_again_goes_on_from_what_the_other_s
         await world.tick()
         assert first.streams() == saved
         assert world.alert.state == "firing"
-
-    run(tmp_path / "s.db", scenario)

@@ -92,70 +92,57 @@ def test_metrics_are_those_that_were_named(tmp_path, metrics):
     close(found, expected)
 
 
-def test_few_scores_are_read_one_by_one_for_their_questions_and_many_are_not(tmp_path):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        await fill(store, count=60)
-        found = [await read(store, wanted(few=few)) for few in (59, 60)]
+async def test_few_scores_are_read_one_by_one_for_their_questions_and_many_are_not(tmp_path):
+    store = SQLiteStore(tmp_path / "store.db")
+    await fill(store, count=60)
+    found = [await read(store, wanted(few=few)) for few in (59, 60)]
+    await store.aclose()
+    assert [type(one.everything[0]) for one in found] == [Parts, Sides]
+
+
+async def test_a_version_without_a_score_is_named_with_those_that_are_there(tmp_path):
+    store = SQLiteStore(tmp_path / "store.db")
+    await fill(store, count=20)
+    try:
+        with pytest.raises(UnknownVersionError, match="only part of it could be read in 0 s"):
+            await read(store, wanted(few=10, within_s=0.0))
+        with pytest.raises(UnknownVersionError, match=r"in this period; available: new, old$"):
+            await read(store, wanted(b="newer", few=10))
+    finally:
         await store.aclose()
-        return [type(one.everything[0]) for one in found]
-
-    assert asyncio.run(main()) == [Parts, Sides]
 
 
-def test_a_version_without_a_score_is_named_with_those_that_are_there(tmp_path):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        await fill(store, count=20)
-        try:
-            with pytest.raises(UnknownVersionError, match="only part of it could be read in 0 s"):
-                await read(store, wanted(few=10, within_s=0.0))
-            with pytest.raises(UnknownVersionError, match=r"in this period; available: new, old$"):
-                await read(store, wanted(b="newer", few=10))
-        finally:
-            await store.aclose()
-
-    asyncio.run(main())
-
-
-def test_a_store_that_is_told_no_texts_counts_where_the_one_behind_it_does(tmp_path):
+async def test_a_store_that_is_told_no_texts_counts_where_the_one_behind_it_does(tmp_path):
     class Plain(Store):
         """A store that cannot count."""
 
         def __init__(self, store):
             self.series = store.series
 
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        await fill(store, count=60)
-        found = []
-        for one in (store, Plain(store)):
-            hashing = HashingStore(one, Redactor((), (), "k"), window_s=60.0)
-            found.append((await read(hashing, wanted(few=0))).everything)
-        few = await read(Plain(store), wanted(few=0, most=10, reading_s=60.0))
-        with pytest.raises(UnknownVersionError, match="only part of it could be read in -1 s"):
-            await read(Plain(store), wanted(few=0, most=10, reading_s=-1.0))
-        await store.aclose()
-        return found, few
-
-    ((counted,), (read_,)), few = asyncio.run(main())
+    store = SQLiteStore(tmp_path / "store.db")
+    await fill(store, count=60)
+    found = []
+    for one in (store, Plain(store)):
+        hashing = HashingStore(one, Redactor((), (), "k"), window_s=60.0)
+        found.append((await read(hashing, wanted(few=0))).everything)
+    few = await read(Plain(store), wanted(few=0, most=10, reading_s=60.0))
+    with pytest.raises(UnknownVersionError, match="only part of it could be read in -1 s"):
+        await read(Plain(store), wanted(few=0, most=10, reading_s=-1.0))
+    await store.aclose()
+    ((counted,), (read_,)) = found
     assert (type(counted), type(read_)) == (Parts, Sides)
     close(*(compare([one])[0] for one in (counted, read_)))
     assert few.partial
     assert [len(few.everything[0].champion), len(few.everything[0].challenger)] == [10, 10]
 
 
-def test_what_is_counted_in_part_is_said_to_be_partial(tmp_path):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        await fill(store)
-        first = await store.spread(WHOLE, "model", 0.0)
-        while not (later := await store.spread(WHOLE, "model", 60.0)).complete:
-            pass
-        await store.aclose()
-        return first, later
-
-    first, later = asyncio.run(main())
+async def test_what_is_counted_in_part_is_said_to_be_partial(tmp_path):
+    store = SQLiteStore(tmp_path / "store.db")
+    await fill(store)
+    first = await store.spread(WHOLE, "model", 0.0)
+    while not (later := await store.spread(WHOLE, "model", 60.0)).complete:
+        pass
+    await store.aclose()
     assert isinstance(first, Spreads)
     assert not first.complete
     assert sum(one.n for one in first.parts) < sum(one.n for one in later.parts) == COUNT

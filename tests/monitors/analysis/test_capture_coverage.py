@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import pytest
 
 from gaugeway.records import Context, Sample
 from gaugeway.runtime.label_cap import OVERFLOW
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.analysis import capture_coverage
 from monitors.analysis.capture_coverage import DAY_S, LEAST_ANSWERS, MAX_APPS, PREFIX, CaptureCoverage, Tally, found_in
+from tests.support.stores import store_in
 
 NOW = 1_760_000_000.0
 
@@ -32,17 +30,6 @@ def answer(*, at=NOW, app="shop", question="How long?", source="tools", **about)
 
 def counting(clock=None, window_s=3600.0):
     return CaptureCoverage(None, "one", window_s, clock or Clock())
-
-
-def run(path, scenario):
-    async def main():
-        store = SQLiteStore(path / "store.db")
-        try:
-            return await scenario(store)
-        finally:
-            await store.aclose()
-
-    return asyncio.run(main())
 
 
 @pytest.mark.parametrize(
@@ -108,8 +95,8 @@ def test_contexts_that_come_late_move_the_answer_and_make_no_new_one():
     assert (one.answers, one.captured) == (1, 1)
 
 
-def test_several_processes_add_up_and_a_restart_goes_on(tmp_path):
-    async def scenario(store):
+async def test_several_processes_add_up_and_a_restart_goes_on(tmp_path):
+    async with store_in(tmp_path) as store:
         clock = Clock()
         one, two = (CaptureCoverage(store, name, 3600.0, clock) for name in ("one", "two"))
         bare = answer(source="none")
@@ -124,16 +111,14 @@ def test_several_processes_add_up_and_a_restart_goes_on(tmp_path):
         before = again.captured()
         await again.tick()
         await again.tick()
-        return one.captured(), before, again.captured()
-
-    shared, before, after = run(tmp_path, scenario)
+        shared, after = one.captured(), again.captured()
     assert [(one.answers, one.captured) for one in shared] == [(60, 31)]
     assert [(one.answers, one.captured) for one in before] == [(1, 1)]
     assert [(one.answers, one.captured) for one in after] == [(61, 32)]
 
 
-def test_another_window_after_a_restart_keeps_the_day(tmp_path):
-    async def scenario(store):
+async def test_another_window_after_a_restart_keeps_the_day(tmp_path):
+    async with store_in(tmp_path) as store:
         clock = Clock()
         first = CaptureCoverage(store, "one", 3600.0, clock)
         for _ in range(50):
@@ -141,13 +126,11 @@ def test_another_window_after_a_restart_keeps_the_day(tmp_path):
         await first.tick()
         second = CaptureCoverage(store, "one", 60.0, clock)
         await second.tick()
-        return second.captured()
-
-    assert [(one.window_s, one.answers) for one in run(tmp_path, scenario)] == [(DAY_S, 50)]
+        assert [(one.window_s, one.answers) for one in second.captured()] == [(DAY_S, 50)]
 
 
-def test_what_is_left_of_a_process_that_is_gone_is_emptied(tmp_path):
-    async def scenario(store):
+async def test_what_is_left_of_a_process_that_is_gone_is_emptied(tmp_path):
+    async with store_in(tmp_path) as store:
         clock = Clock()
         gone, here = (CaptureCoverage(store, name, 3600.0, clock) for name in ("gone", "here"))
         gone.add(answer())
@@ -158,23 +141,19 @@ def test_what_is_left_of_a_process_that_is_gone_is_emptied(tmp_path):
         gone.add(answer(at=clock.now))
         await gone.tick()
         await here.tick()
-        return emptied, here.captured()
-
-    emptied, captured = run(tmp_path, scenario)
+        captured = here.captured()
     assert emptied == b""
     assert [one.answers for one in captured] == [1]
 
 
-def test_a_state_that_cannot_be_read_is_said_once_and_left_out(tmp_path, caplog):
-    async def scenario(store):
+async def test_a_state_that_cannot_be_read_is_said_once_and_left_out(tmp_path, caplog):
+    async with store_in(tmp_path) as store:
         await store.save({PREFIX + "other": b"{", "judge/spent/x": b"{"})
         coverage = CaptureCoverage(store, "one", 3600.0, Clock())
         coverage.add(answer())
         await coverage.tick()
         await coverage.tick()
-        return coverage.captured()
-
-    assert [one.answers for one in run(tmp_path, scenario)] == [1]
+        assert [one.answers for one in coverage.captured()] == [1]
     assert caplog.text.count("ignoring unreadable") == 1
 
 

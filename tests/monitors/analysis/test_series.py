@@ -10,7 +10,6 @@ import pytest
 
 from gaugeway.records import Alert, Evaluation, Finding, Sample, Score
 from gaugeway.settings.shared import Rule
-from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query, Summary
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.versions import Version
@@ -18,6 +17,7 @@ from monitors.analysis import series
 from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.quality import estimate
 from monitors.analysis.series import STEPS_S, SeriesQuery, SeriesReader, chosen_step
+from tests.support.stores import store_in
 
 NOW = 1_790_000_000.0
 HOUR = 3600.0
@@ -35,17 +35,6 @@ async def fill(store, count, *, since=NOW - DAY, until=NOW, app="shop", metric="
         await store.add(sample, [one])
         made.append((at, value, rate, model))
     return made
-
-
-def run(tmp_path, scenario):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        try:
-            return await scenario(store)
-        finally:
-            await store.aclose()
-
-    return asyncio.run(main())
 
 
 def query(**changes):
@@ -76,12 +65,10 @@ def test_no_range_has_more_steps_than_the_bound_and_no_step_is_shorter_than_aske
 
 
 @pytest.mark.full
-def test_each_step_has_the_weighted_mean_of_its_scores(tmp_path):
-    async def scenario(store):
+async def test_each_step_has_the_weighted_mean_of_its_scores(tmp_path):
+    async with store_in(tmp_path) as store:
         made = await fill(store, 2000)
-        return made, await SeriesReader(store, clock=lambda: NOW).read(query(step_s=HOUR), 60.0)
-
-    made, found = run(tmp_path, scenario)
+        found = await SeriesReader(store, clock=lambda: NOW).read(query(step_s=HOUR), 60.0)
     assert found.complete
     (group,) = found.groups
     assert (group.slice, group.n) == ("", 2000)
@@ -94,13 +81,13 @@ def test_each_step_has_the_weighted_mean_of_its_scores(tmp_path):
     assert sum(one.n for one in group.points) == 2000
 
 
-def test_a_step_without_a_basis_has_no_mean_and_one_without_scores_is_left_out(tmp_path):
-    async def scenario(store):
+async def test_a_step_without_a_basis_has_no_mean_and_one_without_scores_is_left_out(tmp_path):
+    async with store_in(tmp_path) as store:
         await fill(store, 5, since=NOW - 3 * HOUR, until=NOW - 2 * HOUR)
         await fill(store, 40, since=NOW - HOUR, until=NOW, seed=2)
-        return await SeriesReader(store, clock=lambda: NOW).read(query(step_s=HOUR, since=NOW - 5 * HOUR), 60.0)
-
-    (group,) = run(tmp_path, scenario).groups
+        (group,) = (
+            await SeriesReader(store, clock=lambda: NOW).read(query(step_s=HOUR, since=NOW - 5 * HOUR), 60.0)
+        ).groups
     few = [one for one in group.points if one.n <= 5]
     assert few
     assert all((one.mean, one.ci_low, one.ci_high) == (None, None, None) for one in few)
@@ -108,51 +95,45 @@ def test_a_step_without_a_basis_has_no_mean_and_one_without_scores_is_left_out(t
     assert all(one.n > 0 for one in group.points)
 
 
-def test_groups_are_those_with_the_most_scores_and_the_others_are_counted(tmp_path):
+async def test_groups_are_those_with_the_most_scores_and_the_others_are_counted(tmp_path):
     models = [f"m{index:02}" for index in range(24)]
 
-    async def scenario(store):
+    async with store_in(tmp_path) as store:
         for place, model in enumerate(models):
             await fill(store, 30 - place, since=NOW - HOUR, seed=place, models=(model,))
-        return await SeriesReader(store, clock=lambda: NOW).read(
+        found = await SeriesReader(store, clock=lambda: NOW).read(
             query(by="model", since=NOW - HOUR, step_s=300.0), 60.0
         )
-
-    found = run(tmp_path, scenario)
     assert [one.slice for one in found.groups] == models[:20]
     assert found.more_groups == 4
 
 
-def test_the_total_of_a_group_is_the_estimate_of_its_whole_range(tmp_path):
-    async def scenario(store):
+async def test_the_total_of_a_group_is_the_estimate_of_its_whole_range(tmp_path):
+    async with store_in(tmp_path) as store:
         await fill(store, 500, since=NOW - 6 * HOUR)
         asked = query(since=NOW - 6 * HOUR, step_s=HOUR)
         start, end = asked.steps.start * HOUR, asked.steps.stop * HOUR
         whole = estimate(await store.summary(Query(since=start, until=end, app="shop")))
-        return whole[0], await SeriesReader(store, clock=lambda: NOW).read(asked, 60.0)
-
-    whole, found = run(tmp_path, scenario)
+        whole, found = whole[0], await SeriesReader(store, clock=lambda: NOW).read(asked, 60.0)
     total = found.groups[0].total
     assert (total.n, total.mean) == (whole.n, pytest.approx(whole.mean))
     assert (total.ci_low, total.ci_high) == (pytest.approx(whole.ci_low), pytest.approx(whole.ci_high))
 
 
-def test_a_design_effect_widens_the_intervals(tmp_path):
-    async def scenario(store):
+async def test_a_design_effect_widens_the_intervals(tmp_path):
+    async with store_in(tmp_path) as store:
         await fill(store, 600)
         plain = SeriesReader(store, clock=lambda: NOW)
         wide = SeriesReader(store, clock=lambda: NOW, effects=lambda: {("shop", "faithfulness", ""): 4.0})
         asked = query(step_s=12 * HOUR)
-        return [(await one.read(asked, 60.0)).groups[0].points[1] for one in (plain, wide)]
-
-    plain, wide = run(tmp_path, scenario)
+        plain, wide = [(await one.read(asked, 60.0)).groups[0].points[1] for one in (plain, wide)]
     assert wide.mean == plain.mean
     assert wide.n_eff == pytest.approx(plain.n_eff / 4.0)
     assert wide.ci_high - wide.ci_low > 1.8 * (plain.ci_high - plain.ci_low)
 
 
-def test_settled_steps_are_read_once_and_open_ones_again(tmp_path):
-    async def scenario(store):
+async def test_settled_steps_are_read_once_and_open_ones_again(tmp_path):
+    async with store_in(tmp_path) as store:
         await fill(store, 300)
         now = [NOW]
         counting = Counting(store)
@@ -162,16 +143,14 @@ def test_settled_steps_are_read_once_and_open_ones_again(tmp_path):
         counting.asked.clear()
         now[0] += 60.0
         await reader.read(query(), 60.0)
-        return first, list(counting.asked)
-
-    first, again = run(tmp_path, scenario)
+        again = list(counting.asked)
     assert first == len(query().steps)
     assert 0 < len(again) < 12
     assert all(one.until > NOW - series.SETTLED_S - 900.0 for one in again)
 
 
-def test_metrics_of_an_app_share_what_long_steps_read(tmp_path):
-    async def scenario(store):
+async def test_metrics_of_an_app_share_what_long_steps_read(tmp_path):
+    async with store_in(tmp_path) as store:
         for metric in ("faithfulness", "answer_relevancy"):
             await fill(store, 200, metric=metric, since=NOW - 3 * DAY, until=NOW)
         counting = Counting(store)
@@ -180,24 +159,19 @@ def test_metrics_of_an_app_share_what_long_steps_read(tmp_path):
         both = [
             await reader.read(query(metric=metric, **asked), 60.0) for metric in ("faithfulness", "answer_relevancy")
         ]
-        return both, len(counting.asked)
-
-    both, asked = run(tmp_path, scenario)
+        asked = len(counting.asked)
     assert [one.groups[0].n for one in both] == [pytest.approx(133, abs=3)] * 2
     assert asked == len(query(since=NOW - 3 * DAY, until=NOW - DAY, step_s=HOUR).steps)
 
 
-def test_an_answer_that_ran_out_of_time_says_so_and_the_next_one_goes_on(tmp_path):
-    async def scenario(store):
+async def test_an_answer_that_ran_out_of_time_says_so_and_the_next_one_goes_on(tmp_path):
+    async with store_in(tmp_path) as store:
         await fill(store, 300)
         reader = SeriesReader(Counting(store, wait_s=0.01), clock=lambda: NOW)
         found = [await reader.read(query(), 0.1)]
         while not found[-1].complete:
             found.append(await reader.read(query(), 0.1))
             assert len(found) < 200
-        return found
-
-    found = run(tmp_path, scenario)
     assert len(found) > 2
     assert not found[0].complete
     assert all(point.at >= found[0].read_since for one in found[0].groups for point in one.points)
@@ -206,15 +180,13 @@ def test_an_answer_that_ran_out_of_time_says_so_and_the_next_one_goes_on(tmp_pat
     assert sum(one.n for one in found[-1].groups) == 300
 
 
-def test_with_no_time_at_all_only_what_is_known_is_answered(tmp_path):
-    async def scenario(store):
+async def test_with_no_time_at_all_only_what_is_known_is_answered(tmp_path):
+    async with store_in(tmp_path) as store:
         await fill(store, 100)
         reader = SeriesReader(store, clock=lambda: NOW)
         nothing = await reader.read(query(), 0.0)
         await reader.read(query(), 60.0)
-        return nothing, await reader.read(query(), 0.0)
-
-    nothing, known = run(tmp_path, scenario)
+        known = await reader.read(query(), 0.0)
     assert (nothing.groups, nothing.complete) == ([], False)
     assert known.complete
     assert known.groups[0].n == 100
@@ -315,34 +287,28 @@ class Slow:
         return [Summary(app="a", metric="m", failed=0, **SUMS)]
 
 
-def test_nobody_waits_for_hours_that_are_not_read_yet():
-    async def scenario():
-        store = Slow()
-        reader = SeriesReader(store, clock=lambda: 1e6 * 3600.0 + 1.0)
-        begin = time.perf_counter()
-        first = await reader.hours(24, 0.01)
-        waited = time.perf_counter() - begin
-        store.go.set()
-        return waited, first, await reader.hours(24, 5.0), store.asked
-
-    waited, first, later, asked = asyncio.run(scenario())
+async def test_nobody_waits_for_hours_that_are_not_read_yet():
+    store = Slow()
+    reader = SeriesReader(store, clock=lambda: 1e6 * 3600.0 + 1.0)
+    begin = time.perf_counter()
+    first = await reader.hours(24, 0.01)
+    waited = time.perf_counter() - begin
+    store.go.set()
+    later, asked = await reader.hours(24, 5.0), store.asked
     assert waited < 0.5
     assert first == ({}, False)
     assert later[1]
     assert len(later[0]["a", "m"]) == asked == 24
 
 
-def test_an_hour_that_is_over_is_not_read_again_and_the_present_one_is():
-    async def scenario():
-        store, now = Slow(), [1e6 * 3600.0 + 1.0]
-        store.go.set()
-        reader = SeriesReader(store, clock=lambda: now[0])
-        await reader.hours(24, 5.0)
-        now[0] += 11.0
-        await reader.hours(24, 5.0)
-        again = store.asked - 24
-        now[0] += 1000.0
-        await reader.hours(24, 5.0)
-        return again, store.asked - 24 - again
-
-    assert asyncio.run(scenario()) == (2, 24)
+async def test_an_hour_that_is_over_is_not_read_again_and_the_present_one_is():
+    store, now = Slow(), [1e6 * 3600.0 + 1.0]
+    store.go.set()
+    reader = SeriesReader(store, clock=lambda: now[0])
+    await reader.hours(24, 5.0)
+    now[0] += 11.0
+    await reader.hours(24, 5.0)
+    again = store.asked - 24
+    now[0] += 1000.0
+    await reader.hours(24, 5.0)
+    assert (again, store.asked - 24 - again) == (2, 24)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import random
 from dataclasses import replace
 
@@ -151,32 +151,26 @@ def stored(number, *contexts, value=0.9, metric="faithfulness", **about):
     return sample, [Evaluation(sample_id=sample.id, metric=metric, version="1", outcome=outcome)]
 
 
-def reports(path, some, scenario, **options):
-    async def main():
-        store = SQLiteStore(path / "store.db")
-        try:
-            for one in some:
-                await store.add(*one)
-            return await scenario(SourceReports(store, salt="s", clock=lambda: NOW, **options))
-        finally:
-            await store.aclose()
-
-    return asyncio.run(main())
+@contextlib.asynccontextmanager
+async def reports_of(path, some, **options):
+    store = SQLiteStore(path / "store.db")
+    try:
+        for one in some:
+            await store.add(*one)
+        yield SourceReports(store, salt="s", clock=lambda: NOW, **options)
+    finally:
+        await store.aclose()
 
 
 GOOD = Context(text="Two years.", id="warranty.md")
 BARE = Context(text="Two years.")
 
 
-def test_exchanges_are_read_with_ids_hashes_and_citations(tmp_path):
-    async def scenario(some):
-        return await some.report("shop"), await some.report("bank")
-
-    shop, bank = reports(
-        tmp_path,
-        [stored(1, GOOD), stored(2, GOOD, BARE, value=0.2), stored(3, value=Skipped("no_contexts"))],
-        scenario,
-    )
+async def test_exchanges_are_read_with_ids_hashes_and_citations(tmp_path):
+    async with reports_of(
+        tmp_path, [stored(1, GOOD), stored(2, GOOD, BARE, value=0.2), stored(3, value=Skipped("no_contexts"))]
+    ) as some:
+        shop, bank = await some.report("shop"), await some.report("bank")
     assert (shop.metric, shop.read, shop.with_passages, shop.scored, shop.bad, shop.complete) == (
         *("faithfulness", 3, 2, 2, 1),
         True,
@@ -186,42 +180,34 @@ def test_exchanges_are_read_with_ids_hashes_and_citations(tmp_path):
     assert (bank.read, bank.sources) == (0, ())
 
 
-def test_where_no_judge_scores_the_lexical_metric_is_used_and_thresholds_are_the_configured_ones(tmp_path):
-    async def scenario(some):
-        return await some.report("shop")
-
-    found = reports(
+async def test_where_no_judge_scores_the_lexical_metric_is_used_and_thresholds_are_the_configured_ones(tmp_path):
+    async with reports_of(
         tmp_path,
         [stored(1, GOOD, metric="lexical_groundedness", value=0.6)],
-        scenario,
         passing=lambda _: Passing(threshold=0.5, flipped=False),
-    )
+    ) as some:
+        found = await some.report("shop")
     assert (found.metric, found.scored, found.bad) == ("lexical_groundedness", 1, 0)
 
 
-def test_what_was_read_within_the_budget_is_reported_as_incomplete_and_the_next_report_reads_the_rest(
+async def test_what_was_read_within_the_budget_is_reported_as_incomplete_and_the_next_report_reads_the_rest(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(source_reading, "IN_A_ROW", 10)
 
-    async def scenario(some):
+    async with reports_of(tmp_path, [stored(number, GOOD) for number in range(1, 26)]) as some:
         first = await some.report("shop", budget_s=0.0)
         for _ in range(2):
             last = await some.report("shop", budget_s=0.0)
-        return first, last
-
-    first, last = reports(tmp_path, [stored(number, GOOD) for number in range(1, 26)], scenario)
     assert (first.read, first.complete, first.pending) == (10, False, 15)
     assert (last.read, last.complete, last.pending) == (25, True, 0)
 
 
-def test_of_busy_apps_the_latest_exchanges_of_each_part_of_the_window_are_read(tmp_path, monkeypatch):
+async def test_of_busy_apps_the_latest_exchanges_of_each_part_of_the_window_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 24)
 
-    async def scenario(some):
-        return await some.report("shop", since_s=1200.0)
-
-    found = reports(tmp_path, [stored(number / 6, GOOD) for number in range(120)], scenario)
+    async with reports_of(tmp_path, [stored(number / 6, GOOD) for number in range(120)]) as some:
+        found = await some.report("shop", since_s=1200.0)
     assert (found.read, found.complete, found.pending) == (24, False, 0)
     assert [part.uses for part in found.sources[0].trend] == [2] * 12
 
@@ -234,21 +220,21 @@ def test_of_busy_apps_the_latest_exchanges_of_each_part_of_the_window_are_read(t
         ([*(0.05 * number for number in range(30)), 25.0, *(50.0 + 0.01 * number for number in range(9))], 24, False),
     ],
 )
-def test_what_a_part_of_the_window_does_not_use_goes_to_the_others(tmp_path, monkeypatch, minutes, read, complete):
+async def test_what_a_part_of_the_window_does_not_use_goes_to_the_others(
+    tmp_path, monkeypatch, minutes, read, complete
+):
     monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 24)
 
-    async def scenario(some):
-        return await some.report("shop", since_s=3600.0)
-
-    found = reports(tmp_path, [stored(number + 0.001, GOOD) for number in minutes], scenario)
+    async with reports_of(tmp_path, [stored(number + 0.001, GOOD) for number in minutes]) as some:
+        found = await some.report("shop", since_s=3600.0)
     assert (found.read, found.complete, found.pending) == (read, complete, 0)
     assert found.sources[0].trend[1].uses == sum(50.0 <= one < 55.0 for one in minutes)
 
 
-def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):
+async def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):
     some = [stored(number, GOOD, *([BARE] if number % 2 else [])) for number in range(1, 9)]
 
-    async def scenario(made):
+    async with reports_of(tmp_path, some) as made:
         app = Litestar(source_handlers(made), openapi_config=None, logging_config=None)
         async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
             asked = [
@@ -257,9 +243,7 @@ def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):
                 {},
                 {"app": "shop", "order": "size"},
             ]
-            return [await client.get("/api/sources", params=one) for one in asked]
-
-    by_use, one, nameless, wrong = reports(tmp_path, some, scenario)
+            by_use, one, nameless, wrong = [await client.get("/api/sources", params=one) for one in asked]
     assert by_use.status_code == 200, by_use.text
     assert (by_use.json()["total_sources"], len(by_use.json()["sources"])) == (2, 1)
     assert [source["name"] for source in one.json()["sources"]] == ["warranty.md"]
@@ -270,37 +254,33 @@ def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):
     assert by_use.json()["sources"][0].keys() == described["Source"]["properties"].keys()
 
 
-def test_an_unknown_metric_is_an_error_that_names_the_known_ones_unless_something_is_stored_for_it(tmp_path):
+async def test_an_unknown_metric_is_an_error_that_names_the_known_ones_unless_something_is_stored_for_it(tmp_path):
     wanted = ["bogus", "faithfulnes", "own", "mine", "hallucination", "faithfulness~other", "abstained", "precision@5"]
 
-    async def scenario(made):
+    some = [stored(1, GOOD), stored(2, GOOD, metric="own")]
+    async with reports_of(tmp_path, some, enabled=["mine"]) as made:
         app = Litestar(source_handlers(made), openapi_config=None, logging_config=None)
         async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-            return [
+            answers = [
                 await client.get(f"/api/{name}", params={"app": "shop", "metric": metric})
                 for name in ("sources", "topics")
                 for metric in wanted
             ]
-
-    some = [stored(1, GOOD), stored(2, GOOD, metric="own")]
-    answers = reports(tmp_path, some, scenario, enabled=["mine"])
     assert [one.status_code for one in answers] == [400, 400, 200, 200, 200, 200, 200, 200] * 2
     assert answers[0].json()["detail"].startswith("metric: unknown metric 'bogus'; known: mine, answer_relevancy, ")
     assert answers[1].json()["detail"] == "metric: unknown metric 'faithfulnes'; did you mean 'faithfulness'?"
 
 
-def test_topics_are_made_of_the_same_reading(tmp_path):
+async def test_topics_are_made_of_the_same_reading(tmp_path):
     some = [
         *(stored(number, GOOD, value=0.9) for number in range(1, 31)),
         *(empty(number, f"Which adapter charges laptop model {number}?") for number in range(31, 61)),
     ]
 
-    async def scenario(made):
+    async with reports_of(tmp_path, some) as made:
         app = Litestar(source_handlers(made), openapi_config=None, logging_config=None)
         async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-            return (await client.get("/api/topics", params={"app": "shop"})).json()
-
-    found = reports(tmp_path, some, scenario)
+            found = (await client.get("/api/topics", params={"app": "shop"})).json()
     assert (found["questions"], found["gaps"], found["complete"]) == (60, 30, True)
     worst = found["topics"][0]
     assert {"adapter", "laptop"} & set(worst["topic"].replace(",", "").split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import asynccontextmanager
 
@@ -44,7 +43,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(tmp_path, *, begun=True, config=None, **notifiers):
+async def alerts_api(tmp_path, *, begun=True, config=None, **notifiers):
     store = SQLiteStore(tmp_path / "store.db")
     made = World(None, None)
     made.delivery = Delivery(notifiers, store, lambda: time.time() + made.later_s, made, config or Alerts())
@@ -61,16 +60,9 @@ async def world(tmp_path, *, begun=True, config=None, **notifiers):
     await store.aclose()
 
 
-def play(tmp_path, scenario, **options):
-    async def main():
-        async with world(tmp_path, **options) as made:
-            await scenario(made)
-
-    asyncio.run(main())
-
-
-def test_a_silence_is_made_shown_and_taken_back(tmp_path):
-    async def scenario(world):
+async def test_a_silence_is_made_shown_and_taken_back(tmp_path):
+    people = People()
+    async with alerts_api(tmp_path, people=people) as world:
         body = {"matchers": MATCHERS, "duration_s": 600, "by": "lee", "comment": "new index"}
         made = await world.ask("POST", "/api/silences", body, 201)
         assert (made["state"], made["by"], made["comment"]) == ("active", "lee", "new index")
@@ -88,9 +80,6 @@ def test_a_silence_is_made_shown_and_taken_back(tmp_path):
         assert made["id"] in await world.refused("DELETE", f"/api/silences/{made['id']}", None, 404)
         await world.tick(alert())
         assert len(people.heard) == 1
-
-    people = People()
-    play(tmp_path, scenario, people=people)
 
 
 @pytest.mark.parametrize(
@@ -115,26 +104,22 @@ def test_a_silence_is_made_shown_and_taken_back(tmp_path):
         ({"comment": "x" * 2001}, "comment: "),
     ],
 )
-def test_what_is_wrong_with_a_silence_is_said_with_the_fields_name(tmp_path, changes, said):
-    async def scenario(world):
+async def test_what_is_wrong_with_a_silence_is_said_with_the_fields_name(tmp_path, changes, said):
+    async with alerts_api(tmp_path) as world:
         body = {"matchers": MATCHERS, "duration_s": 600, "by": "lee", **changes}
         assert (await world.refused("POST", "/api/silences", body)).startswith(said)
         assert await world.ask("GET", "/api/silences") == []
 
-    play(tmp_path, scenario)
 
-
-def test_a_body_that_is_none_is_said_to_be_none(tmp_path):
-    async def scenario(world):
+async def test_a_body_that_is_none_is_said_to_be_none(tmp_path):
+    async with alerts_api(tmp_path) as world:
         response = await world.client.post("/api/silences", content=b"{oops")
         assert response.status_code == 400
         assert response.json()["detail"].startswith("body: not JSON")
 
-    play(tmp_path, scenario)
 
-
-def test_an_alert_that_fires_is_acknowledged_and_the_acknowledgement_taken_back(tmp_path):
-    async def scenario(world):
+async def test_an_alert_that_fires_is_acknowledged_and_the_acknowledgement_taken_back(tmp_path):
+    async with alerts_api(tmp_path, people=People()) as world:
         path = "/api/alerts/0123456789abcdef/ack"
         assert "0123456789abcdef" in await world.refused("POST", path, {"by": "lee"}, 404)
         await world.tick(alert())
@@ -147,13 +132,12 @@ def test_an_alert_that_fires_is_acknowledged_and_the_acknowledgement_taken_back(
         await world.ask("DELETE", path, status=204)
         await world.ask("DELETE", path, status=404)
 
-    play(tmp_path, scenario, people=People())
 
-
-def test_dead_letters_are_shown_and_sent_again(tmp_path, monkeypatch):
+async def test_dead_letters_are_shown_and_sent_again(tmp_path, monkeypatch):
     monkeypatch.setattr("monitors.alerting.delivery.GIVE_UP_S", 30.0)
 
-    async def scenario(world):
+    deaf = People(failures=3)
+    async with alerts_api(tmp_path, deaf=deaf) as world:
         await world.tick(alert())
         world.later_s = 60.0
         await world.tick(alert())
@@ -166,12 +150,9 @@ def test_dead_letters_are_shown_and_sent_again(tmp_path, monkeypatch):
         assert await world.ask("GET", "/api/dead-letters") == []
         await world.ask("POST", path, status=404)
 
-    deaf = People(failures=3)
-    play(tmp_path, scenario, deaf=deaf)
 
-
-def test_a_page_of_another_origin_changes_nothing(tmp_path):
-    async def scenario(world):
+async def test_a_page_of_another_origin_changes_nothing(tmp_path):
+    async with alerts_api(tmp_path) as world:
         body = {"matchers": MATCHERS, "duration_s": 600, "by": "lee"}
         for method, path in [
             ("POST", "/api/silences"),
@@ -185,13 +166,9 @@ def test_a_page_of_another_origin_changes_nothing(tmp_path):
         own = str(world.client.base_url).rstrip("/")
         await world.ask("POST", "/api/silences", body, 201, origin=own)
 
-    play(tmp_path, scenario)
 
-
-def test_before_the_engine_has_begun_changes_are_answered_503(tmp_path):
-    async def scenario(world):
+async def test_before_the_engine_has_begun_changes_are_answered_503(tmp_path):
+    async with alerts_api(tmp_path, begun=False) as world:
         body = {"matchers": MATCHERS, "duration_s": 600, "by": "lee"}
         assert "is starting" in await world.refused("POST", "/api/silences", body, 503)
         assert "is starting" in await world.refused("POST", "/api/alerts/1/ack", {"by": "lee"}, 503)
-
-    play(tmp_path, scenario, begun=False)

@@ -1,6 +1,7 @@
 """Samples that wait for nothing are read, scored, stored and acknowledged together, and none suffers from another."""
 
 import asyncio
+import contextlib
 import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -113,27 +114,25 @@ def unjudged(*metrics):
     return Evaluator(enabled(*metrics), MetricSampler("s"), signals=Signals(["abstained"]))
 
 
-def run(tmp_path, scenario, evaluator, queue=None):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        here = Here(queue or MemoryQueue(), store, evaluator)
-        try:
-            return await scenario(here)
-        finally:
-            await store.aclose()
-            await here.queue.aclose()
-
-    return asyncio.run(main())
+@contextlib.asynccontextmanager
+async def evaluating(tmp_path, evaluator, queue=None):
+    store = SQLiteStore(tmp_path / "store.db")
+    here = Here(queue or MemoryQueue(), store, evaluator)
+    try:
+        yield here
+    finally:
+        await store.aclose()
+        await here.queue.aclose()
 
 
 SAMPLES = [sample(number) for number in range(20)]
 EXPORTED = sorted((one.id, metric) for one in SAMPLES for metric in ("abstained", "free"))
 
 
-def test_a_batch_is_one_lookup_one_write_and_one_acknowledgement(tmp_path):
+async def test_a_batch_is_one_lookup_one_write_and_one_acknowledgement(tmp_path):
     calls = []
 
-    async def scenario(here):
+    async with evaluating(tmp_path, unjudged(AtOnce())) as here:
         for owner, name in (
             (here.store, "supplements_of_each"),
             (here.store, "add_each"),
@@ -149,8 +148,6 @@ def test_a_batch_is_one_lookup_one_write_and_one_acknowledgement(tmp_path):
         }
         assert sorted(here.exporter.got) == EXPORTED
         assert sorted(here.stored) == [one.id for one in SAMPLES]
-
-    run(tmp_path, scenario, unjudged(AtOnce()))
     assert calls == ["supplements_of_each", "add_each", "ack"]
 
 
@@ -180,15 +177,13 @@ def raised(error):
         (lambda: Score(0.5, "", ({"claim": "\ud83d"},)), Failed("unstorable", "UnicodeEncodeError"), ["store"]),
     ],
 )
-def test_a_sample_that_fails_in_a_batch_is_the_only_one(tmp_path, score_of, outcome, failures):
-    async def scenario(here):
+async def test_a_sample_that_fails_in_a_batch_is_the_only_one(tmp_path, score_of, outcome, failures):
+    metric = AtOnce(lambda one: score_of() if one.id == "s007" else Score(0.5))
+    async with evaluating(tmp_path, unjudged(metric)) as here:
         await here.queue.put(SAMPLES)
         async with here.running():
             await here.until_empty()
-        return await here.outcomes(SAMPLES), here.failed, sorted(here.exporter.got)
-
-    metric = AtOnce(lambda one: score_of() if one.id == "s007" else Score(0.5))
-    outcomes, failed, exported = run(tmp_path, scenario, unjudged(metric))
+        outcomes, failed, exported = await here.outcomes(SAMPLES), here.failed, sorted(here.exporter.got)
     found = {name: one["free"] for name, one in outcomes.items()}
     assert {name for name, one in found.items() if one == Score(0.5)} == {one.id for one in SAMPLES} - {"s007"}
     shown = found["s007"]
@@ -198,7 +193,7 @@ def test_a_sample_that_fails_in_a_batch_is_the_only_one(tmp_path, score_of, outc
     assert exported == EXPORTED
 
 
-def test_a_sample_that_ends_its_batch_does_so_once(tmp_path):
+async def test_a_sample_that_ends_its_batch_does_so_once(tmp_path):
     poisoned = []
 
     def score_of(one):
@@ -207,20 +202,18 @@ def test_a_sample_that_ends_its_batch_does_so_once(tmp_path):
             asyncio.current_task().cancel()
         return Score(0.5)
 
-    async def scenario(here):
+    async with evaluating(tmp_path, unjudged(AtOnce(score_of)), MemoryQueue(lease_s=0.3)) as here:
         await here.queue.put(SAMPLES)
         async with here.running(), asyncio.timeout(30):
             while len(await here.outcomes(SAMPLES)) < len(SAMPLES) - 1:  # noqa: ASYNC110 - a store has no event
                 await asyncio.sleep(0.02)
-        return set(await here.outcomes(SAMPLES))
-
-    stored = run(tmp_path, scenario, unjudged(AtOnce(score_of)), MemoryQueue(lease_s=0.3))
+        stored = set(await here.outcomes(SAMPLES))
     assert stored >= {one.id for one in SAMPLES} - {"s007"}
     assert len(poisoned) > 1, "it was leased again"
 
 
-def test_a_sample_that_the_store_refuses_is_set_aside_and_the_rest_of_its_batch_is_stored(tmp_path):
-    async def scenario(here):
+async def test_a_sample_that_the_store_refuses_is_set_aside_and_the_rest_of_its_batch_is_stored(tmp_path):
+    async with evaluating(tmp_path, unjudged(AtOnce())) as here:
         await here.queue.put([*SAMPLES, sample(99, question="\ud83d")])
         async with here.running():
             await here.until_empty()
@@ -229,13 +222,11 @@ def test_a_sample_that_the_store_refuses_is_set_aside_and_the_rest_of_its_batch_
         assert (await here.queue.depth()).dead == 1
         assert sorted(here.exporter.got) == EXPORTED
 
-    run(tmp_path, scenario, unjudged(AtOnce()))
 
-
-def test_an_engine_that_fails_once_for_a_batch_is_asked_again_for_each_sample(tmp_path, monkeypatch):
+async def test_an_engine_that_fails_once_for_a_batch_is_asked_again_for_each_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(persisting, "FIRST_BACK_OFF_S", 0.001)
 
-    async def scenario(here):
+    async with evaluating(tmp_path, unjudged(AtOnce())) as here:
         real, tries = here.store.add_each, []
 
         async def add_each(some):
@@ -252,11 +243,10 @@ def test_an_engine_that_fails_once_for_a_batch_is_asked_again_for_each_sample(tm
         assert sorted(here.exporter.got) == EXPORTED
         assert here.failed == ["store"] * len(SAMPLES), "as many as are delayed"
 
-    run(tmp_path, scenario, unjudged(AtOnce()))
 
+async def test_an_observer_that_fails_for_one_sample_keeps_no_other_from_being_told_and_acknowledged(tmp_path, caplog):
+    async with evaluating(tmp_path, unjudged(AtOnce())) as here:
 
-def test_an_observer_that_fails_for_one_sample_keeps_no_other_from_being_told_and_acknowledged(tmp_path, caplog):
-    async def scenario(here):
         def stored(one, _):
             if one.id == "s007":
                 raise KeyError("observer")
@@ -269,26 +259,22 @@ def test_an_observer_that_fails_for_one_sample_keeps_no_other_from_being_told_an
                     await asyncio.sleep(0.01)
         assert sorted(here.exporter.got) == [one for one in EXPORTED if one[0] != "s007"]
         assert (await here.queue.depth()).leased == 1, "it is delivered again when its lease ends"
-
-    run(tmp_path, scenario, unjudged(AtOnce()))
     assert "evaluation of s007 ended: KeyError: 'observer'" in caplog.text
 
 
-def test_a_metric_that_awaits_against_its_word_is_evaluated_in_a_task(tmp_path):
-    async def scenario(here):
+async def test_a_metric_that_awaits_against_its_word_is_evaluated_in_a_task(tmp_path):
+    async with evaluating(tmp_path, unjudged(Awaiting())) as here:
         await here.queue.put(SAMPLES)
         async with here.running():
             await here.until_empty()
-        return await here.outcomes(SAMPLES)
-
-    outcomes = run(tmp_path, scenario, unjudged(Awaiting()))
+        outcomes = await here.outcomes(SAMPLES)
     assert [one["free"] for one in outcomes.values()] == [Score(0.25)] * len(SAMPLES)
 
 
-def test_what_was_stored_before_a_crash_and_not_acknowledged_is_stored_and_exported_once(tmp_path):
+async def test_what_was_stored_before_a_crash_and_not_acknowledged_is_stored_and_exported_once(tmp_path):
     clock = [0.0]
 
-    async def scenario(here):
+    async with evaluating(tmp_path, unjudged(AtOnce()), MemoryQueue(clock=lambda: clock[0])) as here:
         real, stuck = here.queue.ack, asyncio.Event()
 
         async def hang(_):
@@ -315,13 +301,11 @@ def test_what_was_stored_before_a_crash_and_not_acknowledged_is_stored_and_expor
         assert again.stored == []
         assert all(len(one) == 2 for one in (await here.outcomes(SAMPLES)).values())
 
-    run(tmp_path, scenario, unjudged(AtOnce()), MemoryQueue(clock=lambda: clock[0]))
 
-
-def test_whose_leases_are_lost_meanwhile_is_stored_and_exported_once_by_two_workers(tmp_path):
+async def test_whose_leases_are_lost_meanwhile_is_stored_and_exported_once_by_two_workers(tmp_path):
     clock = [0.0]
 
-    async def scenario(here):
+    async with evaluating(tmp_path, unjudged(AtOnce()), MemoryQueue(clock=lambda: clock[0])) as here:
         real, reached, go = here.store.add_each, asyncio.Event(), asyncio.Event()
 
         async def late(some):
@@ -344,10 +328,8 @@ def test_whose_leases_are_lost_meanwhile_is_stored_and_exported_once_by_two_work
         assert sorted(other.exporter.got) == EXPORTED, "who was first"
         assert (await here.queue.depth()).dead == 0
 
-    run(tmp_path, scenario, unjudged(AtOnce()), MemoryQueue(clock=lambda: clock[0]))
 
-
-def test_a_long_batch_gives_others_a_turn(tmp_path):
+async def test_a_long_batch_gives_others_a_turn(tmp_path):
     turns = []
 
     def slow(_):
@@ -355,7 +337,8 @@ def test_a_long_batch_gives_others_a_turn(tmp_path):
         turns.append("scored")
         return Score(0.5)
 
-    async def scenario(here):
+    async with evaluating(tmp_path, unjudged(AtOnce(slow))) as here:
+
         async def page():
             while True:
                 turns.append("page")
@@ -366,14 +349,12 @@ def test_a_long_batch_gives_others_a_turn(tmp_path):
         async with here.running():
             await here.until_empty()
         reader.cancel()
-
-    run(tmp_path, scenario, unjudged(AtOnce(slow)))
     scored = [place for place, turn in enumerate(turns) if turn == "scored"]
     assert all("page" in turns[a:b] for a, b in pairwise(scored))
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
-def test_judged_and_unjudged_samples_of_a_batch_get_what_each_gets_alone(tmp_path, engine):
+async def test_judged_and_unjudged_samples_of_a_batch_get_what_each_gets_alone(tmp_path, engine):
     text = "The refund takes five days. Label 7 is on the box. "
     samples = [
         sample(
@@ -395,19 +376,17 @@ def test_judged_and_unjudged_samples_of_a_batch_get_what_each_gets_alone(tmp_pat
             signals=Signals(SIGNALS),
         )
 
-    async def alone():
-        one_by_one = evaluator()
-        return {one.id: [facts(e) for e in await one_by_one.evaluate(one)] for one in samples}
-
-    async def scenario(here):
+    queue = MemoryQueue() if engine == "memory" else SQLiteQueue(tmp_path / "queue.db")
+    one_by_one = evaluator()
+    async with evaluating(tmp_path, evaluator(), queue) as here:
         await here.queue.put(samples)
         async with here.running():
             await here.until_empty()
         found = {one.id: await here.store.sample(one.id) for one in samples}
-        return {name: [facts(e) for e in one[1]] for name, one in found.items()}
-
-    queue = MemoryQueue() if engine == "memory" else SQLiteQueue(tmp_path / "queue.db")
-    together, expected = run(tmp_path, scenario, evaluator(), queue), asyncio.run(alone())
+        together, expected = (
+            {name: [facts(e) for e in one[1]] for name, one in found.items()},
+            {one.id: [facts(e) for e in await one_by_one.evaluate(one)] for one in samples},
+        )
     assert {name: by_name(some) for name, some in together.items()} == {
         name: by_name(some) for name, some in expected.items()
     }

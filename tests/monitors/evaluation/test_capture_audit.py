@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -78,20 +79,17 @@ class Clock:
         return self.now
 
 
-def run(path, scenario, answer=MARKS, per_day=5):
+@contextlib.asynccontextmanager
+async def auditing(path, answer=MARKS, per_day=5):
     """Run a scenario over (coverage, audits, judge, store, clock)."""
-
-    async def main():
-        store, clock = SQLiteStore(path / "store.db"), Clock()
-        judge = Scripted({"capture_audit": answer})
-        coverage = CaptureCoverage(store, "one", 3600.0, clock, audits_per_day=per_day)
-        audits = audits_of(judge, store, coverage, clock, per_day=per_day)
-        try:
-            return await scenario(coverage, audits, judge, store, clock)
-        finally:
-            await store.aclose()
-
-    return asyncio.run(main())
+    store, clock = SQLiteStore(path / "store.db"), Clock()
+    judge = Scripted({"capture_audit": answer})
+    coverage = CaptureCoverage(store, "one", 3600.0, clock, audits_per_day=per_day)
+    audits = audits_of(judge, store, coverage, clock, per_day=per_day)
+    try:
+        yield coverage, audits, judge, store, clock
+    finally:
+        await store.aclose()
 
 
 def audits_of(judge, store, coverage, clock, **how):
@@ -118,12 +116,13 @@ async def audited(coverage, audits, clock):
 
 
 def result(path, sample, answer=MARKS):
-    async def scenario(coverage, audits, _judge, store, clock):
-        await stored(store, coverage, sample)
-        await audited(coverage, audits, clock)
-        return audits.results
+    async def main():
+        async with auditing(path, answer) as (coverage, audits, _judge, store, clock):
+            await stored(store, coverage, sample)
+            await audited(coverage, audits, clock)
+            return audits.results
 
-    return run(path, scenario, answer)
+    return asyncio.run(main())
 
 
 def changed(**fields):
@@ -169,21 +168,20 @@ def test_marks_are_compared_with_what_was_captured(tmp_path, prompt, about, answ
     assert result(tmp_path, exchange(prompt=prompt, **about), answer) == [expected]
 
 
-def test_the_judge_sees_the_whole_request_as_data_and_nothing_of_the_capture(tmp_path):
-    async def scenario(coverage, audits, judge, store, clock):
+async def test_the_judge_sees_the_whole_request_as_data_and_nothing_of_the_capture(tmp_path):
+    async with auditing(tmp_path) as (coverage, audits, judge, store, clock):
         await stored(store, coverage, exchange())
         await audited(coverage, audits, clock)
-        return judge.asked
-
-    (prompt,) = run(tmp_path, scenario)
+        (prompt,) = judge.asked
     text = "".join(text for text, _ in PROMPT)
     assert prompt.user.count(f'name="request">\n{text}\n</data-') == 1
     assert OBEY not in prompt.system
     assert "structure" not in prompt.user
 
 
-def test_agreement_is_shown_beside_coverage_and_survives_a_restart(tmp_path):
-    async def scenario(coverage, audits, judge, store, clock):
+async def test_agreement_is_shown_beside_coverage_and_survives_a_restart(tmp_path):
+    async with auditing(tmp_path) as (coverage, audits, judge, store, clock):
+
         def answer(_):
             return MARKS if len(judge.asked) % 4 else changed(question=OBEY)
 
@@ -194,9 +192,7 @@ def test_agreement_is_shown_beside_coverage_and_survives_a_restart(tmp_path):
         again = CaptureCoverage(store, "two", 3600.0, clock, audits_per_day=5)
         await again.tick()
         await audits_of(judge, store, again, clock).tick()
-        return shown["shop"], again.captured(), audits.results
-
-    one, after, results = run(tmp_path, scenario)
+        one, after, results = shown["shop"], again.captured(), audits.results
     assert results == ["agrees", "agrees", "agrees", "question"] * 2
     assert (one.audited, one.agreed, one.audited_ratio) == (8, 6, 0.75)
     assert (round(one.audited_low, 3), round(one.audited_high, 3)) == (0.409, 0.929)  # Wilson's, by hand
@@ -205,44 +201,38 @@ def test_agreement_is_shown_beside_coverage_and_survives_a_restart(tmp_path):
     assert after[0].audited == 8  # and the second process audited nothing again
 
 
-def test_marks_that_are_not_there_and_failures_do_not_count(tmp_path):
-    async def scenario(coverage, audits, judge, store, clock):
+async def test_marks_that_are_not_there_and_failures_do_not_count(tmp_path):
+    async with auditing(tmp_path) as (coverage, audits, judge, store, clock):
         for answer in (MARKS, changed(question="Is it red?"), JudgeError("timeout")):
             judge._answers = {"capture_audit": answer}  # noqa: SLF001 - one after the other
             await stored(store, coverage, exchange(f"x{len(audits.results)}"))
             shown = await audited(coverage, audits, clock)
-        return shown["shop"], audits.results
-
-    one, results = run(tmp_path, scenario)
+        one, results = shown["shop"], audits.results
     assert results == ["agrees", "unusable", "failed"]
     assert (one.audited, one.agreed) == (1, 1)
 
 
-def test_one_exchange_is_drawn_in_each_part_of_the_day_and_not_the_newest(tmp_path):
-    async def scenario(coverage, audits, judge, store, clock):
+async def test_one_exchange_is_drawn_in_each_part_of_the_day_and_not_the_newest(tmp_path):
+    async with auditing(tmp_path) as (coverage, audits, judge, store, clock):
         for part in range(10):
             await stored(store, coverage, *(exchange(f"x{part}-{number}") for number in range(20)))
             await audited(coverage, audits, clock)
             await audits.tick()
             clock.now = NOW + (part + 1) * PART_S + 60.0
         kept = audits_in(await store.load()).audits
-        return len(judge.asked), [int(one.sample_id.partition("-")[2]) for one in kept]
-
-    asked, drawn = run(tmp_path, scenario)
+        asked, drawn = len(judge.asked), [int(one.sample_id.partition("-")[2]) for one in kept]
     assert asked == 10  # two days, five a day
     assert len(set(drawn)) > 3
     assert set(drawn) != {19}
 
 
-def test_of_all_apps_so_many_are_audited_a_day(tmp_path):
-    async def scenario(coverage, audits, judge, store, clock):
+async def test_of_all_apps_so_many_are_audited_a_day(tmp_path):
+    async with auditing(tmp_path) as (coverage, audits, judge, store, clock):
         for part in range(5):
             await stored(store, coverage, *(exchange(f"x{part}-{k}", app=f"app-{k}") for k in range(30)))
             await audited(coverage, audits, clock)
             clock.now = NOW + (part + 1) * PART_S + 60.0
-        return len(judge.asked)
-
-    assert run(tmp_path, scenario) == MAX_AUDITS
+        assert len(judge.asked) == MAX_AUDITS
 
 
 @pytest.mark.parametrize("apps", [1, MAX_AUDITS + 20])
@@ -257,8 +247,8 @@ def test_a_process_keeps_few_draws_and_those_of_the_lowest_hashes(apps):
     assert [len(kept) for kept in draws.values()] == [min(apps, MAX_AUDITS // 5)]
 
 
-def test_several_processes_draw_together_and_one_that_was_restarted_goes_on(tmp_path):
-    async def scenario(coverage, audits, judge, store, clock):
+async def test_several_processes_draw_together_and_one_that_was_restarted_goes_on(tmp_path):
+    async with auditing(tmp_path) as (coverage, audits, judge, store, clock):
         other = CaptureCoverage(store, "two", 3600.0, clock, audits_per_day=5)
         await stored(store, other, *(exchange(f"there-{k}") for k in range(20)))
         await other.tick()
@@ -269,15 +259,13 @@ def test_several_processes_draw_together_and_one_that_was_restarted_goes_on(tmp_
         await restarted.tick()
         assert restarted.drawn() == before
         await audited(coverage, audits, clock)
-        return [one.sample_id for one in audits_in(await store.load()).audits], len(judge.asked)
-
-    (drawn,), asked = run(tmp_path, scenario)
+        (drawn,), asked = [one.sample_id for one in audits_in(await store.load()).audits], len(judge.asked)
     assert drawn.startswith("there")
     assert asked == 1
 
 
-def test_while_the_judge_may_not_be_asked_the_draws_wait_a_day(tmp_path):
-    async def scenario(coverage, _audits, judge, store, clock):
+async def test_while_the_judge_may_not_be_asked_the_draws_wait_a_day(tmp_path):
+    async with auditing(tmp_path) as (coverage, _, judge, store, clock):
         may = [False]
         audits = audits_of(judge, store, coverage, clock, allowed=lambda: may[0])
         await stored(store, coverage, exchange())
@@ -291,25 +279,21 @@ def test_while_the_judge_may_not_be_asked_the_draws_wait_a_day(tmp_path):
         clock.now += DAY_S + PART_S + SETTLED_S
         may[0] = True
         await audits.tick()
-        return len(judge.asked)
-
-    assert run(tmp_path, scenario) == 1
+        assert len(judge.asked) == 1
 
 
-def test_a_process_that_ends_while_it_audits_does_not_pay_again(tmp_path):
-    async def scenario(coverage, audits, judge, store, clock):
+async def test_a_process_that_ends_while_it_audits_does_not_pay_again(tmp_path):
+    async with auditing(tmp_path) as (coverage, audits, judge, store, clock):
         judge._answers = {"capture_audit": RuntimeError("the process ends")}  # noqa: SLF001 - as if killed
         await stored(store, coverage, exchange())
         with pytest.raises(RuntimeError):
             await audited(coverage, audits, clock)
         await audits.tick()
-        return len(judge.asked)
-
-    assert run(tmp_path, scenario) == 1
+        assert len(judge.asked) == 1
 
 
-def test_a_deleted_exchange_is_not_audited_and_old_audits_are_forgotten(tmp_path):
-    async def scenario(coverage, audits, judge, store, clock):
+async def test_a_deleted_exchange_is_not_audited_and_old_audits_are_forgotten(tmp_path):
+    async with auditing(tmp_path) as (coverage, audits, judge, store, clock):
         coverage.add(exchange("gone"))
         await audited(coverage, audits, clock)
         assert judge.asked == []
@@ -319,9 +303,7 @@ def test_a_deleted_exchange_is_not_audited_and_old_audits_are_forgotten(tmp_path
         await stored(store, coverage, exchange("x2", started_at=clock.now))
         shown = coverage.captured()
         await audited(coverage, audits, clock)
-        return shown[0].audited, [one.sample_id for one in audits_in(await store.load()).audits]
-
-    assert run(tmp_path, scenario) == (0, ["x2"])
+        assert (shown[0].audited, [one.sample_id for one in audits_in(await store.load()).audits]) == (0, ["x2"])
 
 
 @pytest.mark.parametrize(
@@ -362,36 +344,31 @@ def test_it_is_off_without_a_judge_without_content_and_where_it_is_not_asked(cap
     assert audits_per_day(Config(capture=capture), judging) == expected
 
 
-def test_without_audits_nothing_is_drawn(tmp_path):
-    async def scenario(coverage, _audits, _judge, _store, _clock):
+async def test_without_audits_nothing_is_drawn(tmp_path):
+    async with auditing(tmp_path, per_day=0) as (coverage, _, _, _, _):
         coverage.add(exchange())
-        return coverage.drawn()
-
-    assert run(tmp_path, scenario, per_day=0) == {}
+        assert coverage.drawn() == {}
 
 
-def test_page_api_and_prometheus_show_it_and_nothing_else_does(tmp_path):
-    async def scenario():
-        async with world(tmp_path) as w:
-            judge, clock = Scripted({"capture_audit": changed(question=OBEY)}), Clock()
-            clock.now = time.time()
-            coverage = CaptureCoverage(w.store, "other", 3600.0, clock, audits_per_day=5)
-            coverage.add(exchange("x-1", started_at=clock.now))
-            await w.store.add(exchange("x-1", started_at=clock.now), [])
-            before = await w.plane.status(), w.plane.quality(), w.engine.alerts()
-            await audited(coverage, audits_of(judge, w.store, coverage, clock), clock)
-            w.answered(3, source="tools")
-            w.plane._capture._state_store = w.store  # noqa: SLF001 - the plane of these tests has none
-            await w.plane._capture.tick()  # noqa: SLF001 - no task runs here
-            await w.look()
-            assert (await w.plane.status(), w.plane.quality(), w.engine.alerts()) == before
-            assert await w.store.series(Query(since=0.0, until=clock.now + DAY_S)) == []
-            (one,) = (await w.client.get("/api/capture")).json()
-            await w.add(0.9)
-            await w.look()
-            return one, await w.page("/"), (await w.client.get("/metrics")).text
-
-    one, page, metrics = asyncio.run(scenario())
+async def test_page_api_and_prometheus_show_it_and_nothing_else_does(tmp_path):
+    async with world(tmp_path) as w:
+        judge, clock = Scripted({"capture_audit": changed(question=OBEY)}), Clock()
+        clock.now = time.time()
+        coverage = CaptureCoverage(w.store, "other", 3600.0, clock, audits_per_day=5)
+        coverage.add(exchange("x-1", started_at=clock.now))
+        await w.store.add(exchange("x-1", started_at=clock.now), [])
+        before = await w.plane.status(), w.plane.quality(), w.engine.alerts()
+        await audited(coverage, audits_of(judge, w.store, coverage, clock), clock)
+        w.answered(3, source="tools")
+        w.plane._capture._state_store = w.store  # noqa: SLF001 - the plane of these tests has none
+        await w.plane._capture.tick()  # noqa: SLF001 - no task runs here
+        await w.look()
+        assert (await w.plane.status(), w.plane.quality(), w.engine.alerts()) == before
+        assert await w.store.series(Query(since=0.0, until=clock.now + DAY_S)) == []
+        (one,) = (await w.client.get("/api/capture")).json()
+        await w.add(0.9)
+        await w.look()
+        page, metrics = await w.page("/"), (await w.client.get("/metrics")).text
     assert (one["audited"], one["agreed"], one["audited_ratio"], one["differing"]) == (1, 0, 0.0, ["x-1"])
     assert (one["captured"], one["ratio"]) == (one["answers"], 1.0)
     assert "the judge agrees in 0 of 1 (0.00\N{EN DASH}0.79); not in 1" in page.words
@@ -402,27 +379,26 @@ def test_page_api_and_prometheus_show_it_and_nothing_else_does(tmp_path):
     assert 'metric="capture_audit"' not in metrics
 
 
-def test_an_app_without_audits_has_no_share_of_them(tmp_path):
-    async def scenario():
-        async with world(tmp_path) as w:
-            w.answered(3, source="tools")
-            await w.add(0.9)
-            await w.look()
-            return (await w.client.get("/api/capture")).json()[0], await w.page("/"), await w.client.get("/metrics")
-
-    one, page, metrics = asyncio.run(scenario())
+async def test_an_app_without_audits_has_no_share_of_them(tmp_path):
+    async with world(tmp_path) as w:
+        w.answered(3, source="tools")
+        await w.add(0.9)
+        await w.look()
+        one, page, metrics = (
+            (await w.client.get("/api/capture")).json()[0],
+            await w.page("/"),
+            await w.client.get("/metrics"),
+        )
     assert (one["audited"], one["audited_ratio"], one["differing"]) == (0, None, [])
     assert "the judge agrees in" not in page.words
     assert "gaugeway_capture_audited_ratio{" not in metrics.text
 
 
-def test_a_state_that_cannot_be_read_is_begun_again(tmp_path):
-    async def scenario(coverage, audits, _judge, store, clock):
+async def test_a_state_that_cannot_be_read_is_begun_again(tmp_path):
+    async with auditing(tmp_path) as (coverage, audits, _, store, clock):
         await store.save({STATE: b"{"})
         await stored(store, coverage, exchange())
-        return (await audited(coverage, audits, clock))["shop"].audited
-
-    assert run(tmp_path, scenario) == 1
+        assert (await audited(coverage, audits, clock))["shop"].audited == 1
 
 
 class Judging:
@@ -439,19 +415,19 @@ class Judging:
 
 
 @pytest.mark.parametrize("capture", [Sampled(), Sampled(content=False)])
-def test_the_plane_audits_as_configured(tmp_path, capture):
-    async def scenario():
-        store, instruments = SQLiteStore(tmp_path / "store.db"), Instruments(CollectorRegistry(), version="0")
-        judge = Scripted({"capture_audit": MARKS})
-        plane = make_plane(Config(capture=capture), store, instruments, judging=Judging(judge))
-        audits = plane._audits  # noqa: SLF001 - it would run for hours
-        if audits is not None:
-            await store.add(exchange(started_at=time.time()), [])
-            plane._capture.add(exchange(started_at=time.time()))  # noqa: SLF001 - the worker does that
-            audits._clock = lambda: time.time() + PART_S + SETTLED_S  # noqa: SLF001 - hours later
-            await audits.tick()
-        await store.aclose()
-        return judge.asked, instruments.registry.get_sample_value("gaugeway_capture_audits_total", {"result": "agrees"})
-
-    asked, count = asyncio.run(scenario())
+async def test_the_plane_audits_as_configured(tmp_path, capture):
+    store, instruments = SQLiteStore(tmp_path / "store.db"), Instruments(CollectorRegistry(), version="0")
+    judge = Scripted({"capture_audit": MARKS})
+    plane = make_plane(Config(capture=capture), store, instruments, judging=Judging(judge))
+    audits = plane._audits  # noqa: SLF001 - it would run for hours
+    if audits is not None:
+        await store.add(exchange(started_at=time.time()), [])
+        plane._capture.add(exchange(started_at=time.time()))  # noqa: SLF001 - the worker does that
+        audits._clock = lambda: time.time() + PART_S + SETTLED_S  # noqa: SLF001 - hours later
+        await audits.tick()
+    await store.aclose()
+    asked, count = (
+        judge.asked,
+        instruments.registry.get_sample_value("gaugeway_capture_audits_total", {"result": "agrees"}),
+    )
     assert (len(asked), count) == ((1, 1.0) if capture.content else (0, None))

@@ -140,20 +140,17 @@ def test_the_extra_scores_are_stored_nowhere_so_that_estimates_and_detectors_sta
 
 @pytest.mark.full
 @pytest.mark.parametrize("why", ["not allowed", "the judge fails"])
-def test_without_a_judge_that_answers_the_alert_goes_out_with_an_unknown_cause(tmp_path, why):
+async def test_without_a_judge_that_answers_the_alert_goes_out_with_an_unknown_cause(tmp_path, why):
     play = Play(tmp_path / "store.db", LEXICAL, allowed=lambda: why != "not allowed")
 
-    async def main():
-        complete = play.more.complete
+    complete = play.more.complete
 
-        async def failing(*sides):
-            play.failing = True
-            return await complete(*sides)
+    async def failing(*sides):
+        play.failing = True
+        return await complete(*sides)
 
-        play.more.complete = failing
-        return await play.run()
-
-    alert, _ = asyncio.run(main())
+    play.more.complete = failing
+    alert, _ = await play.run()
     assert alert.likely_cause == "unknown"
     assert (len(play.judge.asked) == play.asked) is (why == "not allowed")
 
@@ -246,7 +243,7 @@ def test_a_judge_that_hangs_holds_nothing_up_for_longer_than_the_limit(tmp_path,
 
 
 @pytest.mark.parametrize(("content", "samples", "there"), [(True, 40, True), (False, 40, False), (True, 0, False)])
-def test_it_needs_stored_texts_and_can_be_switched_off(tmp_path, content, samples, there):
+async def test_it_needs_stored_texts_and_can_be_switched_off(tmp_path, content, samples, there):
     instruments = Instruments(CollectorRegistry(), version="0")
     alerts, capture = Alerts(cause_samples=samples), Sampled(content=content)
     config = Config(judge=Judge(base_url="http://127.0.0.1:9/v1", model="m"), alerts=alerts, capture=capture)
@@ -257,8 +254,5 @@ def test_it_needs_stored_texts_and_can_be_switched_off(tmp_path, content, sample
     judges = engine._judge  # noqa: SLF001 - that a minute of alarms asks nobody would show too late
     assert (judges.score_more is not None) is there
 
-    async def close():
-        await judging.judge.aclose()
-        await store.aclose()
-
-    asyncio.run(close())
+    await judging.judge.aclose()
+    await store.aclose()

@@ -53,63 +53,51 @@ def names(signals, **changes):
     return {one.metric: one.outcome.value for one in signals.evaluations(sample(SIZE, **changes), 1.0)}
 
 
-def test_what_was_learned_survives_a_restart_and_is_taken_over_by_a_new_replica():
+async def test_what_was_learned_survives_a_restart_and_is_taken_over_by_a_new_replica():
     store = States()
 
-    async def scenario():
-        first = Signals(SIGNALS, store, "one")
-        await first.tick()
-        learn(first)
-        await first.tick()
-        for replica in ("one", "two"):
-            again = Signals(SIGNALS, store, replica)
-            assert "slow" not in names(again, duration_s=9.0)
-            again = Signals(SIGNALS, store, replica)
-            await again.tick()
-            assert names(again, duration_s=9.0)["slow"] == 1.0
-
-    asyncio.run(scenario())
+    first = Signals(SIGNALS, store, "one")
+    await first.tick()
+    learn(first)
+    await first.tick()
+    for replica in ("one", "two"):
+        again = Signals(SIGNALS, store, replica)
+        assert "slow" not in names(again, duration_s=9.0)
+        again = Signals(SIGNALS, store, replica)
+        await again.tick()
+        assert names(again, duration_s=9.0)["slow"] == 1.0
 
 
-def test_nothing_is_saved_while_nothing_is_new():
+async def test_nothing_is_saved_while_nothing_is_new():
     store = States()
 
-    async def scenario():
-        signals = Signals(SIGNALS, store, "one")
-        await signals.tick()
-        assert store.states == {}
-        learn(signals)
-        await signals.tick()
-        store.states.clear()
-        await signals.tick()
-        assert store.states == {}
-
-    asyncio.run(scenario())
+    signals = Signals(SIGNALS, store, "one")
+    await signals.tick()
+    assert store.states == {}
+    learn(signals)
+    await signals.tick()
+    store.states.clear()
+    await signals.tick()
+    assert store.states == {}
 
 
-def test_a_damaged_state_is_learned_again():
+async def test_a_damaged_state_is_learned_again():
     store = States()
     store.states = {f"{PREFIX}one": b"nonsense", f"{PREFIX}two": b""}
 
-    async def scenario():
-        signals = Signals(SIGNALS, store, "one")
-        await signals.tick()
-        learn(signals)
-        assert names(signals, duration_s=9.0)["slow"] == 1.0
-
-    asyncio.run(scenario())
+    signals = Signals(SIGNALS, store, "one")
+    await signals.tick()
+    learn(signals)
+    assert names(signals, duration_s=9.0)["slow"] == 1.0
 
 
-def test_states_of_replicas_that_are_gone_are_removed():
+async def test_states_of_replicas_that_are_gone_are_removed():
     store, now = States(), [0.0]
 
-    async def scenario():
-        old = Signals(SIGNALS, store, "old", clock=lambda: now[0])
-        await old.tick()
-        learn(old)
-        await old.tick()
-        now[0] = 8 * 86_400.0
-        await Signals(SIGNALS, store, "new", clock=lambda: now[0]).tick()
-        assert store.states[f"{PREFIX}old"] == b""
-
-    asyncio.run(scenario())
+    old = Signals(SIGNALS, store, "old", clock=lambda: now[0])
+    await old.tick()
+    learn(old)
+    await old.tick()
+    now[0] = 8 * 86_400.0
+    await Signals(SIGNALS, store, "new", clock=lambda: now[0]).tick()
+    assert store.states[f"{PREFIX}old"] == b""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -11,8 +10,8 @@ from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Message, Sample
 from gaugeway.sampling import MetricSampler
 from gaugeway.settings.bounds import MAX_HISTORY_TEXT, MAX_TRANSCRIPT, bounded_sample
-from gaugeway.storage.stores import from_url
 from monitors.evaluation.transcripts import TranscriptMaker, transcript_of
+from tests.support.stores import store_in
 
 SILENCE_S = 900.0
 
@@ -124,19 +123,8 @@ def maker(store, queue, clock, *, chosen=lambda _: True, oldest=None):
     return TranscriptMaker(store, queue, silence_s=SILENCE_S, chosen=chosen, oldest=waits, clock=clock)
 
 
-def with_store(tmp_path, scenario):
-    async def main():
-        store = from_url(f"sqlite:///{tmp_path}/store.db")
-        try:
-            return await scenario(store)
-        finally:
-            await store.aclose()
-
-    return asyncio.run(main())
-
-
-def test_a_conversation_is_queued_once_after_the_silence_and_again_if_it_goes_on(tmp_path):
-    async def scenario(store):
+async def test_a_conversation_is_queued_once_after_the_silence_and_again_if_it_goes_on(tmp_path):
+    async with store_in(tmp_path) as store:
         queue, clock = MemoryQueue(), Clock()
         one = maker(store, queue, clock)
         for sample in (answer(1), answer(2), answer(1, "d", skip_reason="tool_call")):
@@ -158,22 +146,18 @@ def test_a_conversation_is_queued_once_after_the_silence_and_again_if_it_goes_on
         assert await one.tick() == 1
         assert len(said((await queue.lease(5))[0].sample)) == 6
 
-    with_store(tmp_path, scenario)
 
-
-def test_a_sample_that_still_waits_holds_back_conversations_as_old_as_it_is(tmp_path):
-    async def scenario(store):
+async def test_a_sample_that_still_waits_holds_back_conversations_as_old_as_it_is(tmp_path):
+    async with store_in(tmp_path) as store:
         clock, queue = Clock(), MemoryQueue()
         await store.add(answer(1), [])
         clock.now = answer(1).started_at + SILENCE_S + 100.0
         assert await maker(store, queue, clock, oldest=answer(1).started_at + 10.0).tick() == 0
         assert await maker(store, queue, clock).tick() == 1
 
-    with_store(tmp_path, scenario)
 
-
-def test_conversations_are_drawn_whole_and_by_the_same_hash_as_their_scores(tmp_path):
-    async def scenario(store):
+async def test_conversations_are_drawn_whole_and_by_the_same_hash_as_their_scores(tmp_path):
+    async with store_in(tmp_path) as store:
         sampler, clock, queue = MetricSampler("salt"), Clock(), MemoryQueue(max_attempts=1)
         for number in range(200):
             await store.add(answer(1, f"c{number}"), [])
@@ -184,5 +168,3 @@ def test_conversations_are_drawn_whole_and_by_the_same_hash_as_their_scores(tmp_
         samples = [lease.sample for lease in await queue.lease(200)]
         assert all(sampler.keeps(sample, 0.25) for sample in samples)
         assert sampler.joint(replace(samples[0], rate=0.5), 0.25) == pytest.approx(0.125)
-
-    with_store(tmp_path, scenario)

@@ -128,19 +128,16 @@ def impatient(monkeypatch):
     monkeypatch.setattr(outbox, "FIRST_S", 0.02)
 
 
-def test_phoenix_is_sent_scores_on_the_span_and_relevance_on_the_passages():
-    async def main():
-        counts = Counts()
-        async with serving(well) as server:
-            sink = PhoenixSink(url=server.url, observe=counts, api_key="k", documents=True)
-            skipped = Evaluation(sample_id="x1", metric="recall", version="1", outcome=Skipped("no_reference"))
-            failed = Evaluation(sample_id="x1", metric="geval", version="1", outcome=Failed("judge_timeout"))
-            sink.export(SAMPLE, [FAITHFUL, RELEVANT, LEXICAL, skipped, failed])
-            await counts.until("sent", 5)
-            await sink.aclose()
-            return server.calls, counts
-
-    calls, counts = asyncio.run(main())
+async def test_phoenix_is_sent_scores_on_the_span_and_relevance_on_the_passages():
+    counts = Counts()
+    async with serving(well) as server:
+        sink = PhoenixSink(url=server.url, observe=counts, api_key="k", documents=True)
+        skipped = Evaluation(sample_id="x1", metric="recall", version="1", outcome=Skipped("no_reference"))
+        failed = Evaluation(sample_id="x1", metric="geval", version="1", outcome=Failed("judge_timeout"))
+        sink.export(SAMPLE, [FAITHFUL, RELEVANT, LEXICAL, skipped, failed])
+        await counts.until("sent", 5)
+        await sink.aclose()
+        calls = server.calls
     assert counts == {"sent": 5}
     spans, documents = sorted(calls, key=lambda call: call.path, reverse=True)
     assert (spans.method, spans.path, spans.query) == ("POST", "/v1/span_annotations", "sync=true")
@@ -164,99 +161,87 @@ def test_phoenix_is_sent_scores_on_the_span_and_relevance_on_the_passages():
 
 
 @pytest.mark.parametrize("content", [False, True])
-def test_explanations_quote_the_answer_and_go_out_only_when_asked_for(content):
-    async def main():
-        counts = Counts()
-        keys = {"public_key": "p", "secret_key": "s"}
-        async with serving(well) as server:
-            sinks = [
-                PhoenixSink(url=server.url, observe=counts, content=content),
-                MLflowSink(url=server.url, observe=counts, content=content),
-                LangfuseSink(url=server.url, observe=counts, content=content, **keys),
-            ]
-            for sink in sinks:
-                sink.export(SAMPLE, [FAITHFUL])
-            await counts.until("sent", 3)
-            for sink in sinks:
-                await sink.aclose()
-            return json.dumps([call.body for call in server.calls])
-
-    sent = asyncio.run(main())
+async def test_explanations_quote_the_answer_and_go_out_only_when_asked_for(content):
+    counts = Counts()
+    keys = {"public_key": "p", "secret_key": "s"}
+    async with serving(well) as server:
+        sinks = [
+            PhoenixSink(url=server.url, observe=counts, content=content),
+            MLflowSink(url=server.url, observe=counts, content=content),
+            LangfuseSink(url=server.url, observe=counts, content=content, **keys),
+        ]
+        for sink in sinks:
+            sink.export(SAMPLE, [FAITHFUL])
+        await counts.until("sent", 3)
+        for sink in sinks:
+            await sink.aclose()
+        sent = json.dumps([call.body for call in server.calls])
     assert sent.count("the answer says") == (3 if content else 0)
     assert "Mars" not in sent
 
 
-def test_only_the_chosen_metrics_are_sent_and_what_has_no_trace_is_counted():
-    async def main():
-        counts = Counts()
-        async with serving(well) as server:
-            sink = PhoenixSink(url=server.url, observe=counts, metrics=["lexical_*"])
-            sink.export(SAMPLE, [FAITHFUL])
-            sink.export(Sample(id="x2", started_at=0.0), [LEXICAL])
-            sink.export(SAMPLE, [FAITHFUL, LEXICAL])
-            await counts.until("sent", 1)
-            await sink.aclose()
-            return server.calls, counts
-
-    calls, counts = asyncio.run(main())
+async def test_only_the_chosen_metrics_are_sent_and_what_has_no_trace_is_counted():
+    counts = Counts()
+    async with serving(well) as server:
+        sink = PhoenixSink(url=server.url, observe=counts, metrics=["lexical_*"])
+        sink.export(SAMPLE, [FAITHFUL])
+        sink.export(Sample(id="x2", started_at=0.0), [LEXICAL])
+        sink.export(SAMPLE, [FAITHFUL, LEXICAL])
+        await counts.until("sent", 1)
+        await sink.aclose()
+        calls = server.calls
     assert [[one["name"] for one in call.body["data"]] for call in calls] == [["lexical_groundedness"]]
     assert counts == {"no_trace": 1, "sent": 1}
 
 
-def test_a_score_that_comes_before_its_span_is_sent_again_until_the_span_is_there():
-    async def main():
-        counts, known = Counts(), set()
+async def test_a_score_that_comes_before_its_span_is_sent_again_until_the_span_is_there():
+    counts, known = Counts(), set()
 
-        def phoenix(call):
-            missing = {one["span_id"] for one in call.body["data"]} - known
-            return (404, {}, {"detail": "do not exist"}) if missing else (200, {}, {"data": []})
+    def phoenix(call):
+        missing = {one["span_id"] for one in call.body["data"]} - known
+        return (404, {}, {"detail": "do not exist"}) if missing else (200, {}, {"data": []})
 
-        async with serving(phoenix) as server:
-            sink = PhoenixSink(url=server.url, observe=counts)
-            sink.export(SAMPLE, [FAITHFUL])
-            other = Sample(id="x2", started_at=0.0, trace_id=TRACE, span_id="00f067aa0ba902b7")
-            known.add(other.span_id)
-            sink.export(other, [LEXICAL])
-            await counts.until("sent", 1)  # the one that waits holds up nobody
-            await counts.until("retried", 2)
-            known.add(SPAN)
-            await counts.until("sent", 2)
-            await sink.aclose()
-            return counts, server.calls
-
-    counts, calls = asyncio.run(main())
+    async with serving(phoenix) as server:
+        sink = PhoenixSink(url=server.url, observe=counts)
+        sink.export(SAMPLE, [FAITHFUL])
+        other = Sample(id="x2", started_at=0.0, trace_id=TRACE, span_id="00f067aa0ba902b7")
+        known.add(other.span_id)
+        sink.export(other, [LEXICAL])
+        await counts.until("sent", 1)  # the one that waits holds up nobody
+        await counts.until("retried", 2)
+        known.add(SPAN)
+        await counts.until("sent", 2)
+        await sink.aclose()
+        calls = server.calls
     assert set(counts) == {"sent", "retried"}
     assert len(calls) == counts["sent"] + counts["retried"]
 
 
-def test_mlflow_keeps_one_assessment_for_an_evaluation_however_often_it_is_sent():
-    async def main():
-        counts, stored = Counts(), {}
+async def test_mlflow_keeps_one_assessment_for_an_evaluation_however_often_it_is_sent():
+    counts, stored = Counts(), {}
 
-        def mlflow(call):
-            trace = f"/api/3.0/mlflow/traces/tr-{TRACE}"
-            assert call.path.startswith(trace)
-            if call.method == "GET":
-                return 200, {}, {"trace": {"trace_info": {"assessments": list(stored.values())}}}
-            one = call.body["assessment"]
-            if call.method == "POST":
-                stored[f"a-{len(stored)}"] = {**one, "assessment_id": f"a-{len(stored)}"}
-            else:
-                assert call.path == f"{trace}/assessments/{one['assessment_id']}"
-                stored[one["assessment_id"]] |= {key: one[key] for key in call.body["update_mask"].split(",")}
-            return 200, {}, {"assessment": one}
+    def mlflow(call):
+        trace = f"/api/3.0/mlflow/traces/tr-{TRACE}"
+        assert call.path.startswith(trace)
+        if call.method == "GET":
+            return 200, {}, {"trace": {"trace_info": {"assessments": list(stored.values())}}}
+        one = call.body["assessment"]
+        if call.method == "POST":
+            stored[f"a-{len(stored)}"] = {**one, "assessment_id": f"a-{len(stored)}"}
+        else:
+            assert call.path == f"{trace}/assessments/{one['assessment_id']}"
+            stored[one["assessment_id"]] |= {key: one[key] for key in call.body["update_mask"].split(",")}
+        return 200, {}, {"assessment": one}
 
-        async with serving(mlflow) as server:
-            sink = MLflowSink(url=server.url, observe=counts, public_key="user", secret_key="word")
-            for evaluation in (FAITHFUL, FAITHFUL, LEXICAL):
-                sink.export(SAMPLE, [evaluation])
-            again = Evaluation(sample_id="x1", metric="faithfulness", version="1-a", outcome=Score(0.75))
-            sink.export(SAMPLE, [again])
-            await counts.until("sent", 4)
-            await sink.aclose()
-            return stored, server.calls
-
-    stored, calls = asyncio.run(main())
+    async with serving(mlflow) as server:
+        sink = MLflowSink(url=server.url, observe=counts, public_key="user", secret_key="word")
+        for evaluation in (FAITHFUL, FAITHFUL, LEXICAL):
+            sink.export(SAMPLE, [evaluation])
+        again = Evaluation(sample_id="x1", metric="faithfulness", version="1-a", outcome=Score(0.75))
+        sink.export(SAMPLE, [again])
+        await counts.until("sent", 4)
+        await sink.aclose()
+        calls = server.calls
     assert {one["assessment_name"]: one["feedback"]["value"] for one in stored.values()} == {
         "faithfulness": 0.75,
         "lexical_groundedness": 1.0,
@@ -328,19 +313,15 @@ def test_after_the_time_to_give_up_it_is_given_up_and_said(status, caplog):
     assert "gave up 1 scores" in caplog.text
 
 
-def test_exporting_never_waits_and_holds_a_bounded_number_while_the_server_is_gone():
-    async def main():
-        counts = Counts()
-        box = Outbox("gone", _unavailable, count=counts, give_up_s=60, limit=100)
-        begin = time.thread_time()
-        for number in range(150):
-            box.offer(Delivery(number, str(number), 2))
-        took = time.thread_time() - begin
-        await asyncio.sleep(0.2)
-        await box.aclose(0.1)
-        return counts, took
-
-    counts, took = asyncio.run(main())
+async def test_exporting_never_waits_and_holds_a_bounded_number_while_the_server_is_gone():
+    counts = Counts()
+    box = Outbox("gone", _unavailable, count=counts, give_up_s=60, limit=100)
+    begin = time.thread_time()
+    for number in range(150):
+        box.offer(Delivery(number, str(number), 2))
+    took = time.thread_time() - begin
+    await asyncio.sleep(0.2)
+    await box.aclose(0.1)
     assert counts["overflow"] == 100  # 50 deliveries of two scores
     assert counts["unsent"] == 200
     assert took < 0.1
@@ -350,111 +331,92 @@ async def _unavailable(_item):
     raise UnavailableError("gone")
 
 
-def test_while_nothing_gets_through_one_delivery_tries_and_then_all_go():
-    async def main():
-        counts, tried, up = Counts(), [], False
+async def test_while_nothing_gets_through_one_delivery_tries_and_then_all_go():
+    counts, tried, up = Counts(), [], False
 
-        async def send(item):
-            tried.append(item)
-            await asyncio.sleep(0.01)
-            if not up:
-                raise UnavailableError("gone")
+    async def send(item):
+        tried.append(item)
+        await asyncio.sleep(0.01)
+        if not up:
+            raise UnavailableError("gone")
 
-        box = Outbox("gone", send, count=counts, give_up_s=60)
-        for number in range(50):
-            box.offer(Delivery(number, str(number), 1))
-        await asyncio.sleep(0.5)
-        before = len(tried)
-        up = True
-        await counts.until("sent", 50)
-        await box.aclose()
-        return before, counts
-
-    before, counts = asyncio.run(main())
+    box = Outbox("gone", send, count=counts, give_up_s=60)
+    for number in range(50):
+        box.offer(Delivery(number, str(number), 1))
+    await asyncio.sleep(0.5)
+    before = len(tried)
+    up = True
+    await counts.until("sent", 50)
+    await box.aclose()
     assert before < 15  # four at first, then one by one with pauses; without the pause it were hundreds
     assert counts["sent"] == 50
     assert counts["retried"] < 20
 
 
-def test_those_who_wait_behind_a_server_that_is_gone_are_given_up_too_without_a_try_of_their_own():
-    async def main():
-        counts = Counts()
-        box = Outbox("gone", _unavailable, count=counts, give_up_s=0.3)
-        for number in range(500):
-            box.offer(Delivery(number, str(number), 1))
-        await counts.until("gave_up", 500)
-        await box.aclose()
-        return counts
-
-    counts = asyncio.run(main())
+async def test_those_who_wait_behind_a_server_that_is_gone_are_given_up_too_without_a_try_of_their_own():
+    counts = Counts()
+    box = Outbox("gone", _unavailable, count=counts, give_up_s=0.3)
+    for number in range(500):
+        box.offer(Delivery(number, str(number), 1))
+    await counts.until("gave_up", 500)
+    await box.aclose()
     assert counts["gave_up"] == 500
     assert counts["retried"] < 20
 
 
-def test_deliveries_of_one_key_go_one_after_the_other_in_order():
-    async def main():
-        counts, ended, at_once = Counts(), [], []
-        under_way = 0
+async def test_deliveries_of_one_key_go_one_after_the_other_in_order():
+    counts, ended, at_once = Counts(), [], []
+    under_way = 0
 
-        async def send(item):
-            nonlocal under_way
-            under_way += 1
-            at_once.append(under_way)
-            await asyncio.sleep(0.002)
-            under_way -= 1
-            ended.append(item)
+    async def send(item):
+        nonlocal under_way
+        under_way += 1
+        at_once.append(under_way)
+        await asyncio.sleep(0.002)
+        under_way -= 1
+        ended.append(item)
 
-        box = Outbox("slow", send, count=counts, give_up_s=60)
-        for number in range(12):
-            box.offer(Delivery(number, "same", 1))
-        await counts.until("sent", 12)
-        await box.aclose()
-        return ended, at_once
-
-    ended, at_once = asyncio.run(main())
+    box = Outbox("slow", send, count=counts, give_up_s=60)
+    for number in range(12):
+        box.offer(Delivery(number, "same", 1))
+    await counts.until("sent", 12)
+    await box.aclose()
     assert ended == list(range(12))
     assert set(at_once) == {1}
 
 
-def test_closing_sends_what_is_left_without_waiting_for_what_was_to_be_waited_for():
-    async def main():
-        counts, there = Counts(), False
+async def test_closing_sends_what_is_left_without_waiting_for_what_was_to_be_waited_for():
+    counts, there = Counts(), False
 
-        async def send(_item):
-            if not there:
-                raise NotYetError("no span")
+    async def send(_item):
+        if not there:
+            raise NotYetError("no span")
 
-        box = Outbox("late", send, count=counts, give_up_s=60)
-        box.offer(Delivery(1, "1", 1))
-        await counts.until("retried", 4)
-        there = True
-        await box.aclose()
-        box.offer(Delivery(2, "2", 1))
-        return counts
-
-    counts = asyncio.run(main())
+    box = Outbox("late", send, count=counts, give_up_s=60)
+    box.offer(Delivery(1, "1", 1))
+    await counts.until("retried", 4)
+    there = True
+    await box.aclose()
+    box.offer(Delivery(2, "2", 1))
     assert counts["sent"] == 1
     assert counts["overflow"] == 1
 
 
-def test_a_mistake_of_ours_is_counted_and_stops_nobody(caplog):
-    async def main():
-        counts = Counts()
+async def test_a_mistake_of_ours_is_counted_and_stops_nobody(caplog):
+    counts = Counts()
 
-        async def send(item):
-            if item == 0:
-                raise KeyError("oops")
-            if item == 1:
-                raise RefusedError("no")
+    async def send(item):
+        if item == 0:
+            raise KeyError("oops")
+        if item == 1:
+            raise RefusedError("no")
 
-        box = Outbox("odd", send, count=counts, give_up_s=60)
-        for number in range(3):
-            box.offer(Delivery(number, str(number), 1))
-        await counts.until("sent", 1)
-        await box.aclose()
-        return counts
-
-    assert asyncio.run(main()) == {"refused": 2, "sent": 1}
+    box = Outbox("odd", send, count=counts, give_up_s=60)
+    for number in range(3):
+        box.offer(Delivery(number, str(number), 1))
+    await counts.until("sent", 1)
+    await box.aclose()
+    assert counts == {"refused": 2, "sent": 1}
     assert "KeyError" in caplog.text
 
 
@@ -525,7 +487,7 @@ def test_passages_are_annotated_only_where_they_are_exported():
 
 
 @pytest.mark.full
-def test_keys_are_never_logged(caplog):
+async def test_keys_are_never_logged(caplog):
     async def main(server, status):
         counts = Counts()
         built = [
@@ -539,13 +501,10 @@ def test_keys_are_never_logged(caplog):
         for sink in built:
             await sink.aclose()
 
-    async def every():
-        for status in (200, 400, 401, 404, 500):
-            async with serving(lambda _call, status=status: (status, {}, {})) as server:
-                await main(server, status)
-
     caplog.set_level(logging.DEBUG)
-    asyncio.run(every())
+    for status in (200, 400, 401, 404, 500):
+        async with serving(lambda _call, status=status: (status, {}, {})) as server:
+            await main(server, status)
     assert "answered 400" in caplog.text
     assert "-word" not in caplog.text
     assert base64.b64encode(b"p:langfuse-word").decode() not in caplog.text

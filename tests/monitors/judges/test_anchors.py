@@ -67,7 +67,7 @@ def test_scores_beyond_tolerance_disagree_and_the_interval_says_how_surely():
     assert (lost.n, lost.failed, lost.low, lost.high, lost.drifted) == (0, 20, 0.0, 1.0, False)
 
 
-def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found_out(caplog):
+async def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found_out(caplog):
     caplog.set_level(logging.WARNING)
     verdicts = iter(["supported"] * 20 + ["not_mentioned"] * 20)
 
@@ -75,33 +75,30 @@ def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found
         claim = {"claim": "Two.", "verdict": next(verdicts), "relevance": "relevant", "contexts": [0]}
         return {"noncommittal": False, "claims": [claim]}
 
-    async def run():
-        judge = CachedJudge(Scripted(says))
-        metric = Faithfulness(Fused(judge))
-        drifts, naps = [], []
+    judge = CachedJudge(Scripted(says))
+    metric = Faithfulness(Fused(judge))
+    drifts, naps = [], []
 
-        async def score(sample, name):
-            assert name == "faithfulness"
-            if sample.id.endswith("a7"):
-                raise RuntimeError("no luck")
-            token = SPEND.set(Spend())
-            outcome = await metric.score(sample)
-            SPEND.reset(token)
-            return outcome.value if isinstance(outcome, Score) else None
+    async def score(sample, name):
+        assert name == "faithfulness"
+        if sample.id.endswith("a7"):
+            raise RuntimeError("no luck")
+        token = SPEND.set(Spend())
+        outcome = await metric.score(sample)
+        SPEND.reset(token)
+        return outcome.value if isinstance(outcome, Score) else None
 
-        async def wait(call, seconds):
-            naps.append(seconds)
-            call.close()
-            if len(naps) == 2:
-                raise asyncio.CancelledError
-            raise TimeoutError
+    async def wait(call, seconds):
+        naps.append(seconds)
+        call.close()
+        if len(naps) == 2:
+            raise asyncio.CancelledError
+        raise TimeoutError
 
-        watch = AnchorWatch(read(lines(20)), score, every_s=60.0, on_drift=drifts.append, wait=wait)
-        with pytest.raises(asyncio.CancelledError):
-            await watch.run()
-        return drifts, naps
-
-    (before, after), naps = asyncio.run(run())
+    watch = AnchorWatch(read(lines(20)), score, every_s=60.0, on_drift=drifts.append, wait=wait)
+    with pytest.raises(asyncio.CancelledError):
+        await watch.run()
+    (before, after) = drifts
     assert (before.disagreement, before.failed, before.drifted) == (0.0, 1, False)
     assert after.disagreement > 0.9
     assert after.drifted
@@ -110,24 +107,21 @@ def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found
     assert "no luck" in caplog.text
 
 
-def test_somebody_who_suspects_the_judge_need_not_wait_for_the_schedule():
-    async def run():
-        drifts, first, second = [], asyncio.Event(), asyncio.Event()
+async def test_somebody_who_suspects_the_judge_need_not_wait_for_the_schedule():
+    drifts, first, second = [], asyncio.Event(), asyncio.Event()
 
-        async def score(sample, metric):
-            return 1.0
+    async def score(sample, metric):
+        return 1.0
 
-        def told(drift):
-            drifts.append(drift)
-            (second if first.is_set() else first).set()
+    def told(drift):
+        drifts.append(drift)
+        (second if first.is_set() else first).set()
 
-        watch = AnchorWatch(read(lines(3)), score, every_s=3600.0, on_drift=told)
-        task = spawn(watch.run(), name="anchors")
-        await asyncio.wait_for(first.wait(), 60)
-        await asyncio.sleep(0.05)
-        assert len(drifts) == 1
-        watch.wake()
-        await asyncio.wait_for(second.wait(), 60)
-        task.cancel()
-
-    asyncio.run(run())
+    watch = AnchorWatch(read(lines(3)), score, every_s=3600.0, on_drift=told)
+    task = spawn(watch.run(), name="anchors")
+    await asyncio.wait_for(first.wait(), 60)
+    await asyncio.sleep(0.05)
+    assert len(drifts) == 1
+    watch.wake()
+    await asyncio.wait_for(second.wait(), 60)
+    task.cancel()

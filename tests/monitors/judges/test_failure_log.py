@@ -61,21 +61,18 @@ def test_the_first_failure_is_one_line_with_the_endpoint_and_what_to_do(caplog, 
         assert "Jane" not in message
 
 
-def test_an_endpoint_that_cannot_be_reached_is_named_at_the_first_try_and_not_after_the_retries(caplog):
+async def test_an_endpoint_that_cannot_be_reached_is_named_at_the_first_try_and_not_after_the_retries(caplog):
     settings = Judge(base_url="http://user:canary@127.0.0.1:9/v1?k=canary", model="judge-1", max_retries=3)
     judging = open_judge(settings, Instruments(CollectorRegistry(), version="0"))
 
-    async def main():
-        asking = asyncio.ensure_future(judging.judge.ask(PROMPT, dict))
-        async with asyncio.timeout(60):
-            while not lines(caplog):  # noqa: ASYNC110 - a log has no event
-                await asyncio.sleep(0.01)
-        assert not asking.done()
-        asking.cancel()
-        await asyncio.wait([asking])
-        await judging.judge.aclose()
-
-    asyncio.run(main())
+    asking = asyncio.ensure_future(judging.judge.ask(PROMPT, dict))
+    async with asyncio.timeout(60):
+        while not lines(caplog):  # noqa: ASYNC110 - a log has no event
+            await asyncio.sleep(0.01)
+    assert not asking.done()
+    asking.cancel()
+    await asyncio.wait([asking])
+    await judging.judge.aclose()
     message = lines(caplog)[0].getMessage()
     assert "at http://127.0.0.1:9 failed (connection): check" in message
     assert "canary" not in message

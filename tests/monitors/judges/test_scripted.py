@@ -52,16 +52,13 @@ def test_what_a_real_judge_would_not_get_away_with_fails(script, kind):
     assert caught.value.kind == kind
 
 
-def test_a_call_is_on_the_tab():
-    async def run():
-        SPEND.set(spend := Spend())
-        await Scripted({"claims": FINE}).ask(PROMPT, answers.Claims)
-        return spend.calls
-
-    assert asyncio.run(run()) == 1
+async def test_a_call_is_on_the_tab():
+    SPEND.set(spend := Spend())
+    await Scripted({"claims": FINE}).ask(PROMPT, answers.Claims)
+    assert spend.calls == 1
 
 
-def test_a_judge_of_the_users_own_needs_only_model_and_ask_and_keeps_what_else_it_has():
+async def test_a_judge_of_the_users_own_needs_only_model_and_ask_and_keeps_what_else_it_has():
     class Mine:
         model = "mine"
 
@@ -74,14 +71,11 @@ def test_a_judge_of_the_users_own_needs_only_model_and_ask_and_keeps_what_else_i
         async def ask_sure(self, prompt, answer_type):
             return await self.ask(prompt, answer_type), 0.5
 
-    async def run():
-        plain, sure = adapted(Mine()), adapted(Sure())
-        assert (plain.model, plain.identity, sure.identity) == ("mine", "mine", "mine at home")
-        assert await plain.ask(PROMPT, dict) == {"happy": True}
-        assert await plain.ask_sure(PROMPT, dict) == ({"happy": True}, None)
-        assert await plain.ask_scored(PROMPT, ["1"]) is None
-        assert await sure.ask_sure(PROMPT, dict) == ({"happy": True}, 0.5)
-        await plain.aclose()
-        assert adapted(plain) is plain
-
-    asyncio.run(run())
+    plain, sure = adapted(Mine()), adapted(Sure())
+    assert (plain.model, plain.identity, sure.identity) == ("mine", "mine", "mine at home")
+    assert await plain.ask(PROMPT, dict) == {"happy": True}
+    assert await plain.ask_sure(PROMPT, dict) == ({"happy": True}, None)
+    assert await plain.ask_scored(PROMPT, ["1"]) is None
+    assert await sure.ask_sure(PROMPT, dict) == ({"happy": True}, 0.5)
+    await plain.aclose()
+    assert adapted(plain) is plain

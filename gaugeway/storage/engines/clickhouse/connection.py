@@ -30,7 +30,7 @@ STATEMENT_S = 30.0
 """The longest a statement may run."""
 LINGER_MS = 20
 """How long an insert waits for others to go with it, unless the URL says otherwise."""
-_LONGEST_LINGER_MS = 1000
+_LONGEST_LINGER_MS = 1000  # internal bound: size of a batch
 _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
 _CONNECT_S = 5.0
 _TLS_OPTIONS = {"ca_cert", "client_cert", "client_cert_key"}

@@ -12,7 +12,7 @@ from gaugeway.storage.stores.ratings import CORRECT, EARLY_S
 
 T = TypeVar("T")
 # A server takes 128 KiB for one parameter; what is quoted in it may take twice its length.
-_MOST_BYTES = 50_000
+_MOST_BYTES = 50_000  # internal bound: size of a batch
 # Both tables have a row and all that replace it within one partition, so that each can be read by itself.
 APART = "SETTINGS do_not_merge_across_partitions_select_final = 1"
 CONVERSATION = f"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from dataclasses import replace
@@ -23,37 +22,29 @@ from tests.support.pages import ALERTS, EVIL, world
 from tests.support.receivers import alert as an_alert
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 async def fired(w, **about):
     """An alert that fires, described."""
     await w.drop(**about)
     return next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
 
 
-def test_without_alerts_the_page_says_so(tmp_path):
-    page = run(tmp_path, lambda w: w.page("/alerts"))
+async def test_without_alerts_the_page_says_so(tmp_path):
+    async with world(tmp_path) as w:
+        page = await w.page("/alerts")
     assert "No alert is open" in page.words
     assert "No silences" in page.words
 
 
-def test_an_unknown_alert_is_404_in_words(tmp_path):
-    page = run(tmp_path, lambda w: w.page("/alerts/nowhere", status=404))
+async def test_an_unknown_alert_is_404_in_words(tmp_path):
+    async with world(tmp_path) as w:
+        page = await w.page("/alerts/nowhere", status=404)
     assert "no alert has the fingerprint nowhere" in page.words
 
 
-def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_path):
-    async def scenario(w):
+async def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_path):
+    async with world(tmp_path) as w:
         alert = await fired(w, bad=400)
-        return alert, await w.page(f"/alerts/{alert.fingerprint}"), await w.page("/alerts")
-
-    alert, page, listed = run(tmp_path, scenario)
+        page, listed = await w.page(f"/alerts/{alert.fingerprint}"), await w.page("/alerts")
     assert "faithfulness of shop fell from 0.9" in page.words
     assert f"{alert.mean_before:.3f}" in page.words
     assert f"{alert.ci[0]:.3f} to {alert.ci[1]:.3f}" in page.words
@@ -66,45 +57,39 @@ def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_path):
     assert f"/alerts/{alert.fingerprint}" in [one.get("href") for one in listed.all("a")]
 
 
-def test_a_resolved_alert_says_when_it_recovered_and_which_slices_fell_too(tmp_path, monkeypatch):
+async def test_a_resolved_alert_says_when_it_recovered_and_which_slices_fell_too(tmp_path, monkeypatch):
     alert = replace(an_alert("resolved"), affected=("model=_other", "model=m-2"))
     alert = replace(alert, ended_at=alert.finding.onset + 496.0)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         monkeypatch.setattr(w.engine, "alerts", lambda: [alert])
         first = await w.page(f"/alerts/{alert.fingerprint}")
         monkeypatch.setattr(w.engine, "alerts", lambda: [replace(alert, unwatched=True)])
-        return first, await w.page(f"/alerts/{alert.fingerprint}")
-
-    page, unwatched = run(tmp_path, scenario)
+        page, unwatched = first, await w.page(f"/alerts/{alert.fingerprint}")
     assert "Recovered after 8 min 16 s" in page.words
     assert "Also affected models with few scores, taken together, model=m-2" in page.words
     assert "no longer watched after 8 min 16 s" in unwatched.words
 
 
-def test_an_alert_says_how_strong_the_evidence_for_its_cause_is_and_what_it_rests_on(tmp_path):
-    async def scenario(w):
+async def test_an_alert_says_how_strong_the_evidence_for_its_cause_is_and_what_it_rests_on(tmp_path):
+    async with world(tmp_path) as w:
         now = time.time()
         for index in range(320):  # the passages stop fitting when the answers drop
             await w.add(0.9 if index < 200 else 0.05, at=now - 7200.0 * (1 - index / 320), metric="context_relevancy")
         alert = await fired(w)
-        return alert, await w.page(f"/alerts/{alert.fingerprint}")
-
-    alert, page = run(tmp_path, scenario)
+        page = await w.page(f"/alerts/{alert.fingerprint}")
     assert alert.likely_cause == "retrieval"
     assert strength(alert) in page.words
     assert f"Cause rests on {alert.cause_evidence[0]}" in page.words
 
 
-def test_it_is_acknowledged_and_taken_back(tmp_path):
-    async def scenario(w):
+async def test_it_is_acknowledged_and_taken_back(tmp_path):
+    async with world(tmp_path) as w:
         where = f"/alerts/{(await fired(w)).fingerprint}"
         answer = await w.send(where, f"{where}/acknowledge", by="Sam", comment="on it")
         after = await w.page(answer.headers["location"])
         await w.send(where, f"{where}/unacknowledge")
-        return after, await w.page(where)
-
-    after, later = run(tmp_path, scenario)
+        later = await w.page(where)
     assert "Acknowledged: repeat notifications are off" in after.words
     assert "Acknowledged by Sam" in after.words
     assert "on it" in after.words
@@ -116,19 +101,17 @@ def audited(caplog):
     return [(one.audit["action"], one.audit["outcome"]) for one in caplog.records if hasattr(one, "audit")]
 
 
-def test_a_silence_covers_the_alert_and_is_removed_on_the_list(tmp_path, caplog):
+async def test_a_silence_covers_the_alert_and_is_removed_on_the_list(tmp_path, caplog):
     caplog.set_level("INFO", "gaugeway.audit")
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         alert = await fired(w)
         where = f"/alerts/{alert.fingerprint}"
         await w.send(where, f"{where}/silence", seconds="3600", by="Sam", comment="release")
         (silence,) = await w.engine.acknowledgements.silences()
         silenced, listed = await w.page(where), await w.page("/alerts")
         await w.send("/alerts", f"/silences/{silence.id}/remove")
-        return alert, silence, silenced, listed, await w.engine.acknowledgements.silences()
-
-    alert, silence, silenced, listed, left = run(tmp_path, scenario)
+        left = await w.engine.acknowledgements.silences()
     assert silence.mutes(labels_of(alert), time.time())
     assert not silence.mutes(labels_of(replace(alert, app="other")), time.time())
     assert abs(silence.ends - silence.starts - 3600.0) < 1.0
@@ -138,14 +121,12 @@ def test_a_silence_covers_the_alert_and_is_removed_on_the_list(tmp_path, caplog)
     assert audited(caplog) == [("silence", "ok"), ("unsilence", "ok")]
 
 
-def test_a_silence_without_a_name_or_with_a_length_of_its_own_is_refused(tmp_path):
-    async def scenario(w):
+async def test_a_silence_without_a_name_or_with_a_length_of_its_own_is_refused(tmp_path):
+    async with world(tmp_path) as w:
         where = f"/alerts/{(await fired(w)).fingerprint}"
         await w.send(where, f"{where}/silence", 400, seconds="3600", by="  ")
         await w.send(where, f"{where}/silence", 400, seconds="9999999", by="Sam")
-        return await w.engine.acknowledgements.silences()
-
-    assert not run(tmp_path, scenario)
+        assert not (await w.engine.acknowledgements.silences())
 
 
 def test_a_slices_silence_is_only_about_the_slice():
@@ -156,16 +137,14 @@ def test_a_slices_silence_is_only_about_the_slice():
     assert not silence_of(whole, now=0.0, seconds=60.0, by="Sam", comment="").mutes(labels_of(part), 1.0)
 
 
-def test_a_rule_with_an_slo_shows_it_and_has_no_baseline_to_reset(tmp_path):
-    async def scenario(w):
+async def test_a_rule_with_an_slo_shows_it_and_has_no_baseline_to_reset(tmp_path):
+    async with world(tmp_path) as w:
         where = f"/alerts/{(await fired(w)).fingerprint}"
         page, asked = await w.page(where), await w.page(f"{where}/rebaseline", 409)
         key = page.form(f"{where}/silence")["csrf"]
         sent = await w.post(f"{where}/rebaseline", {"csrf": key}, 409)
         w.learns()
-        return page, asked, sent.text, await w.page(where)
-
-    page, asked, sent, learned = run(tmp_path, scenario)
+        sent, learned = sent.text, await w.page(where)
     assert "SLO 0.850" in page.words
     assert "dashed line: SLO" in page.words
     assert "Baseline" not in page.words
@@ -177,24 +156,22 @@ def test_a_rule_with_an_slo_shows_it_and_has_no_baseline_to_reset(tmp_path):
     assert "Reset baseline" in learned.words
 
 
-def test_a_rule_learns_afresh(tmp_path):
-    async def scenario(w):
+async def test_a_rule_learns_afresh(tmp_path):
+    async with world(tmp_path) as w:
         w.learns()
         where = f"/alerts/{(await fired(w)).fingerprint}"
         told, real = [], w.engine.rebaseline
         w.engine.rebaseline = lambda *what: told.append((*what, real(*what)))
         answer = await w.send(f"{where}/rebaseline", f"{where}/rebaseline")
-        return answer.headers["location"], told
-
-    location, told = run(tmp_path, scenario)
+        location = answer.headers["location"]
     assert location.endswith("?done=rebaselined")
     assert told == [("answers", "shop", 1)]
 
 
-def test_a_message_that_could_not_be_delivered_is_shown_and_sent_again(tmp_path, caplog):
+async def test_a_message_that_could_not_be_delivered_is_shown_and_sent_again(tmp_path, caplog):
     caplog.set_level("INFO", "gaugeway.audit")
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         alert = await fired(w)
         letter = UndeliveredNotification(
             id="d1",
@@ -210,23 +187,20 @@ def test_a_message_that_could_not_be_delivered_is_shown_and_sent_again(tmp_path,
         w.people.failures = 1
         await w.send("/alerts", "/dead-letters/d1/retry", 502)
         await w.send("/alerts", "/dead-letters/d1/retry")
-        return shown, await w.engine.acknowledgements.undelivered()
-
-    shown, left = run(tmp_path, scenario)
+        left = await w.engine.acknowledgements.undelivered()
     assert all("nobody at home" in page.words for page in shown)
     assert not left
     assert audited(caplog) == [("redeliver", "failed"), ("redeliver", "ok")]
 
 
-def test_what_clients_and_people_write_is_text(tmp_path):
-    async def scenario(w):
+async def test_what_clients_and_people_write_is_text(tmp_path):
+    async with world(tmp_path, alerts=ALERTS) as w:
         alert = await fired(w, app=EVIL, model=EVIL, question=EVIL, response=EVIL, tags={"version": EVIL})
         where = f"/alerts/{alert.fingerprint}"
         await w.send(where, f"{where}/acknowledge", by=EVIL, comment=EVIL)
         await w.send(where, f"{where}/silence", seconds="3600", by=EVIL, comment=EVIL)
-        return [await w.page(path) for path in (where, "/alerts", "/", f"{where}?done={EVIL}")]
-
-    for page in run(tmp_path, scenario, alerts=ALERTS):
+        pages = [await w.page(path) for path in (where, "/alerts", "/", f"{where}?done={EVIL}")]
+    for page in pages:
         assert all("src" in one for one in page.all("script"))
         assert not page.all("img")
         assert EVIL in page.text
@@ -296,10 +270,10 @@ def test_what_became_of_each_notification_is_told_in_words():
     assert unreached({"a": progress["a"], "i": progress["i"]}) == ""
 
 
-def test_after_the_end_the_page_still_says_who_acknowledged_and_what_was_never_sent(tmp_path):
+async def test_after_the_end_the_page_still_says_who_acknowledged_and_what_was_never_sent(tmp_path):
     """The alert was silenced and acknowledged; one of three receivers never accepted anything."""
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         deaf, terse = People(failures=1000), People()
         terse.route = Route(send_resolved=False)
         w.engine._delivery = replace_notifiers(w.engine, {"people": w.people, "deaf": deaf, "terse": terse})  # noqa: SLF001
@@ -317,9 +291,12 @@ def test_after_the_end_the_page_still_says_who_acknowledged_and_what_was_never_s
         (silence,) = await w.engine.acknowledgements.silences()
         await w.send("/alerts", f"/silences/{silence.id}/remove")
         await w.look()
-        return seen, open_page, await w.page(where), await w.page("/alerts"), await w.page("/")
-
-    (first, second, third), open_page, page, listed, overview = run(tmp_path, scenario)
+        (first, second, third), page, listed, overview = (
+            seen,
+            await w.page(where),
+            await w.page("/alerts"),
+            await w.page("/"),
+        )
     assert "Acknowledged by O'Brien." in open_page.words
     assert re.search(r"fell from 0\.\d{2} to 0\.\d{2}; began about 20", open_page.words)
     assert "Silenced by Kim until" in open_page.words
@@ -355,8 +332,8 @@ def replace_notifiers(engine, notifiers):
     return made
 
 
-def test_where_another_process_leads_every_form_says_so(tmp_path):
-    async def scenario(w):
+async def test_where_another_process_leads_every_form_says_so(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop()
         alert = next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
         path = f"/alerts/{alert.fingerprint}"
@@ -368,5 +345,3 @@ def test_where_another_process_leads_every_form_says_so(tmp_path):
             sent = fields | {"by": "Sam", "seconds": "3600"}
             answer = await w.client.post(f"{path}/{action}", data=sent, headers=own)
             assert (answer.status_code, "another process" in answer.text) == (503, True), action
-
-    run(tmp_path, scenario)

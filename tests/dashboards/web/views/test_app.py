@@ -20,14 +20,6 @@ NOW = 1_790_000_000.0
 HOUR = 3600.0
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 async def complete(w, path):
     """The page once everything is read."""
     for _ in range(100):
@@ -38,14 +30,12 @@ async def complete(w, path):
     raise AssertionError(page.words)
 
 
-def test_an_app_has_a_chart_for_each_metric_and_tables_behind_them(tmp_path):
-    async def scenario(w):
+async def test_an_app_has_a_chart_for_each_metric_and_tables_behind_them(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop(usage=Usage(input_tokens=900, output_tokens=120), duration_s=1.5, cost_usd=0.002)
         await w.drop(app="other", good=30, bad=0)
         await w.look()
-        return await complete(w, "/apps/shop?since=6h&metric=faithfulness")
-
-    page = run(tmp_path, scenario)
+        page = await complete(w, "/apps/shop?since=6h&metric=faithfulness")
     charts = [one for one in page.all("div") if one.get("class") == "chart-live"]
     assert charts[0]["data-series"] == "/api/series?app=shop&metric=faithfulness&since=6h"
     assert "until=" in charts[0]["data-previous"]
@@ -57,15 +47,13 @@ def test_an_app_has_a_chart_for_each_metric_and_tables_behind_them(tmp_path):
     assert "alert firing" in page.words or "alerts firing" in page.words
 
 
-def test_the_slices_lead_to_their_exchanges(tmp_path):
-    async def scenario(w):
+async def test_the_slices_lead_to_their_exchanges(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop(good=40, bad=0, model="m-1", tags={"tenant": "north"})
         await w.drop(good=0, bad=40, model="m-2")
-        return [
+        models, tags, unknown = [
             await complete(w, f"/apps/shop?since=6h&metric=faithfulness&by={by}") for by in ("model", "tag:tenant", "x")
         ]
-
-    models, tags, unknown = run(tmp_path, scenario)
     links = [one["href"] for one in models.all("a") if "model=m-" in one["href"]]
     assert sorted(links) == [f"/explore?app=shop&since=6h&metric=faithfulness&model=m-{number}" for number in (1, 2)]
     assert any("tag=tenant%3Dnorth" in one["href"] for one in tags.all("a"))
@@ -73,8 +61,8 @@ def test_the_slices_lead_to_their_exchanges(tmp_path):
     assert "by model" in unknown.words
 
 
-def test_an_app_that_nobody_knows_is_not_found(tmp_path):
-    async def scenario(w):
+async def test_an_app_that_nobody_knows_is_not_found(tmp_path):
+    async with world(tmp_path) as w:
         await w.add(0.9, app="older", at=NOW - 40 * 24 * HOUR)
         await w.look()
         for _ in range(100):
@@ -82,24 +70,21 @@ def test_an_app_that_nobody_knows_is_not_found(tmp_path):
             if answer.status_code == 404:
                 break
             await asyncio.sleep(0.05)
-        return answer, await complete(w, "/apps/older?since=1h&metric=faithfulness")
-
-    answer, older = run(tmp_path, scenario)
+        older = await complete(w, "/apps/older?since=1h&metric=faithfulness")
     assert answer.status_code == 404
     assert "no app of this name has scores" in answer.text
     assert "No scores in this range." in older.words
     assert "0.000" not in older.words
 
 
-def test_the_scores_of_the_firing_metric_are_shown_first(tmp_path):
-    async def scenario(w):
+async def test_the_scores_of_the_firing_metric_are_shown_first(tmp_path):
+    async with world(tmp_path) as w:
         await w.add(0.9, metric="answer_relevancy")
         await w.drop()
-        return await complete(w, "/apps/shop?since=6h"), await complete(
-            w, "/apps/shop?since=6h&metric=answer_relevancy"
+        usual, chosen = (
+            await complete(w, "/apps/shop?since=6h"),
+            await complete(w, "/apps/shop?since=6h&metric=answer_relevancy"),
         )
-
-    usual, chosen = run(tmp_path, scenario)
     assert "Scores of faithfulness" in usual.words
     assert "faithfulness by model" in usual.words
     assert "Scores of answer_relevancy" in chosen.words
@@ -112,26 +97,26 @@ def test_the_scores_of_the_firing_metric_are_shown_first(tmp_path):
     assert len(times) >= 4
 
 
-def test_names_from_clients_are_text(tmp_path):
-    async def scenario(w):
+async def test_names_from_clients_are_text(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop(app=EVIL, good=30, bad=0, model=EVIL)
         overview = await w.page("/")
         link = next(one["href"] for one in overview.all("a") if one["href"].startswith("/apps/"))
-        return await complete(w, link)
-
-    page = run(tmp_path, scenario)
+        page = await complete(w, link)
     assert page.all("img") == []
     assert all("onerror" not in attributes for _, attributes in page.elements)
     assert EVIL in page.text
 
 
-def test_a_form_leads_to_the_app_and_an_invalid_range_is_refused(tmp_path):
-    async def scenario(w):
+async def test_a_form_leads_to_the_app_and_an_invalid_range_is_refused(tmp_path):
+    async with world(tmp_path) as w:
         chosen = await w.client.get("/apps", params={"app": "a b/c", "since": "7d"}, follow_redirects=False)
         nothing = await w.client.get("/apps", follow_redirects=False)
-        return chosen.headers["location"], nothing.headers["location"], await w.page("/apps/shop?since=x", 400)
-
-    chosen, nothing, page = run(tmp_path, scenario)
+        chosen, nothing, page = (
+            chosen.headers["location"],
+            nothing.headers["location"],
+            await w.page("/apps/shop?since=x", 400),
+        )
     assert (chosen, nothing) == ("/apps/a%20b%2Fc?since=7d", "/")
     assert "since:" in page.words
 
@@ -195,8 +180,8 @@ def test_the_interval_of_a_percentile_covers_it_as_often_as_it_says():
     assert hits >= 0.92 * 400
 
 
-def test_the_page_answers_while_the_store_is_slow(tmp_path, monkeypatch):
-    async def scenario(w):
+async def test_the_page_answers_while_the_store_is_slow(tmp_path, monkeypatch):
+    async with world(tmp_path) as w:
         await w.drop()
         real = w.store.summary
 
@@ -207,27 +192,24 @@ def test_the_page_answers_while_the_store_is_slow(tmp_path, monkeypatch):
         monkeypatch.setattr(w.store, "summary", slow)
         page = await w.page("/apps/shop?since=15m&metric=faithfulness")
         monkeypatch.setattr(w.store, "summary", real)
-        return page, await complete(w, "/apps/shop?since=15m&metric=faithfulness")
-
-    first, then = run(tmp_path, scenario)
+        first, then = page, await complete(w, "/apps/shop?since=15m&metric=faithfulness")
     assert "Not read yet" in first.words or "still being read" in first.words
     assert "Not read yet" not in then.words
 
 
-def test_latency_and_cost_are_of_the_whole_range(tmp_path):
+async def test_latency_and_cost_are_of_the_whole_range(tmp_path):
     """Slow answers in the middle of an hour of traffic, fast ones since; the page says of how many it knows them."""
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         now = time.time()
         for n in range(1500):
             seconds = 9.0 if 500 <= n < 1000 else 1.0
             await w.add(0.9, at=now - 3600.0 * (1.0 - n / 1500) - 30.0, duration_s=seconds)
         await w.look()
-        return await complete(w, "/apps/shop?since=24h&metric=faithfulness"), await complete(
-            w, "/apps/shop?since=15m&metric=faithfulness"
+        day, recent = (
+            await complete(w, "/apps/shop?since=24h&metric=faithfulness"),
+            await complete(w, "/apps/shop?since=15m&metric=faithfulness"),
         )
-
-    day, recent = run(tmp_path, scenario)
     assert "Latency, 95th percentile 9 s" in day.words
     assert "Latency, median 1 s" in day.words
     found = re.search(r"From (\d+) of (?:about )?(\d,\d+) exchanges that faithfulness was computed for", day.words)
@@ -253,8 +235,8 @@ def test_the_heat_map_shows_the_range_and_nothing_outside(tmp_path):
     assert all(iso(since) <= one <= iso(until) for one in times)
 
 
-def test_the_metric_that_is_shown_does_not_depend_on_the_range(tmp_path):
-    async def scenario(w):
+async def test_the_metric_that_is_shown_does_not_depend_on_the_range(tmp_path):
+    async with world(tmp_path) as w:
         now = time.time()
         for n in range(40):
             await w.add(0.9, at=now - 60.0, metric="answer_relevancy", id=f"a{n}")
@@ -264,9 +246,7 @@ def test_the_metric_that_is_shown_does_not_depend_on_the_range(tmp_path):
         for n in range(40):
             await w.add(0.9, at=now - 30.0, id=f"f{n}")
         await w.look()
-        return unwatched, [await complete(w, f"/apps/shop?since={since}") for since in ("15m", "1h", "24h")]
-
-    unwatched, watched = run(tmp_path, scenario)
+        watched = [await complete(w, f"/apps/shop?since={since}") for since in ("15m", "1h", "24h")]
     assert len({re.search(r"Scores of (\w+)", one.words)[1] for one in unwatched}) == 1
     for page in watched:
         assert "Scores of faithfulness" in page.words  # it has an objective

@@ -17,14 +17,6 @@ from monitors.analysis.ab_compare import Arm, Compared
 from tests.support.pages import EVIL, SCRIPTS, world
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 def version(value, first_seen, kind="model", app="shop"):
     return Version(app=app, kind=kind, value=value, first_seen=first_seen, exchanges=30)
 
@@ -43,12 +35,10 @@ async def two(
     await w.look()
 
 
-def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
-    async def scenario(w):
+async def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6)
-        return await w.page("/compare")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/compare")
     assert "✗ Roll back. new is worse than old by more than the margin: faithfulness of shop." in page.words
     assert "✗ roll back" in page.words
     assert "300" in page.words
@@ -61,57 +51,50 @@ def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
     assert [one["value"] for one in page.all("input") if one["name"] in ("by", "a", "b")] == ["model", "old", "new"]
 
 
-def test_a_better_version_may_be_shipped(tmp_path):
-    async def scenario(w):
+async def test_a_better_version_may_be_shipped(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.6, 0.9, kind="tag")
-        return await w.page("/compare?by=tag:release&a=old&b=new")
-
-    assert "✓ Ship. new is not worse than old" in run(tmp_path, scenario).words
+        assert "✓ Ship. new is not worse than old" in (await w.page("/compare?by=tag:release&a=old&b=new")).words
 
 
-def test_a_metric_whose_best_value_is_0_is_judged_the_other_way_round(tmp_path):
-    async def scenario(w):
+async def test_a_metric_whose_best_value_is_0_is_judged_the_other_way_round(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.6, 0.2, metric="hallucination")
-        return await w.page("/compare?by=model&a=old&b=new")
-
-    words = run(tmp_path, scenario).words
+        words = (await w.page("/compare?by=model&a=old&b=new")).words
     assert "✓ Ship." in words
     assert "0 is best" in words
 
 
-def test_few_scores_give_no_verdict_but_how_many_more_it_takes(tmp_path):
-    async def scenario(w):
+async def test_few_scores_give_no_verdict_but_how_many_more_it_takes(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.86, n=40)
-        return await w.page("/compare")
-
-    words = run(tmp_path, scenario).words
+        words = (await w.page("/compare")).words
     assert "Not enough data to decide between old and new." in words
     assert "more scores are needed" in words
     assert "too few for an interval" not in words
 
 
-def test_with_one_version_there_is_nothing_to_compare(tmp_path):
-    async def scenario(w):
+async def test_with_one_version_there_is_nothing_to_compare(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop()
-        return await w.page("/compare"), await w.page("/compare?app=nowhere")
-
-    one, none = run(tmp_path, scenario)
+        one, none = await w.page("/compare"), await w.page("/compare?app=nowhere")
     assert "Only one version has been seen, by model." in one.words
     assert "of nowhere" in none.words
 
 
-def test_a_version_without_a_score_is_named_with_those_that_are_there(tmp_path):
-    async def scenario(w):
+async def test_a_version_without_a_score_is_named_with_those_that_are_there(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.9, n=30)
-        return await w.page("/compare?by=model&a=old&b=newest")
+        assert (
+            "no scores for model 'newest' in this period; available: new, old"
+            in (await w.page("/compare?by=model&a=old&b=newest")).words
+        )
 
-    assert "no scores for model 'newest' in this period; available: new, old" in run(tmp_path, scenario).words
 
-
-def test_what_cannot_be_compared_is_refused_in_words(tmp_path):
-    async def scenario(w):
+async def test_what_cannot_be_compared_is_refused_in_words(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.9, n=30)
-        return [
+        pages = [
             await w.page(f"/compare?{fields}", 400)
             for fields in (
                 "by=colour&a=x&b=y",
@@ -122,17 +105,14 @@ def test_what_cannot_be_compared_is_refused_in_words(tmp_path):
                 "since=9999d",
             )
         ]
-
-    for page in run(tmp_path, scenario):
+    for page in pages:
         assert "These versions cannot be compared." in page.words
 
 
-def test_nothing_of_the_data_becomes_markup(tmp_path):
-    async def scenario(w):
+async def test_nothing_of_the_data_becomes_markup(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, n=120, app=EVIL, names=(EVIL, EVIL + "2"))
-        return [await w.page("/compare"), await w.page(f"/compare?by={EVIL}", 400)]
-
-    pages = run(tmp_path, scenario)
+        pages = [await w.page("/compare"), await w.page(f"/compare?by={EVIL}", 400)]
     assert "roll back" in pages[0].words
     for page in pages:
         assert [one.get("src", "").split("?")[0] for one in page.all("script")] == SCRIPTS
@@ -140,7 +120,7 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
         assert not [one for _, one in page.elements if "onerror" in one]
 
 
-def test_many_who_look_at_the_same_have_it_compared_once(tmp_path, monkeypatch):
+async def test_many_who_look_at_the_same_have_it_compared_once(tmp_path, monkeypatch):
     reads = []
     original = view.read
 
@@ -150,26 +130,22 @@ def test_many_who_look_at_the_same_have_it_compared_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(view, "read", counted)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, n=60)
         one, now = Comparisons(w.store, w.site.is_best_at_0), time.time()
         wanted = CompareForm(by="model", a="old", b="new", app="", since="7d", margin=0.02)
         await asyncio.gather(*(one.of(wanted, now) for _ in range(5)))
         assert len(reads) == 1
         await one.of(wanted, now + 61)
-        return len(reads)
-
-    assert run(tmp_path, scenario) == 2
+        assert len(reads) == 2
 
 
-def test_more_scores_than_are_read_one_by_one_are_counted_and_drawn(tmp_path, monkeypatch):
+async def test_more_scores_than_are_read_one_by_one_are_counted_and_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, over_s=14_400)
-        return await w.page("/compare")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/compare")
     assert "✗ Roll back. new is worse than old by more than the margin: faithfulness of shop." in page.words
     assert "300" in page.words
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
@@ -177,18 +153,16 @@ def test_more_scores_than_are_read_one_by_one_are_counted_and_drawn(tmp_path, mo
     assert "part of the scores" not in page.words
 
 
-def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(tmp_path, monkeypatch):
+async def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(view, "WITHIN_S", -1.0)
     monkeypatch.setattr(view, "PARTIAL_S", -1.0)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, over_s=14_400)
         await two(w, 0.9, 0.6, n=30, over_s=600)  # of hours that are not over, which are read, not counted
         some = await w.page("/compare")
         monkeypatch.setattr(view, "WITHIN_S", 60.0)
-        return some, await w.page("/compare")
-
-    some, all_of_them = run(tmp_path, scenario)
+        all_of_them = await w.page("/compare")
     assert "The verdict covers only part of the scores in this period." in some.words
     assert "part of the scores" not in all_of_them.words
     assert "✗ Roll back. new is worse than old" in all_of_them.words
@@ -242,13 +216,11 @@ async def paired(w, *, better=30, worse=10, same=20):
     await w.look()
 
 
-def test_a_difference_has_its_interval_and_a_plot_on_a_common_scale(tmp_path):
-    async def scenario(w):
+async def test_a_difference_has_its_interval_and_a_plot_on_a_common_scale(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6)
         await two(w, 0.9, 0.9, metric="answer_relevancy", n=30)
-        return await w.page("/compare?by=model&a=old&b=new")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/compare?by=model&a=old&b=new")
     labels = [one["aria-label"] for one in page.all("svg") if one.get("class") == "forest"]
     assert labels[0].startswith("Scale from -0.50 to +0.50; dashed line: margin -0.02")
     assert len(labels) == 3
@@ -259,41 +231,35 @@ def test_a_difference_has_its_interval_and_a_plot_on_a_common_scale(tmp_path):
     assert "+0.000" not in page.words
 
 
-def test_the_verdict_counts_the_outcomes(tmp_path):
-    async def scenario(w):
+async def test_the_verdict_counts_the_outcomes(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.6, 0.9)
         await two(w, 0.9, 0.88, metric="answer_relevancy", n=25)
-        return await w.page("/compare?by=model&a=old&b=new")
-
-    words = run(tmp_path, scenario).words
+        words = (await w.page("/compare?by=model&a=old&b=new")).words
     assert "new is not worse than old on 1 of 2 comparisons; for 1 there is not enough data." in words
     assert "Of 2 comparisons: 1 ship, 0 roll back, 1 not enough data." in words
     assert "Not enough data to decide" not in words
 
 
-def test_of_the_same_questions_it_says_how_many_got_a_better_answer(tmp_path):
-    async def scenario(w):
+async def test_of_the_same_questions_it_says_how_many_got_a_better_answer(tmp_path):
+    async with world(tmp_path) as w:
         await paired(w)
-        return await w.page("/compare?by=model&a=old&b=new")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/compare?by=model&a=old&b=new")
     assert "B better 30, worse 10, same 20" in page.words
     assert "different times" not in page.words
     assert "+0.100" in page.words
 
 
-def test_two_periods_are_compared_whatever_the_version(tmp_path):
-    async def scenario(w):
+async def test_two_periods_are_compared_whatever_the_version(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, over_s=7200)
-        return (
+        found, overlapping, wrong, empty, begin = (
             await w.page("/compare?by=period&a=2h..1h&b=1h..now"),
             await w.page("/compare?by=period&a=2h..1h&b=2h..now", 400),
             await w.page("/compare?by=period&a=2h&b=1h..now", 400),
             await w.page("/compare?by=period&a=90d..80d&b=1h..now"),
             await w.page("/compare?by=period"),
         )
-
-    found, overlapping, wrong, empty, begin = run(tmp_path, scenario)
     assert "✗ Worse. 1h..now is worse than 2h..1h by more than the margin: faithfulness of shop." in found.words
     assert "roll back" not in found.words
     assert "different times" not in found.words
@@ -304,14 +270,12 @@ def test_two_periods_are_compared_whatever_the_version(tmp_path):
     assert [one["value"] for one in begin.all("input") if one["name"] in ("a", "b")] == ["14d..7d", "7d..now"]
 
 
-def test_a_chart_of_counted_scores_begins_when_traffic_does(tmp_path, monkeypatch):
+async def test_a_chart_of_counted_scores_begins_when_traffic_does(tmp_path, monkeypatch):
     monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, over_s=2400)
-        return await w.page("/compare")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/compare")
     lines = {one["class"]: one["points"].split() for one in page.all("polyline") if "line" in one.get("class", "")}
     assert len(lines["line k1"]) >= 5
     assert len(lines["line k2"]) >= 5
@@ -320,24 +284,20 @@ def test_a_chart_of_counted_scores_begins_when_traffic_does(tmp_path, monkeypatc
     assert last - first > 300  # of 950: the traffic, not the hours around it, fills most of the width
 
 
-def test_charts_are_folded(tmp_path):
-    async def scenario(w):
+async def test_charts_are_folded(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6)
-        return await w.page("/compare")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/compare")
     assert page.all("details") == [{"class": "charts"}, {}]  # none is open
 
 
-def test_a_signal_without_a_better_direction_differs_and_decides_nothing(tmp_path):
+async def test_a_signal_without_a_better_direction_differs_and_decides_nothing(tmp_path):
     """More passages are neither better nor worse: the difference is shown, and only the metric is decided."""
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await two(w, 0.5, 0.9, metric="contexts_per_answer")
         await two(w, 0.9, 0.9)
-        return await w.page("/compare?by=model&a=old&b=new")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/compare?by=model&a=old&b=new")
     assert re.search(
         r"contexts_per_answer shop; no better direction \+0\.\d+ .{0,40}≠ differs does not count for or against B",
         page.words,
@@ -349,20 +309,18 @@ def test_a_signal_without_a_better_direction_differs_and_decides_nothing(tmp_pat
     assert "neither more nor less is better" in page.words
 
 
-def test_the_reason_is_given_where_questions_are_not_compared(tmp_path, monkeypatch):
-    async def scenario(w):
+async def test_the_reason_is_given_where_questions_are_not_compared(tmp_path, monkeypatch):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, n=30)
         few = await w.page("/compare?by=model&a=old&b=new")
         monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
-        return few, await w.page("/compare?by=model&a=old&b=new&delta=0.03")
-
-    few, many = run(tmp_path, scenario)
+        many = await w.page("/compare?by=model&a=old&b=new&delta=0.03")
     assert "no question was answered by both" in few.words
     assert "questions are not read: more than 10 scores" in many.words
     assert "gaugeway compare --pair-by question" in many.words
 
 
-def test_of_two_prompts_the_lines_that_changed_are_shown(tmp_path):
+async def test_of_two_prompts_the_lines_that_changed_are_shown(tmp_path):
     rules = ["Answer from the passages only.", "Cite them.", "Be brief."]
 
     def capture(lines, title):
@@ -370,14 +328,12 @@ def test_of_two_prompts_the_lines_that_changed_are_shown(tmp_path):
         parts = [PromptPart(role="user", kind="instructions", start=0, end=9, text=t, passage=p) for t, p in texts]
         return CaptureInfo(source="structure", parts=tuple(parts))
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, kind="prompt", names=("2-a", "2-b"))
         bare = await w.page("/compare?by=prompt&a=2-a&b=2-b&since=24h")
         await w.add(0.9, prompt="2-a", capture=capture(rules, "[1] fares.md"))
         await w.add(0.6, prompt="2-b", capture=capture(["Answer as you like.", *rules[1:]], "[1] <b>other.md"))
-        return bare, await w.page("/compare?by=prompt&a=2-a&b=2-b"), await w.page("/compare?by=model")
-
-    bare, page, models = run(tmp_path, scenario)
+        page, models = await w.page("/compare?by=prompt&a=2-a&b=2-b"), await w.page("/compare?by=model")
     assert "are not stored" in bare.words
     assert "\N{MINUS SIGN} Answer from the passages only." in page.words
     assert "+ Answer as you like." in page.words
@@ -387,13 +343,11 @@ def test_of_two_prompts_the_lines_that_changed_are_shown(tmp_path):
     assert "instructions" not in models.words
 
 
-def test_a_diff_of_long_prompts_is_bounded(tmp_path):
-    async def scenario(w):
+async def test_a_diff_of_long_prompts_is_bounded(tmp_path):
+    async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, kind="prompt", names=("2-a", "2-b"))
         for name in ("2-a", "2-b"):
             lines = "\n".join(f"{name} {number} {'x' * 2000}" for number in range(2000))
             parts = (PromptPart(role="user", kind="instructions", start=0, end=9, text=lines),)
             await w.add(0.9, prompt=name, capture=CaptureInfo(source="structure", parts=parts))
-        return await w.page("/compare?by=prompt&a=2-a&b=2-b")
-
-    assert len(run(tmp_path, scenario).text) < 3 * MAX_LINES * MAX_LINE
+        assert len((await w.page("/compare?by=prompt&a=2-a&b=2-b")).text) < 3 * MAX_LINES * MAX_LINE

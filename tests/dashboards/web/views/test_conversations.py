@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from dashboards.web.readings import conversations as conversation_reading
@@ -14,14 +13,6 @@ CONFIG = Config(
     judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"),
     metrics={name: Metric() for name in ("goal_met", "gave_up", "turns_to_resolution")},
 )
-
-
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
 
 
 def conversation(number=0, opening="Where is my order?", **about):
@@ -41,14 +32,15 @@ def scores(sample, **values):
     return [Evaluation(sample_id=sample.id, metric=name, version="1", outcome=one) for name, one in made.items()]
 
 
-def test_conversations_are_listed_with_their_scores(tmp_path):
-    async def scenario(w):
+async def test_conversations_are_listed_with_their_scores(tmp_path):
+    async with world(tmp_path, config=CONFIG) as w:
         for number in range(60):
             sample = conversation(number, app="shop" if number % 2 else "bank")
             await w.store.add(sample, scores(sample, goal_met=number / 100, gave_up=1.0))
-        return await w.page("/conversations"), await w.page("/conversations?app=bank&metric=goal_met&most=0.1")
-
-    everything, some = run(tmp_path, scenario, config=CONFIG)
+        everything, some = (
+            await w.page("/conversations"),
+            await w.page("/conversations?app=bank&metric=goal_met&most=0.1"),
+        )
     assert "50 conversations, newest first" in everything.words
     assert "skipped: not resolved" in everything.words
     assert any(one.get("rel") == "next" for one in everything.all("a"))
@@ -57,8 +49,8 @@ def test_conversations_are_listed_with_their_scores(tmp_path):
     assert links == [f"/conversations/conversation-{number:02}" for number in range(0, 11, 2)]
 
 
-def test_a_conversation_shows_transcript_scores_and_exchanges(tmp_path):
-    async def scenario(w):
+async def test_a_conversation_shows_transcript_scores_and_exchanges(tmp_path):
+    async with world(tmp_path, config=CONFIG) as w:
         sample = conversation(opening=EVIL)
         await w.store.add(sample, scores(sample, goal_met=1.0, turns_to_resolution=0.5))
         exchange = Sample(
@@ -67,9 +59,7 @@ def test_a_conversation_shows_transcript_scores_and_exchanges(tmp_path):
         )  # fmt: skip
         await w.store.add(exchange, [])
         gone = (await w.client.get("/conversations/x-1")).status_code
-        return await w.page("/conversations/conversation-00"), await w.page("/exchanges/x-1"), gone
-
-    page, exchange, gone = run(tmp_path, scenario, config=CONFIG)
+        page, exchange = await w.page("/conversations/conversation-00"), await w.page("/exchanges/x-1")
     assert list(page.all("img")) == []
     for words in ("On its way.", "On Monday.", "goal_met", "0.50", "because"):
         assert words in page.words
@@ -78,21 +68,17 @@ def test_a_conversation_shows_transcript_scores_and_exchanges(tmp_path):
     assert gone == 404
 
 
-def test_without_such_a_metric_the_page_says_how_to_enable_one(tmp_path):
-    async def scenario(w):
-        return await w.page("/conversations")
-
-    assert "[metrics.goal_met]" in run(tmp_path, scenario).words
+async def test_without_such_a_metric_the_page_says_how_to_enable_one(tmp_path):
+    async with world(tmp_path) as w:
+        assert "[metrics.goal_met]" in (await w.page("/conversations")).words
 
 
-def test_explore_shows_a_conversation_by_its_first_question(tmp_path):
-    async def scenario(w):
+async def test_explore_shows_a_conversation_by_its_first_question(tmp_path):
+    async with world(tmp_path, config=CONFIG) as w:
         sample = conversation()
         await w.store.add(sample, scores(sample, goal_met=0.0))
         exported = (await w.client.get("/explore/export?since=1h")).text
-        return await w.page("/explore?metric=goal_met"), exported
-
-    page, exported = run(tmp_path, scenario, config=CONFIG)
+        page = await w.page("/explore?metric=goal_met")
     assert "Where is my order?" in page.words
     assert exported == ""
 
@@ -110,16 +96,14 @@ async def talk(w):
         await w.add(0.5, id=f"e{n}", question="Alone?", conversation=f"e{n}", turn=1, at=now - 50.0)
 
 
-def test_conversations_are_listed_from_exchanges_where_none_is_scored(tmp_path):
-    async def scenario(w):
+async def test_conversations_are_listed_from_exchanges_where_none_is_scored(tmp_path):
+    async with world(tmp_path) as w:
         await talk(w)
         page = await w.page("/conversations?since=1h")
         links = [one["href"] for one in page.all("a") if one["href"].startswith("/conversations/")]
         others = ("since=1h&app=bank", "since=2025-01-01&until=2025-01-02")
         others = [await w.page(f"/conversations?{one}") for one in others]
-        return page, [(one, await w.page(one)) for one in links], others
-
-    page, opened, (bank, before) = run(tmp_path, scenario)
+        opened, (bank, before) = [(one, await w.page(one)) for one in links], others
     assert "3 conversations among 10 exchanges" in page.words
     assert "4 exchanges without a session, or that nothing continued, are in Explore only" in page.words
     assert "Refund 0? 3 faithfulness 0.300 fails the threshold s-1 shop" in page.words
@@ -142,25 +126,23 @@ def test_conversations_are_listed_from_exchanges_where_none_is_scored(tmp_path):
     assert "No exchange in this period matches." in before.words
 
 
-def test_beside_conversations_with_scores_all_can_be_listed(tmp_path):
-    async def scenario(w):
+async def test_beside_conversations_with_scores_all_can_be_listed(tmp_path):
+    async with world(tmp_path, config=CONFIG) as w:
         await talk(w)
         sample = conversation()
         await w.store.add(sample, scores(sample, goal_met=0.2))
         scored = await w.page("/conversations?since=1h")
         link = next(one["href"] for one in scored.all("a") if "list=all" in one["href"])
-        return scored, await w.page(link)
-
-    scored, everything = run(tmp_path, scenario, config=CONFIG)
+        everything = await w.page(link)
     assert "1 conversation, newest first" in scored.words
     assert "3 conversations among" in everything.words
     assert everything.form("/conversations")["list"] == "all"
 
 
-def test_conversations_are_read_page_after_page(tmp_path, monkeypatch):
+async def test_conversations_are_read_page_after_page(tmp_path, monkeypatch):
     monkeypatch.setattr(conversation_reading, "MAX_POINTS", 5)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         now = time.time()
         for n in range(12):
             await w.add(0.5, id=f"x{n}", session=f"s-{n:02}", conversation=f"c-{n:02}", turn=1, at=now - 60.0 - n)
@@ -169,8 +151,6 @@ def test_conversations_are_read_page_after_page(tmp_path, monkeypatch):
             keys += [one["href"] for one in page.all("a") if one["href"].startswith("/conversations/")]
             onward = [one["href"] for one in page.all("a") if one.get("rel") == "next"]
             if not onward:
-                return keys
+                break
             page = await w.page(onward[0])
-        return keys
-
-    assert run(tmp_path, scenario) == [f"/conversations/c-{n:02}?app=shop" for n in range(12)]
+    assert keys == [f"/conversations/c-{n:02}?app=shop" for n in range(12)]

@@ -49,14 +49,6 @@ EVIDENCE = (
 )
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 def judged(evidence=EVIDENCE, metric="faithfulness", judge="some-judge"):
     outcome = Score(1 / 3, "1 of 3 claims is supported", evidence)
     return Evaluation(
@@ -71,11 +63,12 @@ def stored(**about):
 
 
 def shown(path, sample, evaluations, address="/exchanges/x"):
-    async def scenario(w):
-        await w.store.add(sample, evaluations)
-        return await w.page(address)
+    async def main():
+        async with world(path) as w:
+            await w.store.add(sample, evaluations)
+            return await w.page(address)
 
-    return run(path, scenario)
+    return asyncio.run(main())
 
 
 def test_each_claim_is_marked_in_words_and_leads_to_the_quote_in_its_passage(tmp_path):
@@ -116,11 +109,11 @@ def test_passages_scores_and_facts_are_there(tmp_path):
     assert any(one["href"] == "/explore?app=shop&tag=tenant%3Dt+1" for one in page.all("a"))
 
 
-def test_an_unknown_exchange_is_not_found(tmp_path):
-    async def scenario(w):
-        return await w.page("/exchanges/nothing", 404)
-
-    assert "No exchange with the id nothing. It may have expired." in run(tmp_path, scenario).words
+async def test_an_unknown_exchange_is_not_found(tmp_path):
+    async with world(tmp_path) as w:
+        assert (
+            "No exchange with the id nothing. It may have expired." in (await w.page("/exchanges/nothing", 404)).words
+        )
 
 
 def test_an_exchange_without_anything_is_shown(tmp_path):
@@ -200,7 +193,7 @@ def test_an_exchange_of_an_older_release_has_no_prompt(tmp_path):
     assert "prompt-h" not in [one.get("id") for one in shown(tmp_path, stored(), []).all("h2")]
 
 
-def test_nothing_of_the_data_becomes_markup(tmp_path):
+async def test_nothing_of_the_data_becomes_markup(tmp_path):
     evidence = ({"claim": EVIL, "verdict": "supported", "contexts": [0, 99, "1", None], "quote": EVIL},)
     sample = stored(
         question=EVIL,
@@ -228,13 +221,11 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
     )
     bad = Evaluation(sample_id="x", metric=EVIL, version=EVIL, outcome=Failed(EVIL, EVIL), judge=EVIL)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await w.store.add(sample, [judged(evidence), bad])
         said = {"rating": 0.0, "label": EVIL, "comment": EVIL, "reference": EVIL}
         await w.store.supplement([Supplement(id="1", received_at=1.0, source=EVIL, exchange_id="x", **said)])
-        return await w.page("/exchanges/x")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/exchanges/x")
     assert [one.get("src", "").split("?")[0] for one in page.all("script")] == [*SCRIPTS, "/static/reading.js"]
     assert not page.all("img")
     assert not [one for _, one in page.elements if "onerror" in one]
@@ -247,21 +238,19 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
     ["word " * 40_000, "a.\n" * 66_000, "This is a sentence. " * 10_000, "\n" * 200_000, "a" * 200_000, "." * 200_000],
     ids=["words", "short sentences", "sentences", "blank lines", "one word", "full stops"],
 )
-def test_200_kb_do_no_harm(tmp_path, text):
+async def test_200_kb_do_no_harm(tmp_path, text):
     many = tuple(
         {"claim": f"{text[:300]} {n}", "verdict": "supported", "contexts": [0], "quote": text[:5000]}
         for n in range(300)
     )
     sample = stored(response=text, reference=text, contexts=(Context(text=text), *PASSAGES * 100))
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await w.store.add(sample, [judged(many)])
         start = time.process_time()
         short = await w.client.get("/exchanges/x")
         took = time.process_time() - start
-        return short, took, await w.client.get("/exchanges/x?all=1")
-
-    short, took, whole = run(tmp_path, scenario)
+        whole = await w.client.get("/exchanges/x?all=1")
     assert (short.status_code, whole.status_code) == (200, 200)
     assert took < 3.0
     assert len(short.text) < 1_000_000
@@ -301,14 +290,12 @@ def test_segments_are_the_text_again():
     assert [one.claims for one in found] == [(1, 2), (3,), (), (4,)]
 
 
-def test_a_rating_goes_to_the_queue_as_feedback_does(tmp_path):
-    async def scenario(w):
+async def test_a_rating_goes_to_the_queue_as_feedback_does(tmp_path):
+    async with world(tmp_path) as w:
         await w.store.add(stored(), [])
         form = {"rating": "0", "label": " wrong ", "comment": "One\r\nTwo", "reference": "Within 30 days."}
         answer = await w.send("/exchanges/x", "/exchanges/x/feedback", **form)
-        return answer, await w.queue.take(10)
-
-    answer, taken = run(tmp_path, scenario)
+        taken = await w.queue.take(10)
     assert answer.headers["location"] == "/exchanges/x?done=saved"
     (one,) = taken
     assert (one.source, one.exchange_id, one.rating, one.label) == ("feedback", "x", 0.0, "wrong")
@@ -319,35 +306,29 @@ def test_a_rating_goes_to_the_queue_as_feedback_does(tmp_path):
 @pytest.mark.parametrize(
     "fields", [{}, {"rating": "7"}, {"label": "l" * 201}, {"comment": "c" * 2001}, {"comment": "  "}]
 )
-def test_feedback_that_says_nothing_or_too_much_is_refused(tmp_path, fields):
-    async def scenario(w):
+async def test_feedback_that_says_nothing_or_too_much_is_refused(tmp_path, fields):
+    async with world(tmp_path) as w:
         await w.store.add(stored(), [])
         csrf = (await w.page("/exchanges/x")).form("/exchanges/x/feedback")["csrf"]
         await w.post("/exchanges/x/feedback", {"csrf": csrf, **fields}, 400)
-        return await w.queue.take(10)
-
-    assert run(tmp_path, scenario) == []
+        assert (await w.queue.take(10)) == []
 
 
-def test_feedback_without_the_forms_key_or_from_elsewhere_is_refused(tmp_path):
-    async def scenario(w):
+async def test_feedback_without_the_forms_key_or_from_elsewhere_is_refused(tmp_path):
+    async with world(tmp_path) as w:
         await w.store.add(stored(), [])
         csrf = (await w.page("/exchanges/x")).form("/exchanges/x/feedback")["csrf"]
         await w.post("/exchanges/x/feedback", {"rating": "1"}, 403)
         await w.post("/exchanges/x/feedback", {"rating": "1", "csrf": csrf}, 403, origin="https://evil.example")
-        return await w.queue.take(10)
-
-    assert run(tmp_path, scenario) == []
+        assert (await w.queue.take(10)) == []
 
 
-def test_what_was_said_is_shown(tmp_path):
-    async def scenario(w):
+async def test_what_was_said_is_shown(tmp_path):
+    async with world(tmp_path) as w:
         await w.store.add(stored(), [])
         made = supplement_of("x", {"rating": "1", "comment": "Well said."}, time.time())
         await w.store.supplement([made])
-        return await w.page("/exchanges/x")
-
-    words = run(tmp_path, scenario).words
+        words = (await w.page("/exchanges/x")).words
     assert "feedback Rating 1.00 (1 is good)" in words
     assert "Comment Well said." in words
 
@@ -366,10 +347,10 @@ def test_long_evidence_is_cut():
     assert len(line_of(judged(({"claim": "c" * 100_000},))).evidence) < 4100
 
 
-def test_the_exchanges_of_a_conversation_are_listed_in_order(tmp_path):
+async def test_the_exchanges_of_a_conversation_are_listed_in_order(tmp_path):
     at = time.time()
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         about = {"conversation": "c", "app": "shop", "response": "So."}
         samples = [
             Sample(id="b", started_at=at, question="And then?", turn=2, hop=1, **about),
@@ -395,5 +376,3 @@ def test_the_exchanges_of_a_conversation_are_listed_in_order(tmp_path):
         assert ("a", {"href": "/exchanges/a"}) in page.elements
         assert "Mine?" not in page.text
         assert "steps-h" not in [one.get("id") for one in (await w.page("/exchanges/alone")).all("h2")]
-
-    run(tmp_path, scenario)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -12,14 +11,6 @@ from dashboards.web.incident.neighbours import list_fields
 from dashboards.web.incident.waterfall import chart_of, spans_of
 from gaugeway.records import Context, Evaluation, Message, Sample, Score, Skipped
 from tests.support.pages import EVIL, world
-
-
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
 
 
 def address(sample_id, **fields):
@@ -48,10 +39,10 @@ async def walk(w, start, rel, **fields):
 @pytest.mark.full
 @pytest.mark.parametrize("order", ["newest", "lowest", "highest"])
 @pytest.mark.parametrize("alike", [1, 5])
-def test_previous_and_next_walk_through_the_whole_list_in_its_order(tmp_path, order, alike):
+async def test_previous_and_next_walk_through_the_whole_list_in_its_order(tmp_path, order, alike):
     """Also where several have the same time and score."""
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         now = time.time()
         for n in range(20):
             await w.add((n * 7 % 20 // alike) / 20, at=now - 60.0 - n // alike, id=f"e{n}")
@@ -62,9 +53,7 @@ def test_previous_and_next_walk_through_the_whole_list_in_its_order(tmp_path, or
             for one in page.all("a")
             if one.get("href", "").startswith("/exchanges/")
         ]
-        return listed, await walk(w, listed[0], "next", **fields), await walk(w, listed[-1], "prev", **fields)
-
-    listed, onward, back = run(tmp_path, scenario)
+        onward, back = await walk(w, listed[0], "next", **fields), await walk(w, listed[-1], "prev", **fields)
     assert len(listed) == 20
     if alike == 1:
         assert onward == listed
@@ -73,8 +62,8 @@ def test_previous_and_next_walk_through_the_whole_list_in_its_order(tmp_path, or
         assert sorted(onward) == sorted(back) == sorted(listed)
 
 
-def test_the_filters_of_the_list_hold_for_its_neighbours(tmp_path):
-    async def scenario(w):
+async def test_the_filters_of_the_list_hold_for_its_neighbours(tmp_path):
+    async with world(tmp_path) as w:
         now = time.time()
         for n in range(12):
             source = Context(text="t", id="faq.md" if n % 3 == 0 else "other.md")
@@ -84,9 +73,7 @@ def test_the_filters_of_the_list_hold_for_its_neighbours(tmp_path):
         lists = [
             one["href"] for one in page.all("a") if one["href"].startswith("/explore?") and "source" in one["href"]
         ]
-        return steps(page), steps(await w.page(address("e6", **fields, model="m-0", order="lowest"))), lists
-
-    found, by_value, lists = run(tmp_path, scenario)
+        found, by_value = steps(page), steps(await w.page(address("e6", **fields, model="m-0", order="lowest")))
     assert found == ("e0", "e6")
     assert by_value in (("e0", None), (None, "e0"))
     assert parse_qs(urlsplit(lists[0]).query) == {"metric": ["faithfulness"], "source": ["faq.md"], "since": ["1h"]}
@@ -108,12 +95,10 @@ def test_the_filters_of_the_list_hold_for_its_neighbours(tmp_path):
         "least=9",
     ],
 )
-def test_any_list_is_harmless(tmp_path, text):
-    async def scenario(w):
+async def test_any_list_is_harmless(tmp_path, text):
+    async with world(tmp_path) as w:
         await w.add(0.5, id="x")
-        return await w.page(f"/exchanges/x?{urlencode({'list': text})}")
-
-    page = run(tmp_path, scenario)
+        page = await w.page(f"/exchanges/x?{urlencode({'list': text})}")
     assert all("src" in one for one in page.all("script"))
     assert not page.all("img")
     assert steps(page) == (None, None)
@@ -124,7 +109,7 @@ def test_fields_of_a_list_that_is_too_long_are_left_out():
     assert list_fields("a=" + "x" * 2000) == {}
 
 
-def test_sentences_claims_and_passages_lead_to_each_other(tmp_path):
+async def test_sentences_claims_and_passages_lead_to_each_other(tmp_path):
     evidence = (
         {"claim": "Returned within 30 days.", "verdict": "supported", "contexts": [0], "quote": "within 30 days"},
         {"claim": "Cards expire.", "verdict": "contradicted", "contexts": [1], "quote": "never expire"},
@@ -138,11 +123,9 @@ def test_sentences_claims_and_passages_lead_to_each_other(tmp_path):
     )
     made = Evaluation(sample_id="x", metric="faithfulness", version="1", outcome=Score(0.5, "", evidence), judge="j")
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await w.store.add(sample, [made])
-        return await w.page("/exchanges/x")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/exchanges/x")
     ids = [one["id"] for _, one in page.elements if "id" in one]
     links = {one["href"][1:] for one in page.all("a") if one["href"].startswith("#")}
     assert len(ids) == len(set(ids))
@@ -153,13 +136,11 @@ def test_sentences_claims_and_passages_lead_to_each_other(tmp_path):
     assert claims == [("1", "1"), ("2", "2")]
 
 
-def test_the_title_is_the_question_and_is_not_repeated(tmp_path):
-    async def scenario(w):
+async def test_the_title_is_the_question_and_is_not_repeated(tmp_path):
+    async with world(tmp_path) as w:
         await w.add(0.95, id="short", question="How long?")
         await w.add(0.95, id="long", question="How long? " * 100)
-        return await w.page("/exchanges/short"), await w.page("/exchanges/long")
-
-    short, long = run(tmp_path, scenario)
+        short, long = await w.page("/exchanges/short"), await w.page("/exchanges/long")
     assert short.words.count("How long?") == 2  # the tab's title, and the heading
     assert "question" not in [one.get("id") for one in short.all("h2")]
     assert "question" in [one.get("id") for one in long.all("h2")]
@@ -188,8 +169,8 @@ def leads_to_exchange(link):
     return link["href"].startswith("/exchanges/") and link.get("id") not in ("copy-link", "reload")
 
 
-def test_failures_with_like_questions_are_listed(tmp_path):
-    async def scenario(w):
+async def test_failures_with_like_questions_are_listed(tmp_path):
+    async with world(tmp_path) as w:
         questions = [f"How do I get a refund for order {n}?" for n in range(5)]
         questions += [f"Which charger has laptop {n}?" for n in range(5)] + ["When is the shop open?"] * 3
         for n, question in enumerate(questions):
@@ -197,36 +178,31 @@ def test_failures_with_like_questions_are_listed(tmp_path):
         await w.add(0.9, id="good", question="Is there a refund for my order?")
         await w.add(0.1, id="elsewhere", question="A refund for an order?", app="other")
         await w.add(0.2, id="x", question="I want a refund for my order")
-        return await w.page("/exchanges/x"), await w.page("/exchanges/good")
-
-    page, good = run(tmp_path, scenario)
+        page, good = await w.page("/exchanges/x"), await w.page("/exchanges/good")
     links = {urlsplit(one["href"]).path for one in page.all("a") if leads_to_exchange(one)}
     assert links == {f"/exchanges/bad{n}" for n in range(5)}
     assert "Similar failures" in page.words
     assert "Similar failures" not in good.words
 
 
-def test_similar_failures_are_of_the_metric_of_the_list_one_comes_from(tmp_path):
-    async def scenario(w):
+async def test_similar_failures_are_of_the_metric_of_the_list_one_comes_from(tmp_path):
+    async with world(tmp_path) as w:
         for n, metric in enumerate(("faithfulness", "answer_relevancy") * 2):
             await w.add(0.1, id=f"bad{n}", metric=metric, question=f"Refund for order {n}?")
         sample = await w.add(0.1, id="x", question="A refund for my order?")
         other = Evaluation(sample_id="x", metric="answer_relevancy", version="1", outcome=Score(0.2))
         await w.store.add(sample, [other])
         here = [address("x", metric=one) for one in ("faithfulness", "answer_relevancy")]
-        return [await w.page(one) for one in here]
-
-    for page, metric, ids in zip(
-        run(tmp_path, scenario), ("faithfulness", "answer_relevancy"), ("02", "13"), strict=True
-    ):
+        pages = [await w.page(one) for one in here]
+    for page, metric, ids in zip(pages, ("faithfulness", "answer_relevancy"), ("02", "13"), strict=True):
         assert f"that fail {metric}, with similar questions." in page.words
         assert "Similarity" in page.words
         links = {urlsplit(one["href"]).path for one in page.all("a") if leads_to_exchange(one)}
         assert {f"/exchanges/bad{n}" for n in ids} <= links
 
 
-def test_a_conversation_is_shown_with_questions_and_answers(tmp_path):
-    async def scenario(w):
+async def test_a_conversation_is_shown_with_questions_and_answers(tmp_path):
+    async with world(tmp_path) as w:
         now = time.time()
         for n in range(3):
             await w.add(
@@ -238,19 +214,17 @@ def test_a_conversation_is_shown_with_questions_and_answers(tmp_path):
                 conversation="c",
                 turn=n + 1,
             )
-        return await w.page("/exchanges/t1")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/exchanges/t1")
     for n in range(3):
         assert f"Question {n}? Answer {n}." in page.words
     links = [one["href"] for one in page.all("a") if leads_to_exchange(one)]
     assert links == ["/exchanges/t0", "/exchanges/t2"]
 
 
-def test_nothing_of_the_data_becomes_markup(tmp_path):
+async def test_nothing_of_the_data_becomes_markup(tmp_path):
     evidence = ({"claim": EVIL, "verdict": "contradicted", "contexts": [0], "quote": EVIL},)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         for n in range(4):
             await w.add(
                 Score(0.1, EVIL, evidence),
@@ -264,9 +238,7 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
                 duration_s=1.0,
                 retrieval_s=1.0,
             )
-        return await w.page(address("x1", app="shop", metric="faithfulness", text=EVIL))
-
-    page = run(tmp_path, scenario)
+        page = await w.page(address("x1", app="shop", metric="faithfulness", text=EVIL))
     assert all("src" in one for one in page.all("script"))
     assert not page.all("img")
     assert not [one for _, one in page.elements if "onerror" in one]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
@@ -19,14 +18,6 @@ from monitors.offline.dataset import read
 from tests.support.pages import EVIL, SCRIPTS, world
 
 NOW = 1_760_000_000.0
-
-
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
 
 
 def point(name, at=NOW, value=0.5, metric="faithfulness"):
@@ -58,18 +49,15 @@ async def pages(store, query, wanted=10, budget_s=100.0):
 
 @pytest.mark.parametrize("order", ["newest", "lowest", "highest"])
 @pytest.mark.parametrize("alike", [1, 25])
-def test_pages_hold_every_exchange_once_in_the_order_that_was_asked_for(tmp_path, order, alike):
+async def test_pages_hold_every_exchange_once_in_the_order_that_was_asked_for(tmp_path, order, alike):
     """Also when many have the same time and the same score."""
 
-    async def main():
-        store = await stored(tmp_path, 95, at=lambda n: NOW - n // alike)
-        try:
-            query = Query(since=NOW - 1000, until=NOW + 1, metric="faithfulness", order=order)
-            return await pages(store, query)
-        finally:
-            await store.aclose()
-
-    found = [one for page in asyncio.run(main()) for one in page]
+    store = await stored(tmp_path, 95, at=lambda n: NOW - n // alike)
+    try:
+        query = Query(since=NOW - 1000, until=NOW + 1, metric="faithfulness", order=order)
+        found = [one for page in (await pages(store, query)) for one in page]
+    finally:
+        await store.aclose()
     assert sorted(found) == sorted(f"x{n}" for n in range(95))
     values = [(int(one[1:]) % 7) / 7 for one in found]
     times = [-(int(one[1:]) // alike) for one in found]
@@ -77,31 +65,24 @@ def test_pages_hold_every_exchange_once_in_the_order_that_was_asked_for(tmp_path
     assert (times if order == "newest" else values) == expected[order]
 
 
-def test_the_evaluations_of_an_exchange_stay_on_one_page(tmp_path):
-    async def main():
-        store = await stored(tmp_path, 30, metrics=("faithfulness", "answer_relevancy", "hallucination"))
-        try:
-            return await pages(store, Query(since=NOW - 1000, until=NOW + 1, order="newest"), wanted=10)
-        finally:
-            await store.aclose()
-
-    found = asyncio.run(main())
+async def test_the_evaluations_of_an_exchange_stay_on_one_page(tmp_path):
+    store = await stored(tmp_path, 30, metrics=("faithfulness", "answer_relevancy", "hallucination"))
+    try:
+        found = await pages(store, Query(since=NOW - 1000, until=NOW + 1, order="newest"), wanted=10)
+    finally:
+        await store.aclose()
     assert sorted(one for page in found for one in set(page)) == sorted(f"x{n}" for n in range(30))
     assert all(page.count(one) == 3 for page in found for one in page)
 
 
-def test_a_search_that_takes_too_long_says_how_far_it_looked_and_goes_on_from_there(tmp_path):
-    async def main():
-        store = await stored(tmp_path, 40)
-        try:
-            query = Query(since=NOW - 64_000, until=NOW + 1, order="newest", text="Question 39?")
-            first = await search(store, query, after=None, wanted=10, budget_s=1e-9, clock=time.monotonic)
-            rest = await search(store, query, after=first.after, wanted=10, budget_s=9.0, clock=time.monotonic)
-            return first, rest
-        finally:
-            await store.aclose()
-
-    first, rest = asyncio.run(main())
+async def test_a_search_that_takes_too_long_says_how_far_it_looked_and_goes_on_from_there(tmp_path):
+    store = await stored(tmp_path, 40)
+    try:
+        query = Query(since=NOW - 64_000, until=NOW + 1, order="newest", text="Question 39?")
+        first = await search(store, query, after=None, wanted=10, budget_s=1e-9, clock=time.monotonic)
+        rest = await search(store, query, after=first.after, wanted=10, budget_s=9.0, clock=time.monotonic)
+    finally:
+        await store.aclose()
     assert first.since == pytest.approx(NOW - 900, abs=2)  # the first bite is a quarter of an hour at most
     assert [one.sample_id for one in first.points] == ["x39"]
     assert first.after is not None
@@ -143,40 +124,38 @@ def test_a_cursor_that_is_none_is_left_alone(text):
     assert Cursor.read(text) is None
 
 
-def test_what_cannot_be_searched_for_is_said(tmp_path):
+async def test_what_cannot_be_searched_for_is_said(tmp_path):
     fields = {"least": "2", "tag": "nothing", "since": "yesterday", "order": "lowest"}
     found = selection(fields, NOW)
     assert len(found.problems) == 4
     assert found.query.order == "newest"
 
-    async def scenario(w):
-        return await w.page("/explore?least=2&tag=nothing&since=yesterday&order=lowest", 400)
-
-    page = run(tmp_path, scenario)
+    async with world(tmp_path) as w:
+        page = await w.page("/explore?least=2&tag=nothing&since=yesterday&order=lowest", 400)
     assert "This search is not valid." in page.words
     assert "choose a metric" in page.words
 
 
 @pytest.mark.parametrize("since", ["99999999999999999d", "0001-01-01", "9999-12-31"])
-def test_times_beyond_all_calendars_are_refused(tmp_path, since):
-    async def scenario(w):
+async def test_times_beyond_all_calendars_are_refused(tmp_path, since):
+    async with world(tmp_path) as w:
         await w.add(0.5)
-        return await w.page(f"/explore?since={since}", 400)
-
-    assert "This search is not valid." in run(tmp_path, scenario).words
+        assert "This search is not valid." in (await w.page(f"/explore?since={since}", 400)).words
 
 
-def test_the_form_narrows_by_everything_at_once(tmp_path):
-    async def scenario(w):
+async def test_the_form_narrows_by_everything_at_once(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(10):
             about = {"model": f"m{n % 2}", "prompt": "p1" if n < 8 else "p2", "tags": {"tenant": f"t{n % 4}"}}
             await w.add(n / 10, question=f"Number {n}?", **about)
         await w.add(Skipped("no_contexts"), question="Skipped one?")
         await w.add(Failed("timeout"), question="Failed one?")
         fields = "metric=faithfulness&model=m0&prompt=p1&tag=tenant%3Dt2&least=0.1&most=0.9&text=number"
-        return await w.page(f"/explore?{fields}"), await w.page("/explore?outcome=skipped"), await w.page("/explore")
-
-    narrow, skipped, all_of_them = run(tmp_path, scenario)
+        narrow, skipped, all_of_them = (
+            await w.page(f"/explore?{fields}"),
+            await w.page("/explore?outcome=skipped"),
+            await w.page("/explore"),
+        )
     assert re.findall(r"Number \d", narrow.text) == ["Number 2", "Number 6"][::-1]
     assert "skipped: no contexts" in skipped.words
     assert "Number" not in skipped.text
@@ -184,27 +163,23 @@ def test_the_form_narrows_by_everything_at_once(tmp_path):
     assert "failed: timeout" in all_of_them.words
 
 
-def test_lowest_first_needs_a_metric_and_then_is(tmp_path):
-    async def scenario(w):
+async def test_lowest_first_needs_a_metric_and_then_is(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(60):
             await w.add((n * 7 % 60) / 60, question=f"Number {n * 7 % 60}.")
         first = await w.page("/explore?metric=faithfulness&order=lowest")
         onward = next(one["href"] for one in first.all("a") if one.get("rel") == "next")
-        return first, await w.page(onward)
-
-    first, second = run(tmp_path, scenario)
+        second = await w.page(onward)
     shown = [int(one) for page in (first, second) for one in re.findall(r"Number (\d+)\.", page.text)]
     assert shown == list(range(60))
 
 
-def test_scores_have_a_histogram_for_each_metric(tmp_path):
-    async def scenario(w):
+async def test_scores_have_a_histogram_for_each_metric(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(40):
             await w.add(0.9 if n % 4 else 0.2)
             await w.add(0.5, metric="answer_relevancy")
-        return await w.page("/explore")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/explore")
     said = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart filter"]
     assert any(
         one.startswith("Scores of faithfulness. 40 scores") and "the largest bin, 0.90 to 0.95, has 30" in one
@@ -214,29 +189,26 @@ def test_scores_have_a_histogram_for_each_metric(tmp_path):
     assert "80 scores in the selection" in page.words
 
 
-def test_nothing_of_the_data_becomes_markup(tmp_path):
-    async def scenario(w):
+async def test_nothing_of_the_data_becomes_markup(tmp_path):
+    async with world(tmp_path) as w:
         for _ in range(25):
             await w.add(0.5, question=EVIL, app=EVIL, model=EVIL, prompt=EVIL, tags={"release": EVIL})
         await w.look()
         await w.add(Failed(EVIL, EVIL), question=EVIL)
-        return [await w.page("/explore"), await w.page(f"/explore?text={EVIL}&app={EVIL}", 200)]
-
-    for page in run(tmp_path, scenario):
+        pages = [await w.page("/explore"), await w.page(f"/explore?text={EVIL}&app={EVIL}", 200)]
+    for page in pages:
         scripts = [one.get("src", "").split("?")[0] for one in page.all("script")]
         assert scripts == [*SCRIPTS, "/static/explore.js", "/static/pending.js"]
         assert not page.all("img")
         assert not [one for _, one in page.elements if "onerror" in one]
 
 
-def test_the_selection_is_downloaded_as_a_data_set_that_evaluate_reads(tmp_path):
-    async def scenario(w):
+async def test_the_selection_is_downloaded_as_a_data_set_that_evaluate_reads(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(1200):
             await w.add(n % 10 / 10, at=time.time() - n, tags={"half": str(n % 2)}, question=f"Number {n}?")
         await w.add(0.1, skip_reason="error", tags={"half": "0"})
-        return await w.client.get("/explore/export?tag=half%3D0&least=0.2&metric=faithfulness")
-
-    answer = run(tmp_path, scenario)
+        answer = await w.client.get("/explore/export?tag=half%3D0&least=0.2&metric=faithfulness")
     assert answer.headers["content-disposition"] == 'attachment; filename="gaugeway-exchanges.jsonl"'
     records = [json.loads(line) for line in answer.text.splitlines()]
     assert len(records) == len({one["id"] for one in records}) == 480
@@ -248,31 +220,28 @@ def test_the_selection_is_downloaded_as_a_data_set_that_evaluate_reads(tmp_path)
     assert len(samples) == 480
 
 
-def test_an_export_of_what_cannot_be_searched_for_is_refused(tmp_path):
-    async def scenario(w):
-        return await w.client.get("/explore/export?least=7")
-
-    assert run(tmp_path, scenario).status_code == 400
+async def test_an_export_of_what_cannot_be_searched_for_is_refused(tmp_path):
+    async with world(tmp_path) as w:
+        assert (await w.client.get("/explore/export?least=7")).status_code == 400
 
 
-def test_everything_is_walked_through_once_although_all_began_at_the_same_time(tmp_path):
-    async def main():
-        store = await stored(tmp_path, 1300, at=lambda n: NOW)
-        try:
-            query = Query(since=NOW - 1000, until=NOW + 1)
-            return [one.sample_id async for page in everything(store, query, clock=time.monotonic) for one in page]
-        finally:
-            await store.aclose()
-
-    found = asyncio.run(main())
+async def test_everything_is_walked_through_once_although_all_began_at_the_same_time(tmp_path):
+    store = await stored(tmp_path, 1300, at=lambda n: NOW)
+    try:
+        query = Query(since=NOW - 1000, until=NOW + 1)
+        found = [one.sample_id async for page in everything(store, query, clock=time.monotonic) for one in page]
+    finally:
+        await store.aclose()
     assert len(found) == len(set(found)) == 1300
 
 
-def test_the_login_is_asked_for(tmp_path):
-    async def scenario(w):
-        return [(await w.client.get(path)).status_code for path in ("/explore", "/explore/export", "/compare")]
-
-    assert run(tmp_path, scenario, token="secret-token") == [401, 401, 401]
+async def test_the_login_is_asked_for(tmp_path):
+    async with world(tmp_path, token="secret-token") as w:
+        assert [(await w.client.get(path)).status_code for path in ("/explore", "/explore/export", "/compare")] == [
+            401,
+            401,
+            401,
+        ]
 
 
 def test_a_long_question_is_shortened():

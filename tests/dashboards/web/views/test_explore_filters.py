@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
@@ -27,14 +26,6 @@ NOW = 1_760_000_000.0
 def patient(monkeypatch):
     """Topics may take longer than a page waits for them: these tests wait."""
     monkeypatch.setattr(explore_view, "TOPICS_S", 60.0)
-
-
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
 
 
 def shown(page):
@@ -71,22 +62,20 @@ async def traffic(w):
         )
 
 
-def test_a_source_and_a_session_select_their_exchanges(tmp_path):
-    async def scenario(w):
+async def test_a_source_and_a_session_select_their_exchanges(tmp_path):
+    async with world(tmp_path) as w:
         await traffic(w)
         by_source = await w.page("/explore?metric=faithfulness&source=doc-1.md&most=0.45")
         by_session = await w.page("/explore?session=s-4")
         export = await w.client.get("/explore/export?source=doc-2.md&metric=faithfulness")
-        return shown(by_source), shown(by_session), export.text
-
-    by_source, by_session, exported = run(tmp_path, scenario)
+        by_source, by_session, exported = shown(by_source), shown(by_session), export.text
     assert set(by_source) == {f"e{n}" for n in range(60) if n % 3 == 1 and n % 10 <= 4}
     assert set(by_session) == {"e12", "e13", "e14"}
     assert {json.loads(one)["id"] for one in exported.splitlines()} == {f"e{n}" for n in range(60) if n % 3 == 2}
 
 
-def test_a_passage_without_id_and_source_is_found_by_its_hash(tmp_path):
-    async def scenario(w):
+async def test_a_passage_without_id_and_source_is_found_by_its_hash(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(6):
             text = "Returns within 30 days." if n % 2 else "Chargers have 65 W."
             await w.add(n / 10, id=f"e{n}", contexts=(Context(text=text),), context_source="prompt")
@@ -94,21 +83,17 @@ def test_a_passage_without_id_and_source_is_found_by_its_hash(tmp_path):
         links = [one["href"] for one in groups.all("a") if "source=text" in one.get("href", "")]
         pages = [await w.page(one) for one in links]
         export = await w.client.get(links[0].replace("/explore?", "/explore/export?"))
-        return [sorted(shown(one)) for one in pages], export.text
-
-    lists, exported = run(tmp_path, scenario)
+        lists, exported = [sorted(shown(one)) for one in pages], export.text
     assert sorted(lists) == [["e0", "e2", "e4"], ["e1", "e3", "e5"]]
     assert sorted(json.loads(one)["id"] for one in exported.splitlines()) in lists
 
 
-def test_topics_are_grouped_and_each_leads_to_its_exchanges(tmp_path):
-    async def scenario(w):
+async def test_topics_are_grouped_and_each_leads_to_its_exchanges(tmp_path):
+    async with world(tmp_path) as w:
         await traffic(w)
         groups = await w.page("/explore?metric=faithfulness&group=topic")
         links = [one["href"] for one in groups.all("a") if fields_of(one.get("href", "")).get("topic")]
-        return groups, {fields_of(one)["topic"]: sorted(shown(await w.page(one))) for one in links}
-
-    groups, lists = run(tmp_path, scenario)
+        lists = {fields_of(one)["topic"]: sorted(shown(await w.page(one))) for one in links}
     assert "By topic" in groups.words
     refunds = next(some for topic, some in lists.items() if "refund" in topic or "order" in topic)
     assert refunds
@@ -116,19 +101,17 @@ def test_topics_are_grouped_and_each_leads_to_its_exchanges(tmp_path):
     assert sum(map(len, lists.values())) == 60
 
 
-def test_a_topic_that_is_none_is_said(tmp_path):
-    async def scenario(w):
+async def test_a_topic_that_is_none_is_said(tmp_path):
+    async with world(tmp_path) as w:
         await traffic(w)
-        return await w.page("/explore?metric=faithfulness&topic=topic%3Aweather")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/explore?metric=faithfulness&topic=topic%3Aweather")
     assert "No topic of this time is called so" in page.words
     assert not shown(page)
 
 
 @pytest.mark.parametrize(("field", "groups"), [("source", 3), ("session", 20), ("prompt", 2), ("model", 1)])
-def test_groups_have_number_mean_and_interval(tmp_path, field, groups):
-    async def scenario(w):
+async def test_groups_have_number_mean_and_interval(tmp_path, field, groups):
+    async with world(tmp_path) as w:
         await traffic(w)
         page = await w.page(f"/explore?metric=faithfulness&group={field}")
         links = [
@@ -136,9 +119,7 @@ def test_groups_have_number_mean_and_interval(tmp_path, field, groups):
             for one in page.all("a")
             if fields_of(one.get("href", "")).get(field) and one["href"].startswith("/explore?")
         ]
-        return page, links, shown(await w.page(links[0]))
-
-    page, links, first = run(tmp_path, scenario)
+        first = shown(await w.page(links[0]))
     assert f"By {field}" in page.words
     assert len(set(links)) == groups
     assert first
@@ -159,31 +140,27 @@ def test_every_active_filter_can_be_removed():
         assert kept["since"] == "1h"
 
 
-def test_a_click_on_a_bar_selects_just_its_scores(tmp_path):
-    async def scenario(w):
+async def test_a_click_on_a_bar_selects_just_its_scores(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(40):
             await w.add([0.7, 0.72, 0.75, 1.0][n % 4], id=f"e{n}")
         page = await w.page("/explore?metric=faithfulness")
         bars = [one for one in page.all("a") if re.match(r"0\.\d\d to 1?0?\.\d\d: ", one.get("aria-label", ""))]
-        return {one["aria-label"]: len(shown(await w.page(one["href"]))) for one in bars}
-
-    assert run(tmp_path, scenario) == {
-        "0.70 to 0.75: 20 scores": 20,
-        "0.75 to 0.80: 10 scores": 10,
-        "0.95 to 1.00: 10 scores": 10,
-    }
+        assert {one["aria-label"]: len(shown(await w.page(one["href"]))) for one in bars} == {
+            "0.70 to 0.75: 20 scores": 20,
+            "0.75 to 0.80: 10 scores": 10,
+            "0.95 to 1.00: 10 scores": 10,
+        }
 
 
-def test_a_click_on_a_time_selects_its_exchanges(tmp_path):
-    async def scenario(w):
+async def test_a_click_on_a_time_selects_its_exchanges(tmp_path):
+    async with world(tmp_path) as w:
         now = time.time()
         for n in range(30):
             await w.add(0.5, at=now - 100 * n - 10, id=f"e{n}")
         page = await w.page("/explore?metric=faithfulness&since=1h")
         bars = [one["href"] for one in page.all("a") if "Z to 2" in one.get("aria-label", "")]
-        return [one for bar in bars for one in shown(await w.page(bar))]
-
-    found = run(tmp_path, scenario)
+        found = [one for bar in bars for one in shown(await w.page(bar))]
     assert sorted(found) == sorted(f"e{n}" for n in range(30))
 
 
@@ -201,8 +178,8 @@ def test_bars_count_every_score_once():
     assert over_time([], NOW, NOW + 1, {}, default_passing) is None
 
 
-def test_filters_do_not_become_markup(tmp_path):
-    async def scenario(w):
+async def test_filters_do_not_become_markup(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(30):
             await w.add(
                 0.1 * (n % 10),
@@ -219,17 +196,15 @@ def test_filters_do_not_become_markup(tmp_path):
         pages += [await w.page(f"/explore?{urlencode(one)}") for one in groups]
         pages.append(await w.page(f"/explore?{urlencode({'topic': EVIL, 'group': EVIL})}"))
         pages.append(await w.page(f"/explore?{urlencode({'least': EVIL, 'order': EVIL, 'tag': EVIL})}", 400))
-        return pages
-
-    for page in run(tmp_path, scenario):
+    for page in pages:
         assert all("src" in one for one in page.all("script"))
         assert not page.all("img")
         assert not [one for _, one in page.elements if "onerror" in one]
         assert not [one for one in page.all("a") if one["href"].startswith("javascript")]
 
 
-def test_a_preview_sums_an_exchange_up(tmp_path):
-    async def scenario(w):
+async def test_a_preview_sums_an_exchange_up(tmp_path):
+    async with world(tmp_path) as w:
         evidence = ({"claim": "Two years.", "verdict": "contradicted"},)
         await w.add(
             Score(0.1, "", evidence),
@@ -239,9 +214,7 @@ def test_a_preview_sums_an_exchange_up(tmp_path):
             contexts=(Context(text=EVIL, id=EVIL),),
         )
         missing = await w.client.get("/exchanges/nothing/preview", headers={"accept": "text/html"})
-        return await w.page("/exchanges/x/preview"), missing.status_code
-
-    page, missing = run(tmp_path, scenario)
+        page, missing = await w.page("/exchanges/x/preview"), missing.status_code
     assert missing == 404
     assert "faithfulness 0.100" in page.words
     assert "Two years." in page.words
@@ -251,12 +224,10 @@ def test_a_preview_sums_an_exchange_up(tmp_path):
     assert not page.all("html")
 
 
-def test_the_preview_asks_for_the_login(tmp_path):
-    async def scenario(w):
+async def test_the_preview_asks_for_the_login(tmp_path):
+    async with world(tmp_path, token="secret-token") as w:
         await w.add(0.5, id="x")
-        return (await w.client.get("/exchanges/x/preview")).status_code
-
-    assert run(tmp_path, scenario, token="secret-token") == 401
+        assert (await w.client.get("/exchanges/x/preview")).status_code == 401
 
 
 @pytest.mark.parametrize("threshold", [0.7, 0.5, 0.85, 0.1])
@@ -271,15 +242,13 @@ def test_a_link_to_what_fails_a_threshold_names_the_threshold(threshold, flipped
     assert (chip.name, chip.value, chip.url) == (f"score {name}", f"{threshold:g}", "/explore")
 
 
-def test_strict_and_closed_bounds_hold_together(tmp_path):
-    async def scenario(w):
+async def test_strict_and_closed_bounds_hold_together(tmp_path):
+    async with world(tmp_path) as w:
         for n in range(10):
             await w.add(n / 10, id=f"e{n}")
         below = await w.page("/explore?metric=faithfulness&below=0.7&least=0.3")
         form = below.form("/explore")
-        return shown(below), form, shown(await w.page("/explore?metric=faithfulness&above=0.7&most=0.8"))
-
-    below, form, above = run(tmp_path, scenario)
+        below, above = shown(below), shown(await w.page("/explore?metric=faithfulness&above=0.7&most=0.8"))
     assert sorted(below) == ["e3", "e4", "e5", "e6"]
     assert form["below"] == "0.7"
     assert above == ["e8"]

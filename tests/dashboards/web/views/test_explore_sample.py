@@ -20,14 +20,6 @@ NOW = 1_760_000_000.0
 DAY = 86_400.0
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 def sampled(path, times, value, *, wanted, metrics=("m",), budget_s=60.0):
     """A sample of the scores at these times over the day that ends now."""
 
@@ -109,17 +101,14 @@ async def recovered(w):
         )
 
 
-def test_charts_and_groups_show_an_incident_that_is_over(tmp_path, monkeypatch):
+async def test_charts_and_groups_show_an_incident_that_is_over(tmp_path, monkeypatch):
     monkeypatch.setattr(explore_view, "COUNTED", 200)
     monkeypatch.setattr(explore_view, "SPREAD_S", 60.0)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await recovered(w)
         chart = await w.page("/explore?app=shop&metric=faithfulness&since=24h")
         groups = await w.page("/explore?app=shop&metric=faithfulness&since=2h&group=source")
-        return chart, groups
-
-    chart, groups = run(tmp_path, scenario)
     mean = float(
         re.search(r"Over time n = [\d\u2009]+, a sample of \d+ % over the whole period, mean (0\.\d+)", chart.words)[1]
     )
@@ -129,17 +118,15 @@ def test_charts_and_groups_show_an_incident_that_is_over(tmp_path, monkeypatch):
     assert re.search(r"faithfulness of \d+ exchanges, a sample spread over the whole period", groups.words)
 
 
-def test_where_only_the_newest_can_be_read_the_chart_says_what_it_covers(tmp_path, monkeypatch):
+async def test_where_only_the_newest_can_be_read_the_chart_says_what_it_covers(tmp_path, monkeypatch):
     monkeypatch.setattr(explore_view, "COUNTED", 200)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         await recovered(w)
         slow = await w.page("/explore?app=shop&metric=faithfulness&since=2h&text=how")
         monkeypatch.setattr(explore_view, "SPREAD_S", -1.0)
         monkeypatch.setattr(explore_view, "NEWEST_S", 60.0)
-        return slow, await w.page("/explore?app=shop&metric=faithfulness&since=2h")
-
-    slow, late = run(tmp_path, scenario)
+        late = await w.page("/explore?app=shop&metric=faithfulness&since=2h")
     for page in (slow, late):
         assert "These charts cover only" in page.words
         assert re.search(r"Over time n = 200, only the newest: \d+ % of the period", page.words)

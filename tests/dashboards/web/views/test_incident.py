@@ -34,14 +34,6 @@ def patient(monkeypatch):
     monkeypatch.setattr(alerts_view, "COMPARED_S", 60.0)
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 def links(page, start):
     return [one["href"] for one in page.all("a") if one.get("href", "").startswith(start)]
 
@@ -70,15 +62,13 @@ async def every_page(w, address):
     return found
 
 
-def test_the_source_and_the_release_of_the_bad_answers_are_named_and_lead_to_all_of_them(tmp_path):
-    async def scenario(w):
+async def test_the_source_and_the_release_of_the_bad_answers_are_named_and_lead_to_all_of_them(tmp_path):
+    async with world(tmp_path) as w:
         alert = await incident(w)
         page = await w.page(f"/alerts/{alert.fingerprint}")
         by_source = next(one for one, fields in filtered(page, source=BAD) if "below" in fields)
         by_tag = next(one for one, fields in filtered(page, tag="release=42") if "below" in fields)
-        return page, await every_page(w, by_source), await every_page(w, by_tag)
-
-    page, by_source, by_tag = run(tmp_path, scenario)
+        by_source, by_tag = await every_page(w, by_source), await every_page(w, by_tag)
     bad = {f"bad-{index}" for index in range(200, 320, 2)}
     assert len(by_source) == len(set(by_source))
     assert set(by_source) == set(by_tag) == bad
@@ -87,34 +77,28 @@ def test_the_source_and_the_release_of_the_bad_answers_are_named_and_lead_to_all
     assert any("by suspect" in one.get("aria-label", "") for one in page.all("svg"))
 
 
-def test_means_before_since_and_now_have_intervals_and_numbers(tmp_path):
-    async def scenario(w):
+async def test_means_before_since_and_now_have_intervals_and_numbers(tmp_path):
+    async with world(tmp_path) as w:
         alert = await incident(w, good=300, since=240)
-        return await w.page(f"/alerts/{alert.fingerprint}")
-
-    page = run(tmp_path, scenario)
+        page = await w.page(f"/alerts/{alert.fingerprint}")
     for words in ("Before [(][^)]*[)]", "Since the onset", "Now [(]last [^)]*[)]"):
         assert re.search(words + r" 0\.\d{3}\s*95 % interval 0\.\d{3} to 0\.\d{3}; n = \d{3}", page.words), words
 
 
-def test_the_worst_answers_stand_beside_good_ones(tmp_path):
-    async def scenario(w):
+async def test_the_worst_answers_stand_beside_good_ones(tmp_path):
+    async with world(tmp_path) as w:
         alert = await incident(w)
-        return await w.page(f"/alerts/{alert.fingerprint}")
-
-    shown = listed(run(tmp_path, scenario))
+        shown = listed(await w.page(f"/alerts/{alert.fingerprint}"))
     assert len([one for one in shown if one.startswith("bad-")]) == 20
     assert len([one for one in shown if one.startswith("good-")]) == 5
 
 
-def test_the_cause_at_the_alarm_stays_beside_the_current_one(tmp_path):
-    async def scenario(w):
+async def test_the_cause_at_the_alarm_stays_beside_the_current_one(tmp_path):
+    async with world(tmp_path) as w:
         alert = await incident(w)
         case = w.engine._cases.by_fingerprint[alert.fingerprint]  # noqa: SLF001 - the state after later scores
         case.alert = replace(case.alert, likely_cause="judge", cause_detail="The anchors drifted.", cause_source=None)
-        return alert, await w.page(f"/alerts/{alert.fingerprint}")
-
-    alert, page = run(tmp_path, scenario)
+        page = await w.page(f"/alerts/{alert.fingerprint}")
     assert alert.at_alarm is not None
     assert alert.at_alarm.cause == alert.likely_cause != "judge"
     assert "Cause at the alarm As first described" in page.words
@@ -122,29 +106,25 @@ def test_the_cause_at_the_alarm_stays_beside_the_current_one(tmp_path):
     assert "The anchors drifted." in page.text
 
 
-def test_later_descriptions_keep_the_cause_of_the_alarm(tmp_path):
-    async def scenario(w):
+async def test_later_descriptions_keep_the_cause_of_the_alarm(tmp_path):
+    async with world(tmp_path) as w:
         alert = await incident(w)
         now = time.time()
         for index in range(400):
             await w.add(0.1, at=now - 20.0 + index / 20)
         await w.look()
-        return alert, next(one for one in w.engine.alerts() if one.fingerprint == alert.fingerprint)
-
-    first, later = run(tmp_path, scenario)
+        first, later = alert, next(one for one in w.engine.alerts() if one.fingerprint == alert.fingerprint)
     assert later.at_alarm == first.at_alarm
 
 
-def test_an_acknowledgement_remembers_the_name_for_one_click(tmp_path):
-    async def scenario(w):
+async def test_an_acknowledgement_remembers_the_name_for_one_click(tmp_path):
+    async with world(tmp_path) as w:
         where = f"/alerts/{(await incident(w)).fingerprint}"
         answer = await w.send(where, f"{where}/acknowledge", by="Sam Ö", comment="")
         await w.send(where, f"{where}/unacknowledge")
         page = await w.page(where)
         await w.send(where, f"{where}/acknowledge")  # the form carries the name by itself
-        return answer, page, dict(w.engine.acknowledgements.acks())
-
-    answer, page, acks = run(tmp_path, scenario)
+        acks = dict(w.engine.acknowledgements.acks())
     cookie = answer.headers["set-cookie"]
     assert cookie.startswith(f"{OPERATOR_COOKIE}=Sam%20%C3%96;")
     assert "httponly" in cookie.lower()
@@ -155,26 +135,22 @@ def test_an_acknowledgement_remembers_the_name_for_one_click(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("value", ["%3Cscript%3E", "%FF%FE", "%00%0a%0dSet-Cookie", "a" * 9000, "%E2%80%AE", ""])
-def test_any_cookie_is_harmless(tmp_path, value):
-    async def scenario(w):
+async def test_any_cookie_is_harmless(tmp_path, value):
+    async with world(tmp_path) as w:
         where = f"/alerts/{(await incident(w, good=100, since=60)).fingerprint}"
-        return await w.page(where, cookie=f"{OPERATOR_COOKIE}={value}")
-
-    page = run(tmp_path, scenario)
+        page = await w.page(where, cookie=f"{OPERATOR_COOKIE}={value}")
     assert all("src" in one for one in page.all("script"))
     names = [one["value"] for one in page.all("input") if one.get("name") == "by" and "value" in one]
     assert all(len(one) <= 200 and one.isprintable() for one in names)
 
 
-def test_nothing_of_the_data_becomes_markup(tmp_path):
-    async def scenario(w):
+async def test_nothing_of_the_data_becomes_markup(tmp_path):
+    async with world(tmp_path) as w:
         alert = await incident(w, app=EVIL, evil=EVIL)
         where = f"/alerts/{alert.fingerprint}"
         await w.send(where, f"{where}/acknowledge", by=EVIL, comment=EVIL)
         page = await w.page(where)
-        return [page, *[await w.page(one) for one in links(page, "/explore?")[:6]]]
-
-    pages = run(tmp_path, scenario)
+        pages = [page, *[await w.page(one) for one in links(page, "/explore?")[:6]]]
     assert len(pages) == 7
     for page in pages:
         assert all("src" in one for one in page.all("script"))
@@ -183,19 +159,17 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
         assert EVIL in page.text
 
 
-def test_a_drop_that_is_confined_to_nothing_says_so(tmp_path):
-    async def scenario(w):
+async def test_a_drop_that_is_confined_to_nothing_says_so(tmp_path):
+    async with world(tmp_path) as w:
         await w.drop(bad=200)
         alert = next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
-        return await w.page(f"/alerts/{alert.fingerprint}")
-
-    assert "No single value stands out." in run(tmp_path, scenario).words
+        assert "No single value stands out." in (await w.page(f"/alerts/{alert.fingerprint}")).words
 
 
-def test_while_the_answers_are_compared_the_page_says_so(tmp_path, monkeypatch):
+async def test_while_the_answers_are_compared_the_page_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(alerts_view, "COMPARED_S", 0.0)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         alert = await incident(w, good=100, since=60)
         first = await w.page(f"/alerts/{alert.fingerprint}")
         for _ in range(100):
@@ -203,9 +177,6 @@ def test_while_the_answers_are_compared_the_page_says_so(tmp_path, monkeypatch):
             if "are being compared" not in later.words:
                 break
             await asyncio.sleep(0.1)
-        return first, later
-
-    first, later = run(tmp_path, scenario)
     assert "are being compared" in first.words
     assert "source faq.md" in later.words
 
@@ -313,16 +284,14 @@ def test_a_recovery_is_shown_only_where_the_mean_or_half_of_the_evidence_says_so
     assert is_recovering(flipped, mirrored, 0.2, now) == shown
 
 
-def test_while_the_mean_is_low_the_page_shows_no_recovery_and_one_mean_since_the_onset(tmp_path):
-    async def scenario(w):
+async def test_while_the_mean_is_low_the_page_shows_no_recovery_and_one_mean_since_the_onset(tmp_path):
+    async with world(tmp_path) as w:
         alert = await incident(w)
         case = w.engine._cases.by_fingerprint[alert.fingerprint]  # noqa: SLF001 - some evidence by chance
         case.alert = replace(case.alert, recovery=0.37, recovering_since=time.time() - 9000.0)
         for index in range(100):  # later scores, which the alert's description has not
             await w.add(0.1, at=time.time() - 20.0 + index / 10)
-        return alert, await w.page(f"/alerts/{alert.fingerprint}")
-
-    alert, page = run(tmp_path, scenario)
+        page = await w.page(f"/alerts/{alert.fingerprint}")
     assert "Recovery none yet no sign that the mean is back" in page.words
     assert "37 %" not in page.words
     assert "began to grow" not in page.words
@@ -335,14 +304,12 @@ def test_while_the_mean_is_low_the_page_shows_no_recovery_and_one_mean_since_the
     assert f"Mean since, at the alarm {alert.at_alarm.mean_since:.3f}" in page.words
 
 
-def test_of_a_sample_no_link_promises_a_number_of_answers(tmp_path, monkeypatch):
+async def test_of_a_sample_no_link_promises_a_number_of_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "MAX_ANSWERS", 80)
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         answer = await w.client.get(f"/alerts/{(await incident(w)).fingerprint}", headers={"accept": "text/html"})
-        return answer.text, Parsed(answer.text)
-
-    text, page = run(tmp_path, scenario)
+        text, page = answer.text, Parsed(answer.text)
     assert "Compared: a sample, " in page.words
     assert "The lists have all answers, so they are longer." in page.words
     assert "bad among those compared" in page.words
@@ -351,14 +318,12 @@ def test_of_a_sample_no_link_promises_a_number_of_answers(tmp_path, monkeypatch)
     assert "Bad: a score below 0." in page.words
 
 
-def test_the_bad_answers_of_a_metric_whose_best_value_is_0_are_the_highest(tmp_path):
-    async def scenario(w):
+async def test_the_bad_answers_of_a_metric_whose_best_value_is_0_are_the_highest(tmp_path):
+    rules = (Rule(metric="hallucination", slo=0.15, name="answers"),)
+    async with world(tmp_path, alerts=replace_struct(ALERTS, rules=rules)) as w:
         alert = await incident(w, metric="hallucination")
         page = await w.page(f"/alerts/{alert.fingerprint}")
         address = next(one for one, fields in filtered(page, source=BAD) if "above" in fields)
-        return alert, await every_page(w, address)
-
-    rules = (Rule(metric="hallucination", slo=0.15, name="answers"),)
-    alert, found = run(tmp_path, scenario, alerts=replace_struct(ALERTS, rules=rules))
+        found = await every_page(w, address)
     assert alert.direction == "rise"
     assert set(found) == {f"bad-{index}" for index in range(200, 320, 2)}

@@ -27,14 +27,6 @@ from tests.support.running import running_gateway, serving, tcp_server
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 async def upstream(reader, writer):
     await reader.read(65536)
     writer.write(ANSWER)
@@ -42,32 +34,29 @@ async def upstream(reader, writer):
     writer.close()
 
 
-def test_a_real_gateways_exchanges_are_counted_kept_and_add_up_after_a_restart(tmp_path):
-    async def main():
-        async with tcp_server(upstream) as port:
-            body = {"model": "m", "messages": [{"role": "user", "content": "Hello?"}]}
-            pages = []
-            for _ in range(2):  # both planes end and begin again, their counters at 0
-                async with (
-                    running_gateway(f"http://127.0.0.1:{port}/v1") as gateway,
-                    serving(gateway.gateway.admin) as admin,
-                    world(tmp_path, gateways=[f"http://127.0.0.1:{admin}"]) as w,
-                ):
-                    w.site.counts = GatewayCounts(w.store, 30.0)
-                    await w.site.count_gateways()
-                    for _ in range(3):
-                        await w.client.post(f"http://127.0.0.1:{gateway.port}/v1/chat/completions", json=body)
-                    await gateway.until(lambda gateway=gateway: gateway.total("gaugeway_exchanges_total") == 3)
-                    await w.site.count_gateways()
-                    pages.append(await w.page("/pipeline"))
-            return pages
-
-    first, second = asyncio.run(main())
+async def test_a_real_gateways_exchanges_are_counted_kept_and_add_up_after_a_restart(tmp_path):
+    async with tcp_server(upstream) as port:
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hello?"}]}
+        pages = []
+        for _ in range(2):  # both planes end and begin again, their counters at 0
+            async with (
+                running_gateway(f"http://127.0.0.1:{port}/v1") as gateway,
+                serving(gateway.gateway.admin) as admin,
+                world(tmp_path, gateways=[f"http://127.0.0.1:{admin}"]) as w,
+            ):
+                w.site.counts = GatewayCounts(w.store, 30.0)
+                await w.site.count_gateways()
+                for _ in range(3):
+                    await w.client.post(f"http://127.0.0.1:{gateway.port}/v1/chat/completions", json=body)
+                await gateway.until(lambda gateway=gateway: gateway.total("gaugeway_exchanges_total") == 3)
+                await w.site.count_gateways()
+                pages.append(await w.page("/pipeline"))
+        first, second = pages
     assert "Captured selected, and put into the queue 3 100.0 %" in first.words
     assert "Captured selected, and put into the queue 6 100.0 %" in second.words
 
 
-def test_a_gateway_that_is_away_or_asleep_is_named_and_does_not_hold_the_page(tmp_path):
+async def test_a_gateway_that_is_away_or_asleep_is_named_and_does_not_hold_the_page(tmp_path):
     async def asleep(reader, writer):
         await reader.read()  # until the other side has enough
         writer.close()
@@ -78,23 +67,20 @@ def test_a_gateway_that_is_away_or_asleep_is_named_and_does_not_hold_the_page(tm
         await writer.drain()
         writer.close()
 
-    async def main():
-        (away,) = free_ports(1)
-        async with tcp_server(asleep) as sleeping, tcp_server(refusing) as wary:
-            urls = [f"http://127.0.0.1:{port}" for port in (away, sleeping, wary)] + ["http://[bad"]
-            async with world(tmp_path, gateways=urls) as w:
-                loop = asyncio.get_running_loop()
-                begin = loop.time()
-                return await w.page("/pipeline"), loop.time() - begin
-
-    page, took_s = asyncio.run(main())
+    (away,) = free_ports(1)
+    async with tcp_server(asleep) as sleeping, tcp_server(refusing) as wary:
+        urls = [f"http://127.0.0.1:{port}" for port in (away, sleeping, wary)] + ["http://[bad"]
+        async with world(tmp_path, gateways=urls) as w:
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
+            page, took_s = await w.page("/pipeline"), loop.time() - begin
     assert took_s < 60.0  # the gateway that is asleep never answers
     assert page.words.count("cannot be reached") == 4
     assert "no answer within 5 s" in page.words
     assert "HTTP 401" in page.words
 
 
-def test_the_gateways_token_goes_along(tmp_path):
+async def test_the_gateways_token_goes_along(tmp_path):
     seen = []
 
     async def listening(reader, writer):
@@ -103,16 +89,13 @@ def test_the_gateways_token_goes_along(tmp_path):
         await writer.drain()
         writer.close()
 
-    async def main():
-        async with tcp_server(listening) as port:
-            await ask_all([f"http://127.0.0.1:{port}"], "secret")
-
-    asyncio.run(main())
+    async with tcp_server(listening) as port:
+        await ask_all([f"http://127.0.0.1:{port}"], "secret")
     assert b"authorization: Bearer secret" in seen[0].replace(b"Authorization", b"authorization")
 
 
 @pytest.mark.parametrize("scheme", ["https", "HTTPS"])
-def test_a_gateway_whose_certificate_nobody_vouches_for_gets_no_token(scheme):
+async def test_a_gateway_whose_certificate_nobody_vouches_for_gets_no_token(scheme):
     context, seen = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
 
@@ -120,18 +103,15 @@ def test_a_gateway_whose_certificate_nobody_vouches_for_gets_no_token(scheme):
         seen.append(await reader.read(65536))
         writer.close()
 
-    async def main():
-        async with await asyncio.start_server(listening, "127.0.0.1", 0, ssl=context) as server:
-            port = server.sockets[0].getsockname()[1]
-            (answer,) = await ask_all([f"{scheme}://127.0.0.1:{port}"], "secret")
-            return answer
-
-    assert "CERTIFICATE_VERIFY_FAILED" in asyncio.run(main()).error
+    async with await asyncio.start_server(listening, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        (answer,) = await ask_all([f"{scheme}://127.0.0.1:{port}"], "secret")
+        assert "CERTIFICATE_VERIFY_FAILED" in answer.error
     assert seen == []
 
 
-def test_what_became_of_samples_is_said_by_metric_and_reason(tmp_path):
-    async def scenario(w):
+async def test_what_became_of_samples_is_said_by_metric_and_reason(tmp_path):
+    async with world(tmp_path) as w:
         w.instruments.late_scores.inc(4)
         for _ in range(7):
             await w.add(0.5)
@@ -139,9 +119,7 @@ def test_what_became_of_samples_is_said_by_metric_and_reason(tmp_path):
         await w.add(Skipped("no_contexts"))
         await w.add(Failed("judge_timeout"))
         await w.add(0.5, at=time.time() - 2 * 86_400.0)
-        return await w.page("/pipeline"), await w.page("/pipeline?since=7d")
-
-    page, week = run(tmp_path, scenario)
+        page, week = await w.page("/pipeline"), await w.page("/pipeline?since=7d")
     assert "faithfulness 10 7 2 1 no contexts 2, judge timeout 1 failed" in page.words
     assert "faithfulness 11 8 2 1" in week.words
     assert "Requests that may be answered: chat completions, completions, responses, messages 10 100.0 %" in page.words
@@ -165,14 +143,12 @@ def test_the_judges_cost_budget_and_savings_are_added_up():
     assert judging_of(Series(), None).spent_today_usd is None
 
 
-def test_the_part_of_the_days_budget_that_is_spent_is_drawn(tmp_path):
+async def test_the_part_of_the_days_budget_that_is_spent_is_drawn(tmp_path):
     judge = Judge(base_url="http://127.0.0.1:1/v1", model="judge-1", budget_usd_per_day=1.5)
 
-    async def scenario(w):
+    async with world(tmp_path, config=Config(judge=judge)) as w:
         w.instruments.judge_budget_spent.set(0.75)
-        return await w.page("/pipeline")
-
-    page = run(tmp_path, scenario, config=Config(judge=judge))
+        page = await w.page("/pipeline")
     (bar,) = [drawing for drawing in page.all("svg") if "budget" in drawing.get("aria-label", "")]
     assert bar["aria-label"] == "50 % of the day's budget"
 
@@ -195,12 +171,10 @@ def test_an_open_circuit_names_whose_it_is():
     assert found() == (True, (("small judge", "s"), ("verifier", "nli-1")))
 
 
-def test_the_page_names_a_verifier_whose_circuit_is_open_and_freezes_no_judged_metric(tmp_path):
-    async def scenario(w):
+async def test_the_page_names_a_verifier_whose_circuit_is_open_and_freezes_no_judged_metric(tmp_path):
+    async with world(tmp_path) as w:
         w.instruments.judge_blind.labels("nli-1", "verifier").set(1)
-        return await w.page("/pipeline")
-
-    words = run(tmp_path, scenario).words
+        words = (await w.page("/pipeline")).words
     assert "The verifier nli-1 is failing; its circuit is open. No answer gets a score of grounding" in words
     assert "fires or resolves" not in words
 
@@ -271,19 +245,17 @@ def test_the_gateways_are_those_configured_or_that_of_the_file(configured, gatew
     assert gateway_urls(configured, gateway) == urls
 
 
-def test_names_in_counts_are_text(tmp_path):
-    async def scenario(w):
+async def test_names_in_counts_are_text(tmp_path):
+    async with world(tmp_path) as w:
         await w.add(Skipped(EVIL), metric=EVIL)
         w.instruments.worker_errors.labels(EVIL).inc()
-        return await w.page("/pipeline")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/pipeline")
     assert all("src" in one for one in page.all("script"))
     assert not page.all("img")
     assert EVIL in page.text
 
 
-def test_settings_show_what_is_configured_and_no_secret(tmp_path):
+async def test_settings_show_what_is_configured_and_no_secret(tmp_path):
     config = Config(
         monitors=Monitors(token="secret-1"),
         judge=Judge(base_url="https://u:secret-2@judge.example/v1?key=secret-3", model="judge-1", api_key="secret-4"),
@@ -293,11 +265,9 @@ def test_settings_show_what_is_configured_and_no_secret(tmp_path):
         gateway={"port": 8181, "admin_token": "secret-9"},
     )
 
-    async def scenario(w):
+    async with world(tmp_path, config=config, token="secret-1", gateways=["http://127.0.0.1:9464"]) as w:
         bearer = {"authorization": "Bearer secret-1"}
-        return await w.page("/settings", **bearer)
-
-    page = run(tmp_path, scenario, config=config, token="secret-1", gateways=["http://127.0.0.1:9464"])
+        page = await w.page("/settings", **bearer)
     assert "secret-" not in page.text
     for shown in ("judge-1", "https://judge.example/v1", "postgresql://db/quality", "team", "https://llm.example/v1"):
         assert shown in page.text
@@ -339,17 +309,15 @@ def test_a_judge_that_goes_away_is_named_with_how_its_successor_agrees():
     assert successor_of(series_of(instruments.registry.collect())) == ()
 
 
-def test_the_funnel_and_the_table_of_metrics_use_different_words_for_different_counts(tmp_path):
+async def test_the_funnel_and_the_table_of_metrics_use_different_words_for_different_counts(tmp_path):
     """An exchange without an answer is an evaluation of its metric, and no answer that a metric was selected for."""
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         for n in range(5):
             await w.add(0.9, id=f"a{n}", at=time.time() - 1000.0)
         for n in range(3):
             await w.add(Skipped("error_response"), id=f"s{n}", at=time.time() - 1000.0)
-        return await w.page("/pipeline")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/pipeline")
     assert "Selected answers that at least one metric was selected for 5" in page.words
     assert "Metric Evaluations Scored Skipped" in page.words
     assert "faithfulness 8 5 3" in page.words

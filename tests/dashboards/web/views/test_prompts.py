@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import re
 import subprocess
 import sys
@@ -25,12 +25,10 @@ from tests.support.pages import EVIL, world
 NOW = 1_900_000_000.0
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, clock=lambda: NOW, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
+@contextlib.asynccontextmanager
+async def world_now(path, **options):
+    async with world(path, clock=lambda: NOW, **options) as made:
+        yield made
 
 
 def learned():
@@ -55,21 +53,20 @@ async def keep(w, samples):
         await w.store.add(one, [skipped])
 
 
-def test_without_any_the_page_says_how_long_it_takes(tmp_path):
-    page = run(tmp_path, lambda w: w.page("/prompts"))
+async def test_without_any_the_page_says_how_long_it_takes(tmp_path):
+    async with world_now(tmp_path) as w:
+        page = await w.page("/prompts")
     assert "about ten requests" in page.words
     assert {"href": "/prompts", "aria-current": "page"} in page.all("a")
 
 
-def test_a_learned_prompt_is_shown_with_its_slots_and_an_example(tmp_path):
+async def test_a_learned_prompt_is_shown_with_its_slots_and_an_example(tmp_path):
     template, samples = learned()
 
-    async def scenario(w):
+    async with world_now(tmp_path) as w:
         await w.templates.put_template(template)
         await keep(w, samples)
-        return await w.page("/prompts"), await w.page("/prompts?app=shop")
-
-    listed, page = run(tmp_path, scenario)
+        listed, page = await w.page("/prompts"), await w.page("/prompts?app=shop")
     assert template.version in listed.words
     assert "+++" in listed.words
     assert f"{prompts.OPENING}[passages]{prompts.CLOSING}[question]{prompts.END}" in page.text
@@ -81,20 +78,20 @@ def test_a_learned_prompt_is_shown_with_its_slots_and_an_example(tmp_path):
     assert by_id[shown["href"]].question in page.text
 
 
-def test_what_a_person_decides_is_kept_and_written_down(tmp_path, caplog):
+async def test_what_a_person_decides_is_kept_and_written_down(tmp_path, caplog):
     template, _ = learned()
 
-    async def scenario(w):
-        await w.templates.put_template(template)
-        said = []
-        for action in ("reject", "confirm"):
-            fields = {"app": "shop", "version": template.version}
-            answer = await w.send("/prompts", f"/prompts/{action}", **fields)
-            said.append(((await w.templates.templates())[0].state, (await w.page(answer.headers["location"])).words))
-        return said
-
     with caplog.at_level("INFO"):
-        (rejected, first), (confirmed, second) = run(tmp_path, scenario)
+        async with world_now(tmp_path) as w:
+            await w.templates.put_template(template)
+            said = []
+            for action in ("reject", "confirm"):
+                fields = {"app": "shop", "version": template.version}
+                answer = await w.send("/prompts", f"/prompts/{action}", **fields)
+                said.append(
+                    ((await w.templates.templates())[0].state, (await w.page(answer.headers["location"])).words)
+                )
+            (rejected, first), (confirmed, second) = said
     assert (rejected, confirmed) == ("rejected", "confirmed")
     assert "Rejected: gateways stop using the template" in first
     assert "Confirmed: the template stays in use" in second
@@ -105,30 +102,26 @@ def test_what_a_person_decides_is_kept_and_written_down(tmp_path, caplog):
     ]
 
 
-def test_a_form_of_another_origin_or_without_its_key_changes_nothing(tmp_path):
+async def test_a_form_of_another_origin_or_without_its_key_changes_nothing(tmp_path):
     template, _ = learned()
 
-    async def scenario(w):
+    async with world_now(tmp_path) as w:
         await w.templates.put_template(template)
         fields = {"app": "shop", "version": template.version}
         await w.post("/prompts/reject", fields, status=403)
         whole = (await w.page("/prompts")).form("/prompts/reject")
         await w.post("/prompts/reject", whole, status=403, origin="http://evil.example")
         await w.post("/prompts/reject", whole | {"version": "none"}, status=404)
-        return await w.templates.templates()
-
-    assert [one.state for one in run(tmp_path, scenario)] == ["learned"]
+        assert [one.state for one in (await w.templates.templates())] == ["learned"]
 
 
-def test_with_a_token_only_who_is_let_in_sees_it(tmp_path):
-    async def scenario(w):
+async def test_with_a_token_only_who_is_let_in_sees_it(tmp_path):
+    async with world_now(tmp_path, token="correct horse battery") as w:
         answers = [await w.client.get(path) for path in ("/prompts", "/api/templates")]
-        return [answer.status_code for answer in answers]
-
-    assert run(tmp_path, scenario, token="correct horse battery") == [401, 401]
+        assert [answer.status_code for answer in answers] == [401, 401]
 
 
-def test_what_it_is_given_is_escaped(tmp_path):
+async def test_what_it_is_given_is_escaped(tmp_path):
     evil = StoredTemplate(
         app=EVIL,
         version="v<b>",
@@ -140,25 +133,21 @@ def test_what_it_is_given_is_escaped(tmp_path):
         learned_at=NOW,
     )
 
-    async def scenario(w):
+    async with world_now(tmp_path) as w:
         await w.templates.put_template(evil)
         first = await w.page("/prompts", accept="text/html")
-        return first, await w.client.get("/prompts", params={"app": EVIL})
-
-    page, other = run(tmp_path, scenario)
+        page, other = first, await w.client.get("/prompts", params={"app": EVIL})
     assert other.status_code == 200
     assert "<script>alert" not in other.text
     assert EVIL in page.text
     assert not [one for one in page.all("img") if "onerror" in one]
 
 
-def test_an_app_without_passages_is_pointed_to_the_form(tmp_path):
-    async def scenario(w):
+async def test_an_app_without_passages_is_pointed_to_the_form(tmp_path):
+    async with world_now(tmp_path) as w:
         w.answered(20, app="shop & co")
         await w.look()
-        return await w.page("/prompts"), await w.page("/")
-
-    page, overview = run(tmp_path, scenario)
+        page, overview = await w.page("/prompts"), await w.page("/")
     assert "100 % of app shop & co's answers have no passages" in page.words
     assert {"href": "/prompts?app=shop%20%26%20co#describe"} in page.all("a")
     assert {"href": "/prompts?app=shop%20%26%20co"} in overview.all("a")
@@ -173,10 +162,10 @@ def snippet(text):
     return msgspec.convert(entry, UserTemplate)
 
 
-def test_the_form_begins_with_what_the_latest_prompts_share_and_finds_what_it_says(tmp_path):
+async def test_the_form_begins_with_what_the_latest_prompts_share_and_finds_what_it_says(tmp_path):
     samples = unread(4)
 
-    async def scenario(w):
+    async with world_now(tmp_path) as w:
         await keep(w, samples)
         page = await w.page("/prompts?app=shop")
         first = snippet((await w.client.get("/prompts?app=shop")).text)
@@ -188,9 +177,7 @@ def test_the_form_begins_with_what_the_latest_prompts_share_and_finds_what_it_sa
             kind="separator",
             between="\\n+++\\n",
         )
-        return page, first, answer.text
-
-    _, first, tested_page = run(tmp_path, scenario)
+        _, tested_page = page, answer.text
     question, passages = prompts.asked(3)
     assert f"{len(passages)} passages" in tested_page
     assert samples[3].id in tested_page
@@ -207,22 +194,18 @@ def test_the_form_begins_with_what_the_latest_prompts_share_and_finds_what_it_sa
         ({"pattern": "nowhere(?P<contexts>.*)", "kind": "separator"}, "does not match the prompt"),
     ],
 )
-def test_a_mistake_is_named_and_the_fields_stay(tmp_path, fields, said):
-    async def scenario(w):
+async def test_a_mistake_is_named_and_the_fields_stay(tmp_path, fields, said):
+    async with world_now(tmp_path) as w:
         await keep(w, unread(1))
-        return (await w.send("/prompts?app=shop", "/prompts/test", status=200, **fields)).text
-
-    page = run(tmp_path, scenario)
+        page = (await w.send("/prompts?app=shop", "/prompts/test", status=200, **fields)).text
     assert said in page
     assert fields["pattern"].replace("<", "&lt;").replace(">", "&gt;") in page
 
 
-def test_without_an_exchange_the_entry_is_checked_all_the_same(tmp_path):
-    async def scenario(w):
+async def test_without_an_exchange_the_entry_is_checked_all_the_same(tmp_path):
+    async with world_now(tmp_path) as w:
         fields = {"pattern": "Facts:(?P<contexts>.*)", "kind": "separator_pattern", "between": r"\n\d+\. "}
-        return (await w.send("/prompts?app=new", "/prompts/test", status=200, **fields)).text
-
-    page = run(tmp_path, scenario)
+        page = (await w.send("/prompts?app=new", "/prompts/test", status=200, **fields)).text
     assert "no stored exchange" in page
     assert snippet(page).separator_pattern == r"\n\d+\. "
 
@@ -247,21 +230,19 @@ def test_line_breaks_of_browsers_are_line_breaks():
     assert [entry_of({"name": "n", "pattern": "a", "clean": said}).clean for said in ("1", "")] == [True, False]
 
 
-def test_while_the_templates_are_away_the_form_is_there(tmp_path):
-    async def scenario(w):
+async def test_while_the_templates_are_away_the_form_is_there(tmp_path):
+    async with world_now(tmp_path) as w:
         (tmp_path / "templates.db").mkdir()
-        return await w.page("/prompts?app=shop"), await w.client.get("/api/templates")
-
-    page, answer = run(tmp_path, scenario)
+        page, answer = await w.page("/prompts?app=shop"), await w.client.get("/api/templates")
     assert "cannot be reached" in page.words
     assert page.form("/prompts/test")["app"] == "shop"
     assert answer.status_code == 503
 
 
-def test_the_api_lists_confirms_and_rejects(tmp_path):
+async def test_the_api_lists_confirms_and_rejects(tmp_path):
     template, _ = learned()
 
-    async def scenario(w):
+    async with world_now(tmp_path) as w:
         await w.templates.put_template(template)
         where = f"/api/templates/{template.version}"
         said = [(await w.client.get("/api/templates", params={"app": app})).json() for app in ("shop", "nobody")]
@@ -276,9 +257,7 @@ def test_the_api_lists_confirms_and_rejects(tmp_path):
                 await w.client.post(f"{where}/confirm", params={"app": "shop"}, headers={"origin": "http://e"})
             ).status_code,
         ]
-        return said, states, statuses, (await w.templates.templates())[0].state
-
-    (mine, nobodys), states, statuses, state = run(tmp_path, scenario)
+        (mine, nobodys), state = said, (await w.templates.templates())[0].state
     assert [msgspec.convert(one, StoredTemplate) for one in mine] == [template]
     assert nobodys == []
     assert states == [({"state": "confirmed"}, "confirmed"), ({"state": "rejected"}, "rejected")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import time
 
 import pytest
@@ -20,12 +20,10 @@ JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))
 HERE = "/review?app=shop&metric=faithfulness"
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, config=JUDGE, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
+@contextlib.asynccontextmanager
+async def judging_world(path, **options):
+    async with world(path, config=JUDGE, **options) as made:
+        yield made
 
 
 async def fill(w, count=12, app="shop", **fields):
@@ -70,29 +68,24 @@ def shown(page):
     return page.form("/review/label")["id"]
 
 
-def test_it_asks_for_a_name_first_and_remembers_it(tmp_path):
-    async def scenario(w):
+async def test_it_asks_for_a_name_first_and_remembers_it(tmp_path):
+    async with judging_world(tmp_path) as w:
         await fill(w)
         first = await w.page(HERE)
         cookie = await named(w, "Ana María  Ö.")
-        return first, cookie, await w.page(HERE)
-
-    first, cookie, later = run(tmp_path, scenario)
+        later = await w.page(HERE)
     assert "Your name" in first.words
     assert "Response" not in first.words
     assert cookie == "Ana%20Mar%C3%ADa%20%C3%96."
     assert "as Ana María Ö." in later.words
 
 
-def test_the_scores_are_hidden_until_the_label_is_given(tmp_path):
-    async def scenario(w):
+async def test_the_scores_are_hidden_until_the_label_is_given(tmp_path):
+    async with judging_world(tmp_path) as w:
         await fill(w)
         await named(w)
         before = await w.page(HERE)
         after = await label(w, before, "pass")
-        return before, after
-
-    before, after = run(tmp_path, scenario)
     assert "Response" in before.words
     for hidden in ("0.91", "0.13", "SECRET", "/exchanges/"):
         assert hidden not in before.text
@@ -102,21 +95,19 @@ def test_the_scores_are_hidden_until_the_label_is_given(tmp_path):
     assert shown(after) != shown(before)
 
 
-def test_a_label_is_stored_as_feedback_of_its_app_metric_and_person(tmp_path):
-    async def scenario(w):
+async def test_a_label_is_stored_as_feedback_of_its_app_metric_and_person(tmp_path):
+    async with judging_world(tmp_path) as w:
         await fill(w)
         await named(w)
         page = await w.page(HERE)
         await label(w, page, "fail")
-        return shown(page), await stored(w)
-
-    exchange, (one,) = run(tmp_path, scenario)
+        exchange, (one,) = shown(page), await stored(w)
     assert (one.exchange_id, one.app, one.label, one.by) == (exchange, "shop", "faithfulness:fail", "Sam")
     assert (one.source, one.rating) == ("feedback", None)
 
 
-def test_the_order_is_that_of_the_random_draw_and_labelled_ones_are_left_out(tmp_path):
-    async def scenario(w):
+async def test_the_order_is_that_of_the_random_draw_and_labelled_ones_are_left_out(tmp_path):
+    async with judging_world(tmp_path) as w:
         await fill(w)
         await named(w)
         page, seen = await w.page(HERE), []
@@ -124,9 +115,7 @@ def test_the_order_is_that_of_the_random_draw_and_labelled_ones_are_left_out(tmp
             seen.append(shown(page))
             page = await label(w, page, "pass" if number % 2 else "fail")
             await stored(w)
-        return seen, page, await w.page(HERE)
-
-    seen, last, again = run(tmp_path, scenario)
+        last, again = page, await w.page(HERE)
     assert seen == drawn([f"shop{number}" for number in range(12)], 12)
     assert "All drawn answers have a label." in last.words
     assert "12 labels" in again.words
@@ -134,8 +123,8 @@ def test_the_order_is_that_of_the_random_draw_and_labelled_ones_are_left_out(tmp
     assert "Corrected" in again.words
 
 
-def test_a_skipped_answer_is_not_stored_and_comes_again_at_the_end(tmp_path):
-    async def scenario(w):
+async def test_a_skipped_answer_is_not_stored_and_comes_again_at_the_end(tmp_path):
+    async with judging_world(tmp_path) as w:
         await fill(w, 3)
         await named(w)
         page = await w.page(HERE)
@@ -144,15 +133,13 @@ def test_a_skipped_answer_is_not_stored_and_comes_again_at_the_end(tmp_path):
         for _ in range(2):
             assert shown(page) != first
             page = await label(w, page, "pass")
-        return first, shown(page), await stored(w)
-
-    first, last, some = run(tmp_path, scenario)
+        last, some = shown(page), await stored(w)
     assert last == first
     assert len(some) == 2
 
 
-def test_undo_withdraws_the_label_and_shows_the_answer_again(tmp_path):
-    async def scenario(w):
+async def test_undo_withdraws_the_label_and_shows_the_answer_again(tmp_path):
+    async with judging_world(tmp_path) as w:
         await fill(w)
         await named(w)
         page = await w.page(HERE)
@@ -162,16 +149,14 @@ def test_undo_withdraws_the_label_and_shows_the_answer_again(tmp_path):
         again = await w.page(answer.headers["location"])
         await stored(w)
         query = Query(since=0.0, until=time.time() + 1.0, app="shop", metric="faithfulness")
-        return shown(page), shown(again), again, await w.store.ratings(query)
-
-    first, second, page, ratings = run(tmp_path, scenario)
+        first, second, page, ratings = shown(page), shown(again), again, await w.store.ratings(query)
     assert second == first
     assert "Label withdrawn." in page.words
     assert ratings == []
 
 
-def test_a_label_of_another_app_or_metric_is_refused(tmp_path):
-    async def scenario(w):
+async def test_a_label_of_another_app_or_metric_is_refused(tmp_path):
+    async with judging_world(tmp_path) as w:
         await fill(w, 2)
         await fill(w, 2, app="desk")
         await named(w)
@@ -183,22 +168,20 @@ def test_a_label_of_another_app_or_metric_is_refused(tmp_path):
         await w.post("/review/label", form | {"csrf": "x"}, status=403)
         await w.page(f"{HERE}&at=desk0", status=404)
         await w.page("/review?half_width=2", status=400)
-        return await stored(w)
-
-    assert list(run(tmp_path, scenario)) == []
+        assert list(await stored(w)) == []
 
 
-def test_without_scores_there_is_nothing_to_review(tmp_path):
-    assert "nothing to review" in run(tmp_path, lambda w: w.page("/review")).words
+async def test_without_scores_there_is_nothing_to_review(tmp_path):
+    async with judging_world(tmp_path) as w:
+        page = await w.page("/review")
+    assert "nothing to review" in page.words
 
 
-def test_what_clients_wrote_is_escaped(tmp_path):
-    async def scenario(w):
+async def test_what_clients_wrote_is_escaped(tmp_path):
+    async with judging_world(tmp_path) as w:
         await fill(w, 2, app=EVIL, session=EVIL)
         await w.send("/review", "/review/name", by=EVIL[:90])
-        return await w.page("/review")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/review")
     assert not page.all("img")
     assert "alert(1)" in page.text
 
@@ -225,37 +208,33 @@ def test_the_last_label_of_a_person_counts_and_labels_without_a_name_all_do():
     assert len(effective([rating("x", 1.0, "Sam"), rating("x", nan, "Sam", metric="other")])) == 1
 
 
-def test_the_labels_of_the_page_correct_the_mean(tmp_path):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        now = time.time()
-        for number in range(200):
-            sample = Sample(id=f"x{number}", started_at=now - 60.0, app="shop")
-            one = Evaluation(
-                sample_id=sample.id, metric="faithfulness", version="1", outcome=Score(0.9 if number % 4 else 0.2)
-            )
-            await store.add(sample, [one])
-        draw = await ReviewDraws(store).draw("shop", "faithfulness", 10.0)
-        words = {name: "fail" if int(name[1:]) % 4 == 0 else "pass" for name in draw.ids[:120]}
-        said = [
-            Supplement(
-                id=f"s{name}",
-                received_at=now,
-                source="feedback",
-                exchange_id=name,
-                label=f"faithfulness:{word}",
-                by="Sam",
-                app="shop",
-            )
-            for name, word in words.items()
-        ]
-        await store.supplement(said)
-        query = Query(since=now - 3600.0, until=now + 1.0, app="shop", metric="faithfulness")
-        (found,) = await labelled(store, query)
-        await store.aclose()
-        return draw, found
-
-    draw, found = asyncio.run(main())
+async def test_the_labels_of_the_page_correct_the_mean(tmp_path):
+    store = SQLiteStore(tmp_path / "store.db")
+    now = time.time()
+    for number in range(200):
+        sample = Sample(id=f"x{number}", started_at=now - 60.0, app="shop")
+        one = Evaluation(
+            sample_id=sample.id, metric="faithfulness", version="1", outcome=Score(0.9 if number % 4 else 0.2)
+        )
+        await store.add(sample, [one])
+    draw = await ReviewDraws(store).draw("shop", "faithfulness", 10.0)
+    words = {name: "fail" if int(name[1:]) % 4 == 0 else "pass" for name in draw.ids[:120]}
+    said = [
+        Supplement(
+            id=f"s{name}",
+            received_at=now,
+            source="feedback",
+            exchange_id=name,
+            label=f"faithfulness:{word}",
+            by="Sam",
+            app="shop",
+        )
+        for name, word in words.items()
+    ]
+    await store.supplement(said)
+    query = Query(since=now - 3600.0, until=now + 1.0, app="shop", metric="faithfulness")
+    (found,) = await labelled(store, query)
+    await store.aclose()
     assert draw.complete
     assert len(draw.ids) == draw.answers == 200
     assert found.labels == 120
@@ -272,17 +251,15 @@ def test_a_draw_is_bounded_and_goes_round():
 
 
 @pytest.mark.parametrize("word", ["pass", "fail"])
-def test_the_cli_counts_labels_of_the_page(tmp_path, word):
+async def test_the_cli_counts_labels_of_the_page(tmp_path, word):
     """`gaugeway labels --output` leaves out what was labelled on the page: both draw in one order."""
 
-    async def scenario(w):
+    async with judging_world(tmp_path) as w:
         await fill(w, 12)
         await named(w)
         page = await w.page(HERE)
         await label(w, page, word)
         await stored(w)
         query = Query(since=0.0, until=time.time() + 1.0, app="shop", metric="faithfulness")
-        return shown(page), [one.sample_id for one in await w.store.ratings(query)]
-
-    first, rated = run(tmp_path, scenario)
+        first, rated = shown(page), [one.sample_id for one in await w.store.ratings(query)]
     assert rated == [first] == drawn([f"shop{number}" for number in range(12)], 1)

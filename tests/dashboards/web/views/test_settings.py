@@ -71,14 +71,6 @@ secret_key = "SECRET"
 """
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 @pytest.fixture
 def configured(tmp_path, monkeypatch):
     monkeypatch.setenv("THE_MODEL", "SECRET-model")
@@ -133,28 +125,24 @@ def test_a_file_that_cannot_be_read_has_no_sources(tmp_path):
     assert sources_of(tmp_path / "none.toml", {"a.b": 1}) == {"a.b": "option or environment"}
 
 
-def test_the_page_shows_it_and_setup_leads_there(tmp_path, configured):
+async def test_the_page_shows_it_and_setup_leads_there(tmp_path, configured):
     config, origins = configured
 
-    async def scenario(w):
+    async with world(tmp_path, config=config) as w:
         w.site.origins = origins
         moved = await w.client.get("/setup", headers={"authorization": "Bearer SECRET-of-sixteen-letters"})
-        return await w.page("/settings", authorization="Bearer SECRET-of-sixteen-letters"), moved
-
-    page, moved = run(tmp_path, scenario, config=config)
+        page = await w.page("/settings", authorization="Bearer SECRET-of-sixteen-letters")
     assert moved.status_code in (303, 200)
     assert "judge.model" in page.words
     assert "SECRET" not in page.text
     assert "credentials_file" in page.text
 
 
-def test_a_test_is_sent_marked_and_its_result_is_shown(tmp_path):
-    async def scenario(w):
+async def test_a_test_is_sent_marked_and_its_result_is_shown(tmp_path):
+    async with world(tmp_path) as w:
         before = await w.page("/settings")
         answer = await w.send("/settings", "/settings/test")
-        return before, answer.headers["location"], await w.page("/settings"), w.people.alerts
-
-    before, to, after, alerts = run(tmp_path, scenario)
+        to, after, alerts = answer.headers["location"], await w.page("/settings"), w.people.alerts
     assert "not tested since the start" in before.words
     assert to == "/settings#notifiers"
     assert "Delivered" in after.words
@@ -162,25 +150,21 @@ def test_a_test_is_sent_marked_and_its_result_is_shown(tmp_path):
     assert (alert.rule, alert.state, alert.severity) == ("notifier_test", "firing", "info")
 
 
-def test_an_error_is_shown_in_words_and_the_next_test_waits(tmp_path):
-    async def scenario(w):
+async def test_an_error_is_shown_in_words_and_the_next_test_waits(tmp_path):
+    async with world(tmp_path) as w:
         w.people.failures = 1
         await w.send("/settings", "/settings/test")
         await w.send("/settings", "/settings/test", status=429)
-        return await w.page("/settings")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/settings")
     assert "Not delivered" in page.words
     assert "OSError: nobody at home" in page.words
 
 
-def test_only_the_pages_own_form_sends_one(tmp_path):
-    async def scenario(w):
+async def test_only_the_pages_own_form_sends_one(tmp_path):
+    async with world(tmp_path) as w:
         await w.post("/settings/test", {"notifier": "people"}, status=403)
         await w.send("/settings", "/settings/test", status=404, notifier=EVIL)
-        return w.people.calls
-
-    assert run(tmp_path, scenario) == 0
+        assert w.people.calls == 0
 
 
 def test_a_receiver_that_opens_incidents_gets_the_end_too_in_alertmanagers_format():
@@ -225,16 +209,15 @@ def test_a_failed_test_names_no_address(error, shown):
     assert without_address(error) == shown
 
 
-def test_the_caption_holds_for_a_failed_test(tmp_path):
-    async def scenario(w):
+async def test_the_caption_holds_for_a_failed_test(tmp_path):
+    async with world(tmp_path) as w:
+
         async def failed(name):
             raise NotDeliveredError("http://no-such-host.invalid:8443: answered 302")
 
         w.people.notify = failed
         await w.send("/settings", "/settings/test")
-        return await w.page("/settings")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/settings")
     assert "addresses and keys are not shown" in page.words
     assert "no-such-host" not in page.text
     assert "8443" not in page.text
@@ -242,19 +225,16 @@ def test_the_caption_holds_for_a_failed_test(tmp_path):
     assert "The receiver redirects to another address, which is not followed: enter the final one." in page.words
 
 
-def test_one_test_at_a_time_for_each_notifier():
+async def test_one_test_at_a_time_for_each_notifier():
     now = 100.0
     tests = NotifierTests({"a": People(), "b": People()}, lambda: now)
 
-    async def main():
+    await tests.send("a")
+    await tests.send("b")
+    with pytest.raises(TooSoonError, match="may be sent in 30 s"):
         await tests.send("a")
-        await tests.send("b")
-        with pytest.raises(TooSoonError, match="may be sent in 30 s"):
-            await tests.send("a")
-        with pytest.raises(KeyError):
-            await tests.send("c")
-
-    asyncio.run(main())
+    with pytest.raises(KeyError):
+        await tests.send("c")
     assert not Notifier.opens_incidents
 
 
@@ -270,7 +250,8 @@ def test_the_readme_has_the_same_ways():
         assert typed[start : start + len(commands)] == commands, way["name"]
 
 
-def test_the_page_has_the_ways(tmp_path):
-    page = run(tmp_path, lambda w: w.page("/settings"))
+async def test_the_page_has_the_ways(tmp_path):
+    async with world(tmp_path) as w:
+        page = await w.page("/settings")
     for way in TEXTS["ways"]:
         assert way["commands"] in page.text

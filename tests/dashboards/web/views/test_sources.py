@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from gaugeway.records import Context, Evaluation, Sample, Score
 from monitors.analysis.retrieval import source_reading
 from tests.support.pages import EVIL, world
-
-
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
 
 
 async def fill(w, name="old.md", n=120):
@@ -26,16 +16,13 @@ async def fill(w, name="old.md", n=120):
     await w.look()
 
 
-def test_the_table_names_the_source_that_lowers_scores_and_leads_to_its_worst_answers(tmp_path):
-    async def scenario(w):
+async def test_the_table_names_the_source_that_lowers_scores_and_leads_to_its_worst_answers(tmp_path):
+    async with world(tmp_path) as w:
         await fill(w)
         every = await w.page("/sources")
         one = await w.page("/sources?app=shop&source=old.md")
         other = await w.page("/sources?app=bank")
         exchange = await w.page(next(a["href"] for a in one.all("a") if a["href"].startswith("/exchanges/")))
-        return every, one, other, exchange
-
-    every, one, other, exchange = run(tmp_path, scenario)
     assert "8 sources of 120 exchanges, scored by faithfulness" in every.words
     assert every.words.count("lowers faithfulness") == 1
     assert "old.md▼ lowers faithfulness 2017 % 100 %84 % to 100 % 0 %0 % to 4 % 0.200n 20 0.960 -0.760" in every.words
@@ -47,23 +34,21 @@ def test_the_table_names_the_source_that_lowers_scores_and_leads_to_its_worst_an
     assert "/sources?app=shop&source=old.md" in [a["href"] for a in exchange.all("a")]
 
 
-def test_citations_are_shown_where_a_judge_found_them(tmp_path):
-    async def scenario(w):
+async def test_citations_are_shown_where_a_judge_found_them(tmp_path):
+    async with world(tmp_path) as w:
         sample = await w.add(0.5, contexts=(Context(text="It is so.", id="a"),), context_source="explicit")
         evidence = ({"verdict": "supported", "contexts": [0]},)
         again = Evaluation(sample_id=sample.id, metric="faithfulness", version="2", outcome=Score(0.5, "", evidence))
         await w.store.add(sample, [again])
         await w.look()
-        return await w.page("/sources?app=shop")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/sources?app=shop")
     assert "1 source of 1 exchange, scored" in page.words
     assert "1of 1 0of 1 0of 1" in page.words
     assert "No judge has said" not in page.words
 
 
-def test_an_alert_leads_to_its_source(tmp_path):
-    async def scenario(w):
+async def test_an_alert_leads_to_its_source(tmp_path):
+    async with world(tmp_path) as w:
         fields = {"contexts": (Context(text="It is so.", id="doc-1"),), "context_source": "explicit"}
         await w.drop(**fields)
         alert = next(one for one in w.engine.alerts() if one.state == "firing")
@@ -71,30 +56,26 @@ def test_an_alert_leads_to_its_source(tmp_path):
         case.alert = type(alert)(
             **{name: getattr(alert, name) for name in alert.__dataclass_fields__} | {"cause_source": "old & new.md"}
         )
-        return await w.page(f"/alerts/{alert.fingerprint}")
-
-    page = run(tmp_path, scenario)
+        page = await w.page(f"/alerts/{alert.fingerprint}")
     assert "Source old & new.md" in page.words
     assert "/sources?app=shop&source=old+%26+new.md" in [a["href"] for a in page.all("a")]
 
 
-def test_bad_selections_are_refused_and_names_are_no_markup(tmp_path):
-    async def scenario(w):
+async def test_bad_selections_are_refused_and_names_are_no_markup(tmp_path):
+    async with world(tmp_path) as w:
         await fill(w, EVIL)
         for path in ("/sources?since=never", "/sources?since=400d"):
             assert "since: " in (await w.page(path, 400)).words
         words = (await w.page("/sources?since=2999-01-01", 400)).words
         assert "The start of the time range must be before its end." in words
-        return await w.page("/sources"), await w.page("/sources?source=unknown")
-
-    page, unknown = run(tmp_path, scenario)
+        page, unknown = await w.page("/sources"), await w.page("/sources?source=unknown")
     assert EVIL[:10] in page.words
     assert not page.all("img")
     assert "No exchange of this app with this source" in unknown.words
 
 
-def test_topics_without_documents_lead_to_the_questions(tmp_path):
-    async def scenario(w):
+async def test_topics_without_documents_lead_to_the_questions(tmp_path):
+    async with world(tmp_path) as w:
         for number in range(40):
             gap = number % 2 == 0
             question = (
@@ -105,13 +86,11 @@ def test_topics_without_documents_lead_to_the_questions(tmp_path):
             contexts = () if gap else (Context(text="Two years.", id="w"),)
             await w.add(0.9, question=question, contexts=contexts, context_source="tools")
         await w.look()
-        return (
+        page, wrong, other = (
             await w.page("/topics"),
             await w.page("/topics?since=never", 400),
             (await w.client.get("/topics?app=bank")).text,
         )
-
-    page, wrong, other = run(tmp_path, scenario)
     assert "20 of 40 questions have no good answer" in page.words
     assert "no passages" in page.words
     links = [one["href"] for one in page.all("a") if one["href"].startswith("/exchanges/")]
@@ -121,60 +100,51 @@ def test_topics_without_documents_lead_to_the_questions(tmp_path):
     assert "No question of this app was evaluated" in other
 
 
-def test_without_scores_there_is_nothing_to_choose(tmp_path):
-    async def scenario(w):
+async def test_without_scores_there_is_nothing_to_choose(tmp_path):
+    async with world(tmp_path) as w:
         await w.plane.estimate()
-        return await w.page("/sources")
-
-    assert "No app has scores yet." in run(tmp_path, scenario).words
+        assert "No app has scores yet." in (await w.page("/sources")).words
 
 
-def test_a_sample_is_named_as_in_the_report(tmp_path):
-    async def scenario(w):
+async def test_a_sample_is_named_as_in_the_report(tmp_path):
+    async with world(tmp_path) as w:
         sample = Sample(id="s", started_at=0.0, app="shop", contexts=(Context(text="x"), Context(text="", id="a")))
-        return w.site.sources.names(sample)
-
-    hashed, named = run(tmp_path, scenario)
+        hashed, named = w.site.sources.names(sample)
     assert (hashed[:5], named) == ("text:", "a")
 
 
-def test_an_unknown_metric_is_named_on_both_pages(tmp_path):
-    async def scenario(w):
+async def test_an_unknown_metric_is_named_on_both_pages(tmp_path):
+    async with world(tmp_path) as w:
         await fill(w, n=12)
-        return [await w.page(f"/{name}?app=shop&metric=bogus", status=400) for name in ("sources", "topics")]
-
-    for page in run(tmp_path, scenario):
+        pages = [await w.page(f"/{name}?app=shop&metric=bogus", status=400) for name in ("sources", "topics")]
+    for page in pages:
         assert "This selection is not valid. metric: unknown metric 'bogus'; known: " in page.words
 
 
-def test_the_pages_say_what_is_left_to_read_and_when_a_period_has_too_much(tmp_path, monkeypatch):
-    async def scenario(w):
+async def test_the_pages_say_what_is_left_to_read_and_when_a_period_has_too_much(tmp_path, monkeypatch):
+    async with world(tmp_path) as w:
         await fill(w, n=24)
         monkeypatch.setattr(source_reading, "IN_A_ROW", 10)
         monkeypatch.setattr("dashboards.web.views.app_reports.BUDGET_S", 0.0)
         left = await w.page("/sources?app=shop")
         monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 12)
-        return left, await w.page("/topics?app=shop&since=23h")
-
-    left, full = run(tmp_path, scenario)
+        full = await w.page("/topics?app=shop&since=23h")
     assert "Based on 10 exchanges of this period, not all of them. Reload to read 14 more, or choose" in left.words
     assert "Based on 12 exchanges of this period, not all of them. That is as many as are read at once" in full.words
 
 
-def test_charts_say_in_words_when_a_source_was_used(tmp_path):
-    async def scenario(w):
+async def test_charts_say_in_words_when_a_source_was_used(tmp_path):
+    async with world(tmp_path) as w:
         await fill(w, n=24)
-        return await w.page("/sources?app=shop&source=old.md")
-
-    assert "0.20; 4 uses, all in the latest twelfth." in run(tmp_path, scenario).text
+        assert "0.20; 4 uses, all in the latest twelfth." in (await w.page("/sources?app=shop&source=old.md")).text
 
 
-def test_a_past_period_has_its_own_report_and_the_picker_keeps_the_selection(tmp_path):
+async def test_a_past_period_has_its_own_report_and_the_picker_keeps_the_selection(tmp_path):
     def add(w, name, ago_s):
         contexts = (Context(text="It is so.", id=name),)
         return w.add(0.9, at=w.site.clock() - ago_s, contexts=contexts, context_source="explicit")
 
-    async def scenario(w):
+    async with world(tmp_path) as w:
         for _ in range(3):
             await add(w, "new.md", 60.0)
             await add(w, "old.md", 3 * 86_400.0)
@@ -182,9 +152,6 @@ def test_a_past_period_has_its_own_report_and_the_picker_keeps_the_selection(tmp
         now = await w.page("/sources?app=shop&order=uses")
         before = await w.page("/sources?app=shop&order=uses&since=4d&until=2d")
         topics = await w.page("/topics?app=shop&since=4d&until=3d")
-        return now, before, topics
-
-    now, before, topics = run(tmp_path, scenario)
     assert "new.md" in now.words
     assert "old.md" not in now.words
     assert "old.md" in before.words

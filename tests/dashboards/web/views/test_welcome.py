@@ -16,14 +16,6 @@ from tests.support.pages import EVIL, world
 JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
 def ticks(page):
     return {one["id"]: one["data-done"] for one in page.all("div") if "data-done" in one}
 
@@ -45,8 +37,9 @@ async def judged(w, count=1, **fields):
         await w.store.add(sample, [one])
 
 
-def test_nothing_is_ticked_at_first_and_all_that_is_needed_is_there(tmp_path):
-    page = run(tmp_path, lambda w: w.page("/welcome"))
+async def test_nothing_is_ticked_at_first_and_all_that_is_needed_is_there(tmp_path):
+    async with world(tmp_path) as w:
+        page = await w.page("/welcome")
     assert set(ticks(page).values()) == {"false"}
     assert 'client = OpenAI(base_url="http://127.0.0.1:8080/v1")' in page.text
     assert "Waiting for the first request" in page.words
@@ -57,11 +50,12 @@ def test_nothing_is_ticked_at_first_and_all_that_is_needed_is_there(tmp_path):
     assert "0 of 3 steps done" in page.words
 
 
-def test_the_toml_to_paste_is_taken(tmp_path, monkeypatch):
+async def test_the_toml_to_paste_is_taken(tmp_path, monkeypatch):
     from gateway.config import load
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    page = run(tmp_path, lambda w: w.page("/welcome"))
+    async with world(tmp_path) as w:
+        page = await w.page("/welcome")
     path = tmp_path / "gaugeway.toml"
     path.write_text(page.text[page.text.index("[[upstreams]]") : page.text.index("Then restart")])
     config = load(path)
@@ -69,19 +63,17 @@ def test_the_toml_to_paste_is_taken(tmp_path, monkeypatch):
     assert config.upstreams[0].base_url == config.judge.base_url == "https://api.openai.com/v1"
 
 
-def test_a_file_with_upstreams_is_only_added_to(tmp_path):
-    async def scenario(w):
+async def test_a_file_with_upstreams_is_only_added_to(tmp_path):
+    async with world(tmp_path, config=Config(upstreams=({"base_url": "https://llm.example/v1"},))) as w:
         w.site.origins = {"upstreams[0].base_url": "file"}
-        return await w.page("/welcome")
-
-    page = run(tmp_path, scenario, config=Config(upstreams=({"base_url": "https://llm.example/v1"},)))
+        page = await w.page("/welcome")
     assert "Add to gaugeway.toml" in page.words
     assert "[[upstreams]]" not in page.text
     assert 'base_url = "https://llm.example/v1"' in page.text
 
 
-def test_it_is_the_front_page_until_enough_scores_exist(tmp_path):
-    async def scenario(w):
+async def test_it_is_the_front_page_until_enough_scores_exist(tmp_path):
+    async with world(tmp_path, first_scores=3) as w:
         first = await w.client.get("/", headers={"accept": "text/html"})
         by_hand = await w.client.get("/?by=", headers={"accept": "text/html"})
         await judged(w, 3)
@@ -89,23 +81,19 @@ def test_it_is_the_front_page_until_enough_scores_exist(tmp_path):
             await asyncio.sleep(0.2)
             if (await w.client.get("/", headers={"accept": "text/html"})).status_code == 200:
                 break
-        return first, by_hand, await w.page("/"), await w.page("/welcome")
-
-    first, by_hand, later, welcome = run(tmp_path, scenario, first_scores=3)
+        later, welcome = await w.page("/"), await w.page("/welcome")
     assert (first.status_code, first.headers["location"]) == (302, "/welcome")
     assert by_hand.status_code == 200
     assert "Overview" in later.words
     assert "Welcome" in welcome.words
 
 
-def test_passages_and_the_first_judged_score_tick_their_steps(tmp_path):
-    async def scenario(w):
+async def test_passages_and_the_first_judged_score_tick_their_steps(tmp_path):
+    async with world(tmp_path, config=JUDGE) as w:
         w.answered(4, source="tools")
         w.answered(1)
         await judged(w)
-        return await w.page("/welcome")
-
-    page = run(tmp_path, scenario, config=JUDGE)
+        page = await w.page("/welcome")
     assert ticks(page) == {"request-state": "true", "passages-state": "true", "judge-state": "true"}
     assert "Passages found in 4 of 5 answers" in page.words
     assert "First judged score: faithfulness 0.75" in page.words
@@ -113,49 +101,41 @@ def test_passages_and_the_first_judged_score_tick_their_steps(tmp_path):
     assert {"href": "/exchanges/j0"} in page.all("a")
 
 
-def test_an_app_without_passages_is_told_what_to_do(tmp_path):
-    async def scenario(w):
+async def test_an_app_without_passages_is_told_what_to_do(tmp_path):
+    async with world(tmp_path) as w:
         w.answered(3, app=EVIL)
-        return await w.page("/welcome")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/welcome")
     assert ticks(page)["passages-state"] == "false"
     assert "No passages found in any of 3 answers" in page.words
     assert any(one["href"].startswith("/prompts?app=%3Cscript") for one in page.all("a"))
     assert "alert(1)" not in [one.get("src") for one in page.all("script")]
 
 
-def test_a_judge_that_fails_is_named_with_its_error(tmp_path):
-    async def scenario(w):
+async def test_a_judge_that_fails_is_named_with_its_error(tmp_path):
+    async with world(tmp_path, config=JUDGE) as w:
         w.instruments.failed("judge-1", "authentication")
-        return await w.page("/welcome")
-
-    page = run(tmp_path, scenario, config=JUDGE)
+        page = await w.page("/welcome")
     assert "Failed: The judge does not answer" in page.words
     assert any("bad" in one["class"].split() for one in page.all("p") if "tick" in one.get("class", "").split())
     assert "judge-1: authentication (1)" in page.words
 
 
-def test_a_judge_that_has_not_been_asked_says_how_many_answers_it_takes(tmp_path):
-    async def scenario(w):
+async def test_a_judge_that_has_not_been_asked_says_how_many_answers_it_takes(tmp_path):
+    async with world(tmp_path, config=JUDGE) as w:
         w.site.origins = {"judge.model": "file"}
-        return await w.page("/welcome")
-
-    page = run(tmp_path, scenario, config=JUDGE)
+        page = await w.page("/welcome")
     assert "Judge configured; waiting for an answer to judge" in page.words
     assert "metrics are judged on 10 % of answers, so expect the first score after about 10." in page.words
     assert "To judge every answer, set rate = 1.0 under each metric in gaugeway.toml." in page.words
 
 
-def test_a_judge_whose_answers_cannot_be_read_is_not_called_healthy(tmp_path):
-    async def scenario(w):
+async def test_a_judge_whose_answers_cannot_be_read_is_not_called_healthy(tmp_path):
+    async with world(tmp_path, config=JUDGE) as w:
         for _ in range(2):
             await w.add(Failed("unreadable"))
             w.instruments.judged("judge-1", 0.1, 10, 1, 0.0)
             w.instruments.failed("judge-1", "unreadable")
-        return await w.page("/welcome")
-
-    page = run(tmp_path, scenario, config=JUDGE)
+        page = await w.page("/welcome")
     assert "2 of 2 answers could not be judged (unreadable): the model does not return" in page.words
     assert "use another judge.model" in page.words
     assert "waiting for the first score" not in page.words
@@ -189,13 +169,11 @@ def test_a_judge_on_this_machine_needs_no_key_and_no_secret_of_the_upstream_is_s
     assert judge_snippet([{"base_url": "https://me:secret@llm.example/v1"}], {}).base_url == "https://llm.example/v1"
 
 
-def test_without_a_file_it_says_how_to_write_one(tmp_path):
-    async def scenario(w):
+async def test_without_a_file_it_says_how_to_write_one(tmp_path):
+    async with world(tmp_path, config=JUDGE) as w:
         w.site.origins = {"judge.model": OPTION}
         w.answered(1, app="shop")
-        return await w.page("/welcome")
-
-    page = run(tmp_path, scenario, config=JUDGE)
+        page = await w.page("/welcome")
     options = "--upstream https://api.openai.com/v1 --judge judge-1 --judge-url http://127.0.0.1:1/v1 --rate 1.0"
     words = f"To judge every answer, run gaugeway init {options}, which writes a gaugeway.toml, and restart."
     assert words in page.words

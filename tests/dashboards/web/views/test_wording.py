@@ -14,28 +14,18 @@ from monitors.alerting.notifiers import Route
 from tests.support.pages import world
 
 
-def run(path, scenario, **options):
-    async def main():
-        async with world(path, **options) as made:
-            return await scenario(made)
-
-    return asyncio.run(main())
-
-
-def test_explore_refuses_a_period_that_ends_before_it_begins_and_says_how_many_it_shows(tmp_path):
-    async def scenario(w):
+async def test_explore_refuses_a_period_that_ends_before_it_begins_and_says_how_many_it_shows(tmp_path):
+    async with world(tmp_path) as w:
         for _ in range(60):
             await w.add(0.9)
         await w.look()
         day = time.strftime("%Y-%m-%d", time.gmtime())
-        return (
+        refused, newest, lowest, none = (
             await w.page(f"/explore?since={day}T17:00:00Z&until={day}T16:00:00Z", 400),
             await w.page("/explore?metric=faithfulness"),
             await w.page("/explore?metric=faithfulness&order=lowest"),
             await w.page("/explore?metric=faithfulness&least=0.95"),
         )
-
-    refused, newest, lowest, none = run(tmp_path, scenario)
     assert "The start of the time range must be before its end." in refused.words
     assert "The newest 50 exchanges" in newest.words
     assert "50 exchanges, lowest score first, of more" in lowest.words
@@ -43,31 +33,32 @@ def test_explore_refuses_a_period_that_ends_before_it_begins_and_says_how_many_i
     assert [one for one in newest.all("text") if "data-at" in one]
 
 
-def test_head_of_a_view_is_answered_like_get_without_a_body(tmp_path):
-    async def scenario(w):
+async def test_head_of_a_view_is_answered_like_get_without_a_body(tmp_path):
+    async with world(tmp_path) as w:
         await w.add(0.9)
         await w.look()
         paths = ("/", "/alerts", "/explore", "/pipeline", "/welcome", "/exchanges/x1", "/apps/shop")
         answers = {path: await w.client.head(path, headers={"accept": "text/html"}) for path in paths}
         away = await w.client.head("/exchanges/none", headers={"accept": "text/html"})
         stream = await w.client.head("/events")
-        return answers, away.status_code, stream.status_code
-
-    answers, away, stream = run(tmp_path, scenario)
+        away, stream = away.status_code, stream.status_code
     assert {path: one.status_code for path, one in answers.items()} == dict.fromkeys(answers, 200)
     assert all(not one.content and one.headers["content-type"].startswith("text/html") for one in answers.values())
     assert away == 404
     assert stream in (404, 405)
 
 
-def test_a_period_that_ends_later_ends_now_and_long_lists_say_so(tmp_path):
-    async def scenario(w):
+async def test_a_period_that_ends_later_ends_now_and_long_lists_say_so(tmp_path):
+    async with world(tmp_path) as w:
         for index in range(205):
             await w.add(0.9, app=f"app-{index}", at=time.time() - 1200.0)
         await w.drop(good=60, bad=0)
-        return await w.page("/pipeline"), await w.page("/explore"), await w.page("/review"), await w.page("/")
-
-    pipeline, explore, review, overview = run(tmp_path, scenario)
+        pipeline, explore, review, overview = (
+            await w.page("/pipeline"),
+            await w.page("/explore"),
+            await w.page("/review"),
+            await w.page("/"),
+        )
     begin = next(index for index, (_, one) in enumerate(pipeline.elements) if one.get("class") == "funnel")
     times = [one["datetime"] for tag, one in pipeline.elements[:begin] if tag == "time"]
     assert len(times) == 2
@@ -81,18 +72,15 @@ def test_a_period_that_ends_later_ends_now_and_long_lists_say_so(tmp_path):
     assert "The list has 200 of 206." in explore.words
 
 
-def test_before_the_first_reading_no_gateway_is_blamed():
-    async def main():
-        reader = TrafficReader(["http://127.0.0.1:1"], None, stopping=asyncio.Event())
-        first = await reader.latest(timeout_s=0.0)
-        await reader.read()
-        return first.read, (await reader.latest(timeout_s=0.0)).gateways
-
-    assert asyncio.run(main()) == (False, 0)
+async def test_before_the_first_reading_no_gateway_is_blamed():
+    reader = TrafficReader(["http://127.0.0.1:1"], None, stopping=asyncio.Event())
+    first = await reader.latest(timeout_s=0.0)
+    await reader.read()
+    assert (first.read, (await reader.latest(timeout_s=0.0)).gateways) == (False, 0)
 
 
-def test_an_exchange_with_sent_passages_says_so_and_long_texts_scroll_in_their_box(tmp_path):
-    async def scenario(w):
+async def test_an_exchange_with_sent_passages_says_so_and_long_texts_scroll_in_their_box(tmp_path):
+    async with world(tmp_path) as w:
         sample = Sample(
             id="long",
             started_at=time.time() - 60.0,
@@ -106,9 +94,7 @@ def test_an_exchange_with_sent_passages_says_so_and_long_texts_scroll_in_their_b
         await w.store.add(
             sample, [Evaluation(sample_id="long", metric="faithfulness", version="1", outcome=Score(0.1))]
         )
-        return await w.page("/exchanges/long")
-
-    page = run(tmp_path, scenario)
+        page = await w.page("/exchanges/long")
     assert "Question and passages were sent with the request." in page.words
     assert "found by explicit (" not in page.words
     folded = {one["aria-label"]: one for one in page.all("div") if "folded" in one.get("class", "")}

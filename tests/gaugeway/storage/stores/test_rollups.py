@@ -128,14 +128,11 @@ def test_what_was_read_in_steps_comes_to_what_one_look_says(tmp_path, monkeypatc
     ]
 
 
-def test_what_adds_up_beforehand_keeps_little_of_the_file_in_memory(tmp_path):
-    async def run():
-        store = SQLiteStore(tmp_path / "store.db")
-        sizes = []
-        for database in (store._counter, store._reader):  # noqa: SLF001 - a setting of the connections
-            sizes += await database.fetch("PRAGMA cache_size")
-        await store.aclose()
-        return sizes
-
-    ((counter,), (reader,)) = asyncio.run(run())
+async def test_what_adds_up_beforehand_keeps_little_of_the_file_in_memory(tmp_path):
+    store = SQLiteStore(tmp_path / "store.db")
+    sizes = []
+    for database in (store._counter, store._reader):  # noqa: SLF001 - a setting of the connections
+        sizes += await database.fetch("PRAGMA cache_size")
+    await store.aclose()
+    ((counter,), (reader,)) = sizes
     assert (counter, reader) == (-256, -2000)  # KiB

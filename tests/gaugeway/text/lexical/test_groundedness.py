@@ -408,7 +408,7 @@ def test_samples_scored_at_once_do_not_mix():
         assert outcome.evidence[0]["sentence"] == f"It costs {n} euros."
 
 
-def test_who_gives_up_a_long_score_waits_for_its_thread(monkeypatch):
+async def test_who_gives_up_a_long_score_waits_for_its_thread(monkeypatch):
     """The next score may use the vocabulary only then."""
     metric, ended = LexicalGroundedness(), threading.Event()
     started, go_on = threading.Event(), threading.Event()
@@ -419,17 +419,14 @@ def test_who_gives_up_a_long_score_waits_for_its_thread(monkeypatch):
         ended.set()
         return Skipped("no_claims")
 
-    async def main():
-        monkeypatch.setattr(metric, "_score", slow)
-        sample = Sample(id="s", started_at=0.0, response="A word. " * 10_000, contexts=(Context(text=LAMP),))
-        task = asyncio.ensure_future(metric.score(sample))
-        await asyncio.to_thread(started.wait, 10.0)
-        task.cancel()
-        await asyncio.sleep(0.01)
-        assert not task.done()
-        go_on.set()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert ended.is_set()
-
-    asyncio.run(main())
+    monkeypatch.setattr(metric, "_score", slow)
+    sample = Sample(id="s", started_at=0.0, response="A word. " * 10_000, contexts=(Context(text=LAMP),))
+    task = asyncio.ensure_future(metric.score(sample))
+    await asyncio.to_thread(started.wait, 10.0)
+    task.cancel()
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    go_on.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert ended.is_set()

@@ -1,6 +1,7 @@
 """Between an alarm and the anchors' answer: what they said before the drop is no evidence about the time since."""
 
 import asyncio
+import contextlib
 import json
 import math
 from dataclasses import replace
@@ -97,21 +98,19 @@ class Rounds:
         return (evidence := self.judging.evidence(metric)) and evidence.pending
 
 
-def in_rounds(path, scenario):
-    async def run():
-        rounds = Rounds(path)
-        task = spawn(rounds.watch.run(), name="anchors")
-        try:
-            async with asyncio.timeout(60):
-                await scenario(rounds)
-        finally:
-            task.cancel()
-
-    asyncio.run(run())
+@contextlib.asynccontextmanager
+async def rounds_at(path):
+    rounds = Rounds(path)
+    task = spawn(rounds.watch.run(), name="anchors")
+    try:
+        async with asyncio.timeout(60):
+            yield rounds
+    finally:
+        task.cancel()
 
 
-def test_results_of_the_anchors_are_pending_from_the_request_until_the_next_round_is_over(tmp_path):
-    async def scenario(rounds):
+async def test_results_of_the_anchors_are_pending_from_the_request_until_the_next_round_is_over(tmp_path):
+    async with rounds_at(tmp_path / "anchors.jsonl") as rounds:
         assert rounds.pending(), "the first round is not over"
         assert rounds.judging.evidence("context_relevancy") is None, "no anchor has a score of it"
         await rounds.end()
@@ -122,11 +121,9 @@ def test_results_of_the_anchors_are_pending_from_the_request_until_the_next_roun
         assert not rounds.pending()
         assert rounds.judging.evidence("faithfulness").detail.startswith("100% of 1 anchors")
 
-    in_rounds(tmp_path / "anchors.jsonl", scenario)
 
-
-def test_a_round_that_was_going_on_at_the_request_does_not_answer_it(tmp_path):
-    async def scenario(rounds):
+async def test_a_round_that_was_going_on_at_the_request_does_not_answer_it(tmp_path):
+    async with rounds_at(tmp_path / "anchors.jsonl") as rounds:
         await asyncio.sleep(0)
         rounds.begun.put_nowait(await rounds.begun.get())  # the first round has begun
         rounds.judging.recheck_anchors()
@@ -134,8 +131,6 @@ def test_a_round_that_was_going_on_at_the_request_does_not_answer_it(tmp_path):
         assert rounds.pending()
         await rounds.end()
         assert not rounds.pending()
-
-    in_rounds(tmp_path / "anchors.jsonl", scenario)
 
 
 def test_nothing_is_pending_where_no_anchors_are_judged(tmp_path):
@@ -172,45 +167,42 @@ class Suspicious(World):
         return self.engine
 
 
-def test_a_firing_alert_is_explained_again_once_when_the_anchors_were_judged(tmp_path):
-    async def scenario():
-        world = Suspicious(tmp_path / "store.db")
-        try:
-            await world.minutes([0.95] * 30, metrics=TRIO)
-            await world.minutes([0.5] * 20, metrics=TRIO)
-            asked = world.alert
-            world.said = STRICTER
-            await world.tick()
-            answered = world.alert
-            await world.tick()
-            assert world.alert is answered, "nothing new was said"
-            return asked.likely_cause, answered.likely_cause, answered.finding.n - asked.finding.n
-        finally:
-            await world.engine.aclose()
-            await world.store.aclose()
+async def test_a_firing_alert_is_explained_again_once_when_the_anchors_were_judged(tmp_path):
+    world = Suspicious(tmp_path / "store.db")
+    try:
+        await world.minutes([0.95] * 30, metrics=TRIO)
+        await world.minutes([0.5] * 20, metrics=TRIO)
+        asked = world.alert
+        world.said = STRICTER
+        await world.tick()
+        answered = world.alert
+        await world.tick()
+        assert world.alert is answered, "nothing new was said"
+        assert (asked.likely_cause, answered.likely_cause, answered.finding.n - asked.finding.n) == (
+            "unknown",
+            "judge",
+            0,
+        )
+    finally:
+        await world.engine.aclose()
+        await world.store.aclose()
 
-    assert asyncio.run(scenario()) == ("unknown", "judge", 0)
 
-
-def test_an_alert_that_resolved_during_a_round_is_explained_by_that_round_only(tmp_path):
-    async def scenario():
-        world = Suspicious(tmp_path / "store.db")
-        try:
-            for value, minutes in ((0.95, 30), (0.5, 20), (0.95, 60)):
-                await world.minutes([value] * minutes, metrics=TRIO)
-            asked = world.alert
-            world.said = STRICTER
-            await world.tick()
-            answered = world.alert
-            world.said = FINE
-            await world.tick()
-            assert world.alert is answered, "a later round is not about the drop"
-            return asked, answered
-        finally:
-            await world.engine.aclose()
-            await world.store.aclose()
-
-    asked, answered = asyncio.run(scenario())
+async def test_an_alert_that_resolved_during_a_round_is_explained_by_that_round_only(tmp_path):
+    world = Suspicious(tmp_path / "store.db")
+    try:
+        for value, minutes in ((0.95, 30), (0.5, 20), (0.95, 60)):
+            await world.minutes([value] * minutes, metrics=TRIO)
+        asked = world.alert
+        world.said = STRICTER
+        await world.tick()
+        answered = world.alert
+        world.said = FINE
+        await world.tick()
+        assert world.alert is answered, "a later round is not about the drop"
+    finally:
+        await world.engine.aclose()
+        await world.store.aclose()
     assert (asked.state, asked.likely_cause, answered.likely_cause) == ("resolved", "unknown", "judge")
     assert "anchors are being judged" in asked.cause_detail
     assert (answered.state, answered.ended_at, answered.mean_since) == ("resolved", asked.ended_at, asked.mean_since)
@@ -218,45 +210,39 @@ def test_an_alert_that_resolved_during_a_round_is_explained_by_that_round_only(t
 
 @pytest.mark.full
 @pytest.mark.parametrize("later", [None, ASKED, FINE], ids=["no-result", "in-progress", "back-to-normal"])
-def test_a_judge_that_was_found_stricter_stays_the_cause_of_the_alert(tmp_path, later):
-    async def scenario():
-        world = Suspicious(tmp_path / "store.db")
-        try:
-            await world.minutes([0.95] * 30, metrics=TRIO)
-            await world.minutes([0.5] * 20, metrics=TRIO)
-            world.said = STRICTER
-            await world.tick()
-            found = world.alert
-            await world.engine.aclose()
-            world.restart()
-            world.said = later
-            await world.minutes([0.5] * 5, metrics=TRIO)
-            return found, world.alert
-        finally:
-            await world.engine.aclose()
-            await world.store.aclose()
-
-    before, after = asyncio.run(scenario())
+async def test_a_judge_that_was_found_stricter_stays_the_cause_of_the_alert(tmp_path, later):
+    world = Suspicious(tmp_path / "store.db")
+    try:
+        await world.minutes([0.95] * 30, metrics=TRIO)
+        await world.minutes([0.5] * 20, metrics=TRIO)
+        world.said = STRICTER
+        await world.tick()
+        found = world.alert
+        await world.engine.aclose()
+        world.restart()
+        world.said = later
+        await world.minutes([0.5] * 5, metrics=TRIO)
+        before, after = found, world.alert
+    finally:
+        await world.engine.aclose()
+        await world.store.aclose()
     assert before.likely_cause == after.likely_cause == "judge"
     assert after.finding.n > before.finding.n
     assert (after.cause_detail, after.cause_evidence) == (before.cause_detail, ("anchors that moved",))
 
 
-def test_anchors_that_moved_before_the_alarm_only_do_not_settle_the_cause(tmp_path):
-    async def scenario():
-        world = Suspicious(tmp_path / "store.db")
-        try:
-            world.requested = replace(STRICTER, pending=True)
-            await world.minutes([0.95] * 30, metrics=TRIO)
-            await world.minutes([0.5] * 20, metrics=TRIO)
-            suspected = world.alert
-            world.said = FINE
-            await world.tick()
-            return suspected, world.alert
-        finally:
-            await world.engine.aclose()
-            await world.store.aclose()
-
-    suspected, known = asyncio.run(scenario())
+async def test_anchors_that_moved_before_the_alarm_only_do_not_settle_the_cause(tmp_path):
+    world = Suspicious(tmp_path / "store.db")
+    try:
+        world.requested = replace(STRICTER, pending=True)
+        await world.minutes([0.95] * 30, metrics=TRIO)
+        await world.minutes([0.5] * 20, metrics=TRIO)
+        suspected = world.alert
+        world.said = FINE
+        await world.tick()
+        known = world.alert
+    finally:
+        await world.engine.aclose()
+        await world.store.aclose()
     assert (suspected.likely_cause, suspected.cause_evidence) == ("judge", ("anchors that moved before the alarm",))
     assert known.likely_cause == "retrieval"

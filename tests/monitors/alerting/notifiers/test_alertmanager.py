@@ -107,15 +107,12 @@ def test_the_watchdog_lasts_until_the_beat_after_the_next_ones(tmp_path):
         ({}, None),
     ],
 )
-def test_the_way_in_is_a_token_or_a_password(options, header):
-    async def main():
-        async with receiver() as (origin, received):
-            notifier = AlertmanagerNotifier(url=f"{origin}/prefix/", **options)
-            await notifier.notify(now())
-            assert "s3cret" not in repr(notifier)
-            return received
-
-    (request,) = asyncio.run(main())
+async def test_the_way_in_is_a_token_or_a_password(options, header):
+    async with receiver() as (origin, received):
+        notifier = AlertmanagerNotifier(url=f"{origin}/prefix/", **options)
+        await notifier.notify(now())
+        assert "s3cret" not in repr(notifier)
+        (request,) = received
     assert request.line == "POST /prefix/api/v2/alerts HTTP/1.1"
     assert request.headers.get("authorization") == header
 

@@ -124,22 +124,19 @@ def test_route_and_name_are_for_every_kind():
     assert built["night"].route == Route(severities=("page",), apps=("shop*",), send_resolved=False, heartbeat=True)
 
 
-def test_what_the_whole_configuration_says_reaches_those_who_need_it():
-    async def sent():
-        async with receiver() as (url, received):
-            built = open_notifiers(
-                config(
-                    {"kind": "webhook", "url": url},
-                    {"kind": "alertmanager", "url": url, "resend_s": 30},
-                    monitors={"public_url": "https://quality.example"},
-                    alerts={"group_by": ["rule"]},
-                )
+async def test_what_the_whole_configuration_says_reaches_those_who_need_it():
+    async with receiver() as (url, received):
+        built = open_notifiers(
+            config(
+                {"kind": "webhook", "url": url},
+                {"kind": "alertmanager", "url": url, "resend_s": 30},
+                monitors={"public_url": "https://quality.example"},
+                alerts={"group_by": ["rule"]},
             )
-            for name in ("webhook-0", "alertmanager-1"):
-                await built[name].notify(alert())
-        return [one.json for one in received]
-
-    webhook, (posted,) = asyncio.run(sent())
+        )
+        for name in ("webhook-0", "alertmanager-1"):
+            await built[name].notify(alert())
+    webhook, (posted,) = [one.json for one in received]
     for one in (*webhook["alerts"], posted):
         assert one["annotations"]["runbook"].startswith("https://quality.example/runbook")
         assert one["generatorURL"].startswith("https://quality.example/")

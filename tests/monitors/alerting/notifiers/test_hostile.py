@@ -50,21 +50,18 @@ def test_where_nothing_may_be_quoted_the_body_has_ids_only():
 
 
 @pytest.mark.parametrize(("quotes", "stored"), [(True, True), (False, True), (True, False)])
-def test_texts_are_quoted_only_where_alerts_and_the_store_may_have_them(tmp_path, quotes, stored):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        keeping = store if stored else HashingStore(store, Redactor((), (), "salt"), window_s=60.0)
-        sample = Sample(id="x1", started_at=T0 + 10.0, app="shop", question="Where is Jane?", response="In the shed.")
-        outcome = Score(0.1, evidence=({"claim": "Jane is in the shed", "verdict": "not_mentioned"},))
-        await keeping.add(sample, [Evaluation(sample_id="x1", metric="faithfulness", version="1", outcome=outcome)])
-        one = alert(finding=replace(alert().finding, onset=T0), worst_exchanges=())
-        described = Describer(store, lower_is_better=lambda _: False, content=quotes)
-        try:
-            return await described.describe(one, T0 + 100.0, ())
-        finally:
-            await store.aclose()
-
-    found = asyncio.run(main())
+async def test_texts_are_quoted_only_where_alerts_and_the_store_may_have_them(tmp_path, quotes, stored):
+    store = SQLiteStore(tmp_path / "store.db")
+    keeping = store if stored else HashingStore(store, Redactor((), (), "salt"), window_s=60.0)
+    sample = Sample(id="x1", started_at=T0 + 10.0, app="shop", question="Where is Jane?", response="In the shed.")
+    outcome = Score(0.1, evidence=({"claim": "Jane is in the shed", "verdict": "not_mentioned"},))
+    await keeping.add(sample, [Evaluation(sample_id="x1", metric="faithfulness", version="1", outcome=outcome)])
+    one = alert(finding=replace(alert().finding, onset=T0), worst_exchanges=())
+    described = Describer(store, lower_is_better=lambda _: False, content=quotes)
+    try:
+        found = await described.describe(one, T0 + 100.0, ())
+    finally:
+        await store.aclose()
     told = annotations(found)
     assert found.worst_exchanges == ("x1",)
     assert told["worst_exchanges"] == "x1"
@@ -214,26 +211,23 @@ def test_the_heartbeat_comes_before_the_storm(tmp_path):
     assert people.alerts[0].rule == "watchdog"
 
 
-def test_an_alert_is_a_line_of_the_log_beside_any_other_notifier(tmp_path, caplog):
+async def test_an_alert_is_a_line_of_the_log_beside_any_other_notifier(tmp_path, caplog):
     caplog.set_level(logging.INFO, "gaugeway.alerts")
     evil = "shop\n2026-01-01 WARNING gaugeway.alerts forged \u202e" + HUGE
 
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
+    store = SQLiteStore(tmp_path / "store.db")
 
-        class Counts:
-            def notified(self, notifier, result): ...
+    class Counts:
+        def notified(self, notifier, result): ...
 
-        notifiers = {"hook": Crowd(), "log-0": LogNotifier()}
-        delivery = Delivery(notifiers, store, lambda: T0, Counts(), Alerts(group_wait_s=0.0))
-        delivery.restore({}, [])
-        firing = alert(app=evil)
-        for one in (firing, firing, replace(firing, state="resolved", ended_at=T0)):
-            delivery.start([one])
-            await delivery.aclose()
-        await store.aclose()
-
-    asyncio.run(main())
+    notifiers = {"hook": Crowd(), "log-0": LogNotifier()}
+    delivery = Delivery(notifiers, store, lambda: T0, Counts(), Alerts(group_wait_s=0.0))
+    delivery.restore({}, [])
+    firing = alert(app=evil)
+    for one in (firing, firing, replace(firing, state="resolved", ended_at=T0)):
+        delivery.start([one])
+        await delivery.aclose()
+    await store.aclose()
     lines = [record for record in caplog.records if record.name == "gaugeway.alerts"]
     assert [record.levelname for record in lines] == ["WARNING", "INFO"]
     for record in lines:

@@ -189,14 +189,11 @@ def test_a_workflow_that_never_answers_is_given_up(caplog):
     assert "s3cret" not in str(raised.value) + caplog.text
 
 
-def test_a_test_notification_is_one_card_that_says_so():
-    async def main():
-        async with receiver(workflow) as (origin, received):
-            tests = NotifierTests({"chat": TeamsNotifier(url=origin + PATH)}, lambda: 1000.0)
-            result = await tests.send("chat")
-            return result, received
-
-    result, (request,) = asyncio.run(main())
+async def test_a_test_notification_is_one_card_that_says_so():
+    async with receiver(workflow) as (origin, received):
+        tests = NotifierTests({"chat": TeamsNotifier(url=origin + PATH)}, lambda: 1000.0)
+        result = await tests.send("chat")
+        (request,) = received
     assert result.error == ""
     title, summary, *_ = lines(request.body)
     assert title == "Firing: GaugewayTest"

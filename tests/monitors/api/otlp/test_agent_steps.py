@@ -52,25 +52,22 @@ def agent_run(tracer, on_answer=lambda trace_id: None):
     return trace_id
 
 
-def test_opentelemetrys_own_exporter_is_understood():
-    async def main():
-        queue = MemoryQueue()
-        async with receiving(queue) as (url, counts):
-            trace_id = await exported(url, agent_run)
-            found = sorted(await queue.take(10), key=lambda one: one.received_at)
-            assert counts() == {"openinference": 1.0}
-        assert [one.calls for one in found] == [
-            (ToolCall(name="concierge"),),
-            (ToolCall(name="weather", arguments=CITY),),
-            (ToolCall(name="researcher"),),
-            (ToolCall(name="search", arguments="q?"),),
-        ]
-        assert {one.trace_id for one in found} == {trace_id}
-        concierge, weather, *_ = found
-        assert weather.received_at <= weather.ended_at < concierge.ended_at
-        assert [bool(one.contexts) for one in found] == [False, False, False, True]
-
-    asyncio.run(main())
+async def test_opentelemetrys_own_exporter_is_understood():
+    queue = MemoryQueue()
+    async with receiving(queue) as (url, counts):
+        trace_id = await exported(url, agent_run)
+        found = sorted(await queue.take(10), key=lambda one: one.received_at)
+        assert counts() == {"openinference": 1.0}
+    assert [one.calls for one in found] == [
+        (ToolCall(name="concierge"),),
+        (ToolCall(name="weather", arguments=CITY),),
+        (ToolCall(name="researcher"),),
+        (ToolCall(name="search", arguments="q?"),),
+    ]
+    assert {one.trace_id for one in found} == {trace_id}
+    concierge, weather, *_ = found
+    assert weather.received_at <= weather.ended_at < concierge.ended_at
+    assert [bool(one.contexts) for one in found] == [False, False, False, True]
 
 
 async def _put(path, name, trace_id):

@@ -76,19 +76,16 @@ async def receiving(queue, *, token=None, config=None, **options):
         yield f"http://127.0.0.1:{port}/v1/traces", counts
 
 
-def run(scenario, **options):
+@contextlib.asynccontextmanager
+async def posting(**options):
     """Run `scenario(post, queue, counts)`; `post` sends a body and returns the response."""
+    queue = options.pop("queue", None) or MemoryQueue()
+    async with receiving(queue, **options) as (url, counts), httpx.AsyncClient() as client:
 
-    async def main():
-        queue = options.pop("queue", None) or MemoryQueue()
-        async with receiving(queue, **options) as (url, counts), httpx.AsyncClient() as client:
+        async def post(body, content_type=wire.JSON, **headers):
+            return await client.post(url, content=body, headers={"content-type": content_type, **headers})
 
-            async def post(body, content_type=wire.JSON, **headers):
-                return await client.post(url, content=body, headers={"content-type": content_type, **headers})
-
-            await scenario(post, queue, counts)
-
-    asyncio.run(main())
+        yield post, queue, counts
 
 
 async def exported(url, spans, **options):
@@ -129,23 +126,20 @@ def two_hops(tracer):
 
 
 @pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip, Compression.Deflate])
-def test_opentelemetrys_own_exporter_is_understood_and_only_retrievals_are_kept(compression):
-    async def main():
-        queue = MemoryQueue()
-        async with receiving(queue) as (url, counts):
-            trace_id = await exported(url, two_hops, compression=compression)
-            first, second = await queue.take(10)
-            assert counts() == {"openinference": 2.0}
-        assert (first.source, first.trace_id, first.question) == ("spans", trace_id, "hop one?")
-        assert first.contexts == (
-            Context(text="Paris is a city.", id="d1", score=0.75, source="d1.md"),
-            Context(text="Ein Fluß.", id="d2", score=0.5, source="d2.md"),
-        )
-        assert (second.trace_id, second.question) == (trace_id, "hop two?")
-        assert first.received_at < second.received_at <= time.time()
-        assert first.id != second.id
-
-    asyncio.run(main())
+async def test_opentelemetrys_own_exporter_is_understood_and_only_retrievals_are_kept(compression):
+    queue = MemoryQueue()
+    async with receiving(queue) as (url, counts):
+        trace_id = await exported(url, two_hops, compression=compression)
+        first, second = await queue.take(10)
+        assert counts() == {"openinference": 2.0}
+    assert (first.source, first.trace_id, first.question) == ("spans", trace_id, "hop one?")
+    assert first.contexts == (
+        Context(text="Paris is a city.", id="d1", score=0.75, source="d1.md"),
+        Context(text="Ein Fluß.", id="d2", score=0.5, source="d2.md"),
+    )
+    assert (second.trace_id, second.question) == (trace_id, "hop two?")
+    assert first.received_at < second.received_at <= time.time()
+    assert first.id != second.id
 
 
 def test_the_hops_of_a_trace_are_joined_in_order_and_scored_in_the_running_product(tmp_path):
@@ -228,8 +222,8 @@ def export_json(*spans):
 RETRIEVAL = openinference("q?", ("d1", "one", 0.5))
 
 
-def test_json_is_understood_plain_and_packed_and_answered_in_json():
-    async def scenario(post, queue, counts):
+async def test_json_is_understood_plain_and_packed_and_answered_in_json():
+    async with posting() as (post, queue, _):
         started_ns = time.time_ns() - 5_000_000_000
         for number, (pack, coding) in enumerate([(bytes, {}), (gzip.compress, "gzip"), (zlib.compress, "deflate")]):
             headers = {"content-encoding": coding} if coding else {}
@@ -243,19 +237,15 @@ def test_json_is_understood_plain_and_packed_and_answered_in_json():
         assert taken[0].received_at == started_ns / 1e9
         assert taken[0].contexts == (Context(text="one", id="d1", score=0.5, source="d1.md"),)
 
-    run(scenario)
 
-
-def test_the_same_span_sent_twice_is_one_supplement():
-    async def scenario(post, queue, counts):
+async def test_the_same_span_sent_twice_is_one_supplement():
+    async with posting() as (post, queue, _):
         for _ in range(2):
             await post(export_json(span_json(RETRIEVAL)))
         assert len(await queue.take(10)) == 1
 
-    run(scenario)
 
-
-def test_what_cannot_be_read_is_said_and_the_rest_is_kept():
+async def test_what_cannot_be_read_is_said_and_the_rest_is_kept():
     bodies = [
         span_json(RETRIEVAL, span_id="0" * 16),
         span_json(RETRIEVAL, trace_id="xyz"),
@@ -264,7 +254,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_kept():
         span_json(RETRIEVAL, span_id="00000000000000aa", trace_id=TRACE.upper()),
     ]
 
-    async def scenario(post, queue, counts):
+    async with posting() as (post, queue, counts):
         partial = (await post(export_json(*bodies))).json()["partialSuccess"]
         assert partial["rejectedSpans"] == "3"
         assert partial["errorMessage"] == "a span has no valid ids (and 2 more)"
@@ -274,15 +264,13 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_kept():
         assert partial["rejectedSpans"] == "0", "it was taken, but there is a hint"
         assert "leave content out" in partial["errorMessage"]
 
-    run(scenario)
 
-
-def test_protobuf_is_answered_in_protobuf_also_when_refused():
+async def test_protobuf_is_answered_in_protobuf_also_when_refused():
     request = ExportTraceServiceRequest()
     bad = request.resource_spans.add().scope_spans.add().spans.add(trace_id=b"short", span_id=b"12345678")
     assert bad
 
-    async def scenario(post, queue, counts):
+    async with posting() as (post, _, _):
         response = await post(ExportTraceServiceRequest().SerializeToString(), wire.PROTOBUF)
         assert (response.status_code, response.content) == (200, b"")
         response = await post(request.SerializeToString(), wire.PROTOBUF)
@@ -292,8 +280,6 @@ def test_protobuf_is_answered_in_protobuf_also_when_refused():
         response = await post(b"\xff\xff not protobuf", wire.PROTOBUF)
         assert response.status_code == 400
         assert "ExportTraceServiceRequest" in Status.FromString(response.content).message
-
-    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -313,14 +299,12 @@ def test_protobuf_is_answered_in_protobuf_also_when_refused():
         (gzip.compress(b" " * (MAX_PLAIN_BYTES + 1), mtime=0), {"content-encoding": "gzip"}, 413),
     ],
 )
-def test_what_cannot_be_taken_is_refused_as_otlp_says(body, headers, status):
-    async def scenario(post, queue, counts):
+async def test_what_cannot_be_taken_is_refused_as_otlp_says(body, headers, status):
+    async with posting() as (post, queue, _):
         response = await post(body, **headers)
         assert response.status_code == status
         assert response.json()["message"]
         assert len(await queue.take(10)) == 0
-
-    run(scenario)
 
 
 def test_a_small_body_that_unpacks_to_much_takes_no_more_memory_than_the_limit():
@@ -334,62 +318,52 @@ def test_a_small_body_that_unpacks_to_much_takes_no_more_memory_than_the_limit()
         tracemalloc.stop()
 
 
-def test_while_the_queue_takes_nothing_the_exporter_is_asked_to_come_again():
+async def test_while_the_queue_takes_nothing_the_exporter_is_asked_to_come_again():
     class Broken(MemoryQueue):
         async def supply(self, supplements):
             raise OSError("disk full")
 
-    async def scenario(post, queue, counts):
+    async with posting(queue=Broken()) as (post, _, counts):
         response = await post(export_json(span_json(RETRIEVAL)))
         assert (response.status_code, response.headers["retry-after"]) == (503, "5")
         assert counts() == {}
         assert (await post(export_json(span_json({})))).status_code == 200
 
-    run(scenario, queue=Broken())
 
-
-def test_spans_that_the_queue_refuses_are_not_asked_for_again():
+async def test_spans_that_the_queue_refuses_are_not_asked_for_again():
     class Picky(MemoryQueue):
         async def supply(self, supplements):
             raise RefusedError("too long")
 
-    async def scenario(post, queue, counts):
+    async with posting(queue=Picky()) as (post, _, _):
         response = await post(export_json(span_json(RETRIEVAL)))
         assert (response.status_code, "retry-after" in response.headers) == (400, False)
 
-    run(scenario, queue=Picky())
 
-
-def test_spans_join_the_app_that_their_request_names_or_any():
-    async def scenario(post, queue, counts):
+async def test_spans_join_the_app_that_their_request_names_or_any():
+    async with posting() as (post, queue, _):
         for headers, app in (({"x-gaugeway-app": "caf%C3%A9"}, "caf\u00e9"), ({}, None)):
             await post(export_json(span_json(RETRIEVAL)), **headers)
             (taken,) = await queue.take(10)
             assert taken.app == app
             await queue.ack_supplies([taken.id])
 
-    run(scenario)
 
-
-def test_the_receiver_stands_behind_the_same_token_as_the_rest():
-    async def scenario(post, queue, counts):
+async def test_the_receiver_stands_behind_the_same_token_as_the_rest():
+    async with posting(token="secret") as (post, queue, _):
         assert (await post(export_json(span_json(RETRIEVAL)))).status_code == 401
         response = await post(export_json(span_json(RETRIEVAL)), authorization="Bearer secret")
         assert response.status_code == 200
         assert len(await queue.take(10)) == 1
 
-    run(scenario, token="secret")
 
-
-def test_what_is_received_is_redacted_before_it_is_kept():
+async def test_what_is_received_is_redacted_before_it_is_kept():
     import dataclasses
 
-    async def scenario(post, queue, counts):
+    async with posting(redact=lambda one: dataclasses.replace(one, question="[redacted]")) as (post, queue, _):
         await post(export_json(span_json(RETRIEVAL)))
         (one,) = await queue.take(1)
         assert one.question == "[redacted]"
-
-    run(scenario, redact=lambda one: dataclasses.replace(one, question="[redacted]"))
 
 
 def test_without_being_switched_on_nothing_receives():
@@ -451,24 +425,21 @@ def test_opentelemetrys_own_convention_is_read_structured_and_as_json(documents)
     assert found(attributes) == ("gen_ai", "q?", [("one", "d1", 0.5, None), ("two", "2", None, "b.md")])
 
 
-def test_structured_documents_come_over_the_wire_in_json_and_protobuf():
+async def test_structured_documents_come_over_the_wire_in_json_and_protobuf():
     attributes = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.documents": GEN_AI}
 
     def spans(tracer):
         with tracer.start_as_current_span("retrieval") as span:
             span.set_attributes({**attributes, "gen_ai.retrieval.documents": json.dumps(GEN_AI)})
 
-    async def main():
-        queue = MemoryQueue()
-        async with receiving(queue) as (url, _):
-            await exported(url, spans)
-            async with httpx.AsyncClient() as client:
-                response = await client.post(url, json=json.loads(export_json(span_json(attributes))))
-            assert response.json() == {}
-            first, second = await queue.take(10)
-            assert [one.text for one in first.contexts] == [one.text for one in second.contexts] == ["one", "two"]
-
-    asyncio.run(main())
+    queue = MemoryQueue()
+    async with receiving(queue) as (url, _):
+        await exported(url, spans)
+        async with httpx.AsyncClient() as client:
+            response = await client.post(url, json=json.loads(export_json(span_json(attributes))))
+        assert response.json() == {}
+        first, second = await queue.take(10)
+        assert [one.text for one in first.contexts] == [one.text for one in second.contexts] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -593,13 +564,11 @@ def test_a_span_counts_from_its_start_unless_its_clock_is_plainly_wrong(started,
 
 
 @pytest.mark.parametrize(("ended", "took"), [(NOW + 0.25, 0.25), (0.0, None), (NOW - 1.0, None), (NOW + 7200.0, None)])
-def test_a_span_keeps_its_duration_unless_its_end_is_plainly_wrong(ended, took):
-    async def scenario(post, queue, counts):
+async def test_a_span_keeps_its_duration_unless_its_end_is_plainly_wrong(ended, took):
+    async with posting() as (post, queue, _):
         await post(export_json(span_json(RETRIEVAL, endTimeUnixNano=str(int(ended * 1e9)))))
         (one,) = await queue.take(10)
         assert one.retrieval_s == (None if took is None else pytest.approx(took, abs=1e-6))
-
-    run(scenario)
 
 
 values = st.recursive(

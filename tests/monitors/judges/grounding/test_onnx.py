@@ -109,7 +109,7 @@ def test_what_is_missing_is_named_before_anything_runs(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
-def test_a_file_that_is_no_model_fails_its_scores_and_nothing_else(tmp_path, name, caplog):
+async def test_a_file_that_is_no_model_fails_its_scores_and_nothing_else(tmp_path, name, caplog):
     path = onnx_model.build(tmp_path / "broken", WORDS)
     original = (Path(path) / name).read_bytes()
     (Path(path) / name).write_bytes(original[: len(original) // 2])
@@ -117,14 +117,11 @@ def test_a_file_that_is_no_model_fails_its_scores_and_nothing_else(tmp_path, nam
         check(Config(judge=Judge(grounding=local(path))))
     opened = Opened(local(path))
 
-    async def main():
-        (first,) = await opened.scores(sample(passages=PASSAGES))
-        (Path(path) / name).write_bytes(original)
-        (again,) = await opened.scores(sample(passages=PASSAGES, id="2"))
-        await opened.verifier.aclose()
-        return first, again
-
-    found, again = asyncio.run(main())
+    (first,) = await opened.scores(sample(passages=PASSAGES))
+    (Path(path) / name).write_bytes(original)
+    (again,) = await opened.scores(sample(passages=PASSAGES, id="2"))
+    await opened.verifier.aclose()
+    found = first
     (line,) = [one.getMessage() for one in caplog.records if "failed" in one.getMessage()]
     assert f"{name} cannot be loaded" in line
     assert "base_url" not in line

@@ -72,18 +72,15 @@ async def ask(judge, prompt=None, answer_type=answers.Claims):
         SPEND.reset(token)
 
 
-def test_the_same_question_is_asked_once_and_what_that_saved_is_counted():
-    async def run():
-        looked, inner = [], Paid()
-        judge = CachedJudge(inner, clock=Clock(), on_lookup=lambda *told: looked.append(told))
-        first, paid = await ask(judge)
-        second, saved = await ask(judge)
-        assert (first, second, inner.calls) == ("call 1", "call 1", 1)
-        assert (paid.usd, paid.hits, saved.usd, saved.hits, saved.saved_usd) == (1.0, 0, 0.0, 1, 1.0)
-        assert looked == [("paid", "miss", 0.0), ("paid", "hit", 1.0)]
-
+async def test_the_same_question_is_asked_once_and_what_that_saved_is_counted():
     assert claims().user != claims().user, "the fence's code is another every time"
-    asyncio.run(run())
+    looked, inner = [], Paid()
+    judge = CachedJudge(inner, clock=Clock(), on_lookup=lambda *told: looked.append(told))
+    first, paid = await ask(judge)
+    second, saved = await ask(judge)
+    assert (first, second, inner.calls) == ("call 1", "call 1", 1)
+    assert (paid.usd, paid.hits, saved.usd, saved.hits, saved.saved_usd) == (1.0, 0, 0.0, 1, 1.0)
+    assert looked == [("paid", "miss", 0.0), ("paid", "hit", 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -95,45 +92,39 @@ def test_the_same_question_is_asked_once_and_what_that_saved_is_counted():
         prompting.load("claim_relevance").fill([Datum("response", "Mars has two moons.")]),
     ],
 )
-def test_another_text_version_or_task_is_another_question(other):
-    async def run():
-        inner = Paid()
-        judge = CachedJudge(inner)
-        await ask(judge)
-        await ask(judge, other)
-        assert inner.calls == 2
-
-    asyncio.run(run())
+async def test_another_text_version_or_task_is_another_question(other):
+    inner = Paid()
+    judge = CachedJudge(inner)
+    await ask(judge)
+    await ask(judge, other)
+    assert inner.calls == 2
 
 
-def test_another_judge_or_type_of_answer_is_another_question():
+async def test_another_judge_or_type_of_answer_is_another_question():
     class More(msgspec.Struct):
         claims: list[str]
         noncommittal: bool
         mood: str = ""
 
-    async def run():
-        shelf = {}
+    shelf = {}
 
-        class Shared:
-            async def get(self, key):
-                return shelf.get(key)
+    class Shared:
+        async def get(self, key):
+            return shelf.get(key)
 
-            async def put(self, key, kept):
-                shelf[key] = kept
+        async def put(self, key, kept):
+            shelf[key] = kept
 
-            async def aclose(self):
-                pass
+        async def aclose(self):
+            pass
 
-        small, large = Paid("small"), Paid("large")
-        await ask(CachedJudge(small, store=Shared()))
-        await ask(CachedJudge(large, store=Shared()))
-        await ask(CachedJudge(small, store=Shared()), answer_type=More)
-        assert (small.calls, large.calls) == (2, 1)
-        await ask(CachedJudge(large, store=Shared()))
-        assert large.calls == 1
-
-    asyncio.run(run())
+    small, large = Paid("small"), Paid("large")
+    await ask(CachedJudge(small, store=Shared()))
+    await ask(CachedJudge(large, store=Shared()))
+    await ask(CachedJudge(small, store=Shared()), answer_type=More)
+    assert (small.calls, large.calls) == (2, 1)
+    await ask(CachedJudge(large, store=Shared()))
+    assert large.calls == 1
 
 
 def test_no_text_can_pretend_to_be_another_question():
@@ -155,71 +146,59 @@ def test_a_planted_code_in_a_prompt_that_has_no_fence_hides_no_difference():
     assert fingerprint(plain("<data-012345678>")) != fingerprint(plain("<data-987654321>"))
 
 
-def test_failures_are_not_kept():
-    async def run():
-        inner = Paid()
-        judge = CachedJudge(inner)
-        inner.failing = True
-        for _ in range(2):
-            with pytest.raises(JudgeError):
-                await ask(judge)
-        inner.failing = False
-        assert (await ask(judge))[0] == "call 3"
-
-    asyncio.run(run())
-
-
-def test_an_answer_is_forgotten_when_its_time_is_over_or_room_is_needed():
-    async def run():
-        clock, inner = Clock(), Paid()
-        judge = CachedJudge(inner, ttl_s=60.0, clock=clock)
-        await ask(judge)
-        clock.now += 59
-        await ask(judge)
-        assert inner.calls == 1
-        clock.now += 2
-        await ask(judge)
-        assert inner.calls == 2
-        small = CachedJudge(inner, memory_bytes=600, clock=clock)
-        for text in "abca":
-            await ask(small, claims(text))
-        assert inner.calls == 6
-
-    asyncio.run(run())
-
-
-def test_the_second_time_under_one_tab_is_a_question_of_its_own():
-    async def run():
-        inner = Paid()
-        judge = CachedJudge(inner)
-        token = SPEND.set(Spend())
-        first = await judge.ask(claims(), answers.Claims)
-        second = await judge.ask(claims(), answers.Claims)
-        SPEND.reset(token)
-        assert (first.claims, second.claims) == (["call 1"], ["call 2"])
-        assert (await ask(judge))[0] == "call 1"
-        token = SPEND.set(Spend())
-        again = [(await judge.ask(claims(), answers.Claims)).claims[0] for _ in range(3)]
-        SPEND.reset(token)
-        assert again == ["call 1", "call 2", "call 3"]
-
-    asyncio.run(run())
-
-
-def test_a_failure_is_not_the_first_time():
-    async def run():
-        inner = Paid()
-        judge = CachedJudge(inner)
-        token = SPEND.set(Spend())
-        inner.failing = True
+async def test_failures_are_not_kept():
+    inner = Paid()
+    judge = CachedJudge(inner)
+    inner.failing = True
+    for _ in range(2):
         with pytest.raises(JudgeError):
-            await judge.ask(claims(), answers.Claims)
-        inner.failing = False
-        await judge.ask(claims(), answers.Claims)
-        SPEND.reset(token)
-        assert (await ask(judge))[0] == "call 2"
+            await ask(judge)
+    inner.failing = False
+    assert (await ask(judge))[0] == "call 3"
 
-    asyncio.run(run())
+
+async def test_an_answer_is_forgotten_when_its_time_is_over_or_room_is_needed():
+    clock, inner = Clock(), Paid()
+    judge = CachedJudge(inner, ttl_s=60.0, clock=clock)
+    await ask(judge)
+    clock.now += 59
+    await ask(judge)
+    assert inner.calls == 1
+    clock.now += 2
+    await ask(judge)
+    assert inner.calls == 2
+    small = CachedJudge(inner, memory_bytes=600, clock=clock)
+    for text in "abca":
+        await ask(small, claims(text))
+    assert inner.calls == 6
+
+
+async def test_the_second_time_under_one_tab_is_a_question_of_its_own():
+    inner = Paid()
+    judge = CachedJudge(inner)
+    token = SPEND.set(Spend())
+    first = await judge.ask(claims(), answers.Claims)
+    second = await judge.ask(claims(), answers.Claims)
+    SPEND.reset(token)
+    assert (first.claims, second.claims) == (["call 1"], ["call 2"])
+    assert (await ask(judge))[0] == "call 1"
+    token = SPEND.set(Spend())
+    again = [(await judge.ask(claims(), answers.Claims)).claims[0] for _ in range(3)]
+    SPEND.reset(token)
+    assert again == ["call 1", "call 2", "call 3"]
+
+
+async def test_a_failure_is_not_the_first_time():
+    inner = Paid()
+    judge = CachedJudge(inner)
+    token = SPEND.set(Spend())
+    inner.failing = True
+    with pytest.raises(JudgeError):
+        await judge.ask(claims(), answers.Claims)
+    inner.failing = False
+    await judge.ask(claims(), answers.Claims)
+    SPEND.reset(token)
+    assert (await ask(judge))[0] == "call 2"
 
 
 def test_the_second_pending_for_missing_verdicts_is_not_answered_from_the_cache():
@@ -243,57 +222,48 @@ def test_the_second_pending_for_missing_verdicts_is_not_answered_from_the_cache(
     assert len(server.requests) == 3, "and the whole sample is not paid for twice"
 
 
-def test_those_who_ask_at_once_wait_for_the_first_and_one_that_fails_is_no_answer_for_the_others():
-    async def run():
-        inner = Paid()
-        judge = CachedJudge(inner)
-        found = await asyncio.gather(*(asyncio.ensure_future(ask(judge)) for _ in range(5)))
-        assert {answer for answer, _ in found} == {"call 1"}
-        assert sum(tab.usd for _, tab in found) == 1.0
-        other = CachedJudge(inner)
-        inner.failing = True
-        failing = asyncio.ensure_future(ask(other))
-        await asyncio.sleep(0)
-        waiting = asyncio.ensure_future(ask(other))
-        await asyncio.sleep(0)
-        inner.failing = False
-        done = await asyncio.gather(failing, waiting, return_exceptions=True)
-        assert any(isinstance(one, tuple) for one in done)
-        third = CachedJudge(inner)
-        inner.failing = True
-        with pytest.raises(type(next(one for one in done if isinstance(one, Exception)))):
-            await ask(third)
-        inner.failing = False
-        await asyncio.wait_for(ask(third), 60)  # nothing of the one that failed is waited for
-
-    asyncio.run(run())
+async def test_those_who_ask_at_once_wait_for_the_first_and_one_that_fails_is_no_answer_for_the_others():
+    inner = Paid()
+    judge = CachedJudge(inner)
+    found = await asyncio.gather(*(asyncio.ensure_future(ask(judge)) for _ in range(5)))
+    assert {answer for answer, _ in found} == {"call 1"}
+    assert sum(tab.usd for _, tab in found) == 1.0
+    other = CachedJudge(inner)
+    inner.failing = True
+    failing = asyncio.ensure_future(ask(other))
+    await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(ask(other))
+    await asyncio.sleep(0)
+    inner.failing = False
+    done = await asyncio.gather(failing, waiting, return_exceptions=True)
+    assert any(isinstance(one, tuple) for one in done)
+    third = CachedJudge(inner)
+    inner.failing = True
+    with pytest.raises(type(next(one for one in done if isinstance(one, Exception)))):
+        await ask(third)
+    inner.failing = False
+    await asyncio.wait_for(ask(third), 60)  # nothing of the one that failed is waited for
 
 
-def test_probabilities_are_kept_and_none_is_not():
-    async def run():
-        inner = Paid()
-        judge = CachedJudge(inner)
-        for _ in range(2):
-            assert await judge.ask_scored(claims(), ["1", "2"]) == {"1": 0.5, "2": 0.5}
-        assert inner.calls == 1
-        assert await judge.ask_scored(claims(), ["1", "2", "3", "4"]) != {"1": 0.5, "2": 0.5}
-        silent = CachedJudge(Scripted({}))
-        assert await silent.ask_scored(claims(), ["1", "2"]) is None
-        assert await silent.ask_scored(claims(), ["1", "2"]) is None
-
-    asyncio.run(run())
+async def test_probabilities_are_kept_and_none_is_not():
+    inner = Paid()
+    judge = CachedJudge(inner)
+    for _ in range(2):
+        assert await judge.ask_scored(claims(), ["1", "2"]) == {"1": 0.5, "2": 0.5}
+    assert inner.calls == 1
+    assert await judge.ask_scored(claims(), ["1", "2", "3", "4"]) != {"1": 0.5, "2": 0.5}
+    silent = CachedJudge(Scripted({}))
+    assert await silent.ask_scored(claims(), ["1", "2"]) is None
+    assert await silent.ask_scored(claims(), ["1", "2"]) is None
 
 
-def test_within_fresh_everything_is_asked_and_nothing_is_kept():
-    async def run():
-        inner = Paid()
-        judge = CachedJudge(inner)
-        await ask(judge)
-        with bypass_cache():
-            assert (await ask(judge))[0] == "call 2"
-        assert (await ask(judge))[0] == "call 1"
-
-    asyncio.run(run())
+async def test_within_fresh_everything_is_asked_and_nothing_is_kept():
+    inner = Paid()
+    judge = CachedJudge(inner)
+    await ask(judge)
+    with bypass_cache():
+        assert (await ask(judge))[0] == "call 2"
+    assert (await ask(judge))[0] == "call 1"
 
 
 def test_answers_survive_a_restart_in_a_file_only_we_can_read(tmp_path):

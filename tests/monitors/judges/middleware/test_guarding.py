@@ -92,88 +92,74 @@ async def end(tasks):
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_places_are_halved_by_a_429_once_and_come_back_one_a_round():
-    async def run():
-        clock, inner = Clock(), Slow()
-        judge = AdaptiveConcurrency(inner, most=8, clock=clock, sleep=clock.sleep)
-        tasks = asking(judge, 20)
+async def test_places_are_halved_by_a_429_once_and_come_back_one_a_round():
+    clock, inner = Clock(), Slow()
+    judge = AdaptiveConcurrency(inner, most=8, clock=clock, sleep=clock.sleep)
+    tasks = asking(judge, 20)
+    await asyncio.sleep(0)
+    assert (judge.limit, judge.running, len(inner.asked)) == (8, 8, 8)
+    clock.now += 1
+    await inner.settle(JudgeError("rate_limited"), JudgeError("rate_limited"), JudgeError("timeout"))
+    assert judge.limit == 4, "all three were asked before the cut"
+    assert judge.running == 5, "those under way are left to finish"
+    clock.now += 1
+    await inner.settle(*[GOOD] * 5)
+    assert judge.limit == 5
+    assert judge.running == 5
+    await inner.settle(JudgeError("rate_limited"))
+    assert judge.limit == 2
+    await end(tasks)
+    for _ in range(60):
+        (task,) = asking(judge, 1)
         await asyncio.sleep(0)
-        assert (judge.limit, judge.running, len(inner.asked)) == (8, 8, 8)
-        clock.now += 1
-        await inner.settle(JudgeError("rate_limited"), JudgeError("rate_limited"), JudgeError("timeout"))
-        assert judge.limit == 4, "all three were asked before the cut"
-        assert judge.running == 5, "those under way are left to finish"
-        clock.now += 1
-        await inner.settle(*[GOOD] * 5)
-        assert judge.limit == 5
-        assert judge.running == 5
-        await inner.settle(JudgeError("rate_limited"))
-        assert judge.limit == 2
-        await end(tasks)
-        for _ in range(60):
-            (task,) = asking(judge, 1)
-            await asyncio.sleep(0)
-            await inner.settle(GOOD)
-            await task
-        assert judge.limit == 8
-
-    asyncio.run(run())
+        await inner.settle(GOOD)
+        await task
+    assert judge.limit == 8
 
 
-def test_failures_that_do_not_tell_of_load_cut_nothing():
-    async def run():
-        inner = Slow()
-        judge = AdaptiveConcurrency(inner, most=4)
-        tasks = asking(judge, 3)
-        await asyncio.sleep(0)
-        await inner.settle(JudgeError("unreadable"), JudgeError("server_error"), JudgeError("refused"))
-        assert judge.limit == 4
-        await end(tasks)
-
-    asyncio.run(run())
+async def test_failures_that_do_not_tell_of_load_cut_nothing():
+    inner = Slow()
+    judge = AdaptiveConcurrency(inner, most=4)
+    tasks = asking(judge, 3)
+    await asyncio.sleep(0)
+    await inner.settle(JudgeError("unreadable"), JudgeError("server_error"), JudgeError("refused"))
+    assert judge.limit == 4
+    await end(tasks)
 
 
-def test_after_retry_after_nobody_is_asked_until_then():
-    async def run():
-        clock = Clock()
-        answers = iter(
-            [JudgeError("rate_limited", retry_after_s=7.0), GOOD, JudgeError("rate_limited", retry_after_s=1e9)]
-        )
-        judge = AdaptiveConcurrency(Scripted(lambda _: next(answers, GOOD)), most=4, clock=clock, sleep=clock.sleep)
-        with pytest.raises(JudgeError):
-            await judge.ask(PROMPT, dict)
-        assert await judge.ask(PROMPT, dict) == GOOD
-        assert clock.now == 1007.0
-        with pytest.raises(JudgeError) as caught:
-            await judge.ask(PROMPT, dict)
-        assert caught.value.retry_after_s == math.inf
+async def test_after_retry_after_nobody_is_asked_until_then():
+    clock = Clock()
+    answers = iter([JudgeError("rate_limited", retry_after_s=7.0), GOOD, JudgeError("rate_limited", retry_after_s=1e9)])
+    judge = AdaptiveConcurrency(Scripted(lambda _: next(answers, GOOD)), most=4, clock=clock, sleep=clock.sleep)
+    with pytest.raises(JudgeError):
         await judge.ask(PROMPT, dict)
-        assert clock.now == 1007.0, "a pause of more than a minute is not waited for"
+    assert await judge.ask(PROMPT, dict) == GOOD
+    assert clock.now == 1007.0
+    with pytest.raises(JudgeError) as caught:
+        await judge.ask(PROMPT, dict)
+    assert caught.value.retry_after_s == math.inf
+    await judge.ask(PROMPT, dict)
+    assert clock.now == 1007.0, "a pause of more than a minute is not waited for"
 
-    asyncio.run(run())
 
+async def test_questions_are_asked_in_the_order_they_came_and_one_who_gives_up_loses_no_place():
+    order, inner = [], Slow()
+    judge = AdaptiveConcurrency(inner, most=1)
 
-def test_questions_are_asked_in_the_order_they_came_and_one_who_gives_up_loses_no_place():
-    async def run():
-        order, inner = [], Slow()
-        judge = AdaptiveConcurrency(inner, most=1)
+    async def one(name):
+        await judge.ask(PROMPT, dict)
+        order.append(name)
 
-        async def one(name):
-            await judge.ask(PROMPT, dict)
-            order.append(name)
-
-        tasks = [asyncio.ensure_future(one(name)) for name in "abcd"]
-        await asyncio.sleep(0)
-        inner.asked[0].set_result(GOOD)
-        await asyncio.sleep(0)  # a's answer is in, and b about to be woken
-        tasks[1].cancel()
-        for _ in range(4):
-            await inner.settle(*[GOOD] * sum(not one.done() for one in inner.asked))
-        assert "".join(order) == "acd"
-        assert judge.running == 0
-        await end(tasks)
-
-    asyncio.run(run())
+    tasks = [asyncio.ensure_future(one(name)) for name in "abcd"]
+    await asyncio.sleep(0)
+    inner.asked[0].set_result(GOOD)
+    await asyncio.sleep(0)  # a's answer is in, and b about to be woken
+    tasks[1].cancel()
+    for _ in range(4):
+        await inner.settle(*[GOOD] * sum(not one.done() for one in inner.asked))
+    assert "".join(order) == "acd"
+    assert judge.running == 0
+    await end(tasks)
 
 
 def test_what_passes_is_asked_again_after_the_pause_the_server_wants():
@@ -288,27 +274,24 @@ def test_only_failures_in_a_row_count_and_a_refused_sample_is_an_answer():
     assert judge.state.failures == 1, "a sample out of time says nothing about the judge"
 
 
-def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_pass():
-    async def run():
-        clock, inner = Clock(), Slow()
-        judge = CircuitBreaker(inner, failures=1, blind_s=1.0, clock=clock)
-        (task,) = asking(judge, 1)
-        await asyncio.sleep(0)
-        await inner.settle(JudgeError("timeout"))
-        clock.now += 2
-        first, second = asking(judge, 2)
-        await asyncio.sleep(0)
-        assert (await asyncio.gather(second, return_exceptions=True))[0].kind == "blind"
-        first.cancel()
-        await asyncio.gather(first, task, return_exceptions=True)
-        inner.asked.clear()
-        (third,) = asking(judge, 1)
-        await asyncio.sleep(0)
-        await inner.settle(GOOD)
-        assert await third == GOOD
-        assert not judge.is_open
-
-    asyncio.run(run())
+async def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_pass():
+    clock, inner = Clock(), Slow()
+    judge = CircuitBreaker(inner, failures=1, blind_s=1.0, clock=clock)
+    (task,) = asking(judge, 1)
+    await asyncio.sleep(0)
+    await inner.settle(JudgeError("timeout"))
+    clock.now += 2
+    first, second = asking(judge, 2)
+    await asyncio.sleep(0)
+    assert (await asyncio.gather(second, return_exceptions=True))[0].kind == "blind"
+    first.cancel()
+    await asyncio.gather(first, task, return_exceptions=True)
+    inner.asked.clear()
+    (third,) = asking(judge, 1)
+    await asyncio.sleep(0)
+    await inner.settle(GOOD)
+    assert await third == GOOD
+    assert not judge.is_open
 
 
 def test_a_samples_patience_is_used_up_once_by_calls_side_by_side():
@@ -365,17 +348,14 @@ def test_waiting_for_ones_turn_takes_no_patience():
         assert asyncio.run(run(server.url)) == [GOOD] * 5
 
 
-def test_the_whole_guard_passes_everything_through_and_says_who_it_guards():
-    async def run():
-        inner = Scripted({"t": GOOD})
-        built = build_stack(inner, StackSettings(concurrency=2))
-        assert (built.judge.model, built.judge.identity) == ("scripted", "scripted")
-        assert await built.judge.ask(PROMPT, dict) == GOOD
-        assert await built.judge.ask_sure(PROMPT, dict) == (GOOD, None)
-        assert await built.judge.ask_scored(PROMPT, ["1"]) is None
-        await built.judge.aclose()
-
-    asyncio.run(run())
+async def test_the_whole_guard_passes_everything_through_and_says_who_it_guards():
+    inner = Scripted({"t": GOOD})
+    built = build_stack(inner, StackSettings(concurrency=2))
+    assert (built.judge.model, built.judge.identity) == ("scripted", "scripted")
+    assert await built.judge.ask(PROMPT, dict) == GOOD
+    assert await built.judge.ask_sure(PROMPT, dict) == (GOOD, None)
+    assert await built.judge.ask_scored(PROMPT, ["1"]) is None
+    await built.judge.aclose()
 
 
 def test_every_call_is_on_the_bill_of_the_app_and_metric_that_asked():
@@ -401,16 +381,13 @@ def counting(judge, clock, **settings):
 
 
 @pytest.mark.parametrize(("kind", "asked", "opened"), [("timeout", 3, True), ("rate_limited", 3, False)])
-def test_requests_that_fail_count_each_but_a_busy_server_only_after_its_retries(kind, asked, opened):
+async def test_requests_that_fail_count_each_but_a_busy_server_only_after_its_retries(kind, asked, opened):
     clock, judge = Clock(), Failing(kind)
 
-    async def main():
-        stack = counting(judge, clock)
-        with pytest.raises(JudgeError):
-            await stack.judge.ask(PROMPT, dict)
-        return stack.breaker.state
-
-    state = asyncio.run(main())
+    stack = counting(judge, clock)
+    with pytest.raises(JudgeError):
+        await stack.judge.ask(PROMPT, dict)
+    state = stack.breaker.state
     assert (judge.asked, state.open) == (asked, opened)
     assert state.failures == (3 if opened else 1)
 
@@ -431,20 +408,17 @@ def test_a_server_that_is_always_busy_opens_the_circuit_and_a_busy_probe_doubles
     assert asyncio.run(main()) == [*["rate_limited"] * 3, "blind", "rate_limited", "blind", "rate_limited"]
 
 
-def test_in_an_outage_places_are_kept_and_once_it_answers_a_timeout_cuts_them():
-    async def main():
-        judge, clock = Failing("timeout"), Clock()
-        places = AdaptiveConcurrency(judge, most=8, cut_in_outage=False, clock=clock)
-        limits = []
-        for fails in (True, True, False, True, True):
-            judge.kind = "timeout" if fails else None
-            clock.now += 1.0
-            with contextlib.suppress(JudgeError):
-                await places.ask(PROMPT, dict)
-            limits.append(places.limit)
-        return limits
-
-    assert asyncio.run(main()) == [8, 8, 8, 4, 4]
+async def test_in_an_outage_places_are_kept_and_once_it_answers_a_timeout_cuts_them():
+    judge, clock = Failing("timeout"), Clock()
+    places = AdaptiveConcurrency(judge, most=8, cut_in_outage=False, clock=clock)
+    limits = []
+    for fails in (True, True, False, True, True):
+        judge.kind = "timeout" if fails else None
+        clock.now += 1.0
+        with contextlib.suppress(JudgeError):
+            await places.ask(PROMPT, dict)
+        limits.append(places.limit)
+    assert limits == [8, 8, 8, 4, 4]
 
 
 @pytest.mark.parametrize("verifies", [True, False])
@@ -468,16 +442,13 @@ def test_a_server_that_only_asks_for_pauses_holds_no_call_longer_than_the_bound(
     assert clock.now - 1000.0 <= 12.0
 
 
-def test_pauses_with_answers_between_them_are_waited_for():
+async def test_pauses_with_answers_between_them_are_waited_for():
     clock = Clock()
     busy = JudgeError("rate_limited", retry_after_s=10.0)
     judge = Faulty(*[copy.copy(one) for one in [busy, GOOD] * 4])
 
-    async def main():
-        stack = counting(judge, clock, longest_pause_s=12.0)
-        return [await stack.judge.ask(PROMPT, dict) for _ in range(4)]
-
-    assert asyncio.run(main()) == [GOOD] * 4
+    stack = counting(judge, clock, longest_pause_s=12.0)
+    assert [await stack.judge.ask(PROMPT, dict) for _ in range(4)] == [GOOD] * 4
     assert clock.now == 1040.0
 
 

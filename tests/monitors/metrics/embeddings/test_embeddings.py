@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 
@@ -56,136 +57,115 @@ class Ledger:
         self.lookups.append((hits, misses))
 
 
-def run(server, use, **options):
+@contextlib.asynccontextmanager
+async def embeddings_on(server, **options):
     """Open embeddings on `server`, use them, close them."""
-
-    async def inside():
-        opened = open_embeddings(model="e-1", base_url=server.url, api_key=KEY, **{"max_retries": 0, **options})
-        try:
-            return await use(opened)
-        finally:
-            await opened.aclose()
-
-    return asyncio.run(inside())
+    opened = open_embeddings(model="e-1", base_url=server.url, api_key=KEY, **{"max_retries": 0, **options})
+    try:
+        yield opened
+    finally:
+        await opened.aclose()
 
 
 def inputs(server):
     return [request.body["input"] for request in server.requests]
 
 
-def test_what_is_asked_at_once_goes_out_together():
-    async def use(embeddings):
-        return await asyncio.gather(*(embeddings.embed([f"text {n}", "the same"]) for n in range(10)))
-
+async def test_what_is_asked_at_once_goes_out_together():
     with LLMServer(answer) as server:
-        results = run(server, use)
+        async with embeddings_on(server) as embeddings:
+            results = await asyncio.gather(*(embeddings.embed([f"text {n}", "the same"]) for n in range(10)))
     assert len(server.requests) == 1
     assert sorted(inputs(server)[0]) == sorted({f"text {n}" for n in range(10)} | {"the same"})
     for n, result in enumerate(results):
         np.testing.assert_array_equal(result, [vector(f"text {n}"), vector("the same")])
 
 
-def test_a_full_batch_does_not_wait(monkeypatch):
+async def test_a_full_batch_does_not_wait(monkeypatch):
     monkeypatch.setattr(BATCH_WAIT_S, 30.0)
 
-    async def use(embeddings):
-        started = time.perf_counter()
-        await embeddings.embed(["a", "b"])
-        return time.perf_counter() - started
-
     with LLMServer(answer) as server:
-        assert run(server, use, batch_size=2) < 5.0
+        async with embeddings_on(server, batch_size=2) as embeddings:
+            started = time.perf_counter()
+            await embeddings.embed(["a", "b"])
+            assert (time.perf_counter() - started) < 5.0
 
 
-def test_an_unfull_batch_waits(monkeypatch):
+async def test_an_unfull_batch_waits(monkeypatch):
     monkeypatch.setattr(BATCH_WAIT_S, 0.3)
 
-    async def use(embeddings):
-        started = time.perf_counter()
-        await embeddings.embed(["a"])
-        return time.perf_counter() - started
-
     with LLMServer(answer) as server:
-        assert run(server, use, batch_size=100) >= 0.3
+        async with embeddings_on(server, batch_size=100) as embeddings:
+            started = time.perf_counter()
+            await embeddings.embed(["a"])
+            assert (time.perf_counter() - started) >= 0.3
 
 
-def test_more_texts_than_a_batch_holds_come_back_in_order():
+async def test_more_texts_than_a_batch_holds_come_back_in_order():
     texts = [f"text {n}" for n in range(25)]
 
-    async def use(embeddings):
-        return await embeddings.embed(texts)
-
     with LLMServer(answer) as server:
-        np.testing.assert_array_equal(run(server, use, batch_size=10), [vector(text) for text in texts])
+        async with embeddings_on(server, batch_size=10) as embeddings:
+            np.testing.assert_array_equal((await embeddings.embed(texts)), [vector(text) for text in texts])
     assert sorted(map(len, inputs(server))) == [5, 10, 10]
 
 
-def test_nobody_fails_for_the_text_of_another():
-    async def use(embeddings):
-        return await asyncio.gather(
-            *(embeddings.embed([text]) for text in ("good", "bad", "better")), return_exceptions=True
-        )
-
+async def test_nobody_fails_for_the_text_of_another():
     with LLMServer(answer) as server:
-        good, bad, better = run(server, use)
+        async with embeddings_on(server) as embeddings:
+            good, bad, better = await asyncio.gather(
+                *(embeddings.embed([text]) for text in ("good", "bad", "better")), return_exceptions=True
+            )
     np.testing.assert_array_equal(good, [vector("good")])
     np.testing.assert_array_equal(better, [vector("better")])
     assert isinstance(bad, JudgeError)
     assert bad.kind == "bad_request"
 
 
-def test_a_failure_of_the_endpoint_is_everybodys_and_tried_no_more():
+async def test_a_failure_of_the_endpoint_is_everybodys_and_tried_no_more():
     ledger = Ledger()
 
-    async def use(embeddings):
-        return await asyncio.gather(*(embeddings.embed([text]) for text in "abc"), return_exceptions=True)
-
     with LLMServer(error(503, "out of order")) as server:
-        results = run(server, use, observer=ledger)
+        async with embeddings_on(server, observer=ledger) as embeddings:
+            results = await asyncio.gather(*(embeddings.embed([text]) for text in "abc"), return_exceptions=True)
     assert [one.kind for one in results] == ["server_error"] * 3
     assert len({id(one) for one in results}) == 3
     assert len(server.requests) == 1
     assert ledger.failures == [("e-1", "server_error")]
 
 
-def test_one_who_gives_up_does_not_stop_the_others():
-    async def use(embeddings):
-        patient = asyncio.ensure_future(embeddings.embed(["a"]))
-        hasty = asyncio.ensure_future(embeddings.embed(["b"]))
-        await asyncio.sleep(0.1)
-        hasty.cancel()
-        return await patient, await asyncio.gather(hasty, return_exceptions=True)
-
+async def test_one_who_gives_up_does_not_stop_the_others():
     with LLMServer(slowly) as server:
-        result, (gone,) = run(server, use)
+        async with embeddings_on(server) as embeddings:
+            patient = asyncio.ensure_future(embeddings.embed(["a"]))
+            hasty = asyncio.ensure_future(embeddings.embed(["b"]))
+            await asyncio.sleep(0.1)
+            hasty.cancel()
+            result, (gone,) = await patient, await asyncio.gather(hasty, return_exceptions=True)
     np.testing.assert_array_equal(result, [vector("a")])
     assert isinstance(gone, asyncio.CancelledError)
 
 
-def test_closing_answers_those_who_still_wait(monkeypatch):
+async def test_closing_answers_those_who_still_wait(monkeypatch):
     monkeypatch.setattr(BATCH_WAIT_S, 60.0)
 
-    async def use(embeddings):
-        waiting = asyncio.ensure_future(embeddings.embed(["a"]))
-        await asyncio.sleep(0)
-        await embeddings.aclose()
-        return await waiting
-
     with LLMServer(answer) as server:
-        np.testing.assert_array_equal(run(server, use), [vector("a")])
+        async with embeddings_on(server) as embeddings:
+            waiting = asyncio.ensure_future(embeddings.embed(["a"]))
+            await asyncio.sleep(0)
+            await embeddings.aclose()
+            np.testing.assert_array_equal((await waiting), [vector("a")])
 
 
-def test_a_text_is_paid_for_once():
+async def test_a_text_is_paid_for_once():
     ledger = Ledger()
 
-    async def use(embeddings):
-        first = await embeddings.embed(["a", "b", "a"])
-        second = await embeddings.embed(["b", "c"])
-        again = await embeddings.embed(["c", "b", "a"])
-        return first, second, again, (embeddings.hits, embeddings.misses)
-
     with LLMServer(answer) as server:
-        first, second, again, counts = run(server, use, observer=ledger, price=2.0)
+        async with embeddings_on(server, observer=ledger, price=2.0) as embeddings:
+            first = await embeddings.embed(["a", "b", "a"])
+            second = await embeddings.embed(["b", "c"])
+            again = await embeddings.embed(["c", "b", "a"])
+            counts = (embeddings.hits, embeddings.misses)
     assert inputs(server) == [["a", "b"], ["c"]]
     np.testing.assert_array_equal(first, [vector("a"), vector("b"), vector("a")])
     np.testing.assert_array_equal(second, [vector("b"), vector("c")])
@@ -195,7 +175,7 @@ def test_a_text_is_paid_for_once():
     assert ledger.requests == [("e-1", 2, 20, 40e-6), ("e-1", 1, 10, 20e-6)]
 
 
-def test_the_cache_is_bounded_and_forgets_the_least_recently_used():
+async def test_the_cache_is_bounded_and_forgets_the_least_recently_used():
     asked = []
 
     class Model(Embeddings):
@@ -203,22 +183,19 @@ def test_the_cache_is_bounded_and_forgets_the_least_recently_used():
             asked.extend(texts)
             return np.array([vector(text) for text in texts])
 
-    async def use():
-        entry = 3 * 8 + 250
-        cached = CachedEmbeddings(Model(), model="e-1", max_mb=3 * entry / 1e6)
-        await cached.embed(["a", "b", "c"])
-        await cached.embed(["a"])
-        await cached.embed(["d"])
-        assert len(cached) == 3
-        asked.clear()
-        await cached.embed(["a", "c", "d"])
-        assert asked == []
-        await cached.embed(["b"])
-        assert asked == ["b"]
-        await cached.embed([f"{n}" for n in range(1_000)])
-        assert len(cached) == 3
-
-    asyncio.run(use())
+    entry = 3 * 8 + 250
+    cached = CachedEmbeddings(Model(), model="e-1", max_mb=3 * entry / 1e6)
+    await cached.embed(["a", "b", "c"])
+    await cached.embed(["a"])
+    await cached.embed(["d"])
+    assert len(cached) == 3
+    asked.clear()
+    await cached.embed(["a", "c", "d"])
+    assert asked == []
+    await cached.embed(["b"])
+    assert asked == ["b"]
+    await cached.embed([f"{n}" for n in range(1_000)])
+    assert len(cached) == 3
 
 
 def test_another_model_has_other_vectors():
@@ -249,86 +226,70 @@ def test_half_a_surrogate_pair_is_a_text_of_its_own():
     assert inner.asked == 2
 
 
-def test_a_model_that_changes_its_length_fails_once_and_recovers():
+async def test_a_model_that_changes_its_length_fails_once_and_recovers():
     class Model(Embeddings):
         length = 2
 
         async def embed(self, texts):
             return np.ones((len(texts), self.length))
 
-    async def use():
-        model = Model()
-        cached = CachedEmbeddings(model, model="e-1")
-        await cached.embed(["a"])
-        model.length = 3
-        with pytest.raises(JudgeError) as failure:
-            await cached.embed(["a", "b"])
-        assert failure.value.kind == "unreadable"
-        assert (await cached.embed(["a", "b"])).shape == (2, 3)
-
-    asyncio.run(use())
+    model = Model()
+    cached = CachedEmbeddings(model, model="e-1")
+    await cached.embed(["a"])
+    model.length = 3
+    with pytest.raises(JudgeError) as failure:
+        await cached.embed(["a", "b"])
+    assert failure.value.kind == "unreadable"
+    assert (await cached.embed(["a", "b"])).shape == (2, 3)
 
 
-def test_a_failure_is_not_kept():
-    async def use(embeddings):
-        with pytest.raises(JudgeError):
-            await embeddings.embed(["a"])
-        return await embeddings.embed(["a"])
-
+async def test_a_failure_is_not_kept():
     with LLMServer(error(500, "not now"), answer) as server:
-        np.testing.assert_array_equal(run(server, use), [vector("a")])
+        async with embeddings_on(server) as embeddings:
+            with pytest.raises(JudgeError):
+                await embeddings.embed(["a"])
+            np.testing.assert_array_equal((await embeddings.embed(["a"])), [vector("a")])
 
 
-def test_what_it_costs_goes_on_the_tab_of_the_metric_that_asks():
-    async def use(embeddings):
-        spend = Spend()
-        tab = SPEND.set(spend)
-        await embeddings.embed(["a", "b"])
-        await embeddings.embed(["a"])
-        SPEND.reset(tab)
-        return spend
-
+async def test_what_it_costs_goes_on_the_tab_of_the_metric_that_asks():
     with LLMServer(answer) as server:
-        spend = run(server, use, price=2.0)
+        async with embeddings_on(server, price=2.0) as embeddings:
+            spend = Spend()
+            tab = SPEND.set(spend)
+            await embeddings.embed(["a", "b"])
+            await embeddings.embed(["a"])
+            SPEND.reset(tab)
     assert (spend.input_tokens, spend.usd) == (20, pytest.approx(40e-6))
 
 
-def test_a_busy_endpoint_is_asked_again_as_it_says():
-    async def use(embeddings):
-        return await embeddings.embed(["a"])
-
+async def test_a_busy_endpoint_is_asked_again_as_it_says():
     with LLMServer(error(429, "slow down", headers={"retry-after-ms": "20"}), answer) as server:
-        np.testing.assert_array_equal(run(server, use, max_retries=2), [vector("a")])
+        async with embeddings_on(server, max_retries=2) as embeddings:
+            np.testing.assert_array_equal((await embeddings.embed(["a"])), [vector("a")])
     assert len(server.requests) == 2
 
 
-def test_the_deadline_counts_retries_in_and_waiting_for_a_place_out():
-    async def one(embeddings):
-        started = time.perf_counter()
-        with pytest.raises(JudgeError) as failure:
-            await embeddings.embed(["a"])
-        return failure.value.kind, time.perf_counter() - started
-
+async def test_the_deadline_counts_retries_in_and_waiting_for_a_place_out():
     with LLMServer(error(429, "slow down", headers={"retry-after": "200"})) as server:
-        kind, seconds = run(server, one, max_retries=5, timeout_s=0.5)
+        async with embeddings_on(server, max_retries=5, timeout_s=0.5) as embeddings:
+            started = time.perf_counter()
+            with pytest.raises(JudgeError) as failure:
+                await embeddings.embed(["a"])
+            kind, seconds = failure.value.kind, time.perf_counter() - started
     assert kind in ("timeout", "rate_limited")
     assert seconds < 60.0
 
-    async def several(embeddings):
-        return await asyncio.gather(*(embeddings.embed([text]) for text in "abcdefghijkl"))
-
     with LLMServer(slowly) as server:
-        assert len(run(server, several, concurrency=1, timeout_s=2.0, batch_size=1)) == 12
+        async with embeddings_on(server, concurrency=1, timeout_s=2.0, batch_size=1) as embeddings:
+            assert len(await asyncio.gather(*(embeddings.embed([text]) for text in "abcdefghijkl"))) == 12
 
 
-def test_no_more_requests_than_allowed_are_under_way():
-    async def use(embeddings):
-        started = time.perf_counter()
-        await asyncio.gather(*(embeddings.embed([text]) for text in "abcdef"))
-        return time.perf_counter() - started
-
+async def test_no_more_requests_than_allowed_are_under_way():
     with LLMServer(slowly) as server:
-        assert run(server, use, concurrency=2, batch_size=1) >= 0.55
+        async with embeddings_on(server, concurrency=2, batch_size=1) as embeddings:
+            started = time.perf_counter()
+            await asyncio.gather(*(embeddings.embed([text]) for text in "abcdef"))
+            assert (time.perf_counter() - started) >= 0.55
 
 
 @pytest.mark.parametrize(
@@ -353,22 +314,18 @@ def test_a_batch_has_at_least_one_text():
         Batched(OpenAIEmbeddings("http://127.0.0.1:1/v1", None, "m"), size=0, wait_s=0.0)
 
 
-def test_azures_form_names_the_deployment_and_keeps_the_key_in_its_own_header():
-    async def use(embeddings):
-        return await embeddings.embed(["a"])
-
+async def test_azures_form_names_the_deployment_and_keeps_the_key_in_its_own_header():
     with LLMServer(answer, api_path="") as server:
-        np.testing.assert_array_equal(run(server, use, api_version="2024-10-21"), [vector("a")])
+        async with embeddings_on(server, api_version="2024-10-21") as embeddings:
+            np.testing.assert_array_equal((await embeddings.embed(["a"])), [vector("a")])
     request = server.requests[0]
     assert request.path == "/openai/deployments/e-1/embeddings?api-version=2024-10-21"
     assert request.headers["api-key"] == KEY
     assert "authorization" not in request.headers
 
 
-def test_the_kind_of_a_failure_reaches_everybody_who_waits():
-    async def use(embeddings):
-        return await asyncio.gather(*(embeddings.embed([text]) for text in "ab"), return_exceptions=True)
-
+async def test_the_kind_of_a_failure_reaches_everybody_who_waits():
     with LLMServer(error(429, "slow down", headers={"retry-after": "7"})) as server:
-        results = run(server, use)
+        async with embeddings_on(server) as embeddings:
+            results = await asyncio.gather(*(embeddings.embed([text]) for text in "ab"), return_exceptions=True)
     assert [(one.kind, "slow down" in one.detail) for one in results] == [("rate_limited", True)] * 2

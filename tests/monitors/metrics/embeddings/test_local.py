@@ -83,27 +83,23 @@ def model_files(tmp_path_factory):
     return str(directory)
 
 
-def test_the_runtime_gives_the_models_vectors(model_files):
-    async def use():
-        local = LocalEmbeddings(MODEL, path=model_files)
-        await local.prepare()
-        return await asyncio.gather(local.embed(["lamp", "river lamp"]), local.embed([]), local.embed(["half \ud800"]))
-
-    vectors, none, _ = asyncio.run(use())
+async def test_the_runtime_gives_the_models_vectors(model_files):
+    local = LocalEmbeddings(MODEL, path=model_files)
+    await local.prepare()
+    vectors, none, _ = await asyncio.gather(
+        local.embed(["lamp", "river lamp"]), local.embed([]), local.embed(["half \ud800"])
+    )
     np.testing.assert_allclose(vectors, [[1.0, 0.0, 0.0], [0.5, 1.0, 0.0]])
     assert vectors.dtype == np.float64
     assert none.shape == (0, 0)
 
 
-def test_it_is_cached_and_batched_like_any_other(model_files):
-    async def use():
-        opened = open_embeddings(kind="local", model=MODEL, path=model_files)
-        first = await opened.embed(["lamp", "lamp"])
-        await opened.embed(["lamp"])
-        await opened.aclose()
-        return first, opened.hits, opened.misses
-
-    vectors, hits, misses = asyncio.run(use())
+async def test_it_is_cached_and_batched_like_any_other(model_files):
+    opened = open_embeddings(kind="local", model=MODEL, path=model_files)
+    first = await opened.embed(["lamp", "lamp"])
+    await opened.embed(["lamp"])
+    await opened.aclose()
+    vectors, hits, misses = first, opened.hits, opened.misses
     assert (vectors.tolist(), hits, misses) == ([[1.0, 0.0, 0.0]] * 2, 1, 2)
 
 

@@ -188,7 +188,7 @@ def test_a_sample_without_history_gets_the_prompts_of_before_to_the_letter(mode)
     assert asked() == asked(history=False)
 
 
-def test_the_question_that_generated_ones_are_compared_with_stands_alone():
+async def test_the_question_that_generated_ones_are_compared_with_stands_alone():
     embedded = []
 
     class Embeddings:
@@ -202,10 +202,7 @@ def test_the_question_that_generated_ones_are_compared_with_stands_alone():
     verdicts = Fused(judge)
     metric = AnswerRelevancy(judge, verdicts, Embeddings())
 
-    async def run():
-        return [await Faithfulness(verdicts).score(FOLLOW_UP), await metric.score(FOLLOW_UP)]
-
-    _, score = asyncio.run(run())
+    _, score = [await Faithfulness(verdicts).score(FOLLOW_UP), await metric.score(FOLLOW_UP)]
     assert embedded[0][0] == ALONE
     assert all("blue kettle" in one for one in embedded[0])
     assert score.evidence[0] == {"standalone_question": ALONE}
@@ -246,32 +243,29 @@ def test_an_own_criterion_sees_the_history_of_the_questions_it_sees(params, valu
     assert metric.version.startswith("2-" if "question" in params else "1-")
 
 
-def test_the_running_evaluation_judges_a_follow_up_like_its_standalone_form(tmp_path):
-    async def run():
-        enabled = build({"answer_relevancy": Metric(rate=1.0)}, Scripted(Reader()), None).enabled
-        enabled = [replace(one, rate=1.0) for one in enabled]
-        queue, store = MemoryQueue(), SQLiteStore(tmp_path / "store.db")
-        worker = Worker(
-            queue,
-            store,
-            Evaluator(enabled, MetricSampler("s"), judged_timeout_s=60.0),
-            settings=WorkerSettings(concurrency=2, poll_s=0.01),
-        )
-        running = asyncio.ensure_future(worker.run())
-        now = time.time()
-        await queue.put([replace(one, started_at=now) for one in (FOLLOW_UP, STANDALONE)])
-        async with asyncio.timeout(30):
-            while (await queue.depth()).ready + (await queue.depth()).leased:  # noqa: ASYNC110 - as a queue is
-                await asyncio.sleep(0.01)
-        worker.stop()
-        await asyncio.wait([running], timeout=10)
-        stored = [await store.sample(one.id) for one in (FOLLOW_UP, STANDALONE)]
-        await store.aclose()
-        return [
-            {one.metric: one.outcome.value for one in found if isinstance(one.outcome, Score)} for _, found in stored
-        ]
-
-    follow_up, standalone = asyncio.run(run())
+async def test_the_running_evaluation_judges_a_follow_up_like_its_standalone_form(tmp_path):
+    enabled = build({"answer_relevancy": Metric(rate=1.0)}, Scripted(Reader()), None).enabled
+    enabled = [replace(one, rate=1.0) for one in enabled]
+    queue, store = MemoryQueue(), SQLiteStore(tmp_path / "store.db")
+    worker = Worker(
+        queue,
+        store,
+        Evaluator(enabled, MetricSampler("s"), judged_timeout_s=60.0),
+        settings=WorkerSettings(concurrency=2, poll_s=0.01),
+    )
+    running = asyncio.ensure_future(worker.run())
+    now = time.time()
+    await queue.put([replace(one, started_at=now) for one in (FOLLOW_UP, STANDALONE)])
+    async with asyncio.timeout(30):
+        while (await queue.depth()).ready + (await queue.depth()).leased:  # noqa: ASYNC110 - as a queue is
+            await asyncio.sleep(0.01)
+    worker.stop()
+    await asyncio.wait([running], timeout=10)
+    stored = [await store.sample(one.id) for one in (FOLLOW_UP, STANDALONE)]
+    await store.aclose()
+    follow_up, standalone = [
+        {one.metric: one.outcome.value for one in found if isinstance(one.outcome, Score)} for _, found in stored
+    ]
     assert follow_up == standalone
     assert {"faithfulness", "answer_relevancy", "context_relevancy", "hallucination"} <= follow_up.keys()
     assert follow_up["answer_relevancy"] == 0.5

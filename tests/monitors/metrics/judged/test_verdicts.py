@@ -129,13 +129,10 @@ def test_both_modes_give_the_same_evidence_of_faithfulness(mode):
     )
 
 
-def test_four_metrics_side_by_side_cost_two_calls_when_fused():
+async def test_four_metrics_side_by_side_cost_two_calls_when_fused():
     judge = same_verdicts()
 
-    async def run():
-        await asyncio.gather(*(metric.score(sample()) for metric in four(judge, Fused)))
-
-    asyncio.run(run())
+    await asyncio.gather(*(metric.score(sample()) for metric in four(judge, Fused)))
     assert sorted(prompt.task for prompt in judge.asked) == ["claims_verdicts", "context_statements"]
 
 
@@ -157,7 +154,7 @@ def test_the_same_id_with_other_texts_is_judged_anew():
     assert len(judge.asked) == 2
 
 
-def test_the_bill_of_a_shared_call_goes_to_the_one_that_asked_first():
+async def test_the_bill_of_a_shared_call_goes_to_the_one_that_asked_first():
     judge = same_verdicts()
     verdicts = Fused(judge)
 
@@ -166,10 +163,7 @@ def test_the_bill_of_a_shared_call_goes_to_the_one_that_asked_first():
         await metric.score(sample())
         return spend.calls
 
-    async def run():
-        return await asyncio.gather(scored(Faithfulness(verdicts)), scored(Hallucination(verdicts)))
-
-    assert asyncio.run(run()) == [1, 0]
+    assert (await asyncio.gather(scored(Faithfulness(verdicts)), scored(Hallucination(verdicts)))) == [1, 0]
 
 
 def test_nine_of_eleven_claims_are_0_8182():

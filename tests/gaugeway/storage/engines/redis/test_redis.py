@@ -114,15 +114,12 @@ def test_a_url_that_cannot_be_read_is_refused_without_quoting_it(url, said):
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey"])
 @pytest.mark.parametrize("options", ["", "?cluster=true"])
-def test_an_engine_that_is_not_there_is_told_without_the_password(scheme, options):
-    async def scenario():
-        async with queue_of(f"{scheme}://me:secret@127.0.0.1:9/0{options}") as queue:
-            with pytest.raises(EngineError) as told:
-                await queue.put([sample()])
-            assert str(told.value).startswith(f"{scheme}://127.0.0.1:9/0: ")
-            assert "secret" not in repr(told.value)
-
-    asyncio.run(scenario())
+async def test_an_engine_that_is_not_there_is_told_without_the_password(scheme, options):
+    async with queue_of(f"{scheme}://me:secret@127.0.0.1:9/0{options}") as queue:
+        with pytest.raises(EngineError) as told:
+            await queue.put([sample()])
+        assert str(told.value).startswith(f"{scheme}://127.0.0.1:9/0: ")
+        assert "secret" not in repr(told.value)
 
 
 def test_a_password_opens_and_a_wrong_one_is_not_repeated():
@@ -196,37 +193,34 @@ def test_the_rights_that_the_guide_grants_are_enough(cluster, caplog):
 # --- losing it ---
 
 
-def test_while_the_engine_is_gone_one_call_at_a_time_knocks_and_the_others_fail_at_once():
-    async def scenario():
-        knocks = []
+async def test_while_the_engine_is_gone_one_call_at_a_time_knocks_and_the_others_fail_at_once():
+    knocks = []
 
-        async def hang_up(_, writer):
-            knocks.append(time.monotonic())
-            writer.close()
+    async def hang_up(_, writer):
+        knocks.append(time.monotonic())
+        writer.close()
 
-        listener = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        engine = Engine(read_url(f"redis://127.0.0.1:{port}"), draw=lambda: 1.0)
-        refused = []
+    listener = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    engine = Engine(read_url(f"redis://127.0.0.1:{port}"), draw=lambda: 1.0)
+    refused = []
 
-        async def keep_asking():
-            while time.monotonic() < end:
-                with pytest.raises(EngineError) as told:
-                    await engine.run(engine_module.Script("return 1"), [], [])
-                refused.append(str(told.value))
-                await asyncio.sleep(0.01)
+    async def keep_asking():
+        while time.monotonic() < end:
+            with pytest.raises(EngineError) as told:
+                await engine.run(engine_module.Script("return 1"), [], [])
+            refused.append(str(told.value))
+            await asyncio.sleep(0.01)
 
-        end = time.monotonic() + 1.2
-        await asyncio.gather(*(keep_asking() for _ in range(20)))
-        listener.close()
-        await engine.aclose()
-        # Waits of 0.1, 0.2, 0.4 and 0.8 s: four knocks in 1.2 s, however many ask.
-        assert 3 <= len(knocks) <= 5
-        gaps = [later - earlier for earlier, later in pairwise(knocks)]
-        assert gaps == sorted(gaps)
-        assert len(refused) > 20 * len(knocks)
-
-    asyncio.run(scenario())
+    end = time.monotonic() + 1.2
+    await asyncio.gather(*(keep_asking() for _ in range(20)))
+    listener.close()
+    await engine.aclose()
+    # Waits of 0.1, 0.2, 0.4 and 0.8 s: four knocks in 1.2 s, however many ask.
+    assert 3 <= len(knocks) <= 5
+    gaps = [later - earlier for earlier, later in pairwise(knocks)]
+    assert gaps == sorted(gaps)
+    assert len(refused) > 20 * len(knocks)
 
 
 def test_a_killed_engine_that_logs_its_writes_forgets_nothing_that_it_took():
@@ -276,15 +270,12 @@ def test_an_engine_that_forgot_everything_is_used_as_a_new_one():
         asyncio.run(scenario())
 
 
-def test_connections_that_were_ended_are_replaced_at_the_next_call():
-    async def scenario():
-        async with queue_of(redis_server().url()) as queue:
-            await queue.put(samples(1))
-            redis_server().ask("CLIENT", "KILL", "TYPE", "normal")
-            await asyncio.sleep(0.05)
-            assert (await queue.depth()).ready == 1
-
-    asyncio.run(scenario())
+async def test_connections_that_were_ended_are_replaced_at_the_next_call():
+    async with queue_of(redis_server().url()) as queue:
+        await queue.put(samples(1))
+        redis_server().ask("CLIENT", "KILL", "TYPE", "normal")
+        await asyncio.sleep(0.05)
+        assert (await queue.depth()).ready == 1
 
 
 def test_an_engine_that_does_not_answer_is_given_up_on(monkeypatch):
@@ -331,10 +322,10 @@ def test_one_that_became_a_replica_is_left_for_whom_the_name_stands_for_next():
 # --- bounds ---
 
 
-def test_beyond_the_bound_the_oldest_go_and_are_counted_whether_or_not_anybody_looked_at_them(caplog):
+async def test_beyond_the_bound_the_oldest_go_and_are_counted_whether_or_not_anybody_looked_at_them(caplog):
     url = redis_server().url(max_waiting=10)
 
-    async def scenario():
+    with caplog.at_level(logging.WARNING, "gaugeway"):
         async with queue_of(url) as queue:
             await queue.put(samples(*range(8)))
             held = await queue.lease(3)
@@ -345,39 +336,30 @@ def test_beyond_the_bound_the_oldest_go_and_are_counted_whether_or_not_anybody_l
             assert ids(await queue.lease(99)) == [str(number) for number in [*range(5, 14), 0]]
             await queue.ack([str(number) for number in range(14)])
             assert await queue.depth() == Depth(ready=0, leased=0, dead=0, oldest_started_at=None, trimmed=5)
-
-    with caplog.at_level(logging.WARNING, "gaugeway"):
-        asyncio.run(scenario())
     assert [one.message for one in caplog.records] == [
         "queue full: dropped the 4 oldest samples unevaluated (last: samples)"
     ]
     assert keys_left(url) == {"counts": 1}
 
 
-def test_more_at_once_than_may_wait_leaves_the_youngest():
-    async def scenario():
-        async with queue_of(redis_server().url(max_waiting=3)) as queue:
-            await queue.put(samples(*range(500)))
-            assert ids(await queue.lease(9)) == ["497", "498", "499"]
-            assert (await queue.depth()).trimmed == 497
-
-    asyncio.run(scenario())
+async def test_more_at_once_than_may_wait_leaves_the_youngest():
+    async with queue_of(redis_server().url(max_waiting=3)) as queue:
+        await queue.put(samples(*range(500)))
+        assert ids(await queue.lease(9)) == ["497", "498", "499"]
+        assert (await queue.depth()).trimmed == 497
 
 
-def test_dead_letters_and_supplements_are_bounded_too():
-    async def scenario():
-        url = redis_server().url(max_waiting=3)
-        async with queue_of(url, lease_s=0.01, max_attempts=1) as queue:
-            for number in range(5):
-                await queue.put(samples(number))
-                assert ids(await queue.lease(1)) == [str(number)]
-                await asyncio.sleep(0.02)
-            assert await queue.depth() == Depth(ready=0, leased=0, dead=3, oldest_started_at=None, trimmed=2)
-        async with queue_of(url, lease_s=60.0) as queue:
-            await queue.supply([supplement(number) for number in range(5)])
-            assert [one.id for one in await queue.take(9)] == ["2", "3", "4"]
-
-    asyncio.run(scenario())
+async def test_dead_letters_and_supplements_are_bounded_too():
+    url = redis_server().url(max_waiting=3)
+    async with queue_of(url, lease_s=0.01, max_attempts=1) as queue:
+        for number in range(5):
+            await queue.put(samples(number))
+            assert ids(await queue.lease(1)) == [str(number)]
+            await asyncio.sleep(0.02)
+        assert await queue.depth() == Depth(ready=0, leased=0, dead=3, oldest_started_at=None, trimmed=2)
+    async with queue_of(url, lease_s=60.0) as queue:
+        await queue.supply([supplement(number) for number in range(5)])
+        assert [one.id for one in await queue.take(9)] == ["2", "3", "4"]
 
 
 def test_an_engine_without_memory_takes_nothing_half_and_still_hands_out_what_it_has():
@@ -446,23 +428,17 @@ async def engine_of_release(release):
 
 
 @pytest.mark.parametrize("release", ["5.0.7", "6.0.16"])
-def test_a_release_that_is_too_old_is_refused_in_words(release):
-    async def scenario():
-        async with engine_of_release(release) as engine:
-            said = f"^redis://127.0.0.1:[0-9]+: needs release 6.2 or later, this is {release}$"
-            with pytest.raises(EngineError, match=said):
-                await engine.run(DEPTH, (), ())
-
-    asyncio.run(scenario())
+async def test_a_release_that_is_too_old_is_refused_in_words(release):
+    async with engine_of_release(release) as engine:
+        said = f"^redis://127.0.0.1:[0-9]+: needs release 6.2 or later, this is {release}$"
+        with pytest.raises(EngineError, match=said):
+            await engine.run(DEPTH, (), ())
 
 
 @pytest.mark.parametrize("release", ["6.2.0", "10.0.0"])
-def test_a_release_that_is_new_enough_is_used(release):
-    async def scenario():
-        async with engine_of_release(release) as engine:
-            assert await engine.run(DEPTH, (), ()) == 1
-
-    asyncio.run(scenario())
+async def test_a_release_that_is_new_enough_is_used(release):
+    async with engine_of_release(release) as engine:
+        assert await engine.run(DEPTH, (), ()) == 1
 
 
 # --- a cluster ---
@@ -509,119 +485,101 @@ def waiting(shard):
     return {one.decode() for one in redis_server().ask("HKEYS", shard.waiting[1])}
 
 
-def test_no_shard_waits_for_the_others_to_be_empty():
+async def test_no_shard_waits_for_the_others_to_be_empty():
     url = redis_server().url(shards=4)
 
-    async def scenario():
-        async with queue_of(url) as queue:
-            await queue.put(samples(*range(400)))
-            held = [waiting(shard) for shard in shards_of(url, 4)]
-            assert min(map(len, held)) > 60
-            first = [ids(await queue.lease(10)) for _ in range(4)]
-            assert all(any(one in some for leased in first for one in leased) for some in held)
-
-    asyncio.run(scenario())
+    async with queue_of(url) as queue:
+        await queue.put(samples(*range(400)))
+        held = [waiting(shard) for shard in shards_of(url, 4)]
+        assert min(map(len, held)) > 60
+        first = [ids(await queue.lease(10)) for _ in range(4)]
+        assert all(any(one in some for leased in first for one in leased) for some in held)
 
 
-def test_a_shard_that_fails_takes_nothing_of_what_the_others_give():
+async def test_a_shard_that_fails_takes_nothing_of_what_the_others_give():
     url = redis_server().url(shards=3)
 
-    async def scenario():
-        async with queue_of(url) as queue:
-            await queue.put(samples(*range(90)))
-            broken = shards_of(url, 3)[1]
-            mine = len(waiting(broken))
-            assert 0 < mine < 90
-            redis_server().ask("SET", broken.waiting[0], "no stream")
-            assert len(await queue.lease(99)) == 90 - mine
-            with pytest.raises(EngineError, match="wrong kind"):
-                await queue.lease(99)
-
-    asyncio.run(scenario())
+    async with queue_of(url) as queue:
+        await queue.put(samples(*range(90)))
+        broken = shards_of(url, 3)[1]
+        mine = len(waiting(broken))
+        assert 0 < mine < 90
+        redis_server().ask("SET", broken.waiting[0], "no stream")
+        assert len(await queue.lease(99)) == 90 - mine
+        with pytest.raises(EngineError, match="wrong kind"):
+            await queue.lease(99)
 
 
 # --- what is in it ---
 
 
-def test_what_cannot_be_read_is_set_aside_with_the_reason_and_the_others_are_handed_out():
+async def test_what_cannot_be_read_is_set_aside_with_the_reason_and_the_others_are_handed_out():
     url = redis_server().url()
-
-    async def scenario():
-        async with queue_of(url) as queue:
-            await queue.put(samples(1, 2, 3))
-            await queue.supply([supplement(1), supplement(2)])
-            (tag,) = shards_of(url, 1)
-            for stream, ids_key, since in (tag.waiting, tag.supplies):
-                for name, body in (
-                    ("odd", b"\xff{"),
-                    ("other", b'{"id":"x","started_at":1,"received_at":1,"source":""}'),
-                ):
-                    entry = redis_server().ask("XADD", stream, "*", "id", name, "at", "9", "body", body)
-                    redis_server().ask("HSET", ids_key, name, entry)
-                    redis_server().ask("ZADD", since, "9", name)
-            redis_server().ask("XADD", tag.waiting[0], "*", "foreign", "entry")
-            assert ids(await queue.lease(3)) == ["1", "2", "3"]
-            assert not await queue.lease(9)
-            assert (await queue.depth()).dead == 3
-            reasons = [fields[9].decode() for _, fields in raw(redis_server().ask("XRANGE", tag.dead[0], "-", "+"))]
-            assert all(one.startswith("unreadable: ") for one in reasons)
-            assert "the payload belongs to another sample" in reasons[1]
-            assert [one.id for one in await queue.take(9)] == ["1", "2"]
-            await queue.ack(["1", "2", "3", "odd", "other", "entry"])
-            await queue.ack_supplies(["1", "2"])
 
     def raw(entries):
         return [(entry, [part for pair in fields.items() for part in pair]) for entry, fields in entries]
 
-    asyncio.run(scenario())
+    async with queue_of(url) as queue:
+        await queue.put(samples(1, 2, 3))
+        await queue.supply([supplement(1), supplement(2)])
+        (tag,) = shards_of(url, 1)
+        for stream, ids_key, since in (tag.waiting, tag.supplies):
+            for name, body in (
+                ("odd", b"\xff{"),
+                ("other", b'{"id":"x","started_at":1,"received_at":1,"source":""}'),
+            ):
+                entry = redis_server().ask("XADD", stream, "*", "id", name, "at", "9", "body", body)
+                redis_server().ask("HSET", ids_key, name, entry)
+                redis_server().ask("ZADD", since, "9", name)
+        redis_server().ask("XADD", tag.waiting[0], "*", "foreign", "entry")
+        assert ids(await queue.lease(3)) == ["1", "2", "3"]
+        assert not await queue.lease(9)
+        assert (await queue.depth()).dead == 3
+        reasons = [fields[9].decode() for _, fields in raw(redis_server().ask("XRANGE", tag.dead[0], "-", "+"))]
+        assert all(one.startswith("unreadable: ") for one in reasons)
+        assert "the payload belongs to another sample" in reasons[1]
+        assert [one.id for one in await queue.take(9)] == ["1", "2"]
+        await queue.ack(["1", "2", "3", "odd", "other", "entry"])
+        await queue.ack_supplies(["1", "2"])
     assert keys_left(url) == {}
 
 
-def test_what_is_old_and_not_held_is_pruned_in_batches_and_what_is_held_stays():
+async def test_what_is_old_and_not_held_is_pruned_in_batches_and_what_is_held_stays():
     url = redis_server().url()
 
-    async def scenario():
-        async with queue_of(url, max_attempts=1) as queue:
-            await queue.put(samples(*range(1300)))
-            held = ids(await queue.lease(700))
-            await queue.supply([supplement(number, float(number)) for number in range(10)])
-            assert await queue.prune(1200.0) == 500
-            assert await queue.depth() == Depth(ready=100, leased=700, dead=0, oldest_started_at=0.0)
-            assert await queue.prune(1200.0) == 0
-            assert not await queue.take(9)
-            await queue.ack(held)
-            assert await queue.prune(1e12) == 100
-
-    asyncio.run(scenario())
+    async with queue_of(url, max_attempts=1) as queue:
+        await queue.put(samples(*range(1300)))
+        held = ids(await queue.lease(700))
+        await queue.supply([supplement(number, float(number)) for number in range(10)])
+        assert await queue.prune(1200.0) == 500
+        assert await queue.depth() == Depth(ready=100, leased=700, dead=0, oldest_started_at=0.0)
+        assert await queue.prune(1200.0) == 0
+        assert not await queue.take(9)
+        await queue.ack(held)
+        assert await queue.prune(1e12) == 100
     assert keys_left(url) == {}
 
 
-def test_leases_are_ended_by_the_engines_clock():
-    async def scenario():
-        async with queue_of(redis_server().url(), lease_s=0.3) as queue:
-            await queue.put(samples(1))
-            assert ids(await queue.lease(1)) == ["1"]
-            assert not await queue.lease(1)
-            await asyncio.sleep(0.35)
-            (again,) = await queue.lease(1)
-            assert again.attempt == 2
-
-    asyncio.run(scenario())
+async def test_leases_are_ended_by_the_engines_clock():
+    async with queue_of(redis_server().url(), lease_s=0.3) as queue:
+        await queue.put(samples(1))
+        assert ids(await queue.lease(1)) == ["1"]
+        assert not await queue.lease(1)
+        await asyncio.sleep(0.35)
+        (again,) = await queue.lease(1)
+        assert again.attempt == 2
 
 
-def test_however_many_leases_end_at_once_all_are_handed_out_again_and_set_aside():
-    async def scenario():
-        async with queue_of(redis_server().url(), lease_s=0.5, max_attempts=2) as queue:
-            await queue.put(samples(*range(250)))
-            for attempt in (1, 2):
-                leases = await queue.lease(999)
-                assert [(one.sample.id, one.attempt) for one in leases] == [(str(n), attempt) for n in range(250)]
-                await asyncio.sleep(0.55)
-            await queue.put(samples(250))
-            assert ids(await queue.lease(999)) == ["250"]
-            assert (await queue.depth()).dead == 250
-
-    asyncio.run(scenario())
+async def test_however_many_leases_end_at_once_all_are_handed_out_again_and_set_aside():
+    async with queue_of(redis_server().url(), lease_s=0.5, max_attempts=2) as queue:
+        await queue.put(samples(*range(250)))
+        for attempt in (1, 2):
+            leases = await queue.lease(999)
+            assert [(one.sample.id, one.attempt) for one in leases] == [(str(n), attempt) for n in range(250)]
+            await asyncio.sleep(0.55)
+        await queue.put(samples(250))
+        assert ids(await queue.lease(999)) == ["250"]
+        assert (await queue.depth()).dead == 250
 
 
 WORKER = """

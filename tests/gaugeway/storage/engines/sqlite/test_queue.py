@@ -1,6 +1,7 @@
 """The embedded queue on a real file: several processes, and everything that can happen to a file."""
 
 import asyncio
+import contextlib
 import signal
 import sqlite3
 import subprocess
@@ -181,8 +182,8 @@ asyncio.run(main())
     assert execute(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_locked_file_fails_a_put_in_time_and_the_next_one_succeeds(queue, path):
-    async def scenario():
+async def test_a_locked_file_fails_a_put_in_time_and_the_next_one_succeeds(queue, path):
+    async with contextlib.aclosing(queue):
         await queue.put([sample("a")])
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
@@ -192,9 +193,7 @@ def test_a_locked_file_fails_a_put_in_time_and_the_next_one_succeeds(queue, path
             assert 0.1 < time.monotonic() - started < 30.0
             other.execute("ROLLBACK")
         await queue.put([sample("c")])
-        return await queue.lease(10)
-
-    assert ids(run(queue, scenario)) == ["a", "c"]
+        assert ids(await queue.lease(10)) == ["a", "c"]
 
 
 def test_a_file_locked_at_first_use_is_opened_later(queue, path):
@@ -216,10 +215,10 @@ def test_a_file_locked_at_first_use_is_opened_later(queue, path):
     assert ids(run(queue, scenario)) == ["a", "c"]
 
 
-def test_waiting_for_a_lock_does_not_hold_up_the_event_loop(path):
+async def test_waiting_for_a_lock_does_not_hold_up_the_event_loop(path):
     queue = SQLiteQueue(path, busy_timeout_s=5.0)
 
-    async def scenario():
+    async with contextlib.aclosing(queue):
         await queue.put([sample("a")])
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
@@ -229,22 +228,18 @@ def test_waiting_for_a_lock_does_not_hold_up_the_event_loop(path):
             assert not putting.done()
             other.execute("ROLLBACK")
         await putting
-        return await queue.lease(10)
-
-    assert ids(run(queue, scenario)) == ["a", "b"]
+        assert ids(await queue.lease(10)) == ["a", "b"]
 
 
-def test_a_full_disk_fails_the_whole_put_and_the_next_one_succeeds(queue):
-    async def scenario():
+async def test_a_full_disk_fails_the_whole_put_and_the_next_one_succeeds(queue):
+    async with contextlib.aclosing(queue):
         await queue.put([sample("a")])
         connection = queue._database._connection  # noqa: SLF001 - a disk that is full, of this connection alone
         await connection.execute("PRAGMA max_page_count = 20")
         with pytest.raises(EngineError, match="full"):
             await queue.put([sample(f"big-{number}", "x" * 10_000) for number in range(50)])
         await queue.put([sample("b", "x" * 500_000)])
-        return await queue.lease(100)
-
-    assert ids(run(queue, scenario)) == ["a", "b"]
+        assert ids(await queue.lease(100)) == ["a", "b"]
 
 
 def test_writes_the_system_refuses_fail_the_put_and_the_queue_recovers(path):
@@ -269,17 +264,15 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("with_its_log", [True, False])
-def test_after_the_file_was_removed_the_queue_begins_a_new_one(queue, path, with_its_log):
-    async def scenario():
+async def test_after_the_file_was_removed_the_queue_begins_a_new_one(queue, path, with_its_log):
+    async with contextlib.aclosing(queue):
         await queue.put([sample("a")])
         path.unlink()
         if with_its_log:
             path.with_name("queue.db-wal").unlink()
             path.with_name("queue.db-shm").unlink()
         await queue.put([sample("b")])
-        return await queue.lease(10)
-
-    assert ids(run(queue, scenario)) == ["b"]
+        assert ids(await queue.lease(10)) == ["b"]
     assert execute(path, "SELECT id FROM samples") == [("b",)]
 
 
@@ -298,51 +291,43 @@ def test_after_the_file_was_removed_the_queue_begins_a_new_one(queue, path, with
         b'{"id":"bad\xff","started_at":1.0}',
     ],
 )
-def test_a_payload_that_cannot_be_read_is_set_aside_and_the_rest_goes_on(queue, path, payload, caplog):
-    async def scenario():
+async def test_a_payload_that_cannot_be_read_is_set_aside_and_the_rest_goes_on(queue, path, payload, caplog):
+    async with contextlib.aclosing(queue):
         await queue.put([sample("before"), sample("bad"), sample("after")])
         execute(path, "UPDATE samples SET payload = ? WHERE id = 'bad'", payload)
-        return await queue.lease(10), await queue.depth()
-
-    leases, depth = run(queue, scenario)
+        leases, depth = await queue.lease(10), await queue.depth()
     assert ids(leases) == ["before", "after"]
     assert depth == Depth(ready=0, leased=2, dead=1, oldest_started_at=1.0)
     assert "moved 1 unreadable samples to dead letters" in caplog.text
 
 
-def test_many_unreadable_payloads_in_front_do_not_look_like_an_empty_queue(queue, path):
-    async def scenario():
+async def test_many_unreadable_payloads_in_front_do_not_look_like_an_empty_queue(queue, path):
+    async with contextlib.aclosing(queue):
         await queue.put([sample(f"bad-{number}") for number in range(25)])
         execute(path, "UPDATE samples SET payload = x'00'")
         await queue.put([sample("good")])
-        return await queue.lease(4)
-
-    assert ids(run(queue, scenario)) == ["good"]
+        assert ids(await queue.lease(4)) == ["good"]
 
 
-def test_an_unreadable_sample_can_be_acknowledged(queue, path):
-    async def scenario():
+async def test_an_unreadable_sample_can_be_acknowledged(queue, path):
+    async with contextlib.aclosing(queue):
         await queue.put([sample("bad")])
         execute(path, "UPDATE samples SET payload = x'00'")
         await queue.lease(1)
         await queue.ack(["bad"])
-        return await queue.depth()
-
-    assert run(queue, scenario) == Depth(ready=0, leased=0, dead=0, oldest_started_at=None)
+        assert (await queue.depth()) == Depth(ready=0, leased=0, dead=0, oldest_started_at=None)
 
 
-def test_a_payload_with_fields_of_a_newer_release_is_read(queue, path):
-    async def scenario():
+async def test_a_payload_with_fields_of_a_newer_release_is_read(queue, path):
+    async with contextlib.aclosing(queue):
         await queue.put([sample("a")])
         execute(path, "UPDATE samples SET payload = ?", b'{"id":"a","started_at":1.0,"invented_later":[1]}')
-        return await queue.lease(1)
-
-    assert ids(run(queue, scenario)) == ["a"]
+        assert ids(await queue.lease(1)) == ["a"]
 
 
 @pytest.mark.parametrize("steps", range(12))
 @pytest.mark.parametrize("operation", ["put", "lease", "ack", "depth"])
-def test_cancelling_an_operation_at_any_point_leaves_no_transaction_open(queue, path, operation, steps):
+async def test_cancelling_an_operation_at_any_point_leaves_no_transaction_open(queue, path, operation, steps):
     batch = [sample(f"new-{number}", "x" * 1000) for number in range(50)]
     operations = {
         "put": lambda: queue.put(batch),
@@ -351,7 +336,7 @@ def test_cancelling_an_operation_at_any_point_leaves_no_transaction_open(queue, 
         "depth": queue.depth,
     }
 
-    async def scenario():
+    async with contextlib.aclosing(queue):
         await queue.put([sample("a")])
         task = asyncio.ensure_future(operations[operation]())
         for _ in range(steps):
@@ -362,27 +347,23 @@ def test_cancelling_an_operation_at_any_point_leaves_no_transaction_open(queue, 
             other.execute("BEGIN IMMEDIATE")
             other.execute("ROLLBACK")
         await queue.put([sample("after")])
-        return execute(path, "SELECT count(*) FROM samples WHERE id LIKE 'new-%'")
-
-    assert run(queue, scenario)[0][0] in (0, 50)
+        assert execute(path, "SELECT count(*) FROM samples WHERE id LIKE 'new-%'")[0][0] in (0, 50)
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_cancelling_the_first_operation_leaves_a_queue_that_works(queue, steps):
-    async def scenario():
+async def test_cancelling_the_first_operation_leaves_a_queue_that_works(queue, steps):
+    async with contextlib.aclosing(queue):
         task = asyncio.ensure_future(queue.put([sample("a")]))
         for _ in range(steps):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
         await queue.put([sample("b")])
-        return await queue.lease(10)
-
-    assert ids(run(queue, scenario))[-1] == "b"
+        assert ids(await queue.lease(10))[-1] == "b"
 
 
-def test_cancelling_a_put_that_waits_for_a_lock_adds_nothing(queue, path):
-    async def scenario():
+async def test_cancelling_a_put_that_waits_for_a_lock_adds_nothing(queue, path):
+    async with contextlib.aclosing(queue):
         await queue.put([sample("a")])
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
@@ -391,19 +372,15 @@ def test_cancelling_a_put_that_waits_for_a_lock_adds_nothing(queue, path):
             task.cancel()
             other.execute("ROLLBACK")
             await asyncio.wait([task])
-        return task.cancelled(), await queue.lease(10)
-
-    cancelled, leases = run(queue, scenario)
+        cancelled, leases = task.cancelled(), await queue.lease(10)
     assert cancelled
     assert ids(leases) == ["a"]
 
 
-def test_operations_at_the_same_time_on_one_queue_all_succeed(queue):
-    async def scenario():
+async def test_operations_at_the_same_time_on_one_queue_all_succeed(queue):
+    async with contextlib.aclosing(queue):
         await asyncio.gather(*(queue.put([sample(f"{number}")]) for number in range(30)), queue.depth(), queue.lease(0))
-        return await queue.depth()
-
-    assert run(queue, scenario).ready == 30
+        assert (await queue.depth()).ready == 30
 
 
 def said(supplement_id, received_at=1.0):
@@ -424,59 +401,49 @@ asyncio.run(main())
     assert [one.id for one in run(queue, lambda: queue.take(100))] == [str(n) for n in range(50)]
 
 
-def test_a_supplement_that_cannot_be_read_is_removed_and_the_others_are_taken(queue, path, caplog):
-    async def scenario():
+async def test_a_supplement_that_cannot_be_read_is_removed_and_the_others_are_taken(queue, path, caplog):
+    async with contextlib.aclosing(queue):
         await queue.supply([said("a"), said("b"), said("c"), said("d")])
         execute(path, "UPDATE supplies SET payload = '{' WHERE id = 'a'")
         execute(path, "UPDATE supplies SET payload = X'FF' WHERE id = 'b'")
         execute(path, "UPDATE supplies SET id = 'x' WHERE id = 'c'")
-        return await queue.take(2), await queue.take(2)
-
-    first, second = run(queue, scenario)
+        first, second = await queue.take(2), await queue.take(2)
     assert [one.id for one in (*first, *second)] == ["d"]
     assert execute(path, "SELECT id FROM supplies") == [("d",)]
     assert "unreadable supplements" in caplog.text
 
 
-def test_looking_for_supplements_where_there_are_none_locks_nobody_out(queue, path):
-    async def scenario():
+async def test_looking_for_supplements_where_there_are_none_locks_nobody_out(queue, path):
+    async with contextlib.aclosing(queue):
         await queue.put([sample("a")])
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            return await queue.take(10)
-
-    assert run(queue, scenario) == []
+            assert (await queue.take(10)) == []
 
 
-def test_old_supplements_are_pruned_but_not_those_that_somebody_holds_and_only_samples_are_counted(path):
+async def test_old_supplements_are_pruned_but_not_those_that_somebody_holds_and_only_samples_are_counted(path):
     now = [1_000.0]
     queue = SQLiteQueue(path, clock=lambda: now[0])
 
-    async def scenario():
+    async with contextlib.aclosing(queue):
         await queue.supply([said("held", 1.0)])
         await queue.take(1)
         await queue.supply([*(said(str(n), 1.0) for n in range(600)), said("young", 900.0)])
         await queue.put([sample("a")])
-        return await queue.prune(500.0)
-
-    assert run(queue, scenario) == 1
+        assert (await queue.prune(500.0)) == 1
     assert execute(path, "SELECT id FROM supplies") == [("held",), ("young",)]
 
 
-def test_a_queue_of_the_first_release_is_led_forward_and_keeps_its_samples(queue, path):
+async def test_a_queue_of_the_first_release_is_led_forward_and_keeps_its_samples(queue, path):
     first = Schema(kind=QUEUE.kind, application_id=QUEUE.application_id, migrations=QUEUE.migrations[:1])
     database = Database(path, schema=first, busy_timeout_s=0.2)
 
-    async def use_the_first():
+    async with contextlib.aclosing(database):
         payload = b'{"id":"a","started_at":1.0}'
         await database.change("INSERT INTO samples (id, started_at, payload) VALUES ('a', 1.0, ?)", (payload,))
 
-    run(database, use_the_first)
-
-    async def scenario():
+    async with contextlib.aclosing(queue):
         await queue.supply([said("1")])
-        return await queue.lease(10), await queue.take(10)
-
-    leases, taken = run(queue, scenario)
+        leases, taken = await queue.lease(10), await queue.take(10)
     assert ids(leases) == ["a"]
     assert list(taken) == [said("1")]

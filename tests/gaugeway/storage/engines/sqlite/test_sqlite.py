@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from functools import partial
 
@@ -20,15 +21,13 @@ def path(tmp_path):
     return tmp_path / "trial.db"
 
 
-def run(path, scenario):
-    async def whole():
-        database = Database(path, schema=SCHEMA, busy_timeout_s=0.2)
-        try:
-            return await scenario(database)
-        finally:
-            await database.aclose()
-
-    return asyncio.run(whole())
+@contextlib.asynccontextmanager
+async def opened(path):
+    database = Database(path, schema=SCHEMA, busy_timeout_s=0.2)
+    try:
+        yield database
+    finally:
+        await database.aclose()
 
 
 def stored(path):
@@ -44,21 +43,19 @@ def insert_then_fail(value, error, connection):
     raise error
 
 
-def test_what_is_written_at_once_is_one_transaction(path):
+async def test_what_is_written_at_once_is_one_transaction(path):
     begun = []
 
-    async def scenario(database):
+    async with opened(path) as database:
         await database.read(lambda connection: connection.set_trace_callback(begun.append))
         await asyncio.gather(*(database.change(INSERT, (n,)) for n in range(20)))
-
-    run(path, scenario)
     assert stored(path) == list(range(20))
     assert sum("BEGIN IMMEDIATE" in statement for statement in begun) == 1
 
 
-def test_a_work_that_fails_undoes_what_it_did_and_nothing_of_others(path):
-    async def scenario(database):
-        return await asyncio.gather(
+async def test_a_work_that_fails_undoes_what_it_did_and_nothing_of_others(path):
+    async with opened(path) as database:
+        first, own, twice, large, last = await asyncio.gather(
             database.change(INSERT, (1,)),
             database.write(partial(insert_then_fail, 2, KeyError("own"))),
             database.change(INSERT, (1,)),
@@ -66,8 +63,6 @@ def test_a_work_that_fails_undoes_what_it_did_and_nothing_of_others(path):
             database.change(INSERT, (3,)),
             return_exceptions=True,
         )
-
-    first, own, twice, large, last = run(path, scenario)
     assert (first, last, stored(path)) == (1, 1, [1, 3])
     assert isinstance(own, KeyError)
     assert isinstance(twice, RefusedError)
@@ -75,42 +70,36 @@ def test_a_work_that_fails_undoes_what_it_did_and_nothing_of_others(path):
     assert isinstance(large, RefusedError)
 
 
-def test_of_several_works_in_one_transaction_a_refused_one_undoes_only_what_it_did(path):
+async def test_of_several_works_in_one_transaction_a_refused_one_undoes_only_what_it_did(path):
     begun = []
 
-    async def scenario(database):
+    async with opened(path) as database:
         await database.read(lambda connection: connection.set_trace_callback(begun.append))
         works = [partial(insert, n) for n in (1, 2, 2, 3)]
         outcomes = await database.write_each([*works, partial(insert_then_fail, 4, RecursionError("too deep"))])
-        return [one if isinstance(one, int) else type(one) for one in outcomes]
-
-    assert run(path, scenario) == [1, 2, RefusedError, 3, RefusedError]
+        assert [one if isinstance(one, int) else type(one) for one in outcomes] == [1, 2, RefusedError, 3, RefusedError]
     assert stored(path) == [1, 2, 3]
     assert sum("BEGIN IMMEDIATE" in statement for statement in begun) == 1
 
 
 @pytest.mark.parametrize("failure", [sqlite3.OperationalError("disk I/O error"), OSError("full")])
-def test_of_several_works_none_is_done_when_the_engine_fails(path, failure):
-    async def scenario(database):
+async def test_of_several_works_none_is_done_when_the_engine_fails(path, failure):
+    async with opened(path) as database:
         works = [partial(insert, 1), partial(insert_then_fail, 2, failure), partial(insert, 3)]
         with pytest.raises(EngineError):
             await database.write_each(works)
         assert await database.write_each([partial(insert, 4)]) == [4], "the connection is opened again"
         assert await database.write_each([]) == []
-
-    run(path, scenario)
     assert stored(path) == [4]
 
 
-def test_several_works_need_no_savepoint_each_and_one_alone_needs_none(path):
+async def test_several_works_need_no_savepoint_each_and_one_alone_needs_none(path):
     begun = []
 
-    async def scenario(database):
+    async with opened(path) as database:
         await database.read(lambda connection: connection.set_trace_callback(begun.append))
         await database.write(partial(insert, 0))
         await database.write_each([partial(insert, n) for n in range(1, 20)])
-
-    run(path, scenario)
     assert stored(path) == list(range(20))
     assert sum("SAVEPOINT" in statement for statement in begun) == 1
 
@@ -120,49 +109,46 @@ def insert(value, connection):
     return value
 
 
-def test_a_work_that_ends_the_transaction_fails_all_that_shared_it(path):
-    async def scenario(database):
-        return await asyncio.gather(
-            database.change(INSERT, (1,)),
-            database.change("ROLLBACK"),
-            database.change(INSERT, (2,)),
-            return_exceptions=True,
-        ), await database.change(INSERT, (3,))
-
-    outcomes, after = run(path, scenario)
+async def test_a_work_that_ends_the_transaction_fails_all_that_shared_it(path):
+    async with opened(path) as database:
+        outcomes, after = (
+            await asyncio.gather(
+                database.change(INSERT, (1,)),
+                database.change("ROLLBACK"),
+                database.change(INSERT, (2,)),
+                return_exceptions=True,
+            ),
+            await database.change(INSERT, (3,)),
+        )
     assert all(isinstance(one, EngineError) for one in outcomes), outcomes
     assert (after, stored(path)) == (1, [3])
 
 
-def test_a_locked_file_fails_everyone_who_waits_and_nobody_later(path):
-    async def scenario(database):
+async def test_a_locked_file_fails_everyone_who_waits_and_nobody_later(path):
+    async with opened(path) as database:
         await database.change(INSERT, (0,))
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         failed = await asyncio.gather(*(database.change(INSERT, (n,)) for n in (1, 2)), return_exceptions=True)
         other.execute("ROLLBACK")
         other.close()
-        return failed, await database.change(INSERT, (3,))
-
-    failed, after = run(path, scenario)
+        after = await database.change(INSERT, (3,))
     assert [isinstance(one, EngineError) and "locked" in str(one) for one in failed] == [True, True]
     assert (after, stored(path)) == (1, [0, 3])
 
 
-def test_who_is_cancelled_before_his_turn_writes_nothing(path):
-    async def scenario(database):
+async def test_who_is_cancelled_before_his_turn_writes_nothing(path):
+    async with opened(path) as database:
         tasks = [asyncio.ensure_future(database.change(INSERT, (n,))) for n in range(3)]
         await asyncio.sleep(0)
         tasks[1].cancel()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    _, cancelled, _ = run(path, scenario)
+        _, cancelled, _ = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(cancelled, asyncio.CancelledError)
     assert stored(path) == [0, 2]
 
 
-def test_a_reader_sees_one_state_while_others_write(path):
-    async def scenario(database):
+async def test_a_reader_sees_one_state_while_others_write(path):
+    async with opened(path) as database:
         reader = Database(path, schema=SCHEMA, busy_timeout_s=0.2)
         await database.change(INSERT, (1,))
 
@@ -174,8 +160,6 @@ def test_a_reader_sees_one_state_while_others_write(path):
             return before, connection.execute("SELECT count(*) FROM t").fetchone()
 
         try:
-            return await reader.read(twice), await reader.fetch("SELECT count(*) FROM t")
+            assert (await reader.read(twice), await reader.fetch("SELECT count(*) FROM t")) == (((1,), (1,)), [(2,)])
         finally:
             await reader.aclose()
-
-    assert run(path, scenario) == (((1,), (1,)), [(2,)])

@@ -1,6 +1,5 @@
 """The lowest and highest scores of a long time come from an index of their own, and are the same as without it."""
 
-import asyncio
 import random
 import sqlite3
 from dataclasses import replace
@@ -32,45 +31,34 @@ async def fill(store):
     "fields",
     [{}, {"metric": "faithfulness"}, {"app": "desk"}, {"metric": "hallucination", "app": "shop", "least": 0.3}],
 )
-def test_a_long_time_by_value(tmp_path, order, fields):
+async def test_a_long_time_by_value(tmp_path, order, fields):
     query = replace(MONTH, order=order, **fields)
 
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        try:
-            await fill(store)
-            by_time = await store.series(replace(query, order="oldest", limit=10_000))
-            values = [one for one in by_time if one.value is not None]
-            values.sort(
-                key=lambda one: one.value if order == "lowest" else -one.value
-            )  # of equal ones the oldest first
-            return await store.series(query), values[:20]
-        finally:
-            await store.aclose()
-
-    found, expected = asyncio.run(main())
+    store = SQLiteStore(tmp_path / "store.db")
+    try:
+        await fill(store)
+        by_time = await store.series(replace(query, order="oldest", limit=10_000))
+        values = [one for one in by_time if one.value is not None]
+        values.sort(key=lambda one: one.value if order == "lowest" else -one.value)  # of equal ones the oldest first
+        found, expected = await store.series(query), values[:20]
+    finally:
+        await store.aclose()
     assert len(found) == 20
     assert [(one.value, one.started_at) for one in found] == [(one.value, one.started_at) for one in expected]
 
 
-def test_nothing_by_value_in_an_empty_store(tmp_path):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        try:
-            return await store.series(MONTH)
-        finally:
-            await store.aclose()
-
-    assert list(asyncio.run(main())) == []
-
-
-def test_the_lowest_are_found_in_the_index_before_any_row_is_read(tmp_path):
-    async def main():
-        store = SQLiteStore(tmp_path / "store.db")
-        await fill(store)
+async def test_nothing_by_value_in_an_empty_store(tmp_path):
+    store = SQLiteStore(tmp_path / "store.db")
+    try:
+        assert list(await store.series(MONTH)) == []
+    finally:
         await store.aclose()
 
-    asyncio.run(main())
+
+async def test_the_lowest_are_found_in_the_index_before_any_row_is_read(tmp_path):
+    store = SQLiteStore(tmp_path / "store.db")
+    await fill(store)
+    await store.aclose()
     with sqlite3.connect(tmp_path / "store.db") as connection:
         plan = connection.execute(
             "EXPLAIN QUERY PLAN SELECT sample_id FROM evaluations INDEXED BY evaluations_value WHERE metric = 'm' "

@@ -152,14 +152,11 @@ def test_a_text_that_is_missing_is_skipped_where_it_is_needed(text, changes):
     assert score(metric, replace(SAMPLE, **changes)) == Skipped(f"no_{text}")
 
 
-def test_the_steps_are_written_once_for_all_samples():
+async def test_the_steps_are_written_once_for_all_samples():
     judge = Scored({"3": 1.0}, answers={"geval_steps": {"steps": ["Look.", " ", "Judge."]}})
     metric = geval(judge, steps=())
 
-    async def run():
-        return await asyncio.gather(*(metric.score(SAMPLE) for _ in range(5)))
-
-    results = asyncio.run(run())
+    results = await asyncio.gather(*(metric.score(SAMPLE) for _ in range(5)))
     assert [prompt.task for prompt in judge.asked].count("geval_steps") == 1
     assert all(one.evidence[0]["steps"] == ["Look.", "Judge."] for one in results)
     assert "1. Look.\n2. Judge.\n" in judge.asked[-1].system
