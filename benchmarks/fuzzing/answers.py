@@ -23,7 +23,7 @@ from gaugeway.records import Context, Sample, Score, Skipped
 from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Metric as Settings
 from monitors.judges import JudgeError, openai_client
-from monitors.judges import logprobs as likelihood
+from monitors.judges import structured_output as likelihood
 from monitors.judges import structured_output as reading
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.registry import build

@@ -38,7 +38,7 @@ TARGETS = {
     "answers": [
         "monitors.judges.structured_output",
         "monitors.judges.openai_client",
-        "monitors.judges.logprobs",
+        "monitors.judges.structured_output",
         "monitors.metrics",
     ],
     "spans": ["monitors.api.otlp"],

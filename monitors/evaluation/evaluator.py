@@ -15,7 +15,7 @@ from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, evaluate_at_once, is_judged
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.signals import Signals
-from monitors.judges.middleware.deadline import DEADLINE, Deadline
+from monitors.judges.middleware.limits import DEADLINE, Deadline
 from monitors.metrics import Metric, scores_at_once, scores_conversations
 
 DEADLINE_S = 180.0

@@ -14,10 +14,9 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge
 from monitors.judges.cost import Billing
 from monitors.judges.middleware.cache import AnswerFile, CachedJudge
-from monitors.judges.middleware.circuit_breaker import BreakerState
 from monitors.judges.middleware.failure_log import FailureLog
-from monitors.judges.middleware.retry import LONGEST_RETRY_AFTER_S
-from monitors.judges.middleware.stack import Stack, StackSettings, build_stack
+from monitors.judges.middleware.limits import LONGEST_RETRY_AFTER_S
+from monitors.judges.middleware.stack import BreakerState, Stack, StackSettings, build_stack
 
 _log = logging.getLogger("gaugeway")
 

@@ -23,13 +23,11 @@ from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, AnchorComparison, AnchorWatch
 from monitors.judges.budget import BudgetPacer
 from monitors.judges.cost import Bill, Billing, Prices
-from monitors.judges.exact_match import ExactMatch
+from monitors.judges.first_tiers import ExactMatch, GroundingTier
 from monitors.judges.grounding import Verifier
-from monitors.judges.grounding.tier import GroundingTier
 from monitors.judges.middleware.cascade import Cascade, Tier
-from monitors.judges.middleware.circuit_breaker import CircuitBreaker
-from monitors.judges.middleware.retry import Retrying
-from monitors.judges.middleware.stack import Stack
+from monitors.judges.middleware.limits import Retrying
+from monitors.judges.middleware.stack import CircuitBreaker, Stack
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics import Metric
 from monitors.metrics.embeddings import Embeddings

@@ -14,12 +14,9 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge
 from monitors.judges.cost import Bill, Billing, Prices
 from monitors.judges.grounding import Verifier
-from monitors.judges.grounding.batching import BatchedPairs
-from monitors.judges.grounding.classify import Classify, Predict
-from monitors.judges.grounding.http import JsonEndpoint, Protocolled
+from monitors.judges.grounding.http import Classify, JsonEndpoint, Predict, Protocolled
 from monitors.judges.grounding.lettucedetect import DetectorApi, GenerativeDetector, SpansApi, TokensApi
-from monitors.judges.grounding.minicheck import MiniCheck
-from monitors.judges.grounding.pairs import JudgedPairs, PairVerifier
+from monitors.judges.grounding.pairs import BatchedPairs, MiniCheck, PairProtocol, PairVerifier
 from monitors.judges.micro_batcher import BATCH_WAIT_S
 from monitors.judges.openai import OpenAIJudge
 
@@ -69,29 +66,27 @@ class _Opening:
         if kind == "onnx":
             return self._local(most)
         if kind == "minicheck":
-            return PairVerifier(MiniCheck(self._cached(self._guarded(self._chat())), ask_again=ask_again), most=most)
+            return MiniCheck(self._cached(self._guarded(self._chat())), most=most, ask_again=ask_again)
         if kind == "classify":
-            return PairVerifier(self._classifier(), most=most)
+            return self._classifier(most)
         if api == "chat":
             return GenerativeDetector(self._cached(self._guarded(self._chat())), most=most, ask_again=ask_again)
         protocol = SpansApi() if api == "spans" else TokensApi()
         judge = self._cached(self._guarded(self._http(protocol), protocol.path))
         return DetectorApi(judge, version=protocol.version, most=most)
 
-    def _classifier(self) -> JudgedPairs:
+    def _classifier(self, most: int) -> Verifier:
         table = self.table
         protocol = (
             Predict(table.label)
             if table.spoken == "predict"
             else Classify(table.model or "", table.template or "", table.label)
         )
-        batched = BatchedPairs(
-            self._guarded(self._http(protocol), protocol.path),
-            protocol,
-            size=table.batch_size,
-            wait_s=BATCH_WAIT_S,
-        )
-        return JudgedPairs(self._cached(batched), protocol.version)
+        return self._pairs(self._guarded(self._http(protocol), protocol.path), protocol, most)
+
+    def _pairs(self, judge: Judge, protocol: PairProtocol, most: int) -> Verifier:
+        batched = BatchedPairs(judge, protocol, size=self.table.batch_size, wait_s=BATCH_WAIT_S)
+        return PairVerifier(self._cached(batched), version=protocol.version, most=most)
 
     def local_model(self) -> LocalModel:
         """Build the model on this machine, without loading it. Raises ValueError."""
@@ -110,12 +105,11 @@ class _Opening:
     def _local(self, most: int) -> Verifier:
         from monitors.judges.grounding.onnx import LocalPairs  # noqa: PLC0415 - as above
 
-        table, model = self.table, self.local_model()
+        model = self.local_model()
         judge = self._guarded(model, "")
         if model.of_tokens:
             return DetectorApi(self._cached(judge), version=model.version, most=most)
-        batched = BatchedPairs(judge, LocalPairs(model.version), size=table.batch_size, wait_s=BATCH_WAIT_S)
-        return PairVerifier(JudgedPairs(self._cached(batched), model.version), most=most)
+        return self._pairs(judge, LocalPairs(model.version), most)
 
     def _http(self, protocol: Protocolled) -> JsonEndpoint:
         return JsonEndpoint(

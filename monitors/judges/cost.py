@@ -60,6 +60,25 @@ class Billing(Observer):
 FREE = Price(input=0.0, output=0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Charges the answered calls of one model to the metric that runs now, and reports them."""
+
+    model: str
+    price: Price
+    observer: Observer
+
+    def count(self, seconds: float, input_tokens: int, output_tokens: int = 0, *, cached_tokens: int = 0) -> None:
+        """Count one call; `cached_tokens` are part of `input_tokens`."""
+        usd = self.price.usd(input_tokens, output_tokens, cached_tokens=cached_tokens)
+        if (spend := SPEND.get()) is not None:
+            spend.calls += 1
+            spend.input_tokens += input_tokens
+            spend.output_tokens += output_tokens
+            spend.usd += usd
+        self.observer.judged(self.model, seconds, input_tokens, output_tokens, usd)
+
+
 class Prices:
     """Prices by model name or shell pattern (`*`, `?`, `[...]`).
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from gaugeway.runtime.tasks import spawn
 from monitors.judges import JudgeError
-from monitors.judges.middleware.deadline import DEADLINE
+from monitors.judges.middleware.limits import DEADLINE
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

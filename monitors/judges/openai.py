@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gaugeway.runtime.replies import ReplyError
 from gaugeway.settings.bounds import token_count
 from gaugeway.settings.shared import Price
-from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
-from monitors.judges import logprobs as likelihood
+from monitors.judges import Judge, JudgeError, Observer, Prompt
 from monitors.judges import openai_client as sdk
 from monitors.judges import structured_output as reading
-from monitors.judges.cost import FREE
+from monitors.judges.cost import FREE, Meter
 from monitors.judges.openai_client import Completion, Token, Usage
 
 if TYPE_CHECKING:
@@ -97,8 +96,8 @@ class OpenAIJudge(Judge):
         self._model = model
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(concurrency)
-        self._price = price
         self._observer = observer or Observer()
+        self._meter = Meter(model, price, self._observer)
         self._options = _Options(temperature)
 
     @property
@@ -115,7 +114,7 @@ class OpenAIJudge(Judge):
     async def ask_sure(self, prompt: Prompt, answer_type: type[T]) -> tuple[T, float | None]:
         logprobs = self._options.alternatives > 0
         answer, tokens = await self._in_time(lambda: self._ask(prompt, answer_type, logprobs=logprobs))
-        return answer, likelihood.sureness(tokens, reading.strict_schema(answer_type))
+        return answer, reading.sureness(tokens, reading.strict_schema(answer_type))
 
     async def ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
         if self._options.alternatives == 0:
@@ -158,7 +157,7 @@ class OpenAIJudge(Judge):
                 self._options = replace(self._options, alternatives=0)
                 return None
             try:
-                found = likelihood.weights(tokens, choices)
+                found = reading.weights(tokens, choices)
             except ValueError as error:
                 raise reading.UnreadableError("wrong_shape", str(error)) from None
             if found is None:
@@ -241,13 +240,7 @@ class OpenAIJudge(Judge):
         tokens_out = token_count(usage and usage.completion_tokens) or 0
         details = usage.prompt_tokens_details if usage else None
         cached = token_count(details and details.cached_tokens) or 0
-        usd = self._price.usd(tokens_in, tokens_out, cached_tokens=cached)
-        if (spend := SPEND.get()) is not None:
-            spend.calls += 1
-            spend.input_tokens += tokens_in
-            spend.output_tokens += tokens_out
-            spend.usd += usd
-        self._observer.judged(self._model, seconds, tokens_in, tokens_out, usd)
+        self._meter.count(seconds, tokens_in, tokens_out, cached_tokens=cached)
 
 
 def _other_options(options: _Options, error: Exception, tried: set[str], request: _Request) -> _Options | None:

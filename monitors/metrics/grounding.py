@@ -10,8 +10,8 @@ from typing import Any
 from gaugeway.records import Sample, Score, Skipped
 from gaugeway.text.lexical.sentences import sentence_places
 from monitors.judges.grounding import CONTRADICTION, Material, Span, Support, TooLongError, Verifier
-from monitors.judges.grounding.pairs import whole
-from monitors.judges.middleware.deadline import DEADLINE, Deadline
+from monitors.judges.grounding.documents import whole
+from monitors.judges.middleware.limits import DEADLINE, Deadline
 from monitors.metrics.judged.items import sent_contexts, unanswered
 
 MAX_SENTENCES = 200

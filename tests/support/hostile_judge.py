@@ -19,7 +19,7 @@ from gaugeway.records import Context, Evaluation, Sample
 from gaugeway.settings.shared import Metric
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges import Observer
-from monitors.judges.middleware.deadline import DEADLINE, Deadline
+from monitors.judges.middleware.limits import DEADLINE, Deadline
 from monitors.judges.middleware.stack import StackSettings, build_stack
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.registry import Mode, build

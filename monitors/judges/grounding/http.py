@@ -1,4 +1,4 @@
-"""The HTTP endpoint of verifiers that are no chat models: posts JSON, reads the reply by the protocol of its server."""
+"""The HTTP endpoint of verifiers that are no chat models, and the protocols of the classifiers of pairs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeE
 from gaugeway.runtime.retry import retry_after_s
 from gaugeway.settings.bounds import token_count
 from gaugeway.settings.shared import Price
-from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
-from monitors.judges.cost import FREE
+from monitors.judges import Judge, JudgeError, Observer, Prompt
+from monitors.judges.cost import FREE, Meter
+from monitors.judges.grounding.documents import digest
+from monitors.judges.grounding.pairs import PairSupports
 
 T = TypeVar("T")
 _TIMEOUT, _TOO_LARGE, _RATE_LIMITED, _SERVER_ERROR = 408, 413, 429, 500
@@ -76,8 +78,8 @@ class JsonEndpoint(Judge):
         self._key = key
         self._model = model
         self._timeout_s = timeout_s
-        self._price = price
         self._observer = observer or Observer()
+        self._meter = Meter(model, price, self._observer)
         options = limited(MAX_REPLY_BYTES)
         headers = {**options["headers"], "content-type": "application/json"}
         if key:
@@ -120,7 +122,7 @@ class JsonEndpoint(Judge):
             raise JudgeError("connection", self._clean(f"{type(error).__name__}: {error}")) from None
         if reply.status_code != httpx.codes.OK:
             raise self._refused(reply)
-        self._count(time.perf_counter() - started, self._protocol.tokens(reply.content, reply.headers))
+        self._meter.count(time.perf_counter() - started, self._protocol.tokens(reply.content, reply.headers))
         try:
             return self._protocol.read(request, reply.content)
         except (ValueError, RecursionError) as error:
@@ -141,14 +143,6 @@ class JsonEndpoint(Judge):
             kind = "server_error" if status >= _SERVER_ERROR or status == _BACKEND_FAILED else "bad_request"
         detail = self._clean(f"Error code: {status} - {text}")
         return JudgeError(kind, detail, retry_after_s=retry_after_s(reply.headers, time.time()))
-
-    def _count(self, seconds: float, tokens: int) -> None:
-        usd = self._price.usd(tokens, 0)
-        if (spend := SPEND.get()) is not None:
-            spend.calls += 1
-            spend.input_tokens += tokens
-            spend.usd += usd
-        self._observer.judged(self._model, seconds, tokens, 0, usd)
 
     def _clean(self, text: str) -> str:
         text = text.replace(self._key, "***") if self._key else text
@@ -199,3 +193,155 @@ def same_count(found: Sequence[object], wanted: int) -> None:
     """Raise ValueError unless there are as many answers as were asked for."""
     if len(found) != wanted:
         raise ValueError(f"expected {wanted} result{'' if wanted == 1 else 's'}, got {len(found)}")
+
+
+SUPPORTED_LABELS = frozenset(
+    {
+        *("consistent", "entailment", "entailed", "supported", "support", "supports", "grounded", "factual", "yes"),
+        *("label_1", "1"),
+    }
+)
+"""Names, in lower case, under which models give the probability that the claim is supported."""
+UNSUPPORTED_LABELS = frozenset(
+    {
+        *("hallucinated", "hallucination", "unsupported", "not_supported", "not supported", "inconsistent"),
+        *("not_entailment", "ungrounded", "not_grounded", "non_factual", "no"),
+    }
+)
+"""Names, in lower case, of the opposite: of two labels the other one then means supported."""
+_BINARY = 2
+_DOCUMENT, _CLAIM = "{document}", "{claim}"
+
+
+def label_of_support(labels: Sequence[str], *, only: bool = True) -> int | None:
+    """Return the index of the label that means supported, by the usual names; None where they leave it open.
+
+    Of two labels it is the one beside a usual name for the opposite; with `only` it may be the only label.
+    """
+    names = [label.lower() for label in labels]
+    supported = [index for index, name in enumerate(names) if name in SUPPORTED_LABELS]
+    if len(supported) == 1:
+        return supported[0]
+    if supported:
+        return None
+    others = [index for index, name in enumerate(names) if name not in UNSUPPORTED_LABELS]
+    if len(labels) == _BINARY and len(others) == 1:
+        return others[0]
+    return 0 if only and len(labels) == 1 else None
+
+
+class _Predicted(msgspec.Struct):
+    label: str
+    score: float
+
+
+class _Inputs(msgspec.Struct):
+    inputs: list[msgspec.Raw]
+
+
+class Predict:
+    """`POST /predict` of text-embeddings-inference: pairs in, a list of labels with their scores for each.
+
+    `label` names the label that means supported; None: one of the usual names, of two labels the one beside a usual
+    name for the opposite, or the only label of a model with one.
+    Texts are not truncated: one that is too long is an error, and cut by the caller.
+    """
+
+    path = "/predict"
+
+    def __init__(self, label: str | None = None) -> None:
+        self._label = label
+        self.version = digest("predict 1", label or "")
+
+    def write(self, pairs: Sequence[tuple[str, str]]) -> bytes:
+        """Return the body of the request."""
+        return msgspec.json.encode({"inputs": pairs, "raw_scores": False, "truncate": False})
+
+    def read(self, request: bytes, reply: bytes) -> PairSupports:
+        """Return the probability of the label for each pair. Raises ValueError."""
+        rows = decoded(reply, list[list[_Predicted]], "list of labels per pair")
+        same_count(rows, len(msgspec.json.decode(request, type=_Inputs).inputs))
+        return PairSupports(supports=[probability(self._score(row)) for row in rows])
+
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+        """Return the tokens in `x-compute-tokens`."""
+        found = headers.get("x-compute-tokens", "")
+        return int(found) if found.isascii() and found.isdigit() and len(found) <= 9 else 0  # noqa: PLR2004 - digits
+
+    def _score(self, row: Sequence[_Predicted]) -> float:
+        labels = [predicted.label for predicted in row]
+        if self._label is None:
+            index = label_of_support(labels)
+        else:
+            index = labels.index(self._label) if labels.count(self._label) == 1 else None
+        if index is None:
+            given = ", ".join(label[:40] for label in labels[:8])
+            raise ValueError(f"set judge.grounding.label: which of the labels {given or '(none)'} means supported?")
+        return row[index].score
+
+
+class _Classified(msgspec.Struct):
+    index: int
+    probs: list[float]
+    label: str | None = None
+
+
+class _Reply(msgspec.Struct):
+    data: list[_Classified]
+
+
+class _Input(msgspec.Struct):
+    input: list[msgspec.Raw]
+
+
+class Classify:
+    """`POST /classify` of vLLM: texts in, the probabilities of all classes for each.
+
+    vLLM takes single texts: `template` makes one of a pair, with `{document}` and `{claim}`. `label` is the index of
+    the class that means supported ("1", the default of models with two classes); the only class of a model with one.
+    """
+
+    path = "/classify"
+
+    def __init__(self, model: str, template: str, label: str | None = None) -> None:
+        if template.count(_DOCUMENT) != 1 or template.count(_CLAIM) != 1:
+            raise ValueError("template: must contain {document} and {claim} exactly once")
+        if label is not None and not (label.isascii() and label.isdigit()):
+            raise ValueError('label: must be a class index such as "1" with api = "classify"')
+        self._model = model
+        self._template = template
+        self._label = None if label is None else int(label)
+        self.version = digest("classify 1", template, label or "")
+
+    def write(self, pairs: Sequence[tuple[str, str]]) -> bytes:
+        """Return the body of the request."""
+        return msgspec.json.encode({"model": self._model, "input": [self._text(*pair) for pair in pairs]})
+
+    def read(self, request: bytes, reply: bytes) -> PairSupports:
+        """Return the probability of the class for each pair. Raises ValueError."""
+        rows = decoded(reply, _Reply, "classification").data
+        count = len(msgspec.json.decode(request, type=_Input).input)
+        same_count(rows, count)
+        found = {row.index: probability(self._score(row.probs)) for row in rows}
+        if set(found) != set(range(count)):
+            raise ValueError("the reply does not classify every text")
+        return PairSupports(supports=[found[index] for index in range(count)])
+
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+        """Return `usage.prompt_tokens`."""
+        return tokens_in(reply)
+
+    def _text(self, document: str, claim: str) -> str:
+        # Cut at the marks rather than replaced: a document may hold "{claim}" itself.
+        before, after = self._template.split(_DOCUMENT)
+        return document.join(part.replace(_CLAIM, claim) for part in (before, after))
+
+    def _score(self, probs: Sequence[float]) -> float:
+        index = self._label
+        if index is None:
+            if not 1 <= len(probs) <= _BINARY:
+                raise ValueError(f"set judge.grounding.label: which of {len(probs)} classes means supported?")
+            index = len(probs) - 1
+        if index >= len(probs):
+            raise ValueError(f"judge.grounding.label is {index}, and the model has {len(probs)} classes")
+        return probs[index]

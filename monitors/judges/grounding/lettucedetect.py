@@ -12,10 +12,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from monitors.judges import Judge, JudgeError, Prompt
-from monitors.judges.grounding import Material, Span, Support, Verifier
-from monitors.judges.grounding.documents import Document
+from monitors.judges.grounding import Material, Span, Support
+from monitors.judges.grounding.documents import TASK, Document, DocumentVerifier, digest
 from monitors.judges.grounding.http import decoded, probability
-from monitors.judges.grounding.pairs import HALVINGS, TASK, digest, fitting, together, too_long
 
 MAX_SPANS = 1_000
 """Spans of one reply; a reply with more is unreadable."""
@@ -100,51 +99,18 @@ class Spans(msgspec.Struct, frozen=True):
     spans: list[tuple[int, int, float]]
 
 
-class SpanVerifier(Verifier):
+class SpanVerifier(DocumentVerifier):
     """A verifier that gets the unsupported spans of a whole answer for each document.
 
-    A sentence's support is 1 minus the greatest score of a span in it; the document that supports it best counts. A
-    document that the model finds too long is cut in half, up to four times.
+    A sentence's support is 1 minus the greatest score of a span in it.
     """
 
-    def __init__(self, judge: Judge, *, version: str, most: int) -> None:
-        self._judge = judge
-        self._version = version
-        self._most = most
-
-    @property
-    def model(self) -> str:
-        return self._judge.model
-
-    @property
-    def version(self) -> str:
-        return f"{self._version}-{self._most}"
-
-    async def verify(self, material: Material) -> tuple[Support, ...]:
-        read = fitting(material, self._most)
-        return _best(await together(self._supports(material, document, HALVINGS) for document in read))
-
-    async def aclose(self) -> None:
-        await self._judge.aclose()
-
-    async def _supports(self, material: Material, document: Document, halvings: int) -> tuple[Support, ...]:
-        try:
-            spans = await self._spans(material, document)
-        except JudgeError as error:
-            halves = document.halves() if halvings and error.kind == "context_overflow" else None
-            if halves is None:
-                raise too_long(error) from None
-            return _best([await self._supports(material, half, halvings - 1) for half in halves])
-        return tuple(_supports(material.sentences, document, spans))
+    async def _checked(self, material: Material, document: Document) -> tuple[Support, ...]:
+        return tuple(_supports(material.sentences, document, await self._spans(material, document)))
 
     @abstractmethod
     async def _spans(self, material: Material, document: Document) -> list[Span]:
         """Return the unsupported spans of the answer, beside one document. Raises JudgeError."""
-
-
-def _best(rows: Sequence[tuple[Support, ...]]) -> tuple[Support, ...]:
-    """Return, for each sentence, the support of the document that supports it best."""
-    return tuple(max(column, key=lambda score: score.score) for column in zip(*rows, strict=True))
 
 
 class GenerativeDetector(SpanVerifier):
@@ -154,9 +120,9 @@ class GenerativeDetector(SpanVerifier):
     out, as in LettuceDetect itself; a reply of nothing but such quotes is unreadable.
     """
 
-    def __init__(self, judge: Judge, *, most: int = 60_000, ask_again: bool = True) -> None:
-        self._ask_again = ask_again
+    def __init__(self, judge: Judge, *, most: int, ask_again: bool = True) -> None:
         super().__init__(judge, version=digest("lettucedetect chat 1", SYSTEM, _ASKED, _SUMMARISED, _ANSWER), most=most)
+        self._ask_again = ask_again
 
     async def _spans(self, material: Material, document: Document) -> list[Span]:
         user = f"{context_of(material.question, document.texts)}{_ANSWER}{material.answer}"
@@ -174,9 +140,6 @@ class GenerativeDetector(SpanVerifier):
 
 class DetectorApi(SpanVerifier):
     """LettuceDetect's web API, with spans or tokens of an encoder and their probabilities."""
-
-    def __init__(self, judge: Judge, *, version: str, most: int = 12_000) -> None:
-        super().__init__(judge, version=version, most=most)
 
     async def _spans(self, material: Material, document: Document) -> list[Span]:
         body = {"contexts": document.texts, "question": material.question, "answer": material.answer}

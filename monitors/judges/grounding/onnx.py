@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaugeway.settings.shared import Price
-from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
-from monitors.judges.cost import FREE
-from monitors.judges.grounding.batching import PairSupports
-from monitors.judges.grounding.classify import SUPPORTED_LABELS, UNSUPPORTED_LABELS
+from monitors.judges import Judge, JudgeError, Observer, Prompt
+from monitors.judges.cost import FREE, Meter
+from monitors.judges.grounding.documents import digest
+from monitors.judges.grounding.http import label_of_support
 from monitors.judges.grounding.lettucedetect import Spans, context_of
-from monitors.judges.grounding.pairs import digest
+from monitors.judges.grounding.pairs import PairSupports
 
 T = TypeVar("T")
 MAX_LENGTH = 8_192
@@ -27,7 +27,6 @@ MAX_LENGTH = 8_192
 MAX_CONFIG_BYTES = 1024 * 1024
 _FILES = ("model.onnx", "tokenizer.json", "config.json")
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-_TWO = 2
 _UNNAMED = (["label_0", "label_1"], ["0", "1"])
 _POSITIONS_BEFORE_THE_FIRST = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
 """Models whose `max_position_embeddings` counts positions that no token can have."""
@@ -102,18 +101,12 @@ def supported_index(labels: Sequence[str], wanted: str | None, *, of_tokens: boo
         if wanted not in labels:
             raise ValueError(f"label: no label {wanted!r}; the model has {', '.join(labels[:20]) or 'no labels'}")
         return labels.index(wanted)
-    names = [label.lower() for label in labels]
-    if of_tokens and names in _UNNAMED:
+    if of_tokens and [label.lower() for label in labels] in _UNNAMED:
         return 0
-    named = [index for index, name in enumerate(names) if name in SUPPORTED_LABELS]
-    if len(named) == 1:
-        return named[0]
-    others = [index for index, name in enumerate(names) if name not in UNSUPPORTED_LABELS]
-    if not named and len(labels) == _TWO and len(others) == 1:
-        return others[0]
-    if not of_tokens and len(labels) == 1:
-        return 0
-    raise ValueError(f"label: which of {', '.join(labels[:20]) or 'no labels'} means supported?")
+    index = label_of_support(labels, only=not of_tokens)
+    if index is None:
+        raise ValueError(f"label: which of {', '.join(labels[:20]) or 'no labels'} means supported?")
+    return index
 
 
 class LocalPairs:
@@ -159,8 +152,8 @@ class LocalModel(Judge):
         self._labels = len(labels)
         self._name = name or self._folder.resolve().name
         self._threads = threads
-        self._price = price
         self._observer = observer or Observer()
+        self._meter = Meter(self._name, price, self._observer)
         self._turn = asyncio.Lock()
         self._loaded: tuple[Any, Any] | None = None
         self._problem = ""
@@ -188,12 +181,7 @@ class LocalModel(Judge):
         except JudgeError as error:
             self._observer.failed(self._name, error.kind)
             raise
-        usd = self._price.usd(tokens, 0)
-        if (spend := SPEND.get()) is not None:
-            spend.calls += 1
-            spend.input_tokens += tokens
-            spend.usd += usd
-        self._observer.judged(self._name, time.perf_counter() - started, tokens, 0, usd)
+        self._meter.count(time.perf_counter() - started, tokens)
         if not isinstance(answer, answer_type):
             raise TypeError(f"{self._folder} answers with {type(answer).__name__}, not {answer_type.__name__}")
         return answer

@@ -22,7 +22,7 @@ from cachetools import LRUCache
 from gaugeway.storage.engines.failures import FAILURES
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
 from monitors.judges import SPEND, Judge, JudgeError, Prompt, itemised
-from monitors.judges.middleware.base import Wrapper
+from monitors.judges.middleware import Wrapper
 
 T = TypeVar("T")
 Found: TypeAlias = Literal["hit", "miss"]

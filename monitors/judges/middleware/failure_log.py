@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from monitors.judges import Judge, JudgeError
-from monitors.judges.middleware.base import Wrapper
-from monitors.judges.middleware.circuit_breaker import ANSWERED, NEUTRAL
+from monitors.judges.middleware import Wrapper
+from monitors.judges.middleware.stack import ANSWERED, NEUTRAL
 
 T = TypeVar("T")
 REPEAT_S = 300.0

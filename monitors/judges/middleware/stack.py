@@ -1,8 +1,9 @@
-"""The middleware stack around one judge endpoint."""
+"""The middleware stack around one judge endpoint, with its circuit breaker."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -10,13 +11,139 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from monitors.judges import Judge, JudgeError, Observer
-from monitors.judges.middleware.base import Wrapper
-from monitors.judges.middleware.circuit_breaker import BreakerState, CircuitBreaker
-from monitors.judges.middleware.concurrency import AdaptiveConcurrency
-from monitors.judges.middleware.deadline import DeadlineJudge
-from monitors.judges.middleware.retry import LONGEST_RETRY_AFTER_S, Retrying
+from monitors.judges.middleware import Wrapper
+from monitors.judges.middleware.limits import LONGEST_RETRY_AFTER_S, AdaptiveConcurrency, DeadlineJudge, Retrying
 
 T = TypeVar("T")
+NEUTRAL = frozenset({"deadline", "unsure"})
+ANSWERED = frozenset({"refused", "context_overflow"})
+"""Failures that the sample caused: the judge itself works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerState:
+    """The circuit and the current run of failures, which began at `since` (Unix seconds).
+
+    `failures` counts the run, `kind` and `detail` are those of the last failure. While the circuit is `open`, the judge
+    is not called.
+    """
+
+    open: bool = False
+    since: float | None = None
+    failures: int = 0
+    kind: str = ""
+    detail: str = ""
+
+
+class CircuitBreaker(Wrapper):
+    """Opens after `failures` consecutive failures; calls then raise JudgeError("blind") without reaching the judge.
+
+    After `blind_s` seconds one call probes the judge. If it succeeds the circuit closes; if not, the next probe follows
+    after twice the time, up to `most_blind_s`. A failure that the sample caused (refused, context_overflow) counts as a
+    success. `clock` gives Unix time; `on_change` is called when the circuit opens and when it closes.
+
+    Inside the retries every request counts. Failures of the kinds in `neutral` then count only where `count` is called,
+    after the retries, or in a probe.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        failures: int = 10,
+        blind_s: float = 30.0,
+        most_blind_s: float = 600.0,
+        clock: Callable[[], float] = time.time,
+        neutral: frozenset[str] = frozenset(),
+        observer: Observer | None = None,
+        on_change: Callable[[BreakerState], None] = lambda _: None,
+    ) -> None:
+        super().__init__(judge)
+        self._neutral = neutral
+        self._threshold = failures
+        self._first_s, self._most_s = blind_s, most_blind_s
+        self._clock = clock
+        self._observer = observer or Observer()
+        self._on_change = on_change
+        self._state = BreakerState()
+        self._pause_s = blind_s
+        self._probe_at = 0.0
+        self._probing = False
+        self._answered_at = -math.inf
+
+    @property
+    def state(self) -> BreakerState:
+        """The circuit and the current run of failures."""
+        return self._state
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the circuit is open, so that the judge is not called."""
+        return self._state.open
+
+    def resume(self, since: float) -> None:
+        """Open the circuit for a run of failures that an earlier process saw begin at `since`; the next call probes.
+
+        Does nothing while the circuit is open, and when the judge has answered after `since`.
+        """
+        if self._state.open or self._answered_at > since:
+            return
+        self._state = BreakerState(open=True, since=since, failures=self._threshold, kind="before the restart")
+        self._probe_at = self._clock()
+        self._on_change(self._state)
+
+    def count(self, error: JudgeError) -> None:
+        """Count a failure of a kind in `neutral` whose retries failed too."""
+        if error.kind in self._neutral:
+            self._failed(error, probe=False)
+
+    async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
+        probe = self._state.open
+        if probe:
+            self._admit_probe()
+        try:
+            answer = await call()
+        except JudgeError as error:
+            if error.kind in ANSWERED:
+                self._succeeded()
+            elif error.kind not in NEUTRAL and (probe or error.kind not in self._neutral):
+                self._failed(error, probe=probe)
+            raise
+        else:
+            self._succeeded()
+            return answer
+        finally:
+            if probe:
+                self._probing = False
+
+    def _admit_probe(self) -> None:
+        """Admit one call when a probe is due; raise JudgeError("blind") for all others."""
+        if self._probing or self._clock() < self._probe_at:
+            self._observer.failed(self.model, "blind")
+            raise JudgeError("blind", f"not asked: {self._state.failures} failures in a row, last {self._state.kind}")
+        self._probing = True
+
+    def _succeeded(self) -> None:
+        before, self._state = self._state, BreakerState()
+        self._answered_at = self._clock()
+        if before.open:
+            self._pause_s = self._first_s
+            self._on_change(self._state)
+
+    def _failed(self, error: JudgeError, *, probe: bool) -> None:
+        now, before = self._clock(), self._state
+        failures = before.failures + 1
+        opened = before.open or failures >= self._threshold
+        since = before.since if before.since is not None else now
+        self._state = BreakerState(open=opened, since=since, failures=failures, kind=error.kind, detail=error.detail)
+        if opened and not before.open:
+            self._probe_at = now + self._pause_s
+            self._on_change(self._state)
+        elif probe:
+            self._pause_s = min(self._most_s, 2.0 * self._pause_s)
+            self._probe_at = now + self._pause_s
+
+
 _BUSY = frozenset({"rate_limited"})
 """What a server that works answers when it gets too many requests: its Retry-After is honoured first."""
 

@@ -23,7 +23,7 @@ from monitors.alerting.notifiers.http import Address
 from monitors.exporters.http import Api
 from monitors.exporters.outbox import RefusedError
 from monitors.judges import JudgeError, Prompt
-from monitors.judges import logprobs as likelihood
+from monitors.judges import structured_output as likelihood
 from monitors.judges import structured_output as reading
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.openai_client import Token

@@ -9,7 +9,7 @@ import pytest
 
 from gaugeway.records import Context, Sample
 from monitors.judges import SPEND, JudgeError, Prompt, Spend
-from monitors.judges.exact_match import ExactMatch
+from monitors.judges.first_tiers import ExactMatch
 from monitors.judges.middleware.cascade import Cascade, Tier, agreement
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness

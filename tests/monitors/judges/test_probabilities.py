@@ -12,11 +12,10 @@ import pytest
 
 from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, JudgeError, Observer, Prompt, Spend
-from monitors.judges.logprobs import choice_in, sureness, weights
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.openai_client import Alternative, Token
 from monitors.judges.scripted import Scripted
-from monitors.judges.structured_output import strict_schema
+from monitors.judges.structured_output import choice_in, strict_schema, sureness, weights
 from tests.support.llm_server import LLMServer, Reply, error
 
 PROMPT = Prompt(task="geval", version="1", system="Task: geval", user="How good?")

@@ -14,11 +14,8 @@ from gaugeway.records import Context, Failed, Sample
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt, Spend
 from monitors.judges.cost import Billing
-from monitors.judges.middleware.circuit_breaker import CircuitBreaker
-from monitors.judges.middleware.concurrency import AdaptiveConcurrency
-from monitors.judges.middleware.deadline import DEADLINE, Deadline, DeadlineJudge
-from monitors.judges.middleware.retry import Retrying
-from monitors.judges.middleware.stack import StackSettings, build_stack
+from monitors.judges.middleware.limits import DEADLINE, AdaptiveConcurrency, Deadline, DeadlineJudge, Retrying
+from monitors.judges.middleware.stack import CircuitBreaker, StackSettings, build_stack
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness

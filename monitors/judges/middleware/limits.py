@@ -1,19 +1,65 @@
-"""The adaptive concurrency limit: finds how many calls at a time a judge can take (AIMD)."""
+"""Limits of the calls to one endpoint: retries, how many run at a time (AIMD), and the deadline of a sample."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
-from monitors.judges import Judge, JudgeError
-from monitors.judges.middleware.base import Wrapper
-from monitors.judges.middleware.retry import LONGEST_RETRY_AFTER_S
+from monitors.judges import Judge, JudgeError, Observer
+from monitors.judges.middleware import Wrapper
 
 T = TypeVar("T")
+TRANSIENT = frozenset({"rate_limited", "server_error", "connection", "timeout"})
+FIRST_S, LONGEST_S = 0.5, 30.0  # internal bound: time between our own attempts
+LONGEST_RETRY_AFTER_S = 60.0  # internal bound: time between our own attempts
+
+
+class Retrying(Wrapper):
+    """Repeats a call at most `times`, after the server's Retry-After, or with exponential back-off and jitter.
+
+    A Retry-After of more than `longest_pause_s` is not waited for: the call fails.
+
+    Place it outside `AdaptiveConcurrency`: a call must hold no place while it waits. `draw` gives numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        times: int = 3,
+        longest_pause_s: float = LONGEST_RETRY_AFTER_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        super().__init__(judge)
+        self._times = times
+        self._longest_pause_s = longest_pause_s
+        self._sleep = sleep
+        self._draw = draw
+
+    async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
+        for repeated in range(self._times):
+            try:
+                return await call()
+            except JudgeError as error:
+                if error.kind not in TRANSIENT:
+                    raise
+                pause_s = error.retry_after_s
+                if pause_s is not None and pause_s > self._longest_pause_s:
+                    raise
+            if pause_s is None:
+                pause_s = min(LONGEST_S, FIRST_S * 2.0**repeated * (0.5 + self._draw() / 2.0))
+            await self._sleep(pause_s)
+        return await call()
+
+
 _TOO_MUCH = frozenset({"rate_limited", "timeout"})
 
 
@@ -135,3 +181,63 @@ class AdaptiveConcurrency(Wrapper):
             if not place.done():
                 place.set_result(None)
                 free -= 1
+
+
+class Deadline:
+    """A budget of `seconds` for all judge calls of one sample; time during which calls overlap counts once."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self._clock = clock
+        self._used = 0.0
+        self._running = 0
+        self._since = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds left, at least 0.0."""
+        running = self._clock() - self._since if self._running else 0.0
+        return max(0.0, self.seconds - self._used - running)
+
+    @contextmanager
+    def spending(self) -> Iterator[float]:
+        """Count the time the block takes; yields the seconds left at its start."""
+        left = self.left
+        if not self._running:
+            self._since = self._clock()
+        self._running += 1
+        try:
+            yield left
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._used += self._clock() - self._since
+
+
+DEADLINE: ContextVar[Deadline | None] = ContextVar("gaugeway_deadline", default=None)
+"""The deadline of the sample under evaluation; the evaluator sets it before the metrics start. None: unbounded."""
+
+
+class DeadlineJudge(Wrapper):
+    """Raises JudgeError("deadline") when the sample's DEADLINE has passed.
+
+    Place it inside `AdaptiveConcurrency`, so that the wait for other samples' calls does not count.
+    """
+
+    def __init__(self, judge: Judge, *, observer: Observer | None = None) -> None:
+        super().__init__(judge)
+        self._observer = observer or Observer()
+
+    async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
+        deadline = DEADLINE.get()
+        if deadline is None:
+            return await call()
+        if deadline.left > 0.0:
+            try:
+                with deadline.spending() as left:
+                    async with asyncio.timeout(left):
+                        return await call()
+            except TimeoutError:
+                pass
+        self._observer.failed(self.model, "deadline")
+        raise JudgeError("deadline", f"the sample's {deadline.seconds:g} s of judging are used up")
