@@ -63,8 +63,7 @@ from monitors.exporters.opening import open_exporters
 from monitors.exporters.passage_cache import PassageCacheCollector
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better, scores_conversations
-from monitors.metrics.registered import zero_is_best
-from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable
+from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable, zero_is_best
 from monitors.scheduler import Scheduler, sampler_of, tick_s
 from monitors.scoring_workers import NICENESS, ScoringWorkers
 

@@ -22,7 +22,7 @@ from gaugeway.signals import SIGNALS
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.rules import budget_parts, is_flipped, rules_of, watch_of
 from monitors.alerting.stream import Stream, on_scale
-from monitors.metrics.registered import names, on_by_default, zero_is_best
+from monitors.metrics.registry import names, on_by_default, zero_is_best
 from monitors.signals.compute import SignalComputer
 from monitors.signals.references import Reference
 

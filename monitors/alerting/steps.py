@@ -12,7 +12,7 @@ from gaugeway.storage.engines.failures import engine_failed
 from gaugeway.storage.stores import Point, Store
 from monitors.alerting.causes.steps import FallenStep, Retrieved, Step, fallen_step
 from monitors.alerting.stream import usable
-from monitors.metrics.judged.passage_relevance import by_step, relevances
+from monitors.metrics.judged.passage_verdicts import by_step, relevances
 
 MAX_READ = 200
 """Exchanges that are read on each side of an onset."""

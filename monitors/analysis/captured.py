@@ -12,7 +12,7 @@ from typing import Any
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, ToolCall
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
-from monitors.metrics.registered import zero_is_best
+from monitors.metrics.registry import zero_is_best
 
 SEPARATOR = "~"
 """Separates the name of a metric from the label of a replay; `@` and `:` occur in names (precision@5, geval:tone)."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import PairedSums, Query
-from monitors.metrics.registered import declared, names
+from monitors.metrics.registry import declared, names
 from monitors.statistics.control_variate import Fit, Powered, fitted, powered
 
 _MAY_MISS = 0.05

@@ -15,8 +15,7 @@ from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import LabelledScore, Point, Query, ScoreSums, Store
 from monitors.alerting.stream import on_scale, usable
 from monitors.metrics import lower_is_better
-from monitors.metrics.registered import zero_is_best
-from monitors.metrics.registry import THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Catalogue
+from monitors.metrics.registry import THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Catalogue, zero_is_best
 from monitors.statistics.agreement import (
     MIN_LABELS,
     Corrected,

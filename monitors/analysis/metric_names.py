@@ -7,7 +7,7 @@ from collections.abc import Collection
 from gaugeway.settings.options import hint
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query, Store
-from monitors.metrics.registered import known, resolve
+from monitors.metrics.registry import known, resolve
 
 
 class UnknownMetricError(ValueError):

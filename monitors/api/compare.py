@@ -16,7 +16,7 @@ from litestar.params import FromQuery, QueryParameter
 from gaugeway.storage.stores import Store
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis.ab_query import PERIOD, VersionQuery, keys_of, period_of, read
-from monitors.metrics.registered import zero_is_best
+from monitors.metrics.registry import zero_is_best
 
 WEEK_S = 7 * 86_400.0
 MOST, READING_S = 20_000, 2.0

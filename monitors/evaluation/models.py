@@ -331,6 +331,6 @@ def _endpoint_stack(
 def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | None:
     """Build the embeddings that the configuration names; None if it names none. Raises ConfigError."""
     try:
-        return embeddings_opening.open_embeddings(**msgspec.structs.asdict(config.embeddings), observer=instruments)
+        return embeddings_opening.open_embeddings(config.embeddings, instruments)
     except ValueError as error:
         raise ConfigError([str(error)]) from error

@@ -9,7 +9,7 @@ from gaugeway.records import Sample
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.http import Api
 from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
-from monitors.metrics.judged.passage_relevance import relevances
+from monitors.metrics.judged.passage_verdicts import relevances
 
 Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]
 """The resource and its annotations."""

@@ -132,7 +132,7 @@ def adapted(judge: MinimalJudge) -> Judge:
 
 
 class Observer:
-    """Receives a judge's calls and failures, to count them; each method does nothing unless a subclass overrides it."""
+    """Receives the calls and failures of judges and embeddings, to count them; by default each method does nothing."""
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
         """One call was answered and paid for, whether or not the answer could be used."""
@@ -142,6 +142,15 @@ class Observer:
 
     def unusable(self, model: str, reason: str) -> None:
         """One answer was paid for and could not be read, whether or not the question is asked again."""
+
+    def embedded(self, model: str, texts: int, seconds: float, tokens: int, usd: float) -> None:
+        """One request for this many texts was answered; a local model uses no tokens and costs nothing."""
+
+    def embedding_failed(self, model: str, kind: str) -> None:
+        """One request for embeddings ended with the JudgeError of this kind."""
+
+    def embeddings_looked_up(self, model: str, hits: int, misses: int) -> None:
+        """Texts were looked up in the cache of embeddings: `hits` were in it, `misses` were not."""
 
 
 @dataclass(slots=True)

@@ -14,10 +14,9 @@ from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
-from monitors.metrics.judged.items import unanswered
-from monitors.metrics.judged.prompts import Datum, Template
+from monitors.metrics.judged.prompts import Datum, Template, unanswered
 from monitors.metrics.judged.schemas import GeneratedQuestions
-from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
+from monitors.metrics.reference_answers import clipped, cosines_with_first
 
 QUESTIONS = 3
 MOST_QUESTIONS = 10  # internal bound: bound of an option

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gaugeway.records import Sample, Score, Skipped
 from gaugeway.text.lexical.idf import Weights, shipped
 from gaugeway.text.lexical.sentences import Allowance, TooLongError, parse, stem, weight_of_length
-from monitors.metrics.judged.items import unanswered
+from monitors.metrics.judged.prompts import unanswered
 
 MAX_TOKENS = 400
 """Tokens of a question that is compared; a longer one is a text, not a question that somebody types again."""

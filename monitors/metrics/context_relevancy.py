@@ -13,9 +13,8 @@ from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
 from monitors.metrics.judged.follow_ups import FollowUps
-from monitors.metrics.judged.items import complete, contexts_of, sent_contexts, unanswered
-from monitors.metrics.judged.passage_relevance import by_step, relevances
-from monitors.metrics.judged.prompts import Datum
+from monitors.metrics.judged.passage_verdicts import by_step, relevances
+from monitors.metrics.judged.prompts import Datum, complete, contexts_of, sent_contexts, unanswered
 from monitors.metrics.judged.schemas import ContextRating, ContextRatings, StatementsOfContext
 
 Method: TypeAlias = Literal["statements", "dual_judge", "joined"]

@@ -19,8 +19,7 @@ from monitors.judges import Judge, JudgeError, MinimalJudge, Prompt, adapted
 from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.follow_ups import FollowUps
-from monitors.metrics.judged.items import Part, contexts_of, question_of, unanswered
-from monitors.metrics.judged.prompts import Datum, Template
+from monitors.metrics.judged.prompts import Datum, Part, Template, contexts_of, question_of, unanswered
 from monitors.metrics.judged.schemas import GEvalForm, GEvalSteps
 from monitors.metrics.judged.single_flight import SingleFlight
 

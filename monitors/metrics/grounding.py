@@ -12,7 +12,7 @@ from gaugeway.text.lexical.sentences import sentence_places
 from monitors.judges.grounding import CONTRADICTION, Material, Span, Support, TooLongError, Verifier
 from monitors.judges.grounding.documents import whole
 from monitors.judges.middleware.limits import DEADLINE, Deadline
-from monitors.metrics.judged.items import sent_contexts, unanswered
+from monitors.metrics.judged.prompts import sent_contexts, unanswered
 
 MAX_SENTENCES = 200
 """Sentences that are verified; a response with more is skipped as "too_long"."""

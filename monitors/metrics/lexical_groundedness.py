@@ -12,7 +12,7 @@ from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.matching import Compared, Source, compare
 from gaugeway.text.lexical.passages import PassageCache
 from gaugeway.text.lexical.sentences import Allowance, TooLongError, sentences
-from monitors.metrics.judged.items import sent_contexts
+from monitors.metrics.judged.prompts import sent_contexts
 
 T = TypeVar("T")
 _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -109,122 +110,104 @@ def ndcg_at(ranking: Ranking, k: int) -> float:
     return float(min(1.0, (hits * discounts[: len(hits)]).sum() / ideal))
 
 
-class HitAtK:
-    """1 if one of the first k ids is relevant, else 0; its mean is the hit rate.
-
-    Also called success at k.
-    """
+class _OfRanking(ABC):
+    """What the metrics of a ranking share."""
 
     measures = "retrieval"
     version = "1"
     judge = None
 
-    def __init__(self, *, k: int) -> None:
-        self._k = k
-        self.name = f"hit@{k}"
-
     async def score(self, sample: Sample) -> Score | Skipped:
         ranking = ranking_of(sample)
-        if isinstance(ranking, Skipped):
-            return ranking
+        return ranking if isinstance(ranking, Skipped) else self._score(ranking)
+
+    @abstractmethod
+    def _score(self, ranking: Ranking) -> Score | Skipped:
+        """Return the score of a ranking."""
+
+
+class _AtRank(_OfRanking):
+    """A metric of the first `k` passages; `family` is the name before the rank."""
+
+    family = ""
+
+    def __init__(self, *, k: int) -> None:
+        self._k = k
+        self.name = f"{self.family}@{k}"
+
+
+class HitAtK(_AtRank):
+    """1 if one of the first k ids is relevant, else 0; its mean is the hit rate.
+
+    Also called success at k.
+    """
+
+    family = "hit"
+
+    def _score(self, ranking: Ranking) -> Score:
         value = hit_at(ranking, self._k)
-        return Score(
-            value,
-            "a relevant passage is" + ("" if value else " not") + f" among the first {self._k}",
-            ranking.evidence(self._k),
-        )
+        reason = "a relevant passage is" + ("" if value else " not") + f" among the first {self._k}"
+        return Score(value, reason, ranking.evidence(self._k))
 
 
-class Mrr:
+class Mrr(_OfRanking):
     """1 / rank of the first relevant id, 0 without one; the mean over samples is the mean reciprocal rank.
 
     Voorhees: The TREC-8 question answering track report (1999).
     """
 
     name = "mrr"
-    measures = "retrieval"
-    version = "1"
-    judge = None
 
-    async def score(self, sample: Sample) -> Score | Skipped:
-        ranking = ranking_of(sample)
-        if isinstance(ranking, Skipped):
-            return ranking
+    def _score(self, ranking: Ranking) -> Score:
         value = reciprocal_rank(ranking)
         reason = f"the first relevant passage has rank {round(1 / value)}" if value else "no relevant passage"
         return Score(value, reason, ranking.evidence())
 
 
-class NdcgAtK:
+class NdcgAtK(_AtRank):
     """DCG / ideal DCG, DCG = sum over ranks i <= k of relevant(i) / log2(i + 1).
 
     The ideal has min(k, number of relevant ids) relevant passages at the top, whether they were retrieved or not.
     Järvelin and Kekäläinen: Cumulated gain-based evaluation of IR techniques (2002), with gains of 0 and 1.
     """
 
-    measures = "retrieval"
-    version = "1"
-    judge = None
+    family = "ndcg"
 
-    def __init__(self, *, k: int) -> None:
-        self._k = k
-        self.name = f"ndcg@{k}"
-
-    async def score(self, sample: Sample) -> Score | Skipped:
-        ranking = ranking_of(sample)
-        if isinstance(ranking, Skipped):
-            return ranking
+    def _score(self, ranking: Ranking) -> Score:
         value = ndcg_at(ranking, self._k)
         return Score(value, f"{value:.4f} of the best possible ranking up to rank {self._k}", ranking.evidence(self._k))
 
 
-class PrecisionAtK:
+class PrecisionAtK(_AtRank):
     """|relevant ids among the first k| / k.
 
     A retriever that returns fewer than k cannot reach 1, unless `divide_by="retrieved"`: then only what it returned
     counts. Manning, Raghavan, Schütze: Introduction to Information Retrieval, chapter 8.
     """
 
-    measures = "retrieval"
-    judge = None
+    family = "precision"
 
     def __init__(self, *, k: int, divide_by: Literal["k", "retrieved"] = "k") -> None:
-        self._k = k
+        super().__init__(k=k)
         self._of_retrieved = divide_by == "retrieved"
-        self.name = f"precision@{k}"
         self.version = "1-retrieved" if self._of_retrieved else "1"
 
-    async def score(self, sample: Sample) -> Score | Skipped:
-        ranking = ranking_of(sample)
-        if isinstance(ranking, Skipped):
-            return ranking
+    def _score(self, ranking: Ranking) -> Score | Skipped:
         if self._of_retrieved and not ranking.retrieved:
             return Skipped("no_contexts")
         value = precision_at(ranking, self._k, of_retrieved=self._of_retrieved)
         return Score(value, f"{value:.0%} of the first {self._k} passages are relevant", ranking.evidence(self._k))
 
 
-class RecallAtK:
+class RecallAtK(_AtRank):
     """|relevant ids among the first k| / |relevant ids|.
 
     Manning, Raghavan, Schütze: Introduction to Information Retrieval, chapter 8.
     """
 
-    measures = "retrieval"
-    version = "1"
-    judge = None
+    family = "recall"
 
-    def __init__(self, *, k: int) -> None:
-        self._k = k
-        self.name = f"recall@{k}"
-
-    async def score(self, sample: Sample) -> Score | Skipped:
-        ranking = ranking_of(sample)
-        if isinstance(ranking, Skipped):
-            return ranking
+    def _score(self, ranking: Ranking) -> Score:
         value = recall_at(ranking, self._k)
-        return Score(
-            value,
-            f"{value:.0%} of {len(ranking.relevant)} relevant passages among the first {self._k}",
-            ranking.evidence(self._k),
-        )
+        reason = f"{value:.0%} of {len(ranking.relevant)} relevant passages among the first {self._k}"
+        return Score(value, reason, ranking.evidence(self._k))

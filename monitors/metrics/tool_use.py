@@ -10,8 +10,7 @@ from gaugeway.records import Sample, Score, Skipped, ToolCall
 from monitors.judges import Judge
 from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
-from monitors.metrics.judged.items import complete, unanswered
-from monitors.metrics.judged.prompts import Datum
+from monitors.metrics.judged.prompts import Datum, complete, unanswered
 from monitors.metrics.judged.schemas import JudgedCall, JudgedCalls
 
 _CHOICE = {"sensible": 1.0, "unnecessary": 0.5, "wrong": 0.0}

@@ -21,8 +21,16 @@ from monitors.judges import Judge, MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings
-from monitors.metrics.registered import at_rank, names, on_by_default, resolve
-from monitors.metrics.registry import THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Enabled, build
+from monitors.metrics.registry import (
+    THRESHOLD,
+    THRESHOLD_IF_LOW_IS_GOOD,
+    Enabled,
+    at_rank,
+    build,
+    names,
+    on_by_default,
+    resolve,
+)
 from monitors.offline.run import CONCURRENCY, Plan
 
 if TYPE_CHECKING:

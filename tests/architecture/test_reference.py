@@ -15,7 +15,7 @@ from gaugeway.cli.config_schema import config_schema
 from gaugeway.extensions import registered
 from gaugeway.settings.shared import Rule
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
-from monitors.metrics.registered import names
+from monitors.metrics.registry import names
 from tests.support.commands import commands
 
 ROOT = Path(__file__).parents[2]

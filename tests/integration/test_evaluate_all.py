@@ -16,7 +16,7 @@ import pytest
 
 from examples import rules
 from gaugeway.text.lexical.idf import shipped
-from monitors.metrics.registered import at_rank, names
+from monitors.metrics.registry import at_rank, names
 from monitors.offline import Run
 from tests.support.llm_server import LLMServer, Reply
 

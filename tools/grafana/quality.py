@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitors.metrics.registered import names
+from monitors.metrics.registry import names
 from tools.grafana.board import MISSING, Board, Chosen
 from tools.grafana.panels import (
     GREEN,

@@ -34,7 +34,7 @@ from gaugeway.storage.stores import Query, Store, Summary
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
 from monitors.analysis.series import Stream
-from monitors.metrics.registered import declared
+from monitors.metrics.registry import declared
 
 HOURS_WITHIN_S = 0.03
 """How long the page waits for the sums of the last hours."""

@@ -26,7 +26,7 @@ from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, label, labelled
 from monitors.analysis.review import Draw, ReviewDraws
-from monitors.metrics.registered import declared
+from monitors.metrics.registry import declared
 
 NAME_COOKIE = "gaugeway_reviewer"
 NAME_S = 365 * 86_400

@@ -20,7 +20,7 @@ from monitors.alerting.causes.observations import (
 )
 from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
 from monitors.alerting.causes.slices import ROOM, Slice
-from monitors.metrics.registered import declared, names
+from monitors.metrics.registry import declared, names
 from monitors.statistics import decomposition
 from monitors.statistics.change_point import Onset, onset
 from monitors.statistics.weighted_mean import Estimate

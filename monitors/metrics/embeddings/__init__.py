@@ -60,16 +60,3 @@ class _OwnEmbeddings(Embeddings):
 def adapted(embeddings: MinimalEmbeddings) -> Embeddings:
     """Return embeddings as `Embeddings`; for where they come from users, whose classes need only `embed`."""
     return embeddings if isinstance(embeddings, Embeddings) else _OwnEmbeddings(embeddings)
-
-
-class Observer(Protocol):
-    """Receives what embedding costs and what the cache saves, to count it."""
-
-    def embedded(self, model: str, texts: int, seconds: float, tokens: int, usd: float) -> None:
-        """One request for this many texts was answered; a local model uses no tokens and costs nothing."""
-
-    def embedding_failed(self, model: str, kind: str) -> None:
-        """One request ended with the JudgeError of this kind."""
-
-    def embeddings_looked_up(self, model: str, hits: int, misses: int) -> None:
-        """Texts were looked up in the cache: `hits` were in it, `misses` were not."""

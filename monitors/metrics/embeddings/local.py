@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitors.judges import JudgeError
-from monitors.metrics.embeddings import Embeddings, Observer
+from monitors.judges import JudgeError, Observer
+from monitors.metrics.embeddings import Embeddings
 
 _DETAIL = 300
 
@@ -40,7 +40,7 @@ class LocalEmbeddings(Embeddings):
         self._path = path
         self._download = download
         self._threads = threads
-        self._observer = observer
+        self._observer = observer or Observer()
         self._turn = asyncio.Lock()
         self._model: Any = None
 
@@ -61,11 +61,9 @@ class LocalEmbeddings(Embeddings):
                 started = time.perf_counter()
                 vectors = await asyncio.to_thread(self._embed, list(texts))
         except JudgeError as error:
-            if self._observer is not None:
-                self._observer.embedding_failed(self._name, error.kind)
+            self._observer.embedding_failed(self._name, error.kind)
             raise
-        if self._observer is not None:
-            self._observer.embedded(self._name, len(texts), time.perf_counter() - started, 0, 0.0)
+        self._observer.embedded(self._name, len(texts), time.perf_counter() - started, 0, 0.0)
         return vectors
 
     def _embed(self, texts: list[str]) -> NDArray[np.float64]:

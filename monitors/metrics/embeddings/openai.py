@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError
 from gaugeway.settings.bounds import token_count
-from monitors.judges import SPEND, JudgeError
+from monitors.judges import SPEND, JudgeError, Observer
 from monitors.judges import openai_client as sdk
-from monitors.metrics.embeddings import Embeddings, Observer
+from monitors.metrics.embeddings import Embeddings
 
 
 class _Row(msgspec.Struct):
@@ -68,7 +68,7 @@ class OpenAIEmbeddings(Embeddings):
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(concurrency)
         self._price = price / 1e6
-        self._observer = observer
+        self._observer = observer or Observer()
 
     @property
     def model(self) -> str:
@@ -84,8 +84,7 @@ class OpenAIEmbeddings(Embeddings):
             failure = JudgeError("timeout", f"no embeddings within {self._timeout_s:g} s")
         except JudgeError as error:
             failure = error
-        if self._observer is not None:
-            self._observer.embedding_failed(self._model, failure.kind)
+        self._observer.embedding_failed(self._model, failure.kind)
         raise failure from None
 
     async def aclose(self) -> None:
@@ -115,8 +114,7 @@ class OpenAIEmbeddings(Embeddings):
         if (spend := SPEND.get()) is not None:
             spend.input_tokens += tokens
             spend.usd += usd
-        if self._observer is not None:
-            self._observer.embedded(self._model, texts, seconds, tokens, usd)
+        self._observer.embedded(self._model, texts, seconds, tokens, usd)
 
 
 def _vectors(reply: _Reply, count: int) -> NDArray[np.float64]:

@@ -12,8 +12,7 @@ from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.judged.follow_ups import Asked, FollowUps
-from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of, sent_contexts
-from monitors.metrics.judged.prompts import Datum
+from monitors.metrics.judged.prompts import Datum, claims_of, complete, contexts_of, question_of, sent_contexts
 from monitors.metrics.judged.single_flight import SingleFlight
 
 Question: TypeAlias = Literal["claims", "located", "held_against", "relevance", "contradicted", "statements"]

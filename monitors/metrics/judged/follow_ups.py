@@ -12,8 +12,7 @@ import msgspec
 from gaugeway.records import Sample
 from monitors.judges import Judge, Prompt
 from monitors.metrics.judged import prompts as prompting
-from monitors.metrics.judged.items import question_of
-from monitors.metrics.judged.prompts import Datum, Template
+from monitors.metrics.judged.prompts import Datum, Template, question_of
 from monitors.metrics.judged.schemas import Answer
 
 A = TypeVar("A", bound=Answer)

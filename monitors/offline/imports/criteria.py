@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from monitors.metrics.judged.items import Part
+from monitors.metrics.judged.prompts import Part
 from monitors.offline.imports.result import NotMappedError
 
 MAX_CRITERION = 20_000

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from monitors.metrics.judged.items import Part
+from monitors.metrics.judged.prompts import Part
 from monitors.offline.dataset_fields import DataError
 from monitors.offline.imports import criteria
 from monitors.offline.imports.fields import content_text

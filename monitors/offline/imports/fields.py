@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gaugeway.data_files import table
-from monitors.metrics.judged.items import Part
+from monitors.metrics.judged.prompts import Part
 from monitors.offline.dataset_fields import DataError, unmapped_names
 from monitors.offline.imports.result import Imported, any_of, as_text
 

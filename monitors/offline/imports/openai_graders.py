@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from monitors.metrics.judged.items import Part
+from monitors.metrics.judged.prompts import Part
 from monitors.offline.dataset_fields import DataError
 from monitors.offline.imports import criteria
 from monitors.offline.imports.fields import Fields, content_text

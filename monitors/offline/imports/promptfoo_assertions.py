@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from monitors.metrics.judged.items import Part
+from monitors.metrics.judged.prompts import Part
 from monitors.offline.imports import criteria
 from monitors.offline.imports.fields import Fields
 from monitors.offline.imports.result import Imported, NotMappedError, any_of, as_text

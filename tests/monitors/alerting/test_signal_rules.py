@@ -23,7 +23,7 @@ from monitors.alerting.rules import (
     tolerance_of,
     watch_of,
 )
-from monitors.metrics.registered import zero_is_best as lower
+from monitors.metrics.registry import zero_is_best as lower
 
 METRICS = ("faithfulness", "hallucination", "answer_relevancy")
 

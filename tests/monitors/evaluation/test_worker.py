@@ -26,8 +26,7 @@ from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.judges import JudgeError
 from monitors.judges.openai import OpenAIJudge
-from monitors.metrics.faithfulness import Faithfulness
-from monitors.metrics.hallucination import Hallucination
+from monitors.metrics.faithfulness import Faithfulness, Hallucination
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.registry import Enabled
 from monitors.scheduler import judged_timeout_s

@@ -11,8 +11,7 @@ from gaugeway.records import Message, Sample, Score, Skipped
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better, scores_conversations
-from monitors.metrics.conversation_outcome import GaveUp, GoalMet, TurnsToResolution
-from monitors.metrics.judged.outcomes import MOST_MESSAGES, Outcomes
+from monitors.metrics.conversation_outcome import MOST_MESSAGES, GaveUp, GoalMet, Outcomes, TurnsToResolution
 
 MET = {"goal": "cancel the order", "outcome": "met", "met_in_turn": 2, "gave_up": False, "reason": "turn 2 answers it"}
 LOST = MET | {"outcome": "not_met", "met_in_turn": 0, "gave_up": True, "reason": "turn 2 repeats turn 1"}

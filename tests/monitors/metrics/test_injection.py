@@ -17,8 +17,7 @@ from monitors.evaluation.evaluate import evaluate
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
-from monitors.metrics.registered import names
-from monitors.metrics.registry import build
+from monitors.metrics.registry import build, names
 from tests.support.llm_server import LLMServer, Reply
 
 CORPUS = [

@@ -13,8 +13,7 @@ from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Metric
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
-from monitors.metrics.registered import names, on_by_default
-from monitors.metrics.registry import build
+from monitors.metrics.registry import build, names, on_by_default
 
 JUDGE = Scripted({}, model="judge-1")
 EMBEDDINGS = object()

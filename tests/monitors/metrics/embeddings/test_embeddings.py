@@ -10,12 +10,11 @@ import time
 import numpy as np
 import pytest
 
+from gaugeway.settings import shared as config
 from monitors.judges import SPEND, JudgeError, Spend
 from monitors.metrics.embeddings import Embeddings
-from monitors.metrics.embeddings.batching import Batched
-from monitors.metrics.embeddings.cache import CachedEmbeddings
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
-from monitors.metrics.embeddings.opening import open_embeddings
+from monitors.metrics.embeddings.opening import Batched, CachedEmbeddings, open_embeddings
 from tests.support.llm_server import LLMServer, Reply, error
 
 BATCH_WAIT_S = "monitors.metrics.embeddings.opening.BATCH_WAIT_S"
@@ -58,9 +57,10 @@ class Ledger:
 
 
 @contextlib.asynccontextmanager
-async def embeddings_on(server, **options):
+async def embeddings_on(server, observer=None, **options):
     """Open embeddings on `server`, use them, close them."""
-    opened = open_embeddings(model="e-1", base_url=server.url, api_key=KEY, **{"max_retries": 0, **options})
+    settings = config.Embeddings(model="e-1", base_url=server.url, api_key=KEY, **{"max_retries": 0, **options})
+    opened = open_embeddings(settings, observer)
     try:
         yield opened
     finally:
@@ -302,11 +302,11 @@ async def test_no_more_requests_than_allowed_are_under_way():
 )
 def test_half_a_configuration_is_a_mistake(settings, problem):
     with pytest.raises(ValueError, match=f"^{problem}"):
-        open_embeddings(**settings)
+        open_embeddings(config.Embeddings(**settings))
 
 
 def test_no_configuration_is_no_embeddings():
-    assert open_embeddings() is None
+    assert open_embeddings(config.Embeddings()) is None
 
 
 def test_a_batch_has_at_least_one_text():

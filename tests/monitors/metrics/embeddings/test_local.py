@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gaugeway.settings import shared as config
 from monitors.judges import JudgeError
 from monitors.metrics.embeddings.local import LocalEmbeddings
 from monitors.metrics.embeddings.opening import open_embeddings
@@ -95,7 +96,7 @@ async def test_the_runtime_gives_the_models_vectors(model_files):
 
 
 async def test_it_is_cached_and_batched_like_any_other(model_files):
-    opened = open_embeddings(kind="local", model=MODEL, path=model_files)
+    opened = open_embeddings(config.Embeddings(kind="local", model=MODEL, path=model_files))
     first = await opened.embed(["lamp", "lamp"])
     await opened.embed(["lamp"])
     await opened.aclose()
@@ -132,8 +133,9 @@ def test_without_the_package_the_error_says_what_to_install():
         "import sys; sys.modules['fastembed'] = None; sys.path.insert(0, '.')\n"
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name: None if name == 'fastembed' else find(name)\n"
+        "from gaugeway.settings.shared import Embeddings\n"
         "from monitors.metrics.embeddings.opening import open_embeddings\n"
-        "try: open_embeddings(kind='local', model='m')\n"
+        "try: open_embeddings(Embeddings(kind='local', model='m'))\n"
         "except ValueError as error: print(error)\n"
     )
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -144,8 +146,9 @@ def test_without_the_package_the_error_says_what_to_install():
 def test_the_package_is_loaded_only_when_it_is_used():
     code = (
         "import sys; sys.path.insert(0, '.')\n"
+        "from gaugeway.settings.shared import Embeddings\n"
         "from monitors.metrics.embeddings.opening import open_embeddings\n"
-        "open_embeddings(kind='local', model='m')\n"
+        "open_embeddings(Embeddings(kind='local', model='m'))\n"
         "print([name for name in ('fastembed', 'onnxruntime', 'openai') if name in sys.modules])\n"
     )
     pytest.importorskip("fastembed")

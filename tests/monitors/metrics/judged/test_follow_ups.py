@@ -19,9 +19,8 @@ from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.judges.scripted import Scripted
 from monitors.metrics.answer_relevancy import AnswerRelevancy
 from monitors.metrics.context_relevancy import ContextRelevancy
-from monitors.metrics.faithfulness import Faithfulness
+from monitors.metrics.faithfulness import Faithfulness, Hallucination
 from monitors.metrics.geval import GEval
-from monitors.metrics.hallucination import Hallucination
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.registry import build
 

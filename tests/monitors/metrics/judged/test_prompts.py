@@ -142,10 +142,7 @@ def test_every_prompt_has_a_code_of_its_own():
     assert len({template.fill([Datum("response", "x")]).user for _ in range(20)}) == 20
 
 
-def test_the_documented_names_are_at_their_place_and_at_the_old_one():
+def test_the_documented_names_are_at_their_place():
     from monitors import metrics
 
     assert (metrics.Datum, metrics.Template) == (Datum, prompting.Template)
-    with pytest.warns(DeprecationWarning, match=r"from monitors\.metrics"):
-        from monitors.metrics.prompting import Datum as OldDatum
-    assert OldDatum is Datum

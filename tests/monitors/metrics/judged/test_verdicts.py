@@ -14,8 +14,7 @@ from monitors.judges import SPEND, JudgeError, Spend
 from monitors.judges.scripted import Scripted
 from monitors.metrics.answer_relevancy import AnswerRelevancy
 from monitors.metrics.context_relevancy import ContextRelevancy
-from monitors.metrics.faithfulness import Faithfulness
-from monitors.metrics.hallucination import Hallucination
+from monitors.metrics.faithfulness import Faithfulness, Hallucination
 from monitors.metrics.judged.claims import Fused, Separate
 
 CLAIMS = [

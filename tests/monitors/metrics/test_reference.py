@@ -15,12 +15,13 @@ from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.context_relevancy import ContextRelevancy
 from monitors.metrics.judged.claims import Fused, Separate
-from monitors.metrics.reference.answer_correctness import AnswerCorrectness
-from monitors.metrics.reference.answer_similarity import AnswerSimilarity
-from monitors.metrics.reference.context_entity_recall import ContextEntityRecall
-from monitors.metrics.reference.context_precision import ContextPrecision, ContextUtilization
-from monitors.metrics.reference.context_recall import ContextRecall
-from monitors.metrics.reference.noise_sensitivity import NoiseSensitivity
+from monitors.metrics.reference_answers import AnswerCorrectness, AnswerSimilarity, NoiseSensitivity
+from monitors.metrics.reference_contexts import (
+    ContextEntityRecall,
+    ContextPrecision,
+    ContextRecall,
+    ContextUtilization,
+)
 
 MODES = pytest.mark.parametrize("mode", [Fused, Separate])
 REFERENCE = "Waterloo was in 1815. Wellington won."

@@ -4,7 +4,7 @@ import pytest
 
 from gaugeway import extensions
 from gaugeway.settings import shared as config
-from monitors.metrics import registered
+from monitors.metrics import registry
 from monitors.metrics.registry import build
 from tests.support.extension_packages import install
 
@@ -51,10 +51,10 @@ def installed(tmp_path, monkeypatch):
 def test_an_installed_metric_runs_and_says_of_itself_what_the_product_asks(installed):
     catalogue = build({"first@3": config.Metric()}, None, None)
     assert {"length", "first@3", "lexical_groundedness"} == {enabled.metric.name for enabled in catalogue.enabled}
-    assert registered.zero_is_best("length")
-    assert registered.declared("length", "measures") == "answer"
-    assert "first@5" in registered.at_rank(5)
-    assert {"length", "first@K"} <= set(registered.known())
+    assert registry.zero_is_best("length")
+    assert registry.declared("length", "measures") == "answer"
+    assert "first@5" in registry.at_rank(5)
+    assert {"length", "first@K"} <= set(registry.known())
 
 
 def test_a_metric_has_an_installed_judge_by_its_name(installed):
@@ -72,5 +72,5 @@ def test_an_installed_metric_that_cannot_be_imported_is_noted_and_stops_nothing(
 
 
 def test_a_signal_can_be_best_at_zero_too():
-    assert registered.zero_is_best("abstained")
-    assert not registered.zero_is_best("unheard_of")
+    assert registry.zero_is_best("abstained")
+    assert not registry.zero_is_best("unheard_of")

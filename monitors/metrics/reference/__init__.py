@@ -1,1 +1,0 @@
-"""Metrics that need a reference."""
