@@ -147,11 +147,11 @@ def _pairing(text: str) -> str:
 def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
     from rich.markup import escape  # noqa: PLC0415 - only where something is shown
 
-    from monitors.offline.reports import named_table  # noqa: PLC0415
+    from monitors.offline import progress  # noqa: PLC0415
 
     headers = ("app, metric", "", "scores", "mean", "95 % interval", "verdict")
     shown = [(f"{row.app} {row.metric}", _lines(row)) for row in rows]
-    named_table.show(console, title, headers, shown, left=("", "verdict"))
+    progress.show(console, title, headers, shown, left=("", "verdict"))
     alike = any(arm.clusters is not None for row in rows for arm in _arms(row))
     for row in rows:
         notes = [f"needs about {row.more:,} more"] if row.decision == "not enough data" and row.more else []

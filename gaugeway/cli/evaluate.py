@@ -74,13 +74,15 @@ def evaluate(file: Path, **options: Any) -> None:
 
     Exit codes: 0 success, 1 a floor is missed, 2 bad input. A second run judges only what is missing.
     """
-    from monitors.offline import comparison, dataset, progress, thresholds  # noqa: PLC0415 - `--help` need not load them
+    from monitors.offline import comparison, dataset, progress  # noqa: PLC0415 - `--help` need not load them
     from monitors.offline.library import evaluate_samples  # noqa: PLC0415
     from monitors.offline.reports import Extras  # noqa: PLC0415
-    from monitors.offline.results_cache import ResultsCache  # noqa: PLC0415
+    from monitors.offline.results_codec import ResultsCache  # noqa: PLC0415
 
     with _reported_errors(options["metrics"]):
-        required = {name: limit for text in options["fail_under"] for name, limit in thresholds.parse(text).items()}
+        required = {
+            name: limit for text in options["fail_under"] for name, limit in comparison.parse_floors(text).items()
+        }
         against: Path | None = options["compare_with"]
         old = _load_run(against) if against is not None else None
         request = _request(_settings(options), options)
@@ -98,7 +100,7 @@ def evaluate(file: Path, **options: Any) -> None:
                 notes=notes,
             )
             run = asyncio.run(running)
-        judged = thresholds.judge(run, required, max_failed=options["max_failed"])
+        judged = comparison.check_floors(run, required, max_failed=options["max_failed"])
         compared = comparison.compare(old, run) if old is not None else []
         console = store_options.console()
         progress.show_run(console, run)
@@ -106,7 +108,7 @@ def evaluate(file: Path, **options: Any) -> None:
             progress.show_comparison(console, compared, str(against), comparison.unpaired(old, run))
         progress.show_floors(console, judged)
         _write(options["output"], run, Extras(floors=judged, comparisons=compared, against=str(against or "")))
-    sys.exit(MISSED if thresholds.missed(judged) or _worse(compared, options) else 0)
+    sys.exit(MISSED if comparison.any_missed(judged) or _worse(compared, options) else 0)
 
 
 @click.command("compare-runs")
@@ -290,7 +292,7 @@ def _worse(compared: list[Comparison], options: dict[str, Any]) -> bool:
 @contextlib.contextmanager
 def _reported_errors(metrics: str | None = None) -> Iterator[None]:
     """Report errors; those about the names given with `--metrics` name the option."""
-    from monitors.offline.dataset_fields import DataError  # noqa: PLC0415 - `--help` need not load it
+    from monitors.offline.data_errors import DataError  # noqa: PLC0415 - `--help` need not load it
 
     with store_options.reported_errors("interrupted; finished work is saved, run the same command to continue"):
         try:

@@ -63,9 +63,9 @@ def promptfoo(file: Path, **options: Any) -> None:
 
 def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
     """Write what was imported, print what was not, and return the exit code."""
-    from monitors.offline.imports import writing  # noqa: PLC0415 - as above
+    from monitors.offline.imports import result  # noqa: PLC0415 - as above
 
-    writing.check(imported)
+    result.check(imported)
     out = options["out"] or Path(f"{source.stem}.gaugeway.jsonl")
     config = options["config"] or Path(f"{source.stem}.gaugeway.toml")
     wanted = [(out, imported.records), (config, imported.metrics)]
@@ -73,10 +73,10 @@ def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
     if taken:
         raise ConfigError([f"{path}: exists already; --force overwrites it" for path in taken])
     if imported.records:
-        writing.write(out, writing.data_set(imported))
+        result.write(out, result.data_set(imported))
         click.echo(f"wrote {out}: {_counted(len(imported.records), 'record')}")
     if imported.metrics:
-        writing.write(config, writing.config(imported, str(source)))
+        result.write(config, result.config(imported, str(source)))
         click.echo(f"wrote {config}: {', '.join(imported.metrics)}")
     for text, times in imported.notes.items():
         click.echo(f"note: {text}" + (f" ({times} times)" if times > 1 else ""))
@@ -95,7 +95,7 @@ def _counted(number: int, word: str) -> str:
 
 @contextlib.contextmanager
 def _reported_errors() -> Iterator[None]:
-    from monitors.offline.dataset_fields import DataError  # noqa: PLC0415 - as above
+    from monitors.offline.data_errors import DataError  # noqa: PLC0415 - as above
 
     with store_options.reported_errors():
         try:

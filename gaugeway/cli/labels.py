@@ -90,7 +90,7 @@ async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int |
 def _show(console: Console, rows: Sequence[Labelled]) -> None:
     from rich.markup import escape  # noqa: PLC0415 - only where something is shown
 
-    from monitors.offline.reports import named_table  # noqa: PLC0415
+    from monitors.offline import progress  # noqa: PLC0415
 
     shown = []
     for row in rows:
@@ -114,7 +114,7 @@ def _show(console: Console, rows: Sequence[Labelled]) -> None:
         ]
         shown.append((f"{row.app} {row.metric}{about}", lines))
     headers = ("app, metric", "", "value", "95 % interval")
-    named_table.show(console, "the judge and people's labels", headers, shown, left=("",))
+    progress.show(console, "the judge and people's labels", headers, shown, left=("",))
     for row in rows:
         for note in row.notes:
             console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape(note)}[/dim]", soft_wrap=True)

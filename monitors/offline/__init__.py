@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from monitors.offline.comparison import Comparison, compare
-from monitors.offline.dataset_fields import DataError
+from monitors.offline.comparison import Comparison, Floor, compare
+from monitors.offline.data_errors import DataError
 from monitors.offline.library import evaluate, evaluate_async
 from monitors.offline.results import Measure, MetricSummary, Row, Run
 from monitors.offline.run import Progress
-from monitors.offline.thresholds import Floor
 
 __all__ = [
     "Comparison",

@@ -15,27 +15,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gaugeway.records import Sample
-from monitors.offline import json_errors
-from monitors.offline.dataset_fields import (
-    ALIASES,
-    COUNTS,
-    LISTS,
-    NUMBERS,
-    OBJECTS,
-    REFERENCE,
-    SELECTIONS,
-    TABLES,
-    TRUTHS,
-    DataError,
-    Reader,
-    canonical,
-)
+from monitors.offline.data_errors import DataError, json_problem
+from monitors.offline.dataset_fields import ALIASES, LISTS, REFERENCE, STRUCTURED, TRUTHS, Reader, canonical
+from monitors.offline.dataset_values import MEANINGS
 
 MAX_PROBLEMS = 50
 _BROKEN_LIST = re.compile(r"\s*[\[{]\s*[\"'\[{\]}]")
 _CELL_LIMIT = min(sys.maxsize, 2**31 - 1)
-_STRUCTURED = LISTS | TABLES | OBJECTS | SELECTIONS
-_NUMBERS = NUMBERS | dict.fromkeys(COUNTS, "counted from 1")
+_NUMBERS = MEANINGS | dict.fromkeys(("turn", "hop"), "counted from 1")
 
 Numbered: TypeAlias = Iterator[tuple[int, Any]]
 
@@ -109,7 +96,7 @@ def _jsonl(path: Path) -> Numbered:
                 try:
                     yield number, msgspec.json.decode(text)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    yield number, DataError([json_errors.problem(text, error)[1]])
+                    yield number, DataError([json_problem(text, error)[1]])
 
 
 def _json(path: Path) -> Numbered:
@@ -117,7 +104,7 @@ def _json(path: Path) -> Numbered:
     try:
         parsed = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        line, why = json_errors.problem(content, error)
+        line, why = json_problem(content, error)
         raise DataError([f"{path}:{line}: {why}; for one object per line use the suffix .jsonl"]) from error
     if not isinstance(parsed, list):
         raise DataError([f"{path}: expected a list of objects"])
@@ -145,7 +132,7 @@ def _not_utf8(path: Path) -> str:
     try:
         (content := path.read_bytes()).decode()
     except UnicodeDecodeError as error:
-        line, why = json_errors.problem(content, error)
+        line, why = json_problem(content, error)
         return f"{path}:{line}: {why}"
     return f"{path}: not UTF-8"
 
@@ -160,7 +147,7 @@ def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
             problems.append(f"{name}: this line has too few cells")
         elif cell and fields[name] == REFERENCE:
             record[name] = _reference(name, cell)
-        elif cell and fields[name] in _STRUCTURED:
+        elif cell and fields[name] in STRUCTURED:
             record[name] = _list_of(cell) if fields[name] in LISTS else _structure(cell)
             if record[name] is None:
                 problems.append(f"{name}: expected a JSON list, got a text")

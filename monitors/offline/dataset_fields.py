@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
 from gaugeway.data_files import table
-from gaugeway.records import Context, Sample
-from monitors.offline import conversation_fields
+from gaugeway.records import Sample
+from monitors.offline.data_errors import DataError
+from monitors.offline.dataset_values import CONVERT, is_list_of_texts, kind_of, sample_of
 
 ALIASES: Mapping[str, Sequence[str]] = table("monitors.offline", "fields.toml")["aliases"]
 """The fields of a record, each with its names in other tools."""
 
 LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})
-TABLES = frozenset({"tags"})
-SELECTIONS = frozenset({"only_metrics"})
-OBJECTS = frozenset({conversation_fields.MESSAGES, conversation_fields.CALLS})
+STRUCTURED = LISTS | {"tags", "only_metrics", "history", "tool_calls"}
 REFERENCE = "reference"
 TRUTHS = "ground_truths"
 """The name of `reference` in old versions of ragas, where it is a list of texts."""
-COUNTS = conversation_fields.COUNTS
-NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more", "retrieval_s": "seconds, 0 or more"}
-_OF_CONVERSATIONS = conversation_fields.NAMES | COUNTS | OBJECTS
 _IGNORED = frozenset({"capture", "scores"})
 _SHOWN = 10
-_EXPECTED = dict.fromkeys(TABLES, "an object or a list of texts") | dict.fromkeys(
-    SELECTIONS, "a list of names of metrics"
-)
 _CONTENT = ("user_input", "response", *sorted(LISTS))
 _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}
-
-
-class DataError(Exception):
-    """Raised for an invalid data set; `problems` has one line per error."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 @dataclass(slots=True)
@@ -73,10 +58,7 @@ class Reader:
         Without an id the sample's id is a hash of the question, so the same question has the same id in another run.
         """
         if isinstance(record, Sample):
-            clash: list[str] = []
-            self._name({"id": record.id}, clash)
-            if clash:
-                raise DataError(clash)
+            self._name({"id": record.id})
             return record
         values = as_mapping(record)
         if self._back:
@@ -84,17 +66,18 @@ class Reader:
             for key in values:
                 self._having[key] = self._having.get(key, 0) + 1
         found, given, problems = self._fields(values)
-        problems += [
-            f"{given[name]}: {problem}" for name, value in found.items() for problem in _checked(name)(name, value)
-        ]
+        converted: dict[str, Any] = {}
+        for name, value in found.items():
+            try:
+                converted[name] = CONVERT[name](value)
+            except DataError as error:
+                problems += [f"{given[name]}: {problem}" for problem in error.problems]
         if not problems and not any(found.get(name) for name in _CONTENT):
             problems.append(f"no field with content; expected some of {', '.join(_CONTENT)}{self._strangers(values)}")
-        if not problems:
-            problems += _passages_problems(found)
-        name = "" if problems else self._name(found, problems)
         if problems:
             raise DataError(problems)
-        return _sample(name, found)
+        sample = sample_of(converted)
+        return replace(sample, id=self._name(found))
 
     def notes(self) -> list[str]:
         """Return one note per mapped name that only some records have, and per unknown field with the closest name."""
@@ -141,20 +124,19 @@ class Reader:
                     problems.append(f"{key}: conflicts with {given[name]}, another name of the same field")
         return found, given, problems
 
-    def _name(self, found: Mapping[str, Any], problems: list[str]) -> str:
+    def _name(self, found: Mapping[str, Any]) -> str:
+        """Return the id of a record, and note it. Raises DataError for one that another record has."""
         if (given := found.get("id")) is not None:
-            if str(given) in self._ids:
-                problems.append(f"id: {given!r} is a duplicate")
-            return self._take(str(given))
-        about = found.get("user_input") or found.get("response") or found.get("retrieved_contexts") or ""
-        name = f"q-{blake2b(str(about).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"
-        times = 2
-        unique = name
-        while unique in self._ids:
-            unique, times = f"{name}-{times}", times + 1
-        return self._take(unique)
-
-    def _take(self, name: str) -> str:
+            name = str(given)
+            if name in self._ids:
+                raise DataError([f"id: {given!r} is a duplicate"])
+        else:
+            about = found.get("user_input") or found.get("response") or found.get("retrieved_contexts") or ""
+            stem = name = f"q-{blake2b(str(about).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"
+            times = 1
+            while name in self._ids:
+                times += 1
+                name = f"{stem}-{times}"
         self._ids.add(name)
         return name
 
@@ -176,7 +158,7 @@ def as_mapping(record: Any) -> Mapping[str, Any]:
     attributes = {name: getattr(record, name) for name in _KNOWN if hasattr(record, name)}
     if attributes and not isinstance(record, (str, bytes, list, tuple)):
         return attributes
-    raise DataError([f"expected an object with fields, got {_kind(record)}"])
+    raise DataError([f"expected an object with fields, got {kind_of(record)}"])
 
 
 def unmapped_names(option: str, missing: Mapping[str, str], names: Collection[str]) -> list[str]:
@@ -223,137 +205,7 @@ def _whole(value: Any) -> Any:
 
 def _one_reference(value: Any) -> Any:
     """Join the texts of a list, one on each line; anything else is left to the checks."""
-    return "\n".join(value) or None if _is_list_of_texts(value) else value
-
-
-def _checked(name: str) -> Callable[[str, Any], Iterator[str]]:
-    return conversation_fields.problems if name in _OF_CONVERSATIONS else _problems
-
-
-def _problems(name: str, value: Any) -> Iterator[str]:
-    """Yield the problems of a value."""
-    if name in LISTS:
-        yield from _list_problems(name, value)
-    elif name in _EXPECTED:
-        if not _is_list_of_texts(value) and not (name in TABLES and isinstance(value, Mapping)):
-            yield f"expected {_EXPECTED[name]}, got {_kind(value)}"
-    elif name in NUMBERS:
-        yield from _number_problems(name, value)
-    elif name == "id":
-        if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-            yield f"expected a name or a number, got {_kind(value)}"
-    elif name == REFERENCE and isinstance(value, (list, tuple)):
-        yield from (
-            f"[{index}] {problem}" for index, item in enumerate(value) if (problem := _text_problem(name, item))
-        )
-    elif not isinstance(value, str):
-        yield f"expected a text, got {_kind(value)}"
-
-
-def _number_problems(name: str, value: Any) -> Iterator[str]:
-    if not _is_number(value):
-        yield f"expected a number ({NUMBERS[name]}), got {_kind(value)}"
-    elif name != "started_at" and not 0.0 <= value < math.inf:
-        yield f"expected a number ({NUMBERS[name]}), got {value}"
-
-
-def _list_problems(name: str, value: Any) -> Iterator[str]:
-    if not isinstance(value, (list, tuple)):
-        yield f"expected a list of texts, got {_kind(value)}"
-        return
-    for index, item in enumerate(value):
-        wanted = _passage_problem(item) if name == "retrieved_contexts" else _text_problem(name, item)
-        if wanted:
-            yield f"[{index}] {wanted}"
-
-
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _text_problem(name: str, item: Any) -> str:
-    fine = isinstance(item, str) or (name.endswith("_ids") and isinstance(item, int) and not isinstance(item, bool))
-    return "" if fine else f"expected a text, got {_kind(item)}"
-
-
-def _passage_problem(item: Any) -> str:
-    if isinstance(item, (str, Context)):
-        return ""
-    if not isinstance(item, Mapping) or not isinstance(item.get("text"), str):
-        return f"expected a text, or an object with text, id, score and source, got {_kind(item)}"
-    score = item.get("score")
-    if score is not None and not _is_number(score):
-        return f"score: expected a number, got {_kind(score)}"
-    return ""
-
-
-def _passages_problems(found: Mapping[str, Any]) -> list[str]:
-    ids, contexts = found.get("retrieved_context_ids"), found.get("retrieved_contexts")
-    if ids is None or not contexts or len(ids) == len(contexts):
-        return []
-    return [f"retrieved_context_ids: {len(ids)} ids for {len(contexts)} contexts"]
-
-
-def _kind(value: Any) -> str:
-    names = {"dict": "an object", "list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null"}
-    kind = type(value).__name__
-    return names.get(kind, "a number" if isinstance(value, (int, float)) else kind)
-
-
-def _sample(name: str, found: Mapping[str, Any]) -> Sample:
-    contexts = [_passage(item) for item in found.get("retrieved_contexts", ())]
-    ids = [str(context_id) for context_id in found.get("retrieved_context_ids", ())]
-    if ids and not contexts:
-        contexts = [Context(text="", id=context_id) for context_id in ids]
-    elif ids:
-        contexts = [
-            Context(text=context.text, id=id_, score=context.score, source=context.source)
-            for context, id_ in zip(contexts, ids, strict=True)
-        ]
-    looked = "retrieved_contexts" in found or "retrieved_context_ids" in found
-    sample = Sample(
-        id=name,
-        started_at=float(found.get("started_at", 0.0)),
-        duration_s=float(found["duration_s"]) if "duration_s" in found else None,
-        retrieval_s=float(found["retrieval_s"]) if "retrieval_s" in found else None,
-        app=found.get("app", "default"),
-        model=found.get("model", "unknown"),
-        question=found.get("user_input"),
-        contexts=tuple(contexts),
-        context_source="data_set" if looked else "none",
-        response=found.get("response", ""),
-        reference=found.get("reference"),
-        tags=_tags(found.get("tags", {})),
-        reference_contexts=tuple(found.get("reference_contexts", ())),
-        reference_context_ids=tuple(str(context_id) for context_id in found.get("reference_context_ids", ())),
-        only_metrics=tuple(found["only_metrics"]) if "only_metrics" in found else None,
-    )
-    return conversation_fields.in_conversation(sample, found)
-
-
-def _tags(given: Any) -> dict[str, str]:
-    """Return tags as a dict; tags given as a list get the value "true"."""
-    if not isinstance(given, Mapping):
-        return dict.fromkeys(given, "true")
-    return {str(key): str(value) for key, value in given.items()}
-
-
-def _passage(item: Any) -> Context:
-    if isinstance(item, Context):
-        return item
-    if isinstance(item, str):
-        return Context(text=item)
-    score, id_, source = item.get("score"), item.get("id"), item.get("source")
-    return Context(
-        text=item["text"],
-        id=None if id_ is None else str(id_),
-        score=None if score is None else float(score),
-        source=None if source is None else str(source),
-    )
+    return "\n".join(value) or None if is_list_of_texts(value) else value
 
 
 def canonical(name: str, renamed: Mapping[str, str] | None = None) -> str:

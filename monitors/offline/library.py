@@ -16,10 +16,11 @@ from gaugeway.settings import shared as config
 from monitors.judges import MinimalJudge
 from monitors.metrics import Metric, scores_conversations
 from monitors.metrics.embeddings import MinimalEmbeddings
-from monitors.offline import conversation_fields, dataset
+from monitors.offline import dataset
+from monitors.offline.dataset_values import protected
 from monitors.offline.plan import LLM, EvaluationRequest, open_plan
 from monitors.offline.results import Run
-from monitors.offline.results_cache import ResultsCache
+from monitors.offline.results_codec import ResultsCache
 from monitors.offline.run import Plan, Progress, run
 
 
@@ -123,7 +124,7 @@ async def evaluate_samples(
     started = time.time()
     capture = request.config.capture if isinstance(request.config, config.Config) else config.Sampled()
     try:
-        samples = conversation_fields.protected(samples, capture)
+        samples = protected(samples, capture)
         async with open_plan(request) as (plan, more):
             if on_plan is not None:
                 on_plan(plan)

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
 
-from monitors.offline.comparison import Comparison
-from monitors.offline.reports import (
-    abstained_line,
-    clusters_line,
-    counted,
-    effective,
-    latency_lines,
-    named_table,
-    signed,
-)
+from monitors.offline.comparison import Comparison, Floor
+from monitors.offline.reports import abstained_line, clusters_line, counted, effective, latency_lines, signed
 from monitors.offline.results import Run
 from monitors.offline.run import Progress
-from monitors.offline.thresholds import Floor
 
 _COLOURS = {"better": "green", "worse": "red", "cannot tell": "yellow"}
 
@@ -68,7 +60,7 @@ def show_run(console: Console, run: Run) -> None:
             f"{summary.usd:.4f}",
         )
         rows.append((summary.metric + mark, [cells]))
-    named_table.show(console, run.source, ("metric", "n", *alike, "mean", "95 % interval", "USD"), rows)
+    show(console, run.source, ("metric", "n", *alike, "mean", "95 % interval", "USD"), rows)
     for summary in run.summary:
         if summary.skipped:
             console.print(f"{escape(summary.metric)}: skipped {_counts(summary.skipped)}", soft_wrap=True)
@@ -99,7 +91,7 @@ def show_comparison(
     """Print a table of a comparison."""
     headers = ("metric", "pairs", "before", "after", "change", "95 % interval", "verdict")
     rows = [(comparison.metric, [_compared(comparison)]) for comparison in comparisons]
-    named_table.show(console, f"Compared with {against}", headers, rows, left=("verdict",))
+    show(console, f"Compared with {against}", headers, rows, left=("verdict",))
     for comparison in comparisons:
         if comparison.more:
             console.print(f"{escape(comparison.metric)}: needs about {comparison.more} more samples", soft_wrap=True)
@@ -126,3 +118,55 @@ def _number(value: float | None) -> str:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {escape(reason)}" for reason, count in sorted(counts.items())) or "-"
+
+
+_GAP = "  "
+
+
+def show(
+    console: Console,
+    title: str,
+    headers: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[Sequence[str]]]],
+    *,
+    left: Collection[str] = (),
+) -> None:
+    """Print rows of cells beside the name they belong to; below it, if not all names have one row, or it does not fit.
+
+    The first of `headers` is that of the names, the others are those of the cells, which may have markup. Columns are
+    aligned to the right, but for those in `left`.
+    """
+    first, *others = headers
+    heads = [Text(header) for header in others]
+    lines = [(name, [[Text.from_markup(cell) for cell in row] for row in some]) for name, some in rows]
+    cells = [heads, *(row for _, some in lines for row in some)]
+    widths = [max(row[column].cell_len for row in cells) for column in range(len(heads))]
+    names = max(Text(name).cell_len for name in (first, *(name for name, _ in rows)))
+    total = names + sum(len(_GAP) + width for width in widths)
+    beside = total <= console.width and all(len(some) == 1 for _, some in rows)
+    if not beside:
+        total -= names
+
+    def line(name: str, row: Sequence[Text], style: str = "") -> Text:
+        made = Text(name.ljust(names) if beside else "", style=style)
+        for header, text, width in zip(others, row, widths, strict=True):
+            space = " " * (width - text.cell_len)
+            made.append(_GAP if header in left else _GAP + space).append_text(text)
+            made.append(space if header in left else "")
+        made.rstrip()
+        return made
+
+    _print(console, Text(title, style="italic"), Text())
+    if not beside:
+        _print(console, Text(first, style="bold"))
+    _print(console, line(first, heads, "bold"), Text("─" * min(total, console.width)))
+    for name, some in lines:
+        if not beside:
+            _print(console, Text(name))
+        _print(console, *(line(name, row) for row in some))
+    _print(console, Text())
+
+
+def _print(console: Console, *lines: Text) -> None:
+    for text in lines:
+        console.print(text, soft_wrap=True)

@@ -18,7 +18,7 @@ from monitors.analysis import captured
 from monitors.analysis.captured import SEPARATOR
 from monitors.evaluation.evaluate import judge_of
 from monitors.metrics import Metric
-from monitors.offline.dataset_fields import DataError
+from monitors.offline.data_errors import DataError
 from monitors.offline.results import Measure, Row, Run
 from monitors.offline.run import Plan, Progress, evaluated, for_each
 

@@ -15,7 +15,7 @@ from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.registry import Enabled
 from monitors.offline.dataset_fields import content_key
 from monitors.offline.results import Measure, Row
-from monitors.offline.results_cache import Key, ResultsCache
+from monitors.offline.results_codec import Key, ResultsCache
 
 T = TypeVar("T")
 CONCURRENCY = 8

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from monitors.metrics.judged.prompts import Part
-from monitors.offline.dataset_fields import DataError
-from monitors.offline.imports import criteria
-from monitors.offline.imports.fields import content_text
+from monitors.offline.data_errors import DataError
+from monitors.offline.imports.fields import chosen, content_text, criterion, factuality
 from monitors.offline.imports.result import Imported, NotMappedError, as_text
 from monitors.offline.imports.sources import Document, documents, kind
 
@@ -117,7 +116,7 @@ def _spec_files(yaml: Path, name: str) -> Iterator[Path]:
 
 
 def _factuality(out: Imported) -> None:
-    out.criterion("factuality", criteria.factuality())
+    out.criterion("factuality", factuality())
     out.note("the spec fact has no scores: geval:factuality gives 0 to a response that disagrees with the reference")
 
 
@@ -141,8 +140,8 @@ def _spec(name: str, spec: Mapping[str, Any], out: Imported, given: Any = None) 
             {key: values for key, values in args.items() if f"{{{key}}}" in text} if isinstance(args, Mapping) else args
         )
         for suffix, filled in _filled(text, open_):
-            made, params = criteria.criterion(filled, _PARTS.get, _PLACEHOLDER, _ARGS)
-            out.criterion(f"{name}{suffix}", criteria.chosen(made, params, scores))
+            made, params = criterion(filled, _PARTS.get, _PLACEHOLDER, _ARGS)
+            out.criterion(f"{name}{suffix}", chosen(made, params, scores))
     except NotMappedError as reason:
         out.miss(f"model-graded spec {name}", str(reason))
 

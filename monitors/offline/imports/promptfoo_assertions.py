@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitors.metrics.judged.prompts import Part
-from monitors.offline.imports import criteria
-from monitors.offline.imports.fields import Fields
+from monitors.offline.imports.fields import Fields, criterion, factuality, templates
 from monitors.offline.imports.result import Imported, NotMappedError, any_of, as_text
 
 _CUSTOM = "write it as a custom metric"
@@ -144,7 +143,7 @@ def _metric(base: str, assertion: Mapping[str, Any], case: Case, out: Imported) 
     if base in _WITH_REFERENCE:
         _reference(case, assertion.get("value"), required=True)
     if base == "factuality":
-        return out.criterion("factuality", criteria.factuality())
+        return out.criterion("factuality", factuality())
     threshold = assertion.get("threshold")
     out.built_in(_METRICS[base], None if threshold is None else _share(threshold))
     return _METRICS[base]
@@ -169,13 +168,13 @@ def _rubric(assertion: Mapping[str, Any], case: Case, fields: Fields, out: Impor
     part = _part_of(fields)
     text = _shared_text(_text_of(assertion.get("value")), case, part)
     negated = type_.startswith("not-")
-    if not everywhere or any(part(name) is None for name in criteria.templates(text)):
+    if not everywhere or any(part(name) is None for name in templates(text)):
         if negated:
             raise NotMappedError("is negated, and not the same in every test")
         case.rubrics.append(_filled(_text_of(assertion.get("value")), case))
         return None
-    made, params = criteria.criterion(text, part)
-    if not criteria.templates(text):
+    made, params = criterion(text, part)
+    if not templates(text):
         params = ["question", "response"]
     elif "response" not in params:
         params.append("response")
@@ -240,7 +239,7 @@ def _reference_text(value: Any, case: Case) -> str:
 def _filled(text: str, case: Case) -> str:
     """Fill the case's variables into a text. Raises NotMappedError if there are others, or filters."""
     known = _TEMPLATE.sub(lambda match: "" if match[1] in case.vars else match[0], text)
-    if left := criteria.templates(known):
+    if left := templates(known):
         raise NotMappedError(f"its value uses {{{{{left[0]}}}}}, which is no variable, or has a filter")
     return render(text, case.vars)
 

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from monitors.offline import json_errors
-from monitors.offline.dataset_fields import DataError
+from monitors.offline.data_errors import DataError, json_problem
 
 MAX_FILE_BYTES = 256 * 1024**2
 MAX_YAML_BYTES = 8 * 1024**2
@@ -120,7 +119,7 @@ def _jsonl(path: Path) -> Iterator[Document]:
         try:
             value = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise DataError([f"{path}:{number}: {json_errors.problem(content, error)[1]}"]) from error
+            raise DataError([f"{path}:{number}: {json_problem(content, error)[1]}"]) from error
         if not isinstance(value, dict):
             raise DataError([f"{path}:{number}: expected an object, got {kind(value)}"])
         yield Document(path, value, line=number)
@@ -131,7 +130,7 @@ def _json(path: Path) -> Iterator[Document]:
     try:
         value = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        line, why = json_errors.problem(content, error)
+        line, why = json_problem(content, error)
         raise DataError([f"{path}:{line}: {why}; one object per line needs the suffix .jsonl"]) from error
     yield Document(path, value)
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from monitors.offline import results_codec as codec
 
 if TYPE_CHECKING:
-    from monitors.offline.comparison import Comparison
+    from monitors.offline.comparison import Comparison, Floor
     from monitors.offline.results import MetricSummary, Run
-    from monitors.offline.thresholds import Floor
 
 SUFFIXES = (".html", ".md", ".json", ".xml", ".csv", ".jsonl")
 
@@ -94,16 +93,12 @@ def check(path: Path) -> None:
 def render(suffix: str, run: Run, extras: Extras = NONE) -> str:
     """Return the report in the format of `suffix`, as text."""
     match suffix:
-        case ".html":
-            from monitors.offline.reports import html  # noqa: PLC0415 - jinja2 only where a page is wanted
+        case ".html" | ".md":
+            from monitors.offline.reports import documents  # noqa: PLC0415 - jinja2 only where a page is wanted
 
-            return html.render(run, extras)
-        case ".md":
-            from monitors.offline.reports import markdown  # noqa: PLC0415 - one format at a time
-
-            return markdown.render(run, extras)
+            return documents.render(suffix, run, extras)
         case ".xml":
-            from monitors.offline.reports import junit  # noqa: PLC0415
+            from monitors.offline.reports import junit  # noqa: PLC0415 - one format at a time
 
             return junit.render(run, extras)
         case ".csv" | ".jsonl":

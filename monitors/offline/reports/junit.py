@@ -6,9 +6,9 @@ import re
 from xml.etree import ElementTree as ET
 
 from gaugeway.records import Evaluation, Failed, Score, Skipped
+from monitors.offline.comparison import Floor
 from monitors.offline.reports import NONE, Extras
 from monitors.offline.results import Measure, Run
-from monitors.offline.thresholds import Floor
 
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -8,8 +8,9 @@ from gaugeway.records import Evaluation, Message, Sample, Score, ToolCall
 from gaugeway.settings.shared import Sampled
 from monitors.metrics.asked_again import AskedAgain
 from monitors.offline import dataset
-from monitors.offline.conversation_fields import protected
-from monitors.offline.dataset_fields import DataError, Reader, content_key
+from monitors.offline.data_errors import DataError
+from monitors.offline.dataset_fields import Reader, content_key
+from monitors.offline.dataset_values import protected
 from monitors.offline.library import evaluate
 from monitors.offline.reports import render
 from monitors.offline.results import Measure, Row, Run

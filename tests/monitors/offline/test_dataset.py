@@ -6,7 +6,7 @@ import json
 import pytest
 
 from monitors.offline import dataset as reading
-from monitors.offline.dataset_fields import DataError
+from monitors.offline.data_errors import DataError
 
 ROWS = [
     {"id": "a", "question": "Who?", "answer": "Ann, 3.5 m tall.", "contexts": ["Ann.", 'He said "no".']},

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from gaugeway.records import Context, Sample
-from monitors.offline.dataset_fields import DataError, Reader, content_key
+from monitors.offline.data_errors import DataError
+from monitors.offline.dataset_fields import Reader, content_key
 
 OURS = {
     "id": "a",

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.offline import comparison, intervals
-from monitors.offline import thresholds as floors
+from monitors.offline import comparison
 from monitors.offline.results import Measure, Row, Run
 
 LAWS = {
@@ -40,7 +39,7 @@ def run(**scores):
     return Run(source="test", created_at=0.0, measures=measures, rows=tuple(rows))
 
 
-@pytest.mark.parametrize("module", [intervals, floors, __import__("monitors.analysis.captured", fromlist=["x"])])
+@pytest.mark.parametrize("module", [comparison, __import__("monitors.analysis.captured", fromlist=["x"])])
 def test_the_examples_in_the_docstrings_hold(module):
     results = doctest.testmod(module)
     assert results.attempted > 0
@@ -52,7 +51,7 @@ def test_the_examples_in_the_docstrings_hold(module):
 @pytest.mark.parametrize("n", [10, 40, 200])
 def test_the_interval_covers_the_mean_as_often_as_it_says(law, n):
     rng = np.random.default_rng(7)
-    found = [intervals.bounded_mean(LAWS[law](rng, n)) for _ in range(1500)]
+    found = [comparison.bounded_mean(LAWS[law](rng, n)) for _ in range(1500)]
     covered = np.mean([low <= MEANS[law] <= high for low, high in found])
     too_high = np.mean([low > MEANS[law] for low, _ in found])
     assert covered > 0.925
@@ -60,19 +59,19 @@ def test_the_interval_covers_the_mean_as_often_as_it_says(law, n):
 
 
 def test_equal_values_do_not_give_an_interval_without_width():
-    low, high = intervals.bounded_mean([1.0] * 20)
+    low, high = comparison.bounded_mean([1.0] * 20)
     assert 0.8 < low < 0.95
     assert high == 1.0
 
 
 def test_one_value_says_nothing():
-    assert intervals.bounded_mean([0.9]) == (0.0, 1.0)
+    assert comparison.bounded_mean([0.9]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("values", [[], [1.1], [math.nan]])
 def test_what_is_no_score_is_refused(values):
     with pytest.raises(ValueError, match=r"values? in \[0, 1\]|all of them"):
-        intervals.bounded_mean(values)
+        comparison.bounded_mean(values)
 
 
 def test_unscored_samples_are_in_no_mean():
@@ -90,39 +89,39 @@ def test_a_metric_without_any_score_has_no_mean():
 
 def test_a_floor_is_held_against_the_lower_bound():
     many, few = run(faithfulness=[0.9, 1.0] * 50), run(faithfulness=[0.9, 1.0] * 2)
-    assert floors.judge(many, {"faithfulness": 0.9})[0].met
-    missed = floors.judge(few, {"faithfulness": 0.9})[0]
+    assert comparison.check_floors(many, {"faithfulness": 0.9})[0].met
+    missed = comparison.check_floors(few, {"faithfulness": 0.9})[0]
     assert not missed.met
     assert "4 scores are too few to be sure" in missed.reason
 
 
 def test_where_zero_is_best_the_floor_is_a_ceiling_for_the_upper_bound():
-    assert floors.judge(run(hallucination=[0.0] * 100), {"hallucination": 0.1})[0].met
-    missed = floors.judge(run(hallucination=[0.2] * 100), {"hallucination": 0.1})[0]
+    assert comparison.check_floors(run(hallucination=[0.0] * 100), {"hallucination": 0.1})[0].met
+    missed = comparison.check_floors(run(hallucination=[0.2] * 100), {"hallucination": 0.1})[0]
     assert not missed.met
     assert missed.bound > 0.2
     assert "upper" in missed.reason
 
 
 def test_no_score_is_no_floor_met():
-    assert not floors.judge(run(faithfulness=[Skipped("no_claims")] * 9), {"faithfulness": 0.1})[0].met
+    assert not comparison.check_floors(run(faithfulness=[Skipped("no_claims")] * 9), {"faithfulness": 0.1})[0].met
 
 
 def test_a_floor_is_missed_when_too_many_samples_failed():
     blind = run(faithfulness=[1.0] * 80 + [Failed("timeout")] * 20)
-    assert not floors.judge(blind, {"faithfulness": 0.5})[0].met
-    assert floors.judge(blind, {"faithfulness": 0.5}, max_failed=0.2)[0].met
+    assert not comparison.check_floors(blind, {"faithfulness": 0.5})[0].met
+    assert comparison.check_floors(blind, {"faithfulness": 0.5}, max_failed=0.2)[0].met
 
 
 def test_a_floor_for_a_metric_that_was_not_computed_is_a_mistake():
     with pytest.raises(ValueError, match="'faith' was not computed"):
-        floors.judge(run(faithfulness=[1.0]), {"faith": 0.5})
+        comparison.check_floors(run(faithfulness=[1.0]), {"faith": 0.5})
 
 
 @pytest.mark.parametrize("text", ["faithfulness", "=0.8", "a=b", "a=1.2", "a=nan"])
 def test_floors_that_are_none(text):
     with pytest.raises(ValueError, match="expected metric=number"):
-        floors.parse(text)
+        comparison.parse_floors(text)
 
 
 def test_a_clear_difference_has_a_verdict_in_the_metrics_own_direction():
@@ -138,7 +137,7 @@ def test_pairs_see_what_two_separate_means_do_not():
     new = old + 0.05
     found = comparison.compare(run(faithfulness=old.tolist()), run(faithfulness=new.tolist()))[0]
     assert found.verdict == "better"
-    assert intervals.bounded_mean(new)[0] < intervals.bounded_mean(old)[1]
+    assert comparison.bounded_mean(new)[0] < comparison.bounded_mean(old)[1]
 
 
 def test_too_few_pairs_say_how_many_more_it_takes_and_that_number_is_enough():
@@ -152,7 +151,7 @@ def test_too_few_pairs_say_how_many_more_it_takes_and_that_number_is_enough():
     told = 0
     for _ in range(300):
         changed = rng.random(n) < mean
-        low, high = intervals.bounded_difference(changed.astype(float))
+        low, high = comparison.bounded_difference(changed.astype(float))
         told += not low <= 0.0 <= high
     assert told / 300 > 0.75
 

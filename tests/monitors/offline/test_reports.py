@@ -13,10 +13,9 @@ from rich.console import Console
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
 from monitors.analysis.claim_highlight import Claim, claims_in, mark
 from monitors.offline import dataset, progress
-from monitors.offline.comparison import Comparison
+from monitors.offline.comparison import Comparison, Floor
 from monitors.offline.reports import Extras, render, write
 from monitors.offline.results import Measure, Row, Run
-from monitors.offline.thresholds import Floor
 
 EVIL = '<script>alert(1)</script><img src=x onerror="x()">\'"&|`</details>{{ 7*7 }}\x00\x1b[31m\ud800'
 RESPONSE = "The fee is 0.2 percent. Nobody picks shares. Funds always win."
@@ -116,12 +115,16 @@ def test_a_perfect_sample_is_no_worst_case():
 
 
 def test_the_histogram_has_a_bar_for_every_score():
-    from monitors.offline.reports.html import bars
-
-    found = bars([0.0, 0.02, 0.5, 0.999, 1.0])
-    assert [bar.count for bar in found] == [2, 1, 2]
-    assert max(bar.height for bar in found) == 72.0
-    assert bars([]) == ()
+    scores = [0.0, 0.02, 0.5, 0.999, 1.0]
+    rows = [
+        Row(sample=Sample(id=str(n), started_at=0.0), evaluations={"mrr": evaluation("mrr", Score(value), str(n))})
+        for n, value in enumerate(scores)
+    ]
+    page = render(
+        ".html", Run(source="x", created_at=0.0, measures=(Measure(name="mrr", version="1"),), rows=tuple(rows))
+    )
+    bars = re.findall(r'height="([0-9.]+)" fill="var\(--bar\)"><title>(.+?)</title>', page)
+    assert bars == [("72.0", "0.00 to 0.05: 2"), ("36.0", "0.50 to 0.55: 1"), ("72.0", "0.95 to 1.00: 2")]
 
 
 def test_the_page_says_what_has_no_score():

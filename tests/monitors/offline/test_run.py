@@ -15,7 +15,7 @@ from monitors.metrics.registry import Enabled
 from monitors.offline import plan as parts
 from monitors.offline import run as running
 from monitors.offline.results import Run
-from monitors.offline.results_cache import ResultsCache
+from monitors.offline.results_codec import ResultsCache
 
 
 def sample(name, response="The warranty is two years."):

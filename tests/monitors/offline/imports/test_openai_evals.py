@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from monitors.offline.dataset_fields import DataError
+from monitors.offline.data_errors import DataError
 from monitors.offline.imports.openai_evals import load
 
 SCORE = {

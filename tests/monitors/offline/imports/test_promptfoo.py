@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from monitors.offline.dataset_fields import DataError
+from monitors.offline.data_errors import DataError
 from monitors.offline.imports.promptfoo import load
 
 CONFIG = """

@@ -1,37 +1,35 @@
-"""The HTML report: one self-contained page without scripts; all data is escaped."""
+"""The HTML page, which has no scripts and escapes all data, and the Markdown report: what their templates show."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gaugeway.records import Evaluation, Failed, Score
 from monitors.analysis.claim_highlight import Claim, Piece, claims_in, claims_of_reference, mark
-from monitors.offline.reports import NONE, Extras, abstained_line, clusters_line, effective, latency_lines
+from monitors.offline.reports import (
+    NONE,
+    Extras,
+    abstained_line,
+    clusters_line,
+    counted,
+    effective,
+    latency_lines,
+    signed,
+)
 from monitors.offline.results import Measure, MetricSummary, Row, Run
 
 BINS = 20
 WORST = 5
 FAILURES = 20
-_WIDTH, _HEIGHT = 320.0, 72.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """One bar of a histogram, in SVG units."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    count: int
-    label: str
+_EXCERPT = 100
+_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#~&!"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,85 +44,74 @@ class Case:
     nowhere: tuple[Claim, ...]
     evidence: tuple[dict[str, str], ...]
 
+    @property
+    def marked(self) -> bool:
+        """Whether it has text with a verdict."""
+        return bool(self.nowhere) or any(piece.verdict for piece in (*self.pieces, *self.reference))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One metric on the page: summary, histogram, worst cases."""
+    """One metric: its summary, the number of scores by bar of the histogram, and the worst rows."""
 
     measure: Measure
     summary: MetricSummary
-    bars: tuple[Bar, ...]
-    cases: tuple[Case, ...]
+    bars: Mapping[int, int]
+    worst: tuple[Row, ...]
 
     @property
-    def tallest(self) -> int:
-        """The number of scores in the tallest bar."""
-        return max((bar.count for bar in self.bars), default=0)
-
-    @property
-    def marked(self) -> bool:
-        """Whether any case has text with a verdict."""
-        pieces = [piece for case in self.cases for piece in (*case.pieces, *case.reference)]
-        return any(piece.verdict for piece in pieces) or any(case.nowhere for case in self.cases)
+    def cases(self) -> tuple[Case, ...]:
+        """The worst rows with their texts in pieces."""
+        return tuple(_case(row, self.measure.name) for row in self.worst)
 
 
-def render(run: Run, extras: Extras = NONE) -> str:
-    """Return the report."""
-    sections = [_section(run, measure, summary) for measure, summary in zip(run.measures, run.summary, strict=True)]
-    return _template().render(
+def render(suffix: str, run: Run, extras: Extras = NONE) -> str:
+    """Return the report with the template of the suffix, ".html" or ".md"."""
+    template = _environment(html=suffix == ".html").get_template(f"report{suffix}.j2")
+    return template.render(
         run=run,
         extras=extras,
-        sections=sections,
+        sections=[_section(run, measure, summary) for measure, summary in zip(run.measures, run.summary, strict=True)],
+        bins=BINS,
         failures=_failures(run),
         failures_shown=FAILURES,
-        effective=effective,
-        alike=f"{clusters_line(run)}." if run.clustered else "",
+        alike=clusters_line(run) if run.clustered else "",
         declined=abstained_line(run) if run.abstained else "",
-        taken=". ".join(latency_lines(run)),
+        latencies=latency_lines(run),
         created=datetime.fromtimestamp(run.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        width=_WIDTH,
-        height=_HEIGHT,
     )
 
 
 @cache
-def _template() -> Template:
+def _environment(*, html: bool) -> Environment:
     environment = Environment(
         loader=PackageLoader("monitors.offline"),
-        autoescape=True,
+        autoescape=html,  # noqa: S701 - Markdown escapes by its filter `text`
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=not html,
     )
-    return environment.get_template("report.html.j2")
+    environment.globals |= {"counted": counted, "effective": effective, "signed": signed}
+    environment.filters |= {"text": _text, "excerpt": _excerpt}
+    return environment
+
+
+def _text(words: str) -> str:
+    """Return text of the data set on one line, with Markdown escaped."""
+    return " ".join(words.split()).translate(_SPECIAL)
+
+
+def _excerpt(words: str) -> str:
+    words = " ".join(words.split())
+    return _text(words if len(words) <= _EXCERPT else words[: _EXCERPT - 1] + "…")
 
 
 def _section(run: Run, measure: Measure, summary: MetricSummary) -> Section:
     worst = [row for row in run.worst(measure.name, WORST) if measure.badness(row.score(measure.name) or 0.0) > 0.0]
-    return Section(
-        measure=measure,
-        summary=summary,
-        bars=bars(run.scores(measure.name)),
-        cases=tuple(_case(row, measure.name) for row in worst),
-    )
-
-
-def bars(values: Sequence[float]) -> tuple[Bar, ...]:
-    """Return the histogram of scores in [0, 1]; a score of 1 falls into the last bar."""
-    counts = Counter(min(BINS - 1, int(value * BINS)) for value in values)
-    tallest = max(counts.values(), default=0)
-    step = _WIDTH / BINS
-    return tuple(
-        Bar(
-            x=round(at * step + 1.0, 2),
-            y=round(_HEIGHT * (1.0 - count / tallest), 2),
-            width=round(step - 2.0, 2),
-            height=round(_HEIGHT * count / tallest, 2),
-            count=count,
-            label=f"{at / BINS:.2f} to {(at + 1) / BINS:.2f}: {count}",
-        )
-        for at, count in sorted(counts.items())
-    )
+    # A score of 1 falls into the last bar.
+    bars = Counter(min(BINS - 1, int(value * BINS)) for value in run.scores(measure.name))
+    return Section(measure=measure, summary=summary, bars=bars, worst=tuple(worst))
 
 
 def _case(row: Row, metric: str) -> Case:

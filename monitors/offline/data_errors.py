@@ -1,4 +1,4 @@
-"""Why bytes are not JSON, in words that name the line."""
+"""Errors of data files: the problems of a file, and why bytes are not JSON, in words that name the line."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 _NUMBER = re.compile(rb"-?(?:NaN|Infinity)")
 
 
-def problem(content: bytes, error: Exception) -> tuple[int, str]:
+class DataError(Exception):
+    """Raised for an invalid data set; `problems` has one line per error."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def json_problem(content: bytes, error: Exception) -> tuple[int, str]:
     r"""Return the line in `content`, from 1, and the reason for an error of msgspec's decoder.
 
-    >>> problem(b'{"a":\n NaN}', ValueError("JSON is malformed: invalid character (byte 7)"))
+    >>> json_problem(b'{"a":\n NaN}', ValueError("JSON is malformed: invalid character (byte 7)"))
     (2, 'not JSON: NaN is no JSON number, write null')
     """
     if is_not_utf8(error):
