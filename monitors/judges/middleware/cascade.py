@@ -30,29 +30,6 @@ class Tier:
     least: float = 0.9
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts of a tier's calls by outcome, and its agreement with the last tier where both answered.
-
-    `agreed_sure` / `compared_sure` is the agreement on accepted answers (the audited ones), `agreed_unsure` /
-    `compared_unsure` on answers that were passed on.
-    """
-
-    asked: int = 0
-    sure: int = 0
-    unsure: int = 0
-    failed: int = 0
-    compared_sure: int = 0
-    agreed_sure: float = 0.0
-    compared_unsure: int = 0
-    agreed_unsure: float = 0.0
-
-    @property
-    def agreement(self) -> float | None:
-        """Agreement on accepted answers, in [0, 1]; None before the first comparison."""
-        return self.agreed_sure / self.compared_sure if self.compared_sure else None
-
-
 class Cascade(Judge):
     """Calls its tiers in turn until one is sure enough.
 
@@ -78,7 +55,6 @@ class Cascade(Judge):
         self._audit_rate = audit_rate
         self._on_outcome = on_outcome
         self._on_agreement = on_agreement
-        self.tallies = {tier.name: Tally() for tier in tiers}
 
     @property
     def model(self) -> str:
@@ -91,30 +67,27 @@ class Cascade(Judge):
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
         doubted: list[tuple[Tier, T]] = []
         for tier in self._tiers[:-1]:
-            self.tallies[tier.name].asked += 1
             try:
                 answer, sure = await self._answer(tier, prompt, answer_type)
             except JudgeError as error:
                 if error.kind == "skipped":
-                    self.tallies[tier.name].asked -= 1
                     continue
-                self._count(tier, "unsure" if error.kind == "unsure" else "failed")
+                self._on_outcome(tier.name, "unsure" if error.kind == "unsure" else "failed")
                 if error.kind not in PASSED_ON:
                     raise
                 continue
-            self._count(tier, "sure" if sure else "unsure")
+            self._on_outcome(tier.name, "sure" if sure else "unsure")
             if sure:
                 await self._audit(tier, answer, prompt, answer_type)
                 return answer
             doubted.append((tier, answer))
         last = self._tiers[-1]
-        self.tallies[last.name].asked += 1
         try:
             final = await last.judge.ask(prompt, answer_type)
         except JudgeError:
-            self._count(last, "failed")
+            self._on_outcome(last.name, "failed")
             raise
-        self._count(last, "sure")
+        self._on_outcome(last.name, "sure")
         for tier, answer in doubted:
             self._compare(tier, answer, final, sure=False)
         return final
@@ -155,24 +128,8 @@ class Cascade(Judge):
         self._compare(tier, answer, reference, sure=True)
 
     def _compare(self, tier: Tier, answer: Any, reference: Any, *, sure: bool) -> None:
-        share = agreement(answer, reference)
-        if share is None:
-            return
-        tally = self.tallies[tier.name]
-        if sure:
-            tally.compared_sure += 1
-            tally.agreed_sure += share
-        else:
-            tally.compared_unsure += 1
-            tally.agreed_unsure += share
-        self._on_agreement(tier.name, sure, share)
-
-    def _count(self, tier: Tier, outcome: Outcome) -> None:
-        tally = self.tallies[tier.name]
-        tally.sure += outcome == "sure"
-        tally.unsure += outcome == "unsure"
-        tally.failed += outcome == "failed"
-        self._on_outcome(tier.name, outcome)
+        if (share := agreement(answer, reference)) is not None:
+            self._on_agreement(tier.name, sure, share)
 
 
 _NAMES = ("id", "index")

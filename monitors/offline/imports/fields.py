@@ -1,4 +1,4 @@
-"""What variables of another tool stand for: fields of a data set, and the texts of a criterion that a judge is shown."""
+"""What variables of another tool stand for: fields of a data set, and texts of a criterion that judges are shown."""
 
 from __future__ import annotations
 

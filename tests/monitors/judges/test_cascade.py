@@ -76,14 +76,16 @@ def test_a_small_judge_that_cannot_say_is_asked_twice_and_believed_when_it_repea
     [("unreadable", True), ("context_overflow", True), ("refused", True), ("timeout", False), ("connection", False)],
 )
 def test_what_the_large_judge_may_do_better_is_passed_on_and_an_outage_is_not(kind, passed_on):
-    large = Scripted(lambda _: GOOD, model="large")
-    cascade = Cascade(tiers(Scripted(lambda _: JudgeError(kind)), large))
+    large, outcomes = Scripted(lambda _: GOOD, model="large"), []
+    cascade = Cascade(
+        tiers(Scripted(lambda _: JudgeError(kind)), large), on_outcome=lambda *outcome: outcomes.append(outcome)
+    )
     if passed_on:
         assert ask(cascade) == [answer_of(GOOD)]
     else:
         with pytest.raises(JudgeError, match=kind):
             ask(cascade)
-    assert (len(large.asked), cascade.tallies["small"].failed) == (int(passed_on), 1)
+    assert (len(large.asked), outcomes[0]) == (int(passed_on), ("small", "failed"))
 
 
 def test_when_the_last_judge_fails_there_is_no_answer_from_one_that_was_unsure():
@@ -93,22 +95,26 @@ def test_when_the_last_judge_fails_there_is_no_answer_from_one_that_was_unsure()
 
 
 def test_agreement_is_measured_on_a_share_of_what_was_believed_and_on_all_that_was_not():
-    told = []
-    small = Sure(GOOD, 0.99)
+    def compared(small, large, times):
+        """The answers, and the agreement of each comparison with whether the small judge was sure."""
+        shares = []
+        cascade = Cascade(
+            tiers(small, large), audit_rate=0.3, on_agreement=lambda _, sure, share: shares.append((sure, share))
+        )
+        return ask(cascade, times), shares
+
     large = Scripted(lambda p: MIXED if len(large.asked) % 2 else GOOD, model="large")
-    cascade = Cascade(tiers(small, large), audit_rate=0.3, on_agreement=lambda *one: told.append(one))
-    assert ask(cascade, 400) == [answer_of(GOOD)] * 400, "an audit changes no score"
-    tally = cascade.tallies["small"]
-    assert 80 < tally.compared_sure < 160
-    assert tally.agreement == pytest.approx(0.75, abs=0.01), "half of the answers agree in one verdict of two"
-    assert tally.compared_sure == len(large.asked) == len(told)
-    again = Cascade(tiers(small, Scripted(lambda _: GOOD)), audit_rate=0.3)
-    ask(again, 400)
-    assert again.tallies["small"].compared_sure == tally.compared_sure, "the same questions are audited"
-    unsure = Cascade(tiers(Sure(GOOD, 0.1), Scripted(lambda _: MIXED)))
-    ask(unsure, 10)
-    assert (unsure.tallies["small"].compared_unsure, unsure.tallies["small"].agreed_unsure) == (10, 5.0)
-    assert unsure.tallies["small"].agreement is None
+    given, shares = compared(Sure(GOOD, 0.99), large, 400)
+    assert given == [answer_of(GOOD)] * 400, "an audit changes no score"
+    assert 80 < len(shares) < 160
+    assert {sure for sure, _ in shares} == {True}
+    mean = sum(share for _, share in shares) / len(shares)
+    assert mean == pytest.approx(0.75, abs=0.01), "half of the answers agree in one verdict of two"
+    assert len(shares) == len(large.asked)
+    _, again = compared(Sure(GOOD, 0.99), Scripted(lambda _: GOOD), 400)
+    assert len(again) == len(shares), "the same questions are audited"
+    _, unsure = compared(Sure(GOOD, 0.1), Scripted(lambda _: MIXED), 10)
+    assert unsure == [(False, 0.5)] * 10
 
 
 def test_an_audit_that_fails_fails_nothing():
@@ -193,14 +199,19 @@ def test_three_tiers_score_a_sample_each_question_as_cheaply_as_it_can_be():
         return JudgeError("unreadable")
 
     small, large = Scripted(small_says, model="small"), Scripted(lambda _: JudgeError("timeout"), model="large")
-    cascade = Cascade([Tier(name="verbatim", judge=ExactMatch()), *tiers(small, large)], audit_rate=0.0)
+    outcomes = []
+    cascade = Cascade(
+        [Tier(name="verbatim", judge=ExactMatch()), *tiers(small, large)],
+        audit_rate=0.0,
+        on_outcome=lambda *outcome: outcomes.append(outcome),
+    )
     sample = Sample(id="a", started_at=0.0, response="It burns for 9 hours.", contexts=(Context(text=CONTEXT),))
     score = asyncio.run(Faithfulness(Separate(cascade)).score(sample))
     assert score.value == 1.0
     assert [one.task for one in small.asked] == ["claims", "claims"]
     assert not large.asked
-    tally = cascade.tallies["verbatim"]
-    assert (tally.asked, tally.sure, tally.unsure) == (1, 1, 0), "listing claims is no work for an exact match"
+    of_the_match = [outcome for tier, outcome in outcomes if tier == "verbatim"]
+    assert of_the_match == ["sure"], "listing claims is no work for an exact match"
 
 
 def test_a_cascade_of_nothing_is_refused():
