@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -23,211 +24,219 @@ JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
 RETRIEVAL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+class _Series(NamedTuple):
+    """A series as a class declares it; without a `name` it is called as its attribute."""
+
+    kind: type[Counter | Gauge | Histogram]
+    text: str
+    labels: tuple[str, ...] = ()
+    name: str = ""
+    options: Mapping[str, Any] = {}
+
+    def open(self, attribute: str, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+        """Return the series, registered."""
+        name = f"gaugeway_{self.name or attribute}"
+        return self.kind(name, self.text, self.labels, registry=registry, **self.options)
+
+
+def _counter(text: str, *labels: str) -> Any:
+    return _Series(Counter, text, labels)
+
+
+def _gauge(text: str, *labels: str, name: str = "") -> Any:
+    return _Series(Gauge, text, labels, name)
+
+
+def _histogram(text: str, buckets: tuple[float, ...], *labels: str, name: str = "") -> Any:
+    return _Series(Histogram, text, labels, name, {"buckets": buckets})
+
+
+def _gauges(*labels: str, **texts: str) -> Any:
+    """Declare gauges of the same labels, by name."""
+    return tuple(_Series(Gauge, text, labels, name) for name, text in texts.items())
+
+
+class GaugeGroup:
+    """Gauges of the same labels, whose series are removed when they are not shown any more."""
+
+    def __init__(self, *gauges: Gauge) -> None:
+        self._gauges = gauges
+        self._shown: set[tuple[str, ...]] = set()
+
+    def set(self, labels: tuple[str, ...], values: Sequence[float | None] = ()) -> None:
+        """Set each gauge; remove the series of those that have no value."""
+        for gauge, value in zip(self._gauges, values or (None,) * len(self._gauges), strict=True):
+            if value is not None:
+                gauge.labels(*labels).set(value)
+            else:
+                with contextlib.suppress(KeyError):
+                    gauge.remove(*labels)
+
+    def show(self, values: Mapping[tuple[str, ...], Sequence[float | None]]) -> None:
+        """Set the values of these labels, and remove the series of all that were shown before."""
+        for labels, numbers in values.items():
+            self.set(labels, numbers)
+        for gone in self._shown.difference(values):
+            self.set(gone)
+        self._shown = set(values)
+
+
+_WATCHED = ("app", "metric", "rule")
+
+
 class Instruments(Observer):
     """All series of the monitors' `/metrics`; attributes are named like the series."""
 
+    score: Histogram = _histogram("Scores in [0, 1].", SCORE_BUCKETS, "app", "metric", "model")
+    verdicts: Counter = _counter("Scores against their threshold.", "app", "metric", "verdict")
+    evaluations: Counter = _counter("Evaluations by outcome.", "metric", "outcome", "reason")
+
+    _quality: GaugeGroup = _gauges(
+        "app",
+        "metric",
+        quality_mean="Estimated mean score over the window.",
+        quality_ci_low="Lower bound of the 95 % confidence sequence.",
+        quality_ci_high="Upper bound of the 95 % confidence sequence.",
+        quality_window_seconds="Length of the window of the mean.",
+        quality_n_eff="Effective number of scores behind the mean.",
+        quality_coverage_ratio="Share of the applicable samples that have a score.",
+        quality_cheap_correlation="Correlation of the score with the covariate on all traffic.",
+        quality_judge_saving_ratio="Factor by which the covariate reduces judge calls.",
+        slo_objective_ratio="Share of scores that should pass.",
+        score_threshold_ratio="Lowest score that passes.",
+    )
+    _labels: GaugeGroup = _gauges(
+        "app",
+        "metric",
+        quality_corrected_mean="Judge mean corrected by human labels.",
+        quality_corrected_ci_low="Lower bound of the 95 % interval of gaugeway_quality_corrected_mean.",
+        quality_corrected_ci_high="Upper bound of the 95 % interval of gaugeway_quality_corrected_mean.",
+        labels="Answers with human labels.",
+        judge_agreement_kappa="Cohen's kappa of judge and human labels on passing.",
+    )
+    quality_alarm: Gauge = _gauge("1 while an alert is firing.", *_WATCHED)
+    quality_evidence_log10: Gauge = _gauge("Evidence of a drop, log10 over the alarm threshold (0 = alarm).", *_WATCHED)
+    quality_baseline: Gauge = _gauge("Mean below which a drop is reported, on the metric's scale.", *_WATCHED)
+    rule_info: Gauge = _gauge("Always 1; the severity of a rule's alerts.", "rule", "severity")
+    quality_slice_alarm: Gauge = _gauge("1 while a slice's alert fires.", *_WATCHED, "slice")
+    version_first_seen: Gauge = _gauge(
+        "When a version was first seen.", "app", "kind", "version", name="version_first_seen_timestamp_seconds"
+    )
+    uncovered_scores: Counter = _counter("Scores ignored by alerts: coverage too low.", "metric")
+
+    abstention_comparisons: Counter = _counter("Answers of which judge and signal say whether they decline.", "app")
+    abstention_disagreements: Counter = _counter(
+        "Of these, answers that only one of them finds to decline.", "app", "kind"
+    )
+    _signals: GaugeGroup = _gauges(
+        "app",
+        "signal",
+        signal_mean="Estimated mean of a signal over the window.",
+        signal_ci_low="Lower bound of the 95 % confidence sequence of gaugeway_signal_mean.",
+        signal_ci_high="Upper bound of the 95 % confidence sequence of gaugeway_signal_mean.",
+        signal_n_eff="Effective number of exchanges behind gaugeway_signal_mean.",
+        signal_window_seconds="Length of the window of gaugeway_signal_mean.",
+    )
+
+    answers: Counter = _counter("Evaluated answers, by what was found: question, passages.", "app", "found")
+    _capture: GaugeGroup = _gauges(
+        "app",
+        capture_ratio="Share of the answers with question and passages found.",
+        capture_ci_low="Lower bound of the 95 % interval of gaugeway_capture_ratio.",
+        capture_ci_high="Upper bound of the 95 % interval of gaugeway_capture_ratio.",
+        capture_n="Number of answers behind gaugeway_capture_ratio.",
+        capture_audited_ratio="Share of the audited exchanges in which the judge agrees with the capture.",
+        capture_audited_low="Lower bound of the 95 % interval of gaugeway_capture_audited_ratio.",
+        capture_audited_high="Upper bound of the 95 % interval of gaugeway_capture_audited_ratio.",
+        capture_audited_n="Number of exchanges behind gaugeway_capture_audited_ratio.",
+    )
+
+    judge_requests: Counter = _counter("Judge calls with a response.", "judge_model")
+    judge_tokens: Counter = _counter("Tokens the judge used.", "judge_model", "type")
+    judge_cost_usd: Counter = _counter("What the judge cost at the configured prices.", "judge_model")
+    judge_errors: Counter = _counter("Judge calls without a usable response.", "judge_model", "error")
+    judge_duration: Histogram = _histogram(
+        "Latency of judge calls.", JUDGE_BUCKETS, "judge_model", name="judge_duration_seconds"
+    )
+    judge_unusable: Counter = _counter("Answers that could not be used, by reason.", "judge_model", "reason")
+    judge_blind: Gauge = _gauge("1 while the circuit of the failing judge is open.", "judge_model", "role")
+    judge_cache_lookups: Counter = _counter("Cache lookups of judge calls.", "judge_model", "result")
+    judge_cache_saved_usd: Counter = _counter("What cached answers would have cost.", "judge_model")
+    judge_tier: Counter = _counter("Judge calls by tier and outcome.", "tier", "outcome")
+    judge_agreement: Histogram = _histogram("Agreement of a tier with the last one.", SCORE_BUCKETS, "tier", "sure")
+    _drift: GaugeGroup = _gauges(
+        "metric",
+        judge_drift_ratio="Share of anchors with an unexpected score.",
+        judge_drift_low="Lower bound of the 95 % interval of gaugeway_judge_drift_ratio.",
+        judge_drift_shift="Mean of score minus expectation.",
+    )
+    judge_shutdown: Gauge = _gauge(
+        "When the judge's endpoint shuts the model down.", "judge_model", name="judge_shutdown_timestamp_seconds"
+    )
+    judge_model_checks: Counter = _counter("Readings of the endpoint's list of models.", "judge_model", "result")
+    _next: GaugeGroup = _gauges(
+        "judge_model",
+        "metric",
+        judge_next_agreement_ratio="Share of anchors on which judge.next_model agrees with judge.model.",
+        judge_next_agreement_low="Lower bound of the 95 % interval of that share.",
+        judge_next_agreement_high="Upper bound of the 95 % interval of that share.",
+        judge_next_anchors="Anchors scored by both.",
+        judge_next_shift="Mean score of judge.next_model minus that of judge.model on the anchors.",
+    )
+    evaluation_tokens: Counter = _counter("Tokens of judging.", "app", "metric", "type")
+    evaluation_cost_usd: Counter = _counter("What judging cost.", "app", "metric")
+    judge_budget_factor: Gauge = _gauge("Budget multiplier of the rates of judged metrics.")
+    judge_pace_factor: Gauge = _gauge("Multiplier of judged rates for a slow judge.")
+    judge_budget_spent: Gauge = _gauge("Spent today, by this process.", name="judge_budget_spent_usd")
+    embedding_requests: Counter = _counter("Embedding requests with a response.", "model")
+    embedding_tokens: Counter = _counter("Tokens of the texts embedded.", "model")
+    embedding_cost_usd: Counter = _counter("What embeddings cost at the configured price.", "model")
+    embedding_errors: Counter = _counter("Embedding requests without a usable response.", "model", "error")
+    embedding_lookups: Counter = _counter("Texts looked up.", "model", "result")
+
+    queue_depth: Gauge = _gauge("Samples waiting or being evaluated.")
+    queue_oldest_seconds: Gauge = _gauge("Age of the oldest of them.")
+    queue_trimmed: Gauge = _gauge("Samples trimmed from a full queue, in total.")
+    queue_bytes: Gauge = _gauge("Approximate size of the waiting samples in the engine.")
+    queue_expired: Counter = _counter("Samples that waited too long to be judged.")
+    queue_dead_letters: Gauge = _gauge("Samples set aside after too many attempts.")
+    late_scores: Counter = _counter("Scores that arrived after their bucket was closed.")
+    conversation_links: Counter = _counter("Exchanges by how they were joined to a conversation, or why not.", "result")
+    supplements: Counter = _counter("Contexts, feedback and spans sent separately, by result.", "source", "result")
+    retrieval_duration: Histogram = _histogram(
+        "Time of the retrieval before an answer, from spans.",
+        RETRIEVAL_BUCKETS,
+        "app",
+        name="retrieval_duration_seconds",
+    )
+    retrieval_spans: Counter = _counter("Retriever spans received, by the convention they follow.", "convention")
+    agent_spans: Counter = _counter("Spans of tools and agents received, by operation.", "operation")
+    worker_errors: Counter = _counter("Failed operations, by operation.", "operation")
+    cause_evaluations: Counter = _counter("Evaluations made only to find the cause of an alert.", "metric")
+    prompt_marks: Counter = _counter("Requests sent to the judge for marking, by outcome.", "outcome")
+    capture_audits: Counter = _counter("Exchanges of which the judge audited the capture.", "result")
+    notifications: Counter = _counter("Notification attempts.", "notifier", "result")
+    sink_results: Counter = _counter("Scores sent to other systems, by result.", "sink", "result")
+    label_overflow: Counter = _counter("Label values shown as _other, by label.", "label")
+    build_info: Gauge = _gauge("Always 1; the version is the label.", "version")
+
     def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
-        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
-            return Counter(f"gaugeway_{name}", text, labels, registry=registry)
-
-        def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
-            return Gauge(f"gaugeway_{name}", text, labels, registry=registry)
-
-        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"gaugeway_{name}", text, labels, buckets=buckets, registry=registry)
-
         self.registry = registry
-        self.score = histogram("score", "Scores in [0, 1].", ("app", "metric", "model"), SCORE_BUCKETS)
-        self.verdicts = counter("verdicts", "Scores against their threshold.", ("app", "metric", "verdict"))
-        self.evaluations = counter("evaluations", "Evaluations by outcome.", ("metric", "outcome", "reason"))
-        self._for_quality(counter, gauge)
-        self._for_signals(counter, gauge)
-        self._for_capture(counter, gauge)
-        self._for_judging(counter, gauge, histogram)
-        self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
-        self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
-        self.queue_trimmed = gauge("queue_trimmed", "Samples trimmed from a full queue, in total.")
-        self.queue_bytes = gauge("queue_bytes", "Approximate size of the waiting samples in the engine.")
-        self.queue_expired = counter("queue_expired", "Samples that waited too long to be judged.")
-        self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
-        self.late_scores = counter("late_scores", "Scores that arrived after their bucket was closed.")
-        self.conversation_links = counter(
-            "conversation_links", "Exchanges by how they were joined to a conversation, or why not.", ("result",)
-        )
-        self.supplements = counter(
-            "supplements", "Contexts, feedback and spans sent separately, by result.", ("source", "result")
-        )
-        self.retrieval_duration = histogram(
-            "retrieval_duration_seconds",
-            "Time of the retrieval before an answer, from spans.",
-            ("app",),
-            RETRIEVAL_BUCKETS,
-        )
-        self.retrieval_spans = counter(
-            "retrieval_spans", "Retriever spans received, by the convention they follow.", ("convention",)
-        )
-        self.agent_spans = counter("agent_spans", "Spans of tools and agents received, by operation.", ("operation",))
-        self.worker_errors = counter("worker_errors", "Failed operations, by operation.", ("operation",))
-        self.cause_evaluations = counter(
-            "cause_evaluations", "Evaluations made only to find the cause of an alert.", ("metric",)
-        )
-        self.prompt_marks = counter("prompt_marks", "Requests sent to the judge for marking, by outcome.", ("outcome",))
-        self.capture_audits = counter(
-            "capture_audits", "Exchanges of which the judge audited the capture.", ("result",)
-        )
-        self.notifications = counter("notifications", "Notification attempts.", ("notifier", "result"))
-        self.sink_results = counter("sink_results", "Scores sent to other systems, by result.", ("sink", "result"))
-        self.cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", ("label",)))
-        self._shown: set[tuple[str, str]] = set()
-        gauge("build_info", "Always 1; the version is the label.", ("version",)).labels(version).set(1)
-
-    def _for_quality(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
-        stream, watched = ("app", "metric"), ("app", "metric", "rule")
-        self.quality_mean = gauge("quality_mean", "Estimated mean score over the window.", stream)
-        self.quality_ci_low = gauge("quality_ci_low", "Lower bound of the 95 % confidence sequence.", stream)
-        self.quality_ci_high = gauge("quality_ci_high", "Upper bound of the 95 % confidence sequence.", stream)
-        self.quality_window = gauge("quality_window_seconds", "Length of the window of the mean.", stream)
-        self.quality_n_eff = gauge("quality_n_eff", "Effective number of scores behind the mean.", stream)
-        self.quality_coverage_ratio = gauge(
-            "quality_coverage_ratio", "Share of the applicable samples that have a score.", stream
-        )
-        self.quality_cheap_correlation = gauge(
-            "quality_cheap_correlation", "Correlation of the score with the covariate on all traffic.", stream
-        )
-        self.quality_judge_saving_ratio = gauge(
-            "quality_judge_saving_ratio", "Factor by which the covariate reduces judge calls.", stream
-        )
-        self._for_labels(gauge)
-        self.quality_alarm = gauge("quality_alarm", "1 while an alert is firing.", watched)
-        self.quality_evidence_log10 = gauge(
-            "quality_evidence_log10", "Evidence of a drop, log10 over the alarm threshold (0 = alarm).", watched
-        )
-        self.quality_baseline = gauge(
-            "quality_baseline", "Mean below which a drop is reported, on the metric's scale.", watched
-        )
-        self.rule_info = gauge("rule_info", "Always 1; the severity of a rule's alerts.", ("rule", "severity"))
-        self.quality_slice_alarm = gauge("quality_slice_alarm", "1 while a slice's alert fires.", (*watched, "slice"))
-        self.version_first_seen = gauge(
-            "version_first_seen_timestamp_seconds", "When a version was first seen.", ("app", "kind", "version")
-        )
-        self.uncovered_scores = counter("uncovered_scores", "Scores ignored by alerts: coverage too low.", ("metric",))
-        self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
-        self.score_threshold_ratio = gauge("score_threshold_ratio", "Lowest score that passes.", stream)
-
-    def _for_signals(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
-        self.abstention_comparisons = counter(
-            "abstention_comparisons", "Answers of which judge and signal say whether they decline.", ("app",)
-        )
-        self.abstention_disagreements = counter(
-            "abstention_disagreements", "Of these, answers that only one of them finds to decline.", ("app", "kind")
-        )
-        names = {
-            "signal_mean": "Estimated mean of a signal over the window.",
-            "signal_ci_low": "Lower bound of the 95 % confidence sequence of gaugeway_signal_mean.",
-            "signal_ci_high": "Upper bound of the 95 % confidence sequence of gaugeway_signal_mean.",
-            "signal_n_eff": "Effective number of exchanges behind gaugeway_signal_mean.",
-            "signal_window_seconds": "Length of the window of gaugeway_signal_mean.",
-        }
-        self._signal_gauges = [gauge(name, text, ("app", "signal")) for name, text in names.items()]
-
-    def _for_capture(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
-        self.answers = counter("answers", "Evaluated answers, by what was found: question, passages.", ("app", "found"))
-        names = {
-            "capture_ratio": "Share of the answers with question and passages found.",
-            "capture_ci_low": "Lower bound of the 95 % interval of gaugeway_capture_ratio.",
-            "capture_ci_high": "Upper bound of the 95 % interval of gaugeway_capture_ratio.",
-            "capture_n": "Number of answers behind gaugeway_capture_ratio.",
-            "capture_audited_ratio": "Share of the audited exchanges in which the judge agrees with the capture.",
-            "capture_audited_low": "Lower bound of the 95 % interval of gaugeway_capture_audited_ratio.",
-            "capture_audited_high": "Upper bound of the 95 % interval of gaugeway_capture_audited_ratio.",
-            "capture_audited_n": "Number of exchanges behind gaugeway_capture_audited_ratio.",
-        }
-        self._capture_gauges = [gauge(name, text, ("app",)) for name, text in names.items()]
-        self._captured: set[str] = set()
-
-    def _for_labels(self, gauge: Callable[..., Gauge]) -> None:
-        stream = ("app", "metric")
-        names = {
-            "quality_corrected_mean": "Judge mean corrected by human labels.",
-            "quality_corrected_ci_low": "Lower bound of the 95 % interval of gaugeway_quality_corrected_mean.",
-            "quality_corrected_ci_high": "Upper bound of the 95 % interval of gaugeway_quality_corrected_mean.",
-            "labels": "Answers with human labels.",
-            "judge_agreement_kappa": "Cohen's kappa of judge and human labels on passing.",
-        }
-        self._label_gauges = [gauge(name, text, stream) for name, text in names.items()]
-        self._labelled: set[tuple[str, str]] = set()
-
-    def _for_judging(
-        self, counter: Callable[..., Counter], gauge: Callable[..., Gauge], histogram: Callable[..., Histogram]
-    ) -> None:
-        self.judge_requests = counter("judge_requests", "Judge calls with a response.", ("judge_model",))
-        self.judge_tokens = counter("judge_tokens", "Tokens the judge used.", ("judge_model", "type"))
-        self.judge_cost_usd = counter(
-            "judge_cost_usd", "What the judge cost at the configured prices.", ("judge_model",)
-        )
-        self.judge_errors = counter("judge_errors", "Judge calls without a usable response.", ("judge_model", "error"))
-        self.judge_duration = histogram(
-            "judge_duration_seconds", "Latency of judge calls.", ("judge_model",), JUDGE_BUCKETS
-        )
-        self._judge_unusable = counter(
-            "judge_unusable", "Answers that could not be used, by reason.", ("judge_model", "reason")
-        )
-        self.judge_blind = gauge(
-            "judge_blind", "1 while the circuit of the failing judge is open.", ("judge_model", "role")
-        )
-        self._judge_lookups = counter("judge_cache_lookups", "Cache lookups of judge calls.", ("judge_model", "result"))
-        self._judge_saved = counter("judge_cache_saved_usd", "What cached answers would have cost.", ("judge_model",))
-        self._judge_tier = counter("judge_tier", "Judge calls by tier and outcome.", ("tier", "outcome"))
-        self._judge_agreement = histogram(
-            "judge_agreement", "Agreement of a tier with the last one.", ("tier", "sure"), SCORE_BUCKETS
-        )
-        drift = ("metric",)
-        self.judge_drift_ratio = gauge("judge_drift_ratio", "Share of anchors with an unexpected score.", drift)
-        self.judge_drift_low = gauge(
-            "judge_drift_low", "Lower bound of the 95 % interval of gaugeway_judge_drift_ratio.", drift
-        )
-        self.judge_drift_shift = gauge("judge_drift_shift", "Mean of score minus expectation.", drift)
-        self._for_successor(counter, gauge)
-        self._evaluation_tokens = counter("evaluation_tokens", "Tokens of judging.", ("app", "metric", "type"))
-        self._evaluation_cost = counter("evaluation_cost_usd", "What judging cost.", ("app", "metric"))
-        self.judge_budget_factor = gauge("judge_budget_factor", "Budget multiplier of the rates of judged metrics.")
+        for name, declared in vars(Instruments).items():
+            if isinstance(declared, _Series):
+                setattr(self, name, declared.open(name, registry))
+            elif isinstance(declared, tuple):
+                setattr(self, name, GaugeGroup(*(series.open(name, registry) for series in declared)))
         self.judge_budget_factor.set(1.0)
-        self.judge_pace_factor = gauge("judge_pace_factor", "Multiplier of judged rates for a slow judge.")
         self.judge_pace_factor.set(1.0)
-        self.judge_budget_spent = gauge("judge_budget_spent_usd", "Spent today, by this process.")
-        self._embedding_requests = counter("embedding_requests", "Embedding requests with a response.", ("model",))
-        self._embedding_tokens = counter("embedding_tokens", "Tokens of the texts embedded.", ("model",))
-        self._embedding_cost = counter(
-            "embedding_cost_usd", "What embeddings cost at the configured price.", ("model",)
-        )
-        self._embedding_errors = counter(
-            "embedding_errors", "Embedding requests without a usable response.", ("model", "error")
-        )
-        self._embedding_lookups = counter("embedding_lookups", "Texts looked up.", ("model", "result"))
-
-    def _for_successor(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
-        self.judge_shutdown = gauge(
-            "judge_shutdown_timestamp_seconds", "When the judge's endpoint shuts the model down.", ("judge_model",)
-        )
-        self.judge_model_checks = counter(
-            "judge_model_checks", "Readings of the endpoint's list of models.", ("judge_model", "result")
-        )
-        names = {
-            "judge_next_agreement_ratio": "Share of anchors on which judge.next_model agrees with judge.model.",
-            "judge_next_agreement_low": "Lower bound of the 95 % interval of that share.",
-            "judge_next_agreement_high": "Upper bound of the 95 % interval of that share.",
-            "judge_next_anchors": "Anchors scored by both.",
-            "judge_next_shift": "Mean score of judge.next_model minus that of judge.model on the anchors.",
-        }
-        self._next_gauges = [gauge(name, text, ("judge_model", "metric")) for name, text in names.items()]
+        self.cap = LabelCap(self.label_overflow)
+        self.build_info.labels(version).set(1)
 
     def agreed_with_next(self, model: str, metric: str, compared: AnchorComparison) -> None:
         """Show how a judge that may replace the present one scores the anchors; nothing without a common score."""
-        numbers: tuple[float | None, ...] = (None,) * len(self._next_gauges)
-        if compared.n:
-            agreement = [1.0 - share for share in (compared.disagreement, compared.high, compared.low)]
-            numbers = (*agreement, float(compared.n), compared.shift)
-        _set(self._next_gauges, (model, metric), numbers)
+        agreement = [1.0 - share for share in (compared.disagreement, compared.high, compared.low)]
+        numbers = (*agreement, float(compared.n), compared.shift) if compared.n else ()
+        self._next.set((model, metric), numbers)
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
         """Count an answer of the judge."""
@@ -243,49 +252,47 @@ class Instruments(Observer):
 
     def unusable(self, model: str, reason: str) -> None:
         """Count an answer of the judge that could not be used."""
-        self._judge_unusable.labels(model, reason).inc()
+        self.judge_unusable.labels(model, reason).inc()
 
     def looked_up(self, model: str, result: str, usd: float) -> None:
         """Count a lookup in the judge cache, and the USD that a hit saved."""
-        self._judge_lookups.labels(model, result).inc()
-        self._judge_saved.labels(model).inc(usd)
+        self.judge_cache_lookups.labels(model, result).inc()
+        self.judge_cache_saved_usd.labels(model).inc(usd)
 
     def tier(self, tier: str, outcome: str) -> None:
         """Count the outcome of a call at a tier of the cascade."""
-        self._judge_tier.labels(tier, outcome).inc()
+        self.judge_tier.labels(tier, outcome).inc()
 
     def agreed(self, tier: str, sure: bool, agreement: float) -> None:  # noqa: FBT001 - the port's shape
         """Record a tier's agreement with the last tier, in [0, 1]."""
-        self._judge_agreement.labels(tier, str(sure).lower()).observe(agreement)
+        self.judge_agreement.labels(tier, str(sure).lower()).observe(agreement)
 
     def drifted(self, drift: AnchorComparison) -> None:
         """Set the gauges of the judge's drift on the anchors of a metric; remove them when no anchor has a score."""
-        gauges = self.judge_drift_ratio, self.judge_drift_low, self.judge_drift_shift
-        numbers = (drift.disagreement, drift.low, drift.shift) if drift.n else (None,) * len(gauges)
-        _set(gauges, (drift.metric,), numbers)
+        self._drift.set((drift.metric,), (drift.disagreement, drift.low, drift.shift) if drift.n else ())
 
     def charged(self, app: str, metric: str, input_tokens: int, output_tokens: int, usd: float) -> None:
         """Count the cost of one answer for its app and metric; `_other` when there are none."""
         app = self.cap("app", app) if app else OVERFLOW
         metric = metric or OVERFLOW
-        self._evaluation_tokens.labels(app, metric, "input").inc(input_tokens)
-        self._evaluation_tokens.labels(app, metric, "output").inc(output_tokens)
-        self._evaluation_cost.labels(app, metric).inc(usd)
+        self.evaluation_tokens.labels(app, metric, "input").inc(input_tokens)
+        self.evaluation_tokens.labels(app, metric, "output").inc(output_tokens)
+        self.evaluation_cost_usd.labels(app, metric).inc(usd)
 
     def embedded(self, model: str, texts: int, seconds: float, tokens: int, usd: float) -> None:  # noqa: ARG002 - port
         """Count an answered request for embeddings."""
-        self._embedding_requests.labels(model).inc()
-        self._embedding_tokens.labels(model).inc(tokens)
-        self._embedding_cost.labels(model).inc(usd)
+        self.embedding_requests.labels(model).inc()
+        self.embedding_tokens.labels(model).inc(tokens)
+        self.embedding_cost_usd.labels(model).inc(usd)
 
     def embedding_failed(self, model: str, kind: str) -> None:
         """Count a failed request for embeddings."""
-        self._embedding_errors.labels(model, kind).inc()
+        self.embedding_errors.labels(model, kind).inc()
 
     def embeddings_looked_up(self, model: str, hits: int, misses: int) -> None:
         """Count hits and misses of the embeddings cache."""
-        self._embedding_lookups.labels(model, "hit").inc(hits)
-        self._embedding_lookups.labels(model, "miss").inc(misses)
+        self.embedding_lookups.labels(model, "hit").inc(hits)
+        self.embedding_lookups.labels(model, "miss").inc(misses)
 
     def show_quality(self, estimates: Sequence[Quality], targets: Mapping[str, tuple[float | None, float]]) -> None:
         """Set the gauges of each app and metric; `targets` maps a metric to (objective or None, threshold).
@@ -293,83 +300,45 @@ class Instruments(Observer):
         Series without a basis, and those no longer in `estimates`, are removed.
         Apps beyond the cap have no gauges: under one name they would overwrite each other.
         """
-        shown: set[tuple[str, str]] = set()
+        signals: dict[tuple[str, ...], tuple[float | None, ...]] = {}
+        scores: dict[tuple[str, ...], tuple[float | None, ...]] = {}
         for quality in estimates:
             app = self.cap("app", quality.app)
-            if app != OVERFLOW:
-                shown.add((app, quality.metric))
-                window_s = quality.window_s if quality.mean is not None else None
-                if quality.metric in SIGNALS:
-                    values = quality.mean, quality.ci_low, quality.ci_high, quality.n_eff, window_s
-                    _set(self._signal_gauges, (app, quality.metric), values)
-                    continue
-                numbers = (
-                    quality.n_eff,
-                    quality.coverage_ratio,
-                    quality.mean,
-                    quality.ci_low,
-                    quality.ci_high,
-                    quality.correlation,
-                    quality.saving,
-                )
-                self._set((app, quality.metric), (*numbers, window_s, *targets.get(quality.metric, (None, None))))
-        for gone in self._shown - shown:
-            if gone[1] in SIGNALS:
-                _set(self._signal_gauges, gone, (None,) * len(self._signal_gauges))
+            if app == OVERFLOW:
+                continue
+            labels = (app, quality.metric)
+            interval = quality.mean, quality.ci_low, quality.ci_high
+            window_s = quality.window_s if quality.mean is not None else None
+            if quality.metric in SIGNALS:
+                signals[labels] = (*interval, quality.n_eff, window_s)
             else:
-                self._set(gone, (None,) * 10)
-        self._shown = shown
+                savings = quality.coverage_ratio, quality.correlation, quality.saving
+                target = targets.get(quality.metric, (None, None))
+                scores[labels] = (*interval, window_s, quality.n_eff, *savings, *target)
+        self._signals.show(signals)
+        self._quality.show(scores)
 
     def show_labels(self, rows: Sequence[Labelled]) -> None:
         """Set the gauges of human labels; remove series that no longer apply."""
-        shown: set[tuple[str, str]] = set()
+        shown: dict[tuple[str, ...], tuple[float | None, ...]] = {}
         for labelled in rows:
             app = self.cap("app", labelled.app)
             if labelled.source == "rating" and labelled.labels and app != OVERFLOW:
-                shown.add((app, labelled.metric))
                 kappa = labelled.kappa.value if labelled.kappa else None
-                numbers = labelled.corrected_mean, labelled.ci_low, labelled.ci_high, float(labelled.labels), kappa
-                _set(self._label_gauges, (app, labelled.metric), numbers)
-        for gone in self._labelled - shown:
-            _set(self._label_gauges, gone, (None,) * len(self._label_gauges))
-        self._labelled = shown
+                corrected = labelled.corrected_mean, labelled.ci_low, labelled.ci_high
+                shown[app, labelled.metric] = (*corrected, float(labelled.labels), kappa)
+        self._labels.show(shown)
 
     def show_capture(self, rows: Sequence[Captured]) -> None:
         """Set the gauges of each app's capture coverage; remove series that no longer apply."""
-        shown: set[str] = set()
+        shown: dict[tuple[str, ...], tuple[float | None, ...]] = {}
         for capture in rows:
             app = self.cap("app", capture.app)
             if app != OVERFLOW:
-                shown.add(app)
-                audited = (
-                    capture.audited_ratio,
-                    capture.audited_low,
-                    capture.audited_high,
-                    float(capture.audited) or None,
-                )
-                numbers = capture.ratio, capture.ci_low, capture.ci_high, float(capture.answers), *audited
-                _set(self._capture_gauges, (app,), numbers)
-        for gone in self._captured - shown:
-            _set(self._capture_gauges, (gone,), (None,) * len(self._capture_gauges))
-        self._captured = shown
-
-    def _set(self, labels: tuple[str, str], values: tuple[float | None, ...]) -> None:
-        gauges = (
-            *(self.quality_n_eff, self.quality_coverage_ratio, self.quality_mean, self.quality_ci_low),
-            *(self.quality_ci_high, self.quality_cheap_correlation, self.quality_judge_saving_ratio),
-            *(self.quality_window, self.slo_objective_ratio, self.score_threshold_ratio),
-        )
-        _set(gauges, labels, values)
-
-
-def _set(gauges: Sequence[Gauge], labels: tuple[str, ...], values: Sequence[float | None]) -> None:
-    """Set each gauge, or remove its series when there is no value."""
-    for gauge, value in zip(gauges, values, strict=True):
-        if value is not None:
-            gauge.labels(*labels).set(value)
-        else:
-            with contextlib.suppress(KeyError):
-                gauge.remove(*labels)
+                interval = capture.ratio, capture.ci_low, capture.ci_high, float(capture.answers)
+                audited = capture.audited_ratio, capture.audited_low, capture.audited_high
+                shown[(app,)] = (*interval, *audited, float(capture.audited) or None)
+        self._capture.show(shown)
 
 
 _VERSIONS = 100
@@ -380,12 +349,13 @@ class AlertGauges:
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
-        self._slices: set[tuple[str, ...]] = set()
-        self._versions: set[tuple[str, ...]] = set()
+        self._baselines = GaugeGroup(instruments.quality_baseline)
+        self._slices = GaugeGroup(instruments.quality_slice_alarm)
+        self._versions = GaugeGroup(instruments.version_first_seen)
 
     def show_streams(self, streams: Sequence[StreamStatus]) -> None:
         """Set the gauges of every stream; a slice has one only while its alert fires."""
-        firing: set[tuple[str, ...]] = set()
+        firing: dict[tuple[str, ...], tuple[float]] = {}
         for stream in streams:
             app = self._instruments.cap("app", stream.app)
             if app == OVERFLOW:  # under one name they would overwrite each other
@@ -394,33 +364,22 @@ class AlertGauges:
             self._instruments.rule_info.labels(stream.rule, stream.severity).set(1)
             if stream.slice:
                 if stream.state == "firing":
-                    firing.add((*labels, stream.slice))
+                    firing[*labels, stream.slice] = (1.0,)
                 continue
             self._instruments.quality_alarm.labels(*labels).set(stream.state == "firing")
             self._instruments.quality_evidence_log10.labels(*labels).set(stream.evidence_log10)
-            if stream.m0 is not None:
-                self._instruments.quality_baseline.labels(*labels).set(stream.m0)
-            else:  # it is being learned or re-learned
-                with contextlib.suppress(KeyError):
-                    self._instruments.quality_baseline.remove(*labels)
-        for new in firing:
-            self._instruments.quality_slice_alarm.labels(*new).set(1)
-        for gone in self._slices - firing:
-            with contextlib.suppress(KeyError):
-                self._instruments.quality_slice_alarm.remove(*gone)
-        self._slices = firing
+            self._baselines.set(labels, (stream.m0,))  # None while it is being learned or re-learned
+        self._slices.show(firing)
 
     def show_versions(self, versions: Sequence[Version]) -> None:
         """Set when each of the latest versions was first seen."""
-        shown: set[tuple[str, ...]] = set()
-        for version in versions[-_VERSIONS:]:
-            labels = self._instruments.cap("app", version.app), version.kind, version.value
-            self._instruments.version_first_seen.labels(*labels).set(version.first_seen)
-            shown.add(labels)
-        for gone in self._versions - shown:
-            with contextlib.suppress(KeyError):
-                self._instruments.version_first_seen.remove(*gone)
-        self._versions = shown
+        cap = self._instruments.cap
+        self._versions.show(
+            {
+                (cap("app", version.app), version.kind, version.value): (version.first_seen,)
+                for version in versions[-_VERSIONS:]
+            }
+        )
 
     def notified(self, notifier: str, result: Result) -> None:
         """Count the result of one attempt to deliver a notification."""
