@@ -57,10 +57,9 @@ from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import is_judged
 from monitors.evaluation.models import JudgeSetup, anchor_warnings, open_embeddings, open_judge
 from monitors.evaluation.prompt_marking import PromptMarking
-from monitors.exporters.factory import open_sinks
+from monitors.exporters.factory import open_exporters, open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
-from monitors.exporters.opening import open_exporters
-from monitors.exporters.passage_cache import PassageCacheCollector
+from monitors.exporters.prometheus import PassageCacheCollector
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable, zero_is_best

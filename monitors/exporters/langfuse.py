@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 
 from gaugeway.records import Sample
-from monitors.exporters.http import Api
-from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
+from monitors.exporters.outbox import Api, Delivery, Observer, OutboxExporter, SampleScores
 
 
 class LangfuseSink(OutboxExporter[dict[str, Any]]):

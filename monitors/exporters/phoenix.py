@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 
 from gaugeway.records import Sample
 from monitors.exporters import retrieval_spans as retrieval
-from monitors.exporters.http import Api
-from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
+from monitors.exporters.outbox import Api, Delivery, Observer, OutboxExporter, SampleScores
 from monitors.metrics.judged.passage_verdicts import relevances
 
 Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]

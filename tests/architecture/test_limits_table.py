@@ -15,7 +15,7 @@ from gateway.telemetry.metrics import Instruments as GatewayInstruments
 from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.passages import PassageCache
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
-from monitors.exporters.passage_cache import PassageCacheCollector
+from monitors.exporters.prometheus import PassageCacheCollector
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "limits.md"

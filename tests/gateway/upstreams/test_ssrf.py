@@ -15,8 +15,7 @@ from gateway.config import Gateway as GatewayTable
 from gaugeway.runtime import otlp_exporters as telemetry
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.http import Address
-from monitors.exporters.http import Api
-from monitors.exporters.outbox import RefusedError
+from monitors.exporters.outbox import Api, RefusedError
 from monitors.judges import JudgeError, Prompt
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings

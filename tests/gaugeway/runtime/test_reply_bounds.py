@@ -20,8 +20,7 @@ from gaugeway.runtime import otlp_exporters as telemetry
 from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.http import Address
-from monitors.exporters.http import Api
-from monitors.exporters.outbox import RefusedError
+from monitors.exporters.outbox import Api, RefusedError
 from monitors.judges import JudgeError, Prompt
 from monitors.judges import structured_output as likelihood
 from monitors.judges import structured_output as reading

@@ -7,7 +7,7 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from gaugeway.records import Context, Sample
-from monitors.exporters.passage_cache import PassageCacheCollector
+from monitors.exporters.prometheus import PassageCacheCollector
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
 
 
