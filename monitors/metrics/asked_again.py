@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gaugeway.data_files import table
 from gaugeway.records import Sample, Score, Skipped
 from gaugeway.text.lexical.idf import Weights, shipped
 from gaugeway.text.lexical.sentences import Allowance, TooLongError, parse, stem, weight_of_length
@@ -21,34 +22,9 @@ _ENDING, _SHORTEST = 2, 4
 """Stems are the same word if one is the other with up to two letters more: takes, covered."""
 _KEPT = 0.6
 """Share of the earlier question's content, by weight, that the later one has."""
-_INTERROGATIVES = tuple(
-    frozenset(words.split())
-    for words in (
-        "how wie comment cómo como hoe jak",
-        "what which was welche welcher welches welchen que quoi quel quelle qué cual cuál wat",
-        "when wann quand cuándo cuando wanneer",
-        "where wo woher wohin où dónde donde waar",
-        "who whom wer wen wem qui quién wie's",
-        "why warum wieso weshalb pourquoi porqué waarom",
-        "combien cuánto cuánta cuántos cuántas wieviel",
-    )
-)
-_FILLERS = frozenset(
-    stem(word)
-    for words in (
-        "again still please really actually asked asking ask question mean meant said say saying tell told answer",
-        "answered answering sorry but well just simply exactly once more repeat understand hello thanks thank you",
-        "know want need",
-        "nochmal nochmals noch bitte wirklich eigentlich gefragt frage fragte meine meinte sagte sag sagen antwort",
-        "danke hallo genau einfach also doch weiß wissen möchte will denn nun mal ich habe mein",
-        "meinen meiner mir mich man",
-        "je mon mes encore svp plaît vraiment demandé demande question répond réponse dis dire veux merci bonjour donc",
-        "exactement",
-        "mis yo otra vez favor pregunta pregunté pregunto dije dime decir realmente gracias hola entonces exactamente",
-        "saber quiero",
-    )
-    for word in words.split()
-)
+_WORDS = table("monitors.metrics", "asked_again.toml")
+_INTERROGATIVES = tuple(frozenset(words.split()) for words in _WORDS["interrogatives"])
+_FILLERS = frozenset(stem(word) for words in _WORDS["fillers"] for word in words.split())
 """Words of somebody who asks again, in four languages."""
 
 

@@ -20,7 +20,7 @@ from monitors.evaluation.evaluate import TIMEOUT_S
 from monitors.judges import Judge, MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better
-from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings
+from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.registry import (
     THRESHOLD,
     THRESHOLD_IF_LOW_IS_GOOD,
@@ -67,16 +67,14 @@ class EvaluationRequest:
 async def open_plan(request: EvaluationRequest) -> AsyncIterator[tuple[Plan, tuple[str, ...]]]:
     """Yield the plan and notes for the user; close what was opened for it afterwards. Raises ConfigError."""
     shared = _with_concurrency(request)
-    verifier = _verifier(shared, request)
-    judge, embeddings, ours = _judging(shared, request, verifier)
-    try:
+    async with contextlib.AsyncExitStack() as opened:
+        verifier = _verifier(shared, request, opened)
+        judge = _judge(shared, request.judge, verifier, opened)
+        embeddings = _embeddings(shared, request, opened)
         enabled, notes = _metrics(shared, request, judge, embeddings, verifier)
         if not enabled:
             raise ConfigError(["there is no metric to compute", *notes])
         yield _plan(shared, request, enabled, embeddings), notes
-    finally:
-        for client in ours:
-            await client.aclose()
 
 
 def _plan(
@@ -105,35 +103,34 @@ def _with_concurrency(request: EvaluationRequest) -> config.Shared:
     return msgspec.structs.replace(request.config, judge=judge)
 
 
-def _verifier(shared: config.Shared, request: EvaluationRequest) -> Verifier | None:
+def _verifier(shared: config.Shared, request: EvaluationRequest, opened: contextlib.AsyncExitStack) -> Verifier | None:
     """Return the configured verifier, without cache and circuit breaker; none where no model is wanted."""
     if shared.judge.grounding is None or request.judge == NO_JUDGE:
         return None
     from monitors.evaluation.verifiers import open_verifier  # noqa: PLC0415 - the SDK is slow to import
 
-    return open_verifier(msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER), _instruments())
-
-
-def _judging(
-    shared: config.Shared, request: EvaluationRequest, verifier: Verifier | None
-) -> tuple[Judge | None, MinimalEmbeddings | None, list[Judge | Embeddings | Verifier]]:
-    """Return the judge, the embeddings, and those of them that were opened here and need closing."""
-    judge, ours = _judge(shared, request.judge, verifier)
+    verifier = open_verifier(msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER), _instruments())
     if verifier is not None:
-        ours.append(verifier)
-    embeddings = request.embeddings
-    if embeddings is None and shared.embeddings != config.Embeddings():
-        from monitors.evaluation.models import open_embeddings  # noqa: PLC0415 - only for what a configuration names
+        opened.push_async_callback(verifier.aclose)
+    return verifier
 
-        if (opened := open_embeddings(shared, _instruments())) is not None:
-            embeddings = opened
-            ours.append(opened)
-    return judge, embeddings, ours
+
+def _embeddings(
+    shared: config.Shared, request: EvaluationRequest, opened: contextlib.AsyncExitStack
+) -> MinimalEmbeddings | None:
+    if request.embeddings is not None or shared.embeddings == config.Embeddings():
+        return request.embeddings
+    from monitors.evaluation.models import open_embeddings  # noqa: PLC0415 - only for what a configuration names
+
+    embeddings = open_embeddings(shared, _instruments())
+    if embeddings is not None:
+        opened.push_async_callback(embeddings.aclose)
+    return embeddings
 
 
 def _instruments() -> Instruments:
     """Return instruments that nothing exports: the cost is in the evaluations."""
-    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - the same as in `_judging`
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only where a model is opened
 
     from monitors.exporters.instruments import Instruments  # noqa: PLC0415
 
@@ -141,29 +138,36 @@ def _instruments() -> Instruments:
 
 
 def _judge(
-    shared: config.Shared, wanted: str | MinimalJudge | None, verifier: Verifier | None
-) -> tuple[Judge | None, list[Judge | Embeddings | Verifier]]:
+    shared: config.Shared,
+    wanted: str | MinimalJudge | None,
+    verifier: Verifier | None,
+    opened: contextlib.AsyncExitStack,
+) -> Judge | None:
     if wanted == NO_JUDGE:
-        return None, []
+        return None
     if wanted in (None, LLM):
         if shared.judge.base_url is None and shared.judge.model is None:
             if wanted == LLM and shared.judge.grounding is None:
                 raise ConfigError(["judge: none is configured; name one in [judge] of the configuration"])
-            return None, []
+            return None
         from monitors.evaluation.models import open_judge  # noqa: PLC0415 - the SDK is slow to import
 
         # Every row is judged: no budget, no answer cache (the run file has the outcomes), and no circuit breaker.
         settings = msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER)
         judging = open_judge(settings, _instruments(), paced=False, verifier=verifier)
-        return (judging.judge, [judging.judge]) if judging else (None, [])
+        if judging is None:
+            return None
+        opened.push_async_callback(judging.judge.aclose)
+        return judging.judge
     if not isinstance(wanted, str):
-        return adapted(wanted), []
+        return adapted(wanted)
     try:
         made = load(wanted, registered("judges"), "judge")
         own = adapted(made() if isinstance(made, type) or not hasattr(made, "ask") else made)
     except (TypeError, ValueError) as error:
         raise ConfigError([f"judge: {error}"]) from error
-    return own, [own]
+    opened.push_async_callback(own.aclose)
+    return own
 
 
 def _metrics(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 from cachetools import LRUCache
@@ -39,19 +39,6 @@ class CachedAnswer:
     answer: bytes
     usd: float
     expires: float
-
-
-class AnswerStore(Protocol):
-    """The port to a store of answers that outlives the process. One that fails finds and keeps nothing, and logs it."""
-
-    async def get(self, key: bytes) -> CachedAnswer | None:
-        """Return the answer under `key`, expired or not; None when there is none."""
-
-    async def put(self, key: bytes, kept: CachedAnswer) -> None:
-        """Store an answer in place of the earlier one."""
-
-    async def aclose(self) -> None:
-        """Release the connection."""
 
 
 BYPASS: ContextVar[bool] = ContextVar("gaugeway_fresh", default=False)
@@ -82,7 +69,7 @@ class CachedJudge(Wrapper):
         *,
         ttl_s: float = 7 * DAY_S,
         memory_bytes: int = MEMORY_BYTES,
-        store: AnswerStore | None = None,
+        store: AnswerFile | None = None,
         clock: Callable[[], float] = time.time,
         on_lookup: Callable[[str, Found, float], None] = lambda *_: None,
     ) -> None:
@@ -233,7 +220,7 @@ _PRUNE_EVERY = 256
 
 
 class AnswerFile:
-    """An answer store of about `most` answers in a SQLite file; the answers that expire next are evicted first.
+    """A SQLite file of about `most` answers; the answers that expire next are evicted first.
 
     Answers quote the samples: protect the file like the store. While the file is unusable, nothing is found or stored;
     this is logged once.
@@ -247,6 +234,7 @@ class AnswerFile:
         self._warned = False
 
     async def get(self, key: bytes) -> CachedAnswer | None:
+        """Return the answer under `key`, expired or not; None when there is none."""
         try:
             rows = await self._database.fetch("SELECT answer, usd, expires FROM answers WHERE key = ?", (key,))
         except FAILURES as error:
@@ -255,6 +243,7 @@ class AnswerFile:
         return CachedAnswer(*rows[0]) if rows else None
 
     async def put(self, key: bytes, kept: CachedAnswer) -> None:
+        """Store an answer in place of the earlier one."""
         prune = self._puts % _PRUNE_EVERY == 0
         self._puts += 1
 
@@ -275,6 +264,7 @@ class AnswerFile:
             self._warn_once(error)
 
     async def aclose(self) -> None:
+        """Close the file."""
         await self._database.aclose()
 
     def _warn_once(self, error: Exception) -> None:
