@@ -20,9 +20,8 @@ from gaugeway.settings import ConfigError
 if TYPE_CHECKING:
     from gaugeway.settings.shared import Config
     from monitors.offline.comparison import Comparison
-    from monitors.offline.plan import EvaluationRequest
     from monitors.offline.results import Run
-    from monitors.offline.run import Plan
+    from monitors.offline.run import EvaluationRequest, Plan
 
 MISSED = 1
 RUNS = Path(".gaugeway") / "runs"
@@ -145,9 +144,9 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
     The new scores are stored in the same store as separate metrics: faithfulness~JUDGE.
     """
     from monitors.offline import comparison, progress  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline.plan import open_plan  # noqa: PLC0415
     from monitors.offline.replay import replay as run_replay  # noqa: PLC0415
     from monitors.offline.reports import Extras  # noqa: PLC0415
+    from monitors.offline.run import open_plan  # noqa: PLC0415
 
     with _reported_errors(options["metrics"]):
         settings = _settings(options)
@@ -232,7 +231,7 @@ def _settings(options: dict[str, Any]) -> Config:
 
 def _names_model(options: dict[str, Any]) -> bool:
     """Return whether `--judge` names a model. `llama3:latest` looks like an import string: `--judge-url` decides."""
-    from monitors.offline.plan import LLM, NO_JUDGE  # noqa: PLC0415 - `--help` need not load it
+    from monitors.offline.run import LLM, NO_JUDGE  # noqa: PLC0415 - `--help` need not load it
 
     judge: str | None = options["judge"]
     if judge is None or judge in (LLM, NO_JUDGE):
@@ -243,7 +242,7 @@ def _names_model(options: dict[str, Any]) -> bool:
 
 def _request(settings: Config, options: dict[str, Any]) -> EvaluationRequest:
     from monitors.offline import reports  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline.plan import LLM, EvaluationRequest  # noqa: PLC0415
+    from monitors.offline.run import LLM, EvaluationRequest  # noqa: PLC0415
 
     for path in options["output"]:
         reports.check(path)

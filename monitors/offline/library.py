@@ -18,10 +18,9 @@ from monitors.metrics import Metric, scores_conversations
 from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.offline import dataset
 from monitors.offline.dataset_values import protected
-from monitors.offline.plan import LLM, EvaluationRequest, open_plan
 from monitors.offline.results import Run
 from monitors.offline.results_codec import ResultsCache
-from monitors.offline.run import Plan, Progress, run
+from monitors.offline.run import LLM, EvaluationRequest, Plan, Progress, open_plan, run
 
 
 def evaluate(

@@ -17,7 +17,7 @@ import pytest
 from gaugeway.records import Evaluation, Sample, Score
 from monitors.exporters import outbox
 from monitors.exporters.langfuse import LangfuseSink
-from tests.monitors.exporters.test_http import FAITHFUL, LEXICAL, SAMPLE, SPAN, TRACE, Counts
+from tests.monitors.exporters.test_outbox import FAITHFUL, LEXICAL, SAMPLE, SPAN, TRACE, Counts
 
 TEXT = {
     *("id", "traceId", "sessionId", "observationId", "datasetRunId", "name", "comment", "environment", "queueId"),

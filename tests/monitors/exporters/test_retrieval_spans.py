@@ -18,7 +18,7 @@ from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.otel import OTelExporter
 from monitors.exporters.outbox import SampleScores
 from monitors.metrics.judged.passage_verdicts import relevances
-from tests.monitors.exporters.test_http import FAITHFUL, RELEVANT, SAMPLE, SPAN, TRACE
+from tests.monitors.exporters.test_outbox import FAITHFUL, RELEVANT, SAMPLE, SPAN, TRACE
 
 PASSES = {"faithfulness": (0.7, False)}
 

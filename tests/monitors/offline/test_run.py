@@ -12,7 +12,7 @@ from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged.claims import Fused
 from monitors.metrics.registry import Enabled
-from monitors.offline import plan as parts
+from monitors.offline import run as parts
 from monitors.offline import run as running
 from monitors.offline.results import Run
 from monitors.offline.results_codec import ResultsCache
