@@ -16,7 +16,7 @@ from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.normalising import nfkc
 from gaugeway.text.topics import topics
 from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observation, Passages, explain
-from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
+from monitors.alerting.causes.retrieval_or_generation import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.changes import changes_at_onset, documents_change, source_change
 from monitors.alerting.example_texts import HASHED, faults_of, question_and_answer, quoted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from monitors.alerting.causes.hypotheses import from_p_value
 from monitors.alerting.causes.observations import (
     ALPHA,
     Explanation,
@@ -12,10 +11,11 @@ from monitors.alerting.causes.observations import (
     JudgeEvidence,
     Observation,
     Words,
+    from_p_value,
     percent,
     share,
 )
-from monitors.alerting.causes.traffic_mix import CARRIED
+from monitors.alerting.causes.traffic import CARRIED
 from monitors.statistics.decomposition import Grouped, decompose, fall
 from monitors.statistics.weighted_mean import Estimate
 

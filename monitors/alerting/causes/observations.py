@@ -17,6 +17,8 @@ ALPHA = 0.05
 """The error probability of one explanation over all its comparisons (Bonferroni)."""
 HEAVIEST = 10.0
 """Bound of the weights, as a multiple of the smallest, where a comparison fails without one."""
+STRONG, MODERATE = 0.95, 0.8
+"""Probabilities from which on a cause is called strong, or moderate; below it is weak."""
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 
 
@@ -207,6 +209,31 @@ def share(flags: Iterable[tuple[bool, float]]) -> Estimate | None:
     """Return the share of true flags over all traffic, from (flag, rate) pairs; None without pairs."""
     known = [(float(flag), rate) for flag, rate in flags if 0.0 < rate <= 1.0]
     return hajek([flag for flag, _ in known], [rate for _, rate in known]) if known else None
+
+
+def strength_word(probability: float) -> str:
+    """Return what a strength is called, as it is shown: with two decimals.
+
+    >>> [strength_word(share) for share in (0.97, 0.9, 0.7999, 0.7)]
+    ['strong', 'moderate', 'moderate', 'weak']
+    """
+    shown = round(probability, 2)
+    return "strong" if shown >= STRONG else "moderate" if shown >= MODERATE else "weak"
+
+
+def from_p_value(p: float) -> float:
+    """Return an upper bound of the posterior of an effect at even prior odds, from the p-value of its absence.
+
+    T. Sellke, M. J. Bayarri & J. O. Berger (2001), Calibration of p values, Am. Stat. 55: B >= -e p ln p.
+
+    >>> round(from_p_value(0.05), 2), round(from_p_value(0.0001), 3), from_p_value(0.5)
+    (0.71, 0.997, 0.5)
+    """
+    if p >= 1.0 / math.e:
+        return 0.5
+    if p <= 0.0:
+        return 1.0
+    return 1.0 / (1.0 - math.e * p * math.log(p))
 
 
 def percent(part: float) -> str:
