@@ -27,9 +27,9 @@ from dashboards.web.views.sources import source_link
 from gaugeway.records import Alert
 from gaugeway.settings.shared import Rule
 from gaugeway.storage.stores import Query, Store
+from monitors.alerting.acknowledgements import Silence
 from monitors.alerting.notifiers.message import NAMES, NOTHING_CHANGED, changed, headline, labels_of
 from monitors.alerting.rule_watch import name_of
-from monitors.alerting.silences import Silence
 from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
 from monitors.statistics.levels import level_of

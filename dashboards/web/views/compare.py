@@ -21,7 +21,7 @@ from dashboards.web.readings.prompt_change import DiffLine, prompt_change
 from dashboards.web.site import Page, Site
 from gaugeway.records import PROMPT_SCHEME
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
-from monitors.alerting.versions import Version
+from monitors.alerting.changes import Version
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate, parts_of

@@ -24,7 +24,7 @@ from gaugeway.settings.bounds import (
 )
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Point, Summary
-from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
+from monitors.alerting.changes import ENOUGH, MAX_APPS, Versions
 from monitors.analysis.quality import largest
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver

@@ -11,10 +11,9 @@ import pytest
 
 from gaugeway.settings.shared import Alerts
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from monitors.alerting.acknowledgements import Ack, NotLeaderError
+from monitors.alerting.acknowledgements import Ack, Matcher, NotLeaderError, Silence
 from monitors.alerting.delivery import Delivery
 from monitors.alerting.notifiers import NotDeliveredError, Route
-from monitors.alerting.silences import Matcher, Silence
 from tests.support.alerting import People
 from tests.support.receivers import alert
 

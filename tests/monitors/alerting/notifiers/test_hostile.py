@@ -19,7 +19,7 @@ from monitors.alerting.delivery import MAX_GROUPS, MAX_IN_MESSAGE, MAX_MESSAGES,
 from monitors.alerting.description import Describer
 from monitors.alerting.notifiers import NotDeliveredError, Route
 from monitors.alerting.notifiers.email import MAX_ALERTS, html_of, text_of
-from monitors.alerting.notifiers.log import LogNotifier
+from monitors.alerting.notifiers.factory import LogNotifier
 from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST, group_body
 from monitors.alerting.notifiers.slack import message
 from tests.support.alerting import People, webhook_body

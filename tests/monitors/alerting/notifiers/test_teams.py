@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gaugeway.records import Example
-from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.factory import NotifierTests
 from monitors.alerting.notifiers.teams import MAX_BYTES, TeamsNotifier, message
 from tests.support.receivers import alert, receiver, strict
 from tests.support.running import tcp_server
