@@ -54,9 +54,9 @@ from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.sources import source_handlers
 from monitors.api.templates import template_handlers
 from monitors.evaluation.cause_judging import CauseJudging
-from monitors.evaluation.evaluate import is_judged
+from monitors.evaluation.evaluator import is_judged
+from monitors.evaluation.judge_marks import PromptMarking
 from monitors.evaluation.models import JudgeSetup, anchor_warnings, open_embeddings, open_judge
-from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters.factory import open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.opening import open_exporters

@@ -33,13 +33,11 @@ from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import Quality, estimate, largest
 from monitors.analysis.recent_sums import RecentSums
 from monitors.evaluation.backpressure import JudgePace
-from monitors.evaluation.capture_audit import audits_per_day, open_audits
-from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
-from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, BudgetFactor, Evaluator
+from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, TIMEOUT_S, BudgetFactor, Evaluator, evaluate
 from monitors.evaluation.first_exchange import has_exchange, log_first
+from monitors.evaluation.judge_marks import MARK_EVERY_S, PromptMarking, audits_per_day, open_audits
 from monitors.evaluation.models import JudgeSetup
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
+from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.retirement_watch import RetirementWatch, endpoints_of
 from monitors.evaluation.signals import Signals
 from monitors.evaluation.transcripts import TranscriptMaker
@@ -423,7 +421,7 @@ class Scheduler:
 
     async def _mark(self) -> None:
         if self.marking is not None:
-            await repeat(EVERY_S, self.marking.tick, self._failed("prompt_marks"))
+            await repeat(MARK_EVERY_S, self.marking.tick, self._failed("prompt_marks"))
 
     async def _count(self) -> None:
         if self.count_gateways is not None:

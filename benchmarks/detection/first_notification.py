@@ -26,8 +26,7 @@ from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers import Notifier
 from monitors.evaluation.cause_judging import CauseJudging
-from monitors.evaluation.evaluate import judge_of
-from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.evaluator import Evaluator, judge_of
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import build

@@ -15,7 +15,7 @@ from gaugeway.records import Evaluation, Score, Skipped
 from gaugeway.storage.stores import Point, Store
 from monitors.alerting.causes import is_retrieval
 from monitors.alerting.stream import usable
-from monitors.evaluation.evaluate import evaluate
+from monitors.evaluation.evaluator import evaluate
 from monitors.metrics import Metric
 
 AT_ONCE = 8

@@ -17,8 +17,7 @@ from gaugeway.storage.engines.failures import engine_failed
 from gaugeway.storage.joining import Address, WaitingRoom, address_of, addresses_of, complete, targets_of
 from gaugeway.storage.queues import Queue
 from gaugeway.storage.stores import Store
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
+from monitors.evaluation.persist import Persistence, WorkerObserver
 
 _log = logging.getLogger("gaugeway.worker")
 _BATCH = 50

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
 from gaugeway.settings.verifiers import GroundingVerifier
-from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
+from monitors.evaluation.models import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge
 from monitors.judges.cost import Bill, Billing, Prices

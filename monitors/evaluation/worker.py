@@ -18,12 +18,10 @@ from gaugeway.storage.engines.failures import engine_failed, refused
 from gaugeway.storage.joining import SETTLE_S, WaitingRoom, complete, expected, join
 from gaugeway.storage.queues import Queue
 from gaugeway.storage.stores import Store
-from monitors.evaluation.conversations import ConversationJoiner
+from monitors.evaluation.conversations import ConversationJoiner, TurnGatherer
 from monitors.evaluation.evaluator import Begun, Evaluator
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
+from monitors.evaluation.persist import Persistence, WorkerObserver
 from monitors.evaluation.supplements import SupplementIntake
-from monitors.evaluation.turns import TurnGatherer
 from monitors.exporters import Exporter
 
 _BATCH, _BATCH_S = 8, 0.02

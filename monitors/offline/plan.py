@@ -16,7 +16,7 @@ import msgspec
 from gaugeway.extensions import load, registered
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
-from monitors.evaluation.evaluate import TIMEOUT_S
+from monitors.evaluation.evaluator import TIMEOUT_S
 from monitors.judges import Judge, MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better

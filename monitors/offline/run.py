@@ -10,7 +10,7 @@ from inspect import signature
 from typing import TypeVar
 
 from gaugeway.records import Evaluation, Failed, Sample, Skipped
-from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
+from monitors.evaluation.evaluator import TIMEOUT_S, evaluate, judge_of
 from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.registry import Enabled
 from monitors.offline.dataset_fields import content_key

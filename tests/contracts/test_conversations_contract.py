@@ -13,8 +13,7 @@ from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, WINDOW_S, Lo
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.stores import Query, from_url
 from monitors.evaluation.conversations import ConversationJoiner
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
+from monitors.evaluation.persist import Persistence, WorkerObserver
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 

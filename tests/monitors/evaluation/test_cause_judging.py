@@ -18,8 +18,7 @@ from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.app import _engine
 from monitors.evaluation.cause_judging import LOOKS_PERIOD_S, MAX_LOOK_S, MAX_LOOKS, CauseJudging
-from monitors.evaluation.evaluate import judge_of
-from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.evaluator import Evaluator, judge_of
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError

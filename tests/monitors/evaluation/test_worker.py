@@ -22,7 +22,7 @@ from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Store, hashing_store
 from monitors.evaluation import persist as persisting
 from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.judges import JudgeError
 from monitors.judges.openai import OpenAIJudge
