@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monitors.statistics.confidence_sequence import ALPHA
-from monitors.statistics.student_t import student
+from monitors.statistics.confidence_sequence import ALPHA, student
 
 
 def bounded_mean(values: Sequence[float]) -> tuple[float, float]:
