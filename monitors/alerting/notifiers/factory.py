@@ -17,7 +17,7 @@ from gaugeway.settings.options import construct
 from gaugeway.settings.shared import Notifier as Settings
 from gaugeway.settings.shared import Shared
 from monitors.alerting.delivery import HEARTBEAT_S
-from monitors.alerting.notifiers import NotDeliveredError, Notifier, PluginNotifier, Route
+from monitors.alerting.notifiers import Links, NotDeliveredError, Notifier, PluginNotifier, Route
 from monitors.alerting.notifiers.message import summary, trial
 
 _log = logging.getLogger("gaugeway.alerts")
@@ -58,6 +58,7 @@ def open_notifiers(config: Shared) -> dict[str, Notifier]:
         if name in built:
             problems.append(f"{where}.name: another notifier has the name {name!r}")
         notifier.route = _route(settings)
+        notifier.links = Links(shared["public_url"], shared["runbook_url"])
         built[name] = notifier
     if problems:
         raise ConfigError(problems)

@@ -17,11 +17,12 @@ from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores.hashing_store import HashingStore
 from monitors.alerting.delivery import MAX_GROUPS, MAX_IN_MESSAGE, MAX_MESSAGES, Delivery
 from monitors.alerting.description import Describer
-from monitors.alerting.notifiers import NotDeliveredError, Route
+from monitors.alerting.notifiers import NO_PAGE, Links, NotDeliveredError, Route
 from monitors.alerting.notifiers.email import MAX_ALERTS, html_of, text_of
 from monitors.alerting.notifiers.factory import LogNotifier
-from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST, group_body
+from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST
 from monitors.alerting.notifiers.slack import message
+from monitors.alerting.notifiers.webhook import group_body
 from tests.support.alerting import People, webhook_body
 from tests.support.receivers import alert
 
@@ -30,14 +31,12 @@ HUGE = "x" * 500_000
 QUOTED = Example(id="x1", value=0.1, question="Where is it?", answer="In the\nshed.", faults=("no passage says so",))
 
 
-def annotations(one, **options):
-    return webhook_body(one, **options)["alerts"][0]["annotations"]
+def annotations(one, links=NO_PAGE):
+    return webhook_body(one, links)["alerts"][0]["annotations"]
 
 
 def test_the_body_quotes_the_worst_answers_and_links_to_them_and_to_the_runbook():
-    told = annotations(
-        alert(examples=(QUOTED,)), public_url="https://q.example/", runbook_url="https://q.example/runbook"
-    )
+    told = annotations(alert(examples=(QUOTED,)), links=Links("https://q.example/", "https://q.example/runbook"))
     assert told["worst_answers"] == "x1: 0.100 · Where is it? · → In the shed. · no passage says so"
     assert told["worst_exchanges"] == "x1,x2"
     assert told["worst_exchange_links"] == "https://q.example/exchanges/x1,https://q.example/exchanges/x2"
@@ -69,7 +68,7 @@ async def test_texts_are_quoted_only_where_alerts_and_the_store_may_have_them(tm
         assert told["worst_answers"] == "x1: 0.100 · Where is Jane? · → In the shed. · Jane is in the shed"
     else:
         assert told["worst_answers"] == ""
-        everything = json.dumps([webhook_body(found), message([found], None), text_of([found], None)])
+        everything = json.dumps([webhook_body(found), message([found], NO_PAGE), text_of([found], NO_PAGE)])
         for text in ("Jane", "shed", "blake2b"):
             assert text not in everything
 
@@ -96,9 +95,9 @@ def test_what_is_sent_is_bounded_whatever_the_names_and_texts():
     assert len(msgspec.json.encode(body)) < 20_000
     assert len(msgspec.json.encode(group_body(hostile(20)))) < 20 * 10_000
     many = hostile(3) * 40
-    assert len(text_of(many[:MAX_ALERTS], None)) < MAX_ALERTS * 10_000
-    assert len(html_of(many[:MAX_ALERTS], None)) < MAX_ALERTS * 12_000
-    assert len(msgspec.json.encode(message(many, "https://q.example"))) < 40_000
+    assert len(text_of(many[:MAX_ALERTS], NO_PAGE)) < MAX_ALERTS * 10_000
+    assert len(html_of(many[:MAX_ALERTS], NO_PAGE)) < MAX_ALERTS * 12_000
+    assert len(msgspec.json.encode(message(many, Links("https://q.example")))) < 40_000
 
 
 def test_two_long_names_stay_two_names():
@@ -108,7 +107,7 @@ def test_two_long_names_stay_two_names():
 
 def test_slack_makes_no_link_or_mention_of_what_strangers_wrote():
     name = "https://evil.example @here #general <!channel> <https://evil.example|click>"
-    sent = message([alert(app=name, examples=(replace(QUOTED, question=name),))], "https://q.example")
+    sent = message([alert(app=name, examples=(replace(QUOTED, question=name),))], Links("https://q.example"))
     texts = [block.get("text") for block in sent["blocks"]] + [
         one for block in sent["blocks"] for one in (*block.get("fields", ()), *block.get("elements", ()))
     ]

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from monitors.alerting.notifiers import NotDeliveredError
-from monitors.alerting.notifiers.message import RUNBOOK
+from monitors.alerting.notifiers import NO_PAGE, RUNBOOK, Links, NotDeliveredError
 from monitors.alerting.notifiers.pagerduty import PagerDutyNotifier
 from tests.support.receivers import alert, receiver, strict
 
@@ -67,10 +66,11 @@ pagerduty = strict(
 )
 
 
-def send(*steps, answer=pagerduty, **options):
+def send(*steps, answer=pagerduty, links=NO_PAGE, **options):
     async def main():
         async with receiver(answer) as (origin, received):
             notifier = PagerDutyNotifier(**{"routing_key": KEY, "url": f"{origin}/v2/enqueue", **options})
+            notifier.links = links
             assert KEY not in repr(notifier)
             for method, one in steps:
                 await getattr(notifier, method)(one)
@@ -100,8 +100,8 @@ def test_severities_are_theirs(ours, theirs):
 
 
 def test_links_lead_to_the_alert_and_its_worst_exchanges():
-    options = {"public_url": "https://quality.example", "runbook_url": "https://wiki.example/rag"}
-    (event,) = send(("notify", alert(worst_exchanges=("x/1",))), **options)
+    links = Links("https://quality.example", "https://wiki.example/rag")
+    (event,) = send(("notify", alert(worst_exchanges=("x/1",))), links=links)
     assert event["client_url"] == "https://quality.example/alerts/0123456789abcdef"
     assert [one["href"] for one in event["links"]] == [
         "https://quality.example/alerts/0123456789abcdef",
