@@ -476,7 +476,7 @@ def _engine(
         in_use=bool(judging and judged),
         evidence=judging.evidence if judging else lambda _: None,
         on_alarm=judging.recheck_anchors if judging else lambda: None,
-        score_more=extra,
+        score_more=extra.complete if extra else None,
         delay_s=lambda name: config.monitors.conversation_silence_s if name in of_conversations else 0.0,
     )
     return AlertEngine(

@@ -95,7 +95,7 @@ async def play(seed: int, metrics: dict[str, Metric], rule: Rule, samples: int) 
             lower_is_better=lower.__getitem__,
             judge=JudgeSignals(
                 metrics=[one.name for one in judged],
-                score_more=CauseJudging(store, judged, samples=samples) if samples else None,
+                score_more=CauseJudging(store, judged, samples=samples).complete if samples else None,
             ),
         )
         evaluator = Evaluator(enabled, MetricSampler(str(seed)))

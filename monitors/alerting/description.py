@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from gaugeway.records import Alert, Change, FoundCause, same_scheme
 from gaugeway.signals import SIGNALS
@@ -52,15 +52,9 @@ Scales: TypeAlias = Callable[[str], bool]
 """Whether a metric is compared on the flipped scale, where higher is better."""
 _Sides: TypeAlias = tuple[list[Point], list[Point]]
 _Times: TypeAlias = Sequence[tuple[float, float]]
-
-
-class ScoreCompletion(Protocol):
-    """Scores more exchanges on both sides of an onset, where there are too few to name a cause."""
-
-    async def complete(
-        self, metric: str, before: Sequence[Point], since: Sequence[Point]
-    ) -> tuple[Sequence[Point], Sequence[Point]] | None:
-        """Return both sides with more scores of `metric` and of the retrieval metrics; None when none can be added."""
+Both: TypeAlias = tuple[Sequence[Point], Sequence[Point]]
+ScoreMore: TypeAlias = Callable[[str, Sequence[Point], Sequence[Point]], Awaitable[Both | None]]
+"""Returns both sides of an onset with more scores of a metric and of the retrieval metrics; None without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +74,7 @@ class JudgeSignals:
     in_use: bool = True
     evidence: Callable[[str], JudgeEvidence | None] = lambda _: None
     on_alarm: Callable[[], None] = lambda: None
-    score_more: ScoreCompletion | None = None
+    score_more: ScoreMore | None = None
     delay_s: Callable[[str], float] = lambda _: 0.0
 
 
@@ -290,7 +284,7 @@ class Describer:
         metric, source = asked.metric, None
         why = await self._explain(asked, old, new)
         if why.cause == "unknown" and self._judge.score_more is not None:
-            sides = await self._judge.score_more.complete(metric, old, new)
+            sides = await self._judge.score_more(metric, old, new)
             if sides is not None:
                 old, new = sides
                 why = await self._explain(asked, old, new)

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -19,7 +19,7 @@ from gaugeway.storage.stores import Point, Query, StateStore, Store
 from monitors.alerting.acknowledgements import Acknowledgements, NotLeaderError
 from monitors.alerting.cases import Cases
 from monitors.alerting.changes import Version, Versions
-from monitors.alerting.delivery import Delivery, DeliveryObserver, Result
+from monitors.alerting.delivery import Delivery, DeliveryObserver
 from monitors.alerting.description import Describer, JudgeSignals
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.factory import NotifierTests
@@ -62,8 +62,8 @@ class StreamStatus:
     severity: str = "page"
 
 
-class AlertObserver(DeliveryObserver, Protocol):
-    """Exports the engine's state and counts its failures."""
+class AlertObserver(DeliveryObserver):
+    """Receives the engine's state and failures; each method does nothing unless a subclass overrides it."""
 
     def show_streams(self, streams: Sequence[StreamStatus]) -> None:
         """Take all streams, after each tick."""
@@ -79,17 +79,6 @@ class AlertObserver(DeliveryObserver, Protocol):
 
     def low_coverage(self, metric: str, scores: int) -> None:
         """Count scores that were dropped because too many evaluations in their bucket failed."""
-
-
-class NullObserver(AlertObserver):
-    """Ignores everything."""
-
-    def notified(self, notifier: str, result: Result) -> None: ...
-    def show_streams(self, streams: Sequence[StreamStatus]) -> None: ...
-    def show_versions(self, versions: Sequence[Version]) -> None: ...
-    def description_failed(self) -> None: ...
-    def app_over_limit(self, app: str) -> None: ...
-    def low_coverage(self, metric: str, scores: int) -> None: ...
 
 
 class AlertEngine:
@@ -131,7 +120,7 @@ class AlertEngine:
         self._state_store = state_store
         self._queue_oldest = queue_oldest
         self._judge = judge or JudgeSignals()
-        self._observer = observer or NullObserver()
+        self._observer = observer or AlertObserver()
         self._clock = clock
         self._reader = _BucketReader(store, config.bucket_s)
         self._describer = Describer(store, lower_is_better=lower_is_better, judge=self._judge, content=config.content)

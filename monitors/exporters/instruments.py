@@ -11,7 +11,7 @@ from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
 from gaugeway.signals import SIGNALS
 from monitors.alerting.changes import Version
 from monitors.alerting.delivery import Result
-from monitors.alerting.engine import StreamStatus
+from monitors.alerting.engine import AlertObserver, StreamStatus
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
@@ -375,7 +375,7 @@ def _set(gauges: Sequence[Gauge], labels: tuple[str, ...], values: Sequence[floa
 _VERSIONS = 100
 
 
-class AlertGauges:
+class AlertGauges(AlertObserver):
     """Gauges of the watched streams and versions, and counts of problems with alerts."""
 
     def __init__(self, instruments: Instruments) -> None:

@@ -11,7 +11,7 @@ from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.description import JudgeSignals
-from monitors.alerting.engine import AlertEngine, NullObserver
+from monitors.alerting.engine import AlertEngine, AlertObserver
 from monitors.alerting.notifiers import NO_PAGE, Notifier
 from monitors.alerting.notifiers.webhook import group_body
 from monitors.alerting.rules import MONTH_S, watch_of
@@ -84,7 +84,7 @@ class Stubborn:
         return call
 
 
-class World(NullObserver):
+class World(AlertObserver):
     """A store, a clock and whoever is told; engines come and go."""
 
     def __init__(self, path, rules=(RULE,), config=CONFIG, **notifiers):

@@ -239,10 +239,8 @@ def suspects(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: st
     found = list(_compared(drop, passages, whole, part))
     if drop is not whole:
         _, since = _known(drop, passages)
-        everywhere = [
-            suspect for suspect in _compared(whole, passages, whole, "") if _fills(since, suspect.name, passages)
-        ]
-        found += everywhere
+        everywhere = _compared(whole, passages, whole, "")
+        found += [suspect for suspect in everywhere if _fills(since, suspect.name, passages)]
     return sorted(
         (suspect for suspect in found if suspect.can_carry()),
         key=lambda suspect: (suspect.p, not suspect.pointed_at, suspect.p_apart, suspect.name),
@@ -261,53 +259,37 @@ def _compared(drop: Fall, passages: Mapping[str, Passages], whole: Fall, part: s
     pointed_at = dict.fromkeys([*lately, *both, *across])
     everything = _known(whole, passages)
     for name in dict.fromkeys([*common[:MAX_DOCUMENTS], *(name for name in pointed_at if name in common)]):
-        compared = _Compared(name, drop.metric, before, since, passages)
-        part_since = compared.share_since
-        inside, rest = compared.inside, compared.rest
-        if inside.contrast is None or rest.contrast is None or part_since is None or part_since.mean > LARGEST:
+        share_before, share_since = (_share(name, side, passages) for side in (before, since))
+        if share_since is None or share_since.mean > LARGEST:
             continue
+        (old, old_rest), (new, new_rest) = (
+            divided(side, lambda observation: name in documents[observation.sample_id])  # noqa: B023 - called at once
+            for side in (before, since)
+        )
+        is_new = len(before_tail(old, before)) < LEAST_N_EFF
+        itself = compare(drop.metric, old, new)
+        arrived = is_new or (_grew(share_before, share_since) and not itself.clear(ALPHA))
+        inside = compare(drop.metric, _asked_again(old_rest, new), new) if arrived else itself
+        rest = compare(drop.metric, _asked_again(old_rest, new_rest) if arrived else old_rest, new_rest)
+        if inside.contrast is None or rest.contrast is None:
+            continue
+        here, there = _contradicted(new, passages), _contradicted(new_rest, passages)
         yield Suspect(
             name=name,
             part=part,
             drop=drop.contrast,
-            share=part_since.mean,
+            share=share_since.mean,
             inside=inside,
             rest=rest,
-            contradictions=compared.contradictions,
-            contradicted=compared.contradicted,
-            recurring=repeated(inside) if compared.arrived else None,
-            spread=spread_of(name, *everything, documents, new=compared.new),
-            pointed_at=name in lately or (compared.arrived and name in both),
-            noticed=name in lately or (compared.arrived and (name in both or name in across)),
-            arrived=compared.arrived,
-            new=compared.new,
+            contradictions=fall(here, there),
+            contradicted=(here.mean if here is not None else 0.0, there.mean if there is not None else 0.0),
+            recurring=repeated(inside) if arrived else None,
+            spread=spread_of(name, *everything, documents, new=is_new),
+            pointed_at=name in lately or (arrived and name in both),
+            noticed=name in lately or (arrived and (name in both or name in across)),
+            arrived=arrived,
+            new=is_new,
         )
-
-
-class _Compared:
-    """Exchanges with a document and without. One without enough scores before, or of far more exchanges, arrived."""
-
-    def __init__(
-        self,
-        name: str,
-        metric: str,
-        before: Sequence[Observation],
-        since: Sequence[Observation],
-        passages: Mapping[str, Passages],
-    ) -> None:
-        (old, old_rest), (new, new_rest) = (
-            divided(side, lambda observation: name in passages[observation.sample_id].documents)
-            for side in (before, since)
-        )
-        self.share_since = _share(name, since, passages)
-        self.new = len(before_tail(old, before)) < LEAST_N_EFF
-        itself = compare(metric, old, new)
-        self.arrived = self.new or (_grew(_share(name, before, passages), self.share_since) and not itself.clear(ALPHA))
-        self.inside = compare(metric, _asked_again(old_rest, new), new) if self.arrived else itself
-        self.rest = compare(metric, _asked_again(old_rest, new_rest) if self.arrived else old_rest, new_rest)
-        here, there = _contradicted(new, passages), _contradicted(new_rest, passages)
-        self.contradictions = fall(here, there)
-        self.contradicted = (here.mean if here is not None else 0.0, there.mean if there is not None else 0.0)
 
 
 def _grew(before: Estimate | None, since: Estimate | None) -> bool:
@@ -331,10 +313,8 @@ def _asked_again(before: Sequence[Observation], since: Sequence[Observation]) ->
         observation.question for observation in since
     }
     again = [observation for observation in before if observation.question in known]
-    enough = len(again) >= LEAST_N_EFF and sum(observation.question in known for observation in since) >= ROOM * len(
-        since
-    )
-    return again if enough else before
+    now = sum(observation.question in known for observation in since)
+    return again if len(again) >= LEAST_N_EFF and now >= ROOM * len(since) else before
 
 
 def _fills(side: Sequence[Observation], name: str, passages: Mapping[str, Passages]) -> bool:

@@ -163,7 +163,7 @@ def _no_drop(drop: Fall, words: Words) -> str:
         if not drop.before and drop.since:
             return f"No scores of {drop.metric} before the onset to compare with ({new} since)."
         return f"Too few scores of {drop.metric} to compare ({old} before, {new} since)."
-    return f"{drop.metric} did not clearly change, {words.change(drop.metric, drop.old, drop.new)}."
+    return f"{drop.metric} did not clearly change, {words.change(drop)}."
 
 
 def _effective(n: int, found: Estimate | None) -> str:

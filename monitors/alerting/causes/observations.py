@@ -42,6 +42,11 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tens 
     strata: Mapping[str, str]
     question: str = ""
 
+    @property
+    def maker(self) -> tuple[str, str]:
+        """The metric's version and the judge that made the outcome; other makers' scores are not comparable."""
+        return self.version, self.judge or ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeEvidence:
@@ -111,8 +116,7 @@ class Split:
 
     def changes(self, words: Words) -> str:
         """Return the means of both, before and since."""
-        here, rest = (words.change(fall.metric, fall.old, fall.new) for fall in (self.inside, self.rest))
-        return f"{here}, the rest {rest}"
+        return f"{words.change(self.inside)}, the rest {words.change(self.rest)}"
 
 
 def divided(
@@ -141,18 +145,18 @@ class Words:
         """Return the verb for getting worse."""
         return "rose" if self._flipped(metric) else "fell"
 
-    def change(self, metric: str, old: Estimate | None, new: Estimate | None) -> str:
-        """Format two means and the number of scores of the later one."""
-        n = new.n if new is not None else 0
-        return f"{self.mean(metric, old)} to {self.mean(metric, new)} (n {n})"
+    def change(self, fall: Fall) -> str:
+        """Format both means and the number of scores of the later one."""
+        n = fall.new.n if fall.new is not None else 0
+        return f"{self.mean(fall.metric, fall.old)} to {self.mean(fall.metric, fall.new)} (n {n})"
 
     def whole(self, drop: Fall) -> str:
         """Return a clause about a metric that got worse."""
-        return f"{drop.metric} {self.fell(drop.metric)}, {self.change(drop.metric, drop.old, drop.new)}"
+        return f"{drop.metric} {self.fell(drop.metric)}, {self.change(drop)}"
 
     def beside(self, other: Fall, note: str = "") -> str:
         """Return a clause about a metric that got worse by less than half as much as another one, if at all."""
-        change = self.change(other.metric, other.old, other.new)
+        change = self.change(other)
         if other.clear(ALPHA):
             return f"{other.metric}{note} {self.fell(other.metric)} too, by less than half as much, {change}"
         return f"{other.metric}{note} did not, {change}"

@@ -52,20 +52,14 @@ class Evidence:
     def __init__(self, drop: Fall, before: Sequence[Observation], since: Sequence[Observation]) -> None:
         self.drop = drop
         old, new = _by_metric(before), _by_metric(since)
-        self.retrieval = [_alike(metric, old[metric], new[metric]) for metric in old if metric in new]
-        self.retrieval = [fall for fall in self.retrieval if is_retrieval(fall.metric) and fall.metric != drop.metric]
-        self.retrieval += [drop] if is_retrieval(drop.metric) else []
-        self.answers = [drop] if not is_retrieval(drop.metric) else []
-        self.answers += [
-            _alike(name, old[name], new[name])
-            for name in _of_answers()
-            if name != drop.metric and name in old and name in new
-        ]
-        self.signals = [
-            _alike(name, old[name], new[name])
-            for name in OF_RETRIEVAL
-            if name != drop.metric and name in old and name in new
-        ]
+        falls = {name: _alike(name, old[name], new[name]) for name in old if name in new and name != drop.metric}
+        self.retrieval = [fall for name, fall in falls.items() if is_retrieval(name)]
+        self.answers = [falls[name] for name in _of_answers() if name in falls]
+        self.signals = [falls[name] for name in OF_RETRIEVAL if name in falls]
+        if is_retrieval(drop.metric):
+            self.retrieval.append(drop)
+        else:
+            self.answers.insert(0, drop)
         self.found = _found(before, since), _found(since, before)
 
     @property
@@ -82,18 +76,13 @@ class Evidence:
         everything = [fall for fall in (*self.retrieval, *self.answers) if fall.contrast is not None]
         judged = [fall for fall in everything if fall.judged]
         apart = [fall for fall in everything if not fall.judged and fall.at_most(ALPHA) < ROOM * _size(self.drop)]
-        both = any(is_retrieval(fall.metric) for fall in judged) and any(
-            not is_retrieval(fall.metric) for fall in judged
-        )
+        both = len({is_retrieval(fall.metric) for fall in judged}) > 1
         return apart[0] if apart and both and all(fall.clear(alpha) for fall in judged) else None
 
     def together(self, alpha: float) -> Fall | None:
         """Return a metric of the other kind (retrieval or answers) that fell too; None unless the judge scored both."""
         others = self.answers if is_retrieval(self.drop.metric) else self.retrieval
-        return next(
-            (fall for fall in others if self.drop.judged and fall.judged and fall.clear(alpha)),
-            None,
-        )
+        return next((fall for fall in others if self.drop.judged and fall.judged and fall.clear(alpha)), None)
 
 
 def blamed(evidence: Evidence, alpha: float, words: Words, place: Slice | None) -> Explanation | None:
@@ -115,7 +104,7 @@ def doubt(evidence: Evidence, words: Words) -> str:
         return f"{words.whole(drop)}; {why}, so retrieval and generation cannot be told apart."
     level = ALPHA / len(known)
     widest = max(known, key=lambda fall: fall.at_most(level))
-    change = words.change(widest.metric, widest.old, widest.new)
+    change = words.change(widest)
     room = widest.at_most(level)
     return f"{words.whole(drop)}; {widest.metric}, {change}, leaves room for a fall of {room:.2f}."
 
@@ -130,7 +119,7 @@ def torn(drop: Fall, calm: Fall, words: Words) -> str:
 
 def pending(drop: Fall, other: Fall, words: Words) -> str:
     """Return why it may still be the judge."""
-    change = words.change(other.metric, other.old, other.new)
+    change = words.change(other)
     return (
         f"{words.whole(drop)}, and so did {other.metric}, {change}. "
         "It is the retrieval or the judge, whose anchors are being judged."
@@ -157,7 +146,7 @@ def _retrieval(evidence: Evidence, alpha: float, words: Words) -> Explanation | 
         which, gap = order(fall, drop)
         if which == "later":
             continue
-        what = words.change(fall.metric, fall.old, fall.new)
+        what = words.change(fall)
         if which == "first":
             detail = f"{fall.metric} fell first, {what}; {drop.metric} followed {duration(gap)} later"
         else:
@@ -190,7 +179,7 @@ def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | N
     if len(steady) + len(late) < len(known):
         return None
     others = ", ".join(words.beside(fall) for fall in steady[:2])
-    others = others or f"{late[0].metric} only later, {words.change(late[0].metric, late[0].old, late[0].new)}"
+    others = others or f"{late[0].metric} only later, {words.change(late[0])}"
     return Explanation(cause="generation", detail=f"{words.whole(worst)}; {others}.")
 
 
@@ -228,13 +217,8 @@ def _by_metric(observations: Iterable[Observation]) -> dict[str, list[Observatio
 
 def _alike(metric: str, before: Sequence[Observation], since: Sequence[Observation]) -> Fall:
     """Compare the scores by versions and judges present on both sides; others are not comparable."""
-    makers = {(observation.version, observation.judge) for observation in before} & {
-        (observation.version, observation.judge) for observation in since
-    }
-    old, new = (
-        [observation for observation in side if (observation.version, observation.judge) in makers]
-        for side in (before, since)
-    )
+    makers = {observation.maker for observation in before} & {observation.maker for observation in since}
+    old, new = ([observation for observation in side if observation.maker in makers] for side in (before, since))
     return compare(metric, old, new)
 
 
@@ -353,7 +337,7 @@ def beside_retrieval(
     for fall in known:
         low, high = _interval(fall, alpha / len(known))
         if (low > 0.0 or high < 0.0) and max(high, -low) > room.get(fall.metric, _RANKS):
-            change = words.change(fall.metric, fall.old, fall.new)
+            change = words.change(fall)
             return Explanation(
                 cause="retrieval",
                 detail=f"{fall.metric} changed with {drop.metric}, {change}; {what}.",
@@ -367,7 +351,7 @@ def beside_retrieval(
             steady.append(fall)
     if not steady:
         return None
-    same = ", ".join(f"{fall.metric} {words.change(fall.metric, fall.old, fall.new)}" for fall in steady)
+    same = ", ".join(f"{fall.metric} {words.change(fall)}" for fall in steady)
     names = tuple(fall.metric for fall in steady)
     if len(steady) == len(known) and "retriever_score" in names:
         detail = f"{what}; the retrieval returns about as much as before, with about the same scores: {same}."

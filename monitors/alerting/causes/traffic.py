@@ -270,8 +270,8 @@ class Slice(Split):
         if not alone:
             return f"{arrived}."
         if self.new:
-            rest = words.change(metric, self.rest.old, self.rest.new)
-            return f"{arrived}: {metric} is {words.mean(metric, self.inside.new)} there and {rest} in the rest."
+            here, rest = words.mean(metric, self.inside.new), words.change(self.rest)
+            return f"{arrived}: {metric} is {here} there and {rest} in the rest."
         return f"Only {self.name} changed ({percent(self.share)} of the exchanges): {self.changes(words)}."
 
 

@@ -262,7 +262,7 @@ def weighed(
     some = [f"{said[cause]} ({percent(odds[cause])})" for cause in ranked if odds[cause] >= _LIKELY][:3]
     what = words.whole(evidence.drop)
     if main is not None:
-        what += f"; {main.metric}: {words.change(main.metric, main.old, main.new)}"
+        what += f"; {main.metric}: {words.change(main)}"
     return Explanation(
         cause="unknown", detail=f"{what}. The sizes of the falls fit {', '.join(some)}.", slice=found.slice
     )

@@ -57,7 +57,10 @@ class Play:
             notifiers={"people": self.people},
             clock=lambda: self.now,
             lower_is_better=lambda metric: metric == "hallucination",
-            judge=JudgeSignals(metrics=[one.name for one in judged], score_more=self.more if samples else None),
+            judge=JudgeSignals(
+                metrics=[one.name for one in judged],
+                score_more=(lambda *sides: self.more.complete(*sides)) if samples else None,
+            ),
         )
 
     def claims(self, prompt):
