@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -201,8 +202,7 @@ class Acknowledgements:
 
     def muted(self, alert: Alert) -> bool:
         """Return whether an active silence matches the alert."""
-        labels, now = labels_of(alert), self._clock()
-        return any(silence.mutes(labels, now) for silence in self._silences.values())
+        return self.silence_of(alert) is not None
 
     def acknowledged(self, fingerprint: str) -> bool:
         """Return whether the alert is acknowledged."""
@@ -241,30 +241,28 @@ class Acknowledgements:
         if sum(known.state(now) != "expired" for known in self._silences.values()) >= MAX_SILENCES:
             raise ValueError(f"there are {MAX_SILENCES} silences already")
 
-        def add() -> None:
+        event = Event(
+            at=max(now, silence.starts),
+            kind="silenced",
+            by=silence.by,
+            comment=silence.comment[:MAX_TEXT],
+            silence=silence.id,
+            until=silence.ends,
+        )
+        async with self._changing():
             self._silences[silence.id] = silence
             for key in sorted(self._silences, key=lambda id_: self._silences[id_].ends)[:-MAX_SILENCES]:
                 del self._silences[key]
-            at = max(now, silence.starts)
-            comment = silence.comment[:MAX_TEXT]
-            self._note_silence(
-                silence,
-                Event(at=at, kind="silenced", by=silence.by, comment=comment, silence=silence.id, until=silence.ends),
-            )
-
-        await self._change(add)
+            self._note_silence(silence, event)
 
     async def unsilence(self, silence_id: str, by: str = "") -> bool:
         """End a silence; return False for an unknown id and for one that has ended."""
         silence, now = self._silences.get(silence_id), self._clock()
         if silence is None or silence.state(now) == "expired":
             return False
-
-        def end() -> None:
+        async with self._changing():
             self._silences[silence_id] = replace(silence, ends=now, removed=True)
             self._note_silence(silence, Event(at=now, kind="unsilenced", by=by, silence=silence_id))
-
-        await self._change(end)
         return True
 
     def _note_silence(self, silence: Silence, event: Event) -> None:
@@ -277,25 +275,19 @@ class Acknowledgements:
         """Acknowledge a firing alert; return False when none fires under that fingerprint."""
         if self._open and self._firing(fingerprint) is None:
             return False
-
-        def add() -> None:
+        async with self._changing():
             self._acks[fingerprint] = ack
             event = Event(at=ack.at, kind="acknowledged", by=ack.by, comment=ack.comment[:MAX_TEXT])
             self.history.record(fingerprint, event)
-
-        await self._change(add)
         return True
 
     async def unacknowledge(self, fingerprint: str, by: str = "") -> bool:
         """Undo an acknowledgement; return False when there was none."""
         if fingerprint not in self._acks:
             return False
-
-        def undo() -> None:
+        async with self._changing():
             del self._acks[fingerprint]
             self.history.record(fingerprint, Event(at=self._clock(), kind="unacknowledged", by=by))
-
-        await self._change(undo)
         return True
 
     async def undelivered(self) -> Sequence[UndeliveredNotification]:
@@ -309,13 +301,15 @@ class Acknowledgements:
             return False
         self._must_be_open()
         await self._resend(notification)
-        await self._change(lambda: self._undelivered.pop(notification_id, None))
+        async with self._changing():
+            self._undelivered.pop(notification_id, None)
         return True
 
-    async def _change(self, change: Callable[[], object]) -> None:
-        """Apply a change and save the whole state, so that concurrent saves may finish in any order."""
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Save the whole state after a change, so that concurrent saves may finish in any order."""
         self._must_be_open()
-        change()
+        yield
         self.changes += 1
         await self._state_store.save(self.states())
 

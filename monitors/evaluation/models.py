@@ -322,14 +322,9 @@ def _endpoint_stack(
     settings: config.Judge, instruments: Instruments, observer: Billing, *, role: Literal["judge", "small"] = "judge"
 ) -> Stack:
     limits = limits_of(settings, concurrency=settings.concurrency, max_retries=settings.max_retries)
-    guard = Guard(
-        origin=origin_of(settings.base_url or ""),
-        table="judge",
-        instruments=instruments,
-        observer=observer,
-        role=role,
-    )
-    return guarded(_endpoint(settings, observer), limits, guard)
+    origin = origin_of(settings.base_url or "")
+    endpoint = _endpoint(settings, observer)
+    return guarded(endpoint, limits, origin=origin, instruments=instruments, observer=observer, role=role)
 
 
 def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | None:
@@ -340,40 +335,35 @@ def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | No
         raise ConfigError([str(error)]) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
-    """What the log names, and where the calls of an endpoint are counted.
+def guarded(
+    endpoint: Judge,
+    limits: StackSettings,
+    *,
+    origin: str,
+    instruments: Instruments,
+    observer: Billing,
+    path: str = "/chat/completions",
+    role: Literal["judge", "small", "verifier"] = "judge",
+) -> Stack:
+    """Return an endpoint in its stack; the series of its circuit begins.
 
-    `origin` is its address without secrets (see `origin_of`), `table` its table in the configuration, `path` that of
-    its API after the base URL, "" for a model on this machine. `role` is "judge", "small" or "verifier".
+    `origin` is its address without secrets (see `origin_of`), `path` that of its API after the base URL, "" for a model
+    on this machine.
     """
-
-    origin: str
-    table: str
-    instruments: Instruments
-    observer: Billing
-    path: str = "/chat/completions"
-    role: Literal["judge", "small", "verifier"] = "judge"
-
-
-def guarded(endpoint: Judge, limits: StackSettings, guard: Guard) -> Stack:
-    """Return an endpoint in its stack; the series of its circuit begins."""
-    blind = guard.instruments.judge_blind.labels(endpoint.model, guard.role)
+    blind = instruments.judge_blind.labels(endpoint.model, role)
     blind.set(0)
-
-    role = "small judge" if guard.role == "small" else guard.role
+    name = "small judge" if role == "small" else role
 
     def on_change(state: BreakerState) -> None:
         blind.set(state.open)
         if state.open:
             why = f"{state.failures} failure{'' if state.failures == 1 else 's'} in a row, the last {state.kind}"
             again = f"it is tried again after {limits.blind_s:g} s, then at growing intervals"
-            _circuit_log.warning(
-                "%s %s at %s: circuit open after %s; %s", role, endpoint.model, guard.origin, why, again
-            )
+            _circuit_log.warning("%s %s at %s: circuit open after %s; %s", name, endpoint.model, origin, why, again)
 
-    logged = FailureLog(endpoint, origin=guard.origin, table=guard.table, path=guard.path)
-    return build_stack(logged, limits, observer=guard.observer, on_change=on_change)
+    table = "judge.grounding" if role == "verifier" else "judge"
+    logged = FailureLog(endpoint, origin=origin, table=table, path=path)
+    return build_stack(logged, limits, observer=observer, on_change=on_change)
 
 
 def limits_of(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
 from gaugeway.settings.verifiers import GroundingVerifier
-from monitors.evaluation.models import Guard, cached, guarded, limits_of, origin_of
+from monitors.evaluation.models import cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge
 from monitors.judges.cost import Bill, Billing, Prices
@@ -148,15 +148,11 @@ class _Opening:
             verifier_timeout_s=self.table.timeout_s,
         )
         origin = self.table.path or origin_of(self.table.base_url or "")
-        guard = Guard(
-            origin=origin,
-            table=TABLE,
-            instruments=self.instruments,
-            observer=self._observer(),
-            path=path,
-            role="verifier",
+        observer = self._observer()
+        stack = guarded(
+            endpoint, limits, origin=origin, instruments=self.instruments, observer=observer, path=path, role="verifier"
         )
-        return guarded(endpoint, limits, guard).judge
+        return stack.judge
 
     def _cached(self, judge: Judge) -> Judge:
         return cached(judge, self.settings, self.answers, self.instruments.looked_up)

@@ -59,9 +59,12 @@ class Play:
             lower_is_better=lambda metric: metric == "hallucination",
             judge=JudgeSignals(
                 metrics=[one.name for one in judged],
-                score_more=(lambda *sides: self.more.complete(*sides)) if samples else None,
+                score_more=self.complete if samples else None,
             ),
         )
+
+    async def complete(self, *sides):
+        return await self.more.complete(*sides)
 
     def claims(self, prompt):
         if self.failing:
