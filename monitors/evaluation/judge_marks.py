@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from gaugeway.records import Sample
-from gaugeway.runtime.tasks import repeat
 from gaugeway.settings.shared import MAX_AUDITS, Config
 from gaugeway.storage.stores import StateStore, Store
 from gaugeway.storage.templates import ASKED, StoredTemplate, Templates
@@ -233,11 +232,11 @@ SETTLED_S = 120.0
 
 
 class CaptureAudits:
-    """Audits the exchanges drawn in each of `per_day` parts of the day, once that is over; only the leader calls `run`.
+    """Audits the exchanges drawn in each of `per_day` parts of the day, once that is over; only the leader audits.
 
     `allowed` says whether the judge may be called now; until then the draws of the last day wait. An exchange is
     audited at most once: a process that ends in between leaves the rest of its part of the day out. `on_result` gets
-    each result, `on_error` is called when the store fails. `clock` gives Unix time.
+    each result. `clock` gives Unix time.
     """
 
     def __init__(
@@ -250,7 +249,6 @@ class CaptureAudits:
         per_day: int,
         allowed: Callable[[], bool] = lambda: True,
         on_result: Callable[[Result], None] = lambda _: None,
-        on_error: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._judge = judge
@@ -260,12 +258,7 @@ class CaptureAudits:
         self._per_day = per_day
         self._allowed = allowed
         self._on_result = on_result
-        self._on_error = on_error
         self._clock = clock
-
-    async def run(self) -> None:
-        """Audit until cancelled."""
-        await repeat(AUDIT_EVERY_S, self.tick, self._on_error)
 
     async def tick(self) -> None:
         """Audit what was drawn in the parts of the day that are over. Raises what the store raises."""
@@ -367,5 +360,4 @@ def open_audits(
         per_day=per_day,
         allowed=judging.is_available,
         on_result=lambda result: instruments.capture_audits.labels(result).inc(),
-        on_error=lambda: instruments.worker_errors.labels(CAPTURE_AUDIT + "s").inc(),
     )
