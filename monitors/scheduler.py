@@ -142,7 +142,7 @@ class Scheduler:
         replica, per_day = replica_of(config), audits_per_day(config, judging)
         self._capture = CaptureCoverage(state_store, replica, config.monitors.window_s, audits_per_day=per_day)
         self._audits = open_audits(judging, per_day, self._capture, (store, state_store), instruments)
-        covariates = [enabled.metric.name for enabled in catalogue.enabled] if judging is not None else []
+        covariates = list(catalogue.by_name) if judging is not None else []
         self._covariates = Covariates(store, covariates, config.monitors.window_s)
         self._estimate_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -333,11 +333,10 @@ class Scheduler:
     def _watch_anchors(self, judging: JudgeSetup | None) -> AnchorWatch | None:
         if judging is None or not judging.anchors:
             return None
-        metrics = {enabled.metric.name: enabled.metric for enabled in self._catalogue.enabled}
         other = judging.successor
         watch = AnchorWatch(
             judging.anchors,
-            scorer_of(metrics),
+            scorer_of(self._catalogue.by_name),
             on_drift=judging.show_drift,
             score_next=scorer_of(other.metrics) if other else None,
             score_alone=scorer_of(other.present_metrics) if other and other.present_metrics else None,

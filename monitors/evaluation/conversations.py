@@ -76,13 +76,8 @@ class ConversationJoiner:
             self._observer.linked(result, n)
         return [_joined(sample, found.get(sample.id)) for sample in samples]
 
-    async def current(self, sample: Sample) -> Sample | None:
-        """Return a joined sample where it stands by now; None when the worker is stopped first."""
-        found = await self.current_each([sample])
-        return None if found is None else found[0]
-
-    async def current_each(self, samples: Sequence[Sample]) -> Sequence[Sample] | None:
-        """Do what `current` does for several samples."""
+    async def current(self, samples: Sequence[Sample]) -> Sequence[Sample] | None:
+        """Return joined samples where they stand by now; None when the worker is stopped first."""
         names = [sample.id for sample in samples if sample.conversation is not None]
         if not names:
             return samples

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gaugeway.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from gaugeway.sampling import MetricSampler
@@ -19,6 +19,7 @@ from monitors.evaluation.signals import Signals
 from monitors.judges import SPEND, JudgeError, Spend
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics import Metric, scores_at_once, scores_conversations
+from monitors.metrics.registry import Enabled
 
 TIMEOUT_S = 90.0
 """Timeout of a metric without a judge: shorter than a lease, so that no sample is evaluated twice at once."""
@@ -169,18 +170,6 @@ class BudgetFactor(NamedTuple):
     lowest: float = 1.0
 
 
-class SampledMetric(Protocol):
-    """A metric and the share of exchanges it is computed for."""
-
-    @property
-    def metric(self) -> Metric:
-        """The metric."""
-
-    @property
-    def rate(self) -> float:
-        """The probability, in [0, 1], that an exchange gets this metric."""
-
-
 class Begun(NamedTuple):
     """A sample with its evaluations without a judge; `paid` are the judged metrics it gets, each with its rate and the
     lowest rate that a sample of its app could have had. `asks` says that the judge will be asked.
@@ -188,7 +177,7 @@ class Begun(NamedTuple):
 
     sample: Sample
     done: Sequence[Evaluation]
-    paid: Sequence[tuple[SampledMetric, float, float]]
+    paid: Sequence[tuple[Enabled, float, float]]
     pace: float
     expired: bool
     asks: bool
@@ -210,7 +199,7 @@ class Evaluator:
 
     def __init__(
         self,
-        metrics: Sequence[SampledMetric],
+        metrics: Sequence[Enabled],
         choice: MetricSampler,
         *,
         timeout_s: float = TIMEOUT_S,
@@ -286,14 +275,12 @@ class Evaluator:
         self.judge_pace.finished(0.0, begun.pace, judged=False, now=time.monotonic())
         return [*begun.done, *self._signals_of(begun.sample)]
 
-    def _chosen(self, sample: Sample) -> tuple[Sequence[SampledMetric], list[SampledMetric]]:
+    def _chosen(self, sample: Sample) -> tuple[Sequence[Enabled], list[Enabled]]:
         """The judged metrics that fit a sample, and the chosen ones without a judge."""
         by_judge, free = self._of_conversations if sample.transcript else self._of_answers
         return by_judge, [sampled for sampled in free if self._choice.keeps(sample, sampled.rate)]
 
-    def _begun(
-        self, sample: Sample, by_judge: Sequence[SampledMetric], done: Sequence[Evaluation], pace: float
-    ) -> Begun:
+    def _begun(self, sample: Sample, by_judge: Sequence[Enabled], done: Sequence[Evaluation], pace: float) -> Begun:
         """Choose the judged metrics, now that the others are done."""
         if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
             self._observer.expired()
@@ -338,7 +325,7 @@ class Evaluator:
         ]
         return [evaluation for evaluation in outcomes if not isinstance(evaluation.outcome, Skipped)]
 
-    async def _run(self, sampled: SampledMetric, sample: Sample, rate: float, lowest: float) -> Evaluation:
+    async def _run(self, sampled: Enabled, sample: Sample, rate: float, lowest: float) -> Evaluation:
         timeout_s = self._judged_timeout_s if is_judged(sampled.metric) else self._timeout_s
         joint = self._choice.joint(sample, rate)
         weight = self._weight(sample, lowest, joint)
@@ -350,7 +337,7 @@ class Evaluator:
         return min(1.0, self._choice.joint(sample, lowest) / joint) if joint else None
 
 
-def _by_judge_and_free(metrics: Sequence[SampledMetric]) -> tuple[list[SampledMetric], list[SampledMetric]]:
+def _by_judge_and_free(metrics: Sequence[Enabled]) -> tuple[list[Enabled], list[Enabled]]:
     return [sampled for sampled in metrics if is_judged(sampled.metric)], [
         sampled for sampled in metrics if not is_judged(sampled.metric)
     ]

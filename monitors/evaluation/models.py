@@ -240,7 +240,7 @@ def anchor_warnings(settings: config.Judge, judging: JudgeSetup | None, metrics:
     if settings.anchors is None:
         return []
     named = {name for anchor in judging.anchors for name in anchor.expected} if judging else set()
-    unknown = sorted(named.difference(enabled.metric.name for enabled in metrics.enabled))
+    unknown = sorted(named.difference(metrics.by_name))
     shown = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else "")
     return [f"judge.anchors: no enabled metric has the name {shown}; its scores are not checked"] if unknown else []
 

@@ -207,7 +207,7 @@ class Worker:
     async def _process_batch(self, samples: Sequence[Sample]) -> None:
         """Process those samples together that have to wait for nothing, and hand the others to tasks of their own."""
         try:
-            supplements = await self._supplements.settled_for_each(samples)
+            supplements = await self._supplements.settled_for(samples)
         except Exception:  # noqa: BLE001 - one of them is at fault: each meets its own failure again
             for sample in samples:
                 self._start(sample.id, self._process(sample, may_wait=True))
@@ -251,7 +251,7 @@ class Worker:
     async def _store_batch(self, scored: Sequence[tuple[_Arrived, Sequence[Evaluation]]]) -> None:
         """Store evaluations, each sample where it stands by now, and acknowledge them."""
         try:
-            placed = await self._conversations.current_each([arrived.joined for arrived, _ in scored])
+            placed = await self._conversations.current([arrived.joined for arrived, _ in scored])
         except Exception:  # noqa: BLE001 - as in `_process_batch`
             for arrived, evaluations in scored:
                 self._start(
@@ -296,10 +296,10 @@ class Worker:
             await self._persist.set_aside(sample, error)
 
     async def _process_alone(self, sample: Sample, *, may_wait: bool) -> None:
-        supplements = await self._supplements.settled_for(sample)
+        supplements = await self._supplements.settled_for([sample])
         if supplements is None:
             return
-        arrived = self._admitted(sample, supplements, may_wait=may_wait)
+        arrived = self._admitted(sample, supplements[0], may_wait=may_wait)
         if arrived is not None:
             await self._evaluate_and_store(arrived, None)
 
@@ -322,9 +322,9 @@ class Worker:
             await self._place_and_store(arrived._replace(joined=gathered), await self._evaluator.evaluate(gathered))
 
     async def _place_and_store(self, arrived: _Arrived, evaluations: Sequence[Evaluation]) -> None:
-        placed = await self._conversations.current(arrived.joined)
+        placed = await self._conversations.current([arrived.joined])
         if placed is not None:
-            await self._store_and_finish(arrived, placed, evaluations)
+            await self._store_and_finish(arrived, placed[0], evaluations)
 
     async def _store_and_finish(self, arrived: _Arrived, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         unfinished = self._is_unfinished(sample, evaluations)

@@ -232,7 +232,7 @@ def test_the_first_answer_gets_the_name_of_the_conversation_once_it_goes_on(run)
         await one.join([conversation()[1]])
         (point,) = await store.series(Query(since=0.0, until=1e12))
         assert point.cluster == "s:0"
-        assert (await one.current(first)).cluster == "s:0"
+        assert (await one.current([first]))[0].cluster == "s:0"
 
     run(scenario)
 
