@@ -17,7 +17,6 @@ from gaugeway.runtime.tasks import spawn
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.stores import Point, Query, StateStore, Store
 from monitors.alerting.acknowledgements import Acknowledgements, NotLeaderError
-from monitors.alerting.cases import Cases
 from monitors.alerting.changes import Version, Versions
 from monitors.alerting.delivery import Delivery, DeliveryObserver
 from monitors.alerting.description import Describer, JudgeSignals
@@ -26,7 +25,7 @@ from monitors.alerting.notifiers.factory import NotifierTests
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import MAX_STREAMS, FeedReport, RuleWatch, SavedWatch
 from monitors.alerting.rules import budget_parts, is_flipped, watch_of
-from monitors.alerting.stream import Case, Stream, on_scale
+from monitors.alerting.stream import Case, Cases, Stream, on_scale
 
 DAY_S = 86_400.0
 NOTIFY_WITHIN_S = 2.0

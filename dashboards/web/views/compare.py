@@ -27,7 +27,7 @@ from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
-from monitors.statistics.levels import level_of, mean_of
+from monitors.statistics.confidence_sequence import level_of, mean_of
 from monitors.statistics.weighted_mean import Estimate
 
 SINCE, MAX_FIELD = "7d", 300

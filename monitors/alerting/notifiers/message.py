@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Literal
 
-from gaugeway.records import JUDGE_BLIND, Alert, Change, Finding
+from gaugeway.records import JUDGE_BLIND, Alert, Change
 from gaugeway.signals import SIGNALS
 from monitors.alerting.causes import strength_word
 from monitors.alerting.notifiers import NO_PAGE, Links
 from monitors.alerting.slices import slice_words
+from monitors.alerting.stream import alert_about
 
 WATCHDOG = "watchdog"
 """Rule of the alert that always fires."""
@@ -47,8 +48,12 @@ def bounded(value: str) -> str:
     """
     if len(value) <= MAX_LABEL:
         return value
-    digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    digest = _hash(value)
     return f"{value[: MAX_LABEL - len(digest) - 1]}~{digest}"
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def plain(text: str, most: int) -> str:
@@ -204,30 +209,12 @@ def worst_answers(alert: Alert) -> str:
 
 def watchdog(since: float) -> Alert:
     """Return the alert that always fires: if it stops arriving, the monitors or the delivery are broken."""
-    return Alert(
-        fingerprint=blake2b(WATCHDOG.encode(), digest_size=8).hexdigest(),
-        rule=WATCHDOG,
-        metric="monitors",
-        app="*",
-        severity="none",
-        state="firing",
-        since=since,
-        finding=Finding(evidence_log10=0.0, baseline=0.0, onset=since, n=0),
-    )
+    return alert_about("monitors", WATCHDOG, "none", since=since, name=_hash(WATCHDOG))
 
 
 def trial(now: float) -> tuple[Alert, Alert]:
     """Return a test notification, firing and resolved: what it opens at the receiver is closed again."""
-    firing = Alert(
-        fingerprint=blake2b(f"{TEST} {now!r}".encode(), digest_size=8).hexdigest(),
-        rule=TEST,
-        metric="none",
-        app="*",
-        severity="info",
-        state="firing",
-        since=now,
-        finding=Finding(evidence_log10=0.0, baseline=0.0, onset=now, n=0),
-    )
+    firing = alert_about("none", TEST, "info", since=now, name=_hash(f"{TEST} {now!r}"))
     return firing, replace(firing, state="resolved", ended_at=now)
 
 

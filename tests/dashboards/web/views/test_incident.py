@@ -22,7 +22,7 @@ from monitors.alerting.alert_history import AlertHistory, Event
 from monitors.alerting.repeat_policy import Progress
 from monitors.analysis.incident import reading
 from monitors.analysis.incident.reading import incident_span
-from monitors.statistics.levels import Level
+from monitors.statistics.confidence_sequence import Level
 from tests.support.incidents import BAD, incident
 from tests.support.pages import ALERTS, EVIL, Parsed, world
 from tests.support.receivers import alert as an_alert
