@@ -11,15 +11,11 @@ import pytest
 from gaugeway.records import Example
 from monitors.alerting.notifiers import NO_PAGE, Links, NotDeliveredError
 from monitors.alerting.notifiers.slack import SlackNotifier, message
-from tests.support.receivers import alert, receiver, strict
+from tests.support.receivers import Strict, alert, sent, strict
 
 
 def text(most):
     return Annotated[str, msgspec.Meta(min_length=1, max_length=most)]
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """No field but these."""
 
 
 class Plain(Strict):
@@ -71,15 +67,10 @@ web_api = strict(
 
 
 def send(*alerts, answer=incoming, path="/services/T0/B0/s3cret", links=NO_PAGE, **options):
-    async def main():
-        async with receiver(answer) as (origin, received):
-            notifier = SlackNotifier(url=origin + path, **options)
-            notifier.links = links
-            assert "s3cret" not in repr(notifier)
-            await (notifier.notify_all(alerts) if len(alerts) > 1 else notifier.notify(alerts[0]))
-            return received
+    def build(origin):
+        return SlackNotifier(url=origin + path, **options)
 
-    return asyncio.run(main())
+    return asyncio.run(sent(build, *alerts, answer=answer, links=links))
 
 
 def everything(sent: Any) -> str:

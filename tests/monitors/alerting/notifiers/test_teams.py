@@ -12,15 +12,11 @@ from gaugeway.records import Example
 from monitors.alerting.notifiers import NO_PAGE, Links, NotDeliveredError
 from monitors.alerting.notifiers.factory import NotifierTests
 from monitors.alerting.notifiers.teams import MAX_BYTES, TeamsNotifier, message
-from tests.support.receivers import alert, receiver, strict
+from tests.support.receivers import Strict, alert, receiver, sent, strict
 from tests.support.running import tcp_server
 
 PATH = "/workflows/0a/triggers/manual/paths/invoke?api-version=1&sp=%2Ftriggers%2Fmanual%2Frun&sig=s3cret-_"
 PAGE = "https://quality.example"
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """No field but these."""
 
 
 class OpenUrl(Strict, tag="Action.OpenUrl"):
@@ -71,16 +67,11 @@ def workflow(request):
     return (413, {}) if len(request.body) > 28 * 1024 else taken(request)
 
 
-def send(*alerts, answer=workflow, headers=None, links=NO_PAGE, **options):
-    async def main():
-        async with receiver(answer, **(headers or {})) as (origin, received):
-            notifier = TeamsNotifier(url=origin + PATH, **options)
-            notifier.links = links
-            assert "s3cret" not in repr(notifier)
-            await (notifier.notify_all(alerts) if len(alerts) > 1 else notifier.notify(alerts[0]))
-            return received
+def send(*alerts, answer=workflow, links=NO_PAGE, headers=None):
+    def build(origin):
+        return TeamsNotifier(url=origin + PATH)
 
-    return asyncio.run(main())
+    return asyncio.run(sent(build, *alerts, answer=answer, links=links, headers=headers))
 
 
 def lines(body: bytes) -> list[str]:

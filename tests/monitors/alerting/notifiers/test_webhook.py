@@ -13,20 +13,16 @@ import pytest
 from monitors.alerting.notifiers import NO_PAGE, Links, NotDeliveredError
 from monitors.alerting.notifiers.webhook import WebhookNotifier, group_body
 from tests.support.alerting import webhook_body
-from tests.support.receivers import alert, receiver
+from tests.support.receivers import alert, sent
 
 GUIDE = Path(__file__).parents[4] / "docs" / "how-to" / "get-notified.md"
 
 
 def post(*alerts, answer=lambda _: (200, {}), headers=None, links=NO_PAGE, **options):
-    async def main():
-        async with receiver(answer, **(headers or {})) as (origin, received):
-            notifier = WebhookNotifier(f"{origin}/hook", **options)
-            notifier.links = links
-            await (notifier.notify_all(alerts) if len(alerts) > 1 else notifier.notify(alerts[0]))
-            return received
+    def build(origin):
+        return WebhookNotifier(f"{origin}/hook", **options)
 
-    return asyncio.run(main())
+    return asyncio.run(sent(build, *alerts, answer=answer, links=links, headers=headers))
 
 
 def test_a_signature_covers_the_time_and_every_byte_of_the_body():
