@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,6 +16,7 @@ from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.settings import ConfigError, Problems
 from gaugeway.settings import shared as config
 from gaugeway.settings.shared import Shared
+from gaugeway.settings.verifiers import GroundingVerifier
 from monitors.alerting.causes import JudgeEvidence
 from monitors.evaluation.evaluator import BudgetFactor
 from monitors.exporters.instruments import Instruments
@@ -298,24 +299,32 @@ def _anchors(path: str | None) -> tuple[Anchor, ...]:
         raise ConfigError([f"judge.anchors: {error}"]) from error
 
 
-def _price(settings: config.Judge) -> config.Price:
-    known = Prices(settings.prices).of(settings.model or "")
-    return known or config.Price(input=settings.price_in, output=settings.price_out)
+def price_of(table: config.Judge | GroundingVerifier, prices: Mapping[str, config.Price]) -> config.Price:
+    """Return the price of a table's model: that of its name, else the table's own."""
+    return Prices(prices).of(table.model or "") or config.Price(input=table.price_in, output=table.price_out)
+
+
+def chat_endpoint(
+    table: config.Judge | GroundingVerifier, price: config.Price, observer: Billing, **more: Any
+) -> OpenAIJudge:
+    """Return the chat model that a table names; the middleware retries, so that no place is held meanwhile."""
+    return OpenAIJudge(
+        table.base_url or "",
+        table.api_key,
+        table.model or "",
+        timeout_s=table.timeout_s,
+        concurrency=table.concurrency,
+        max_retries=0,
+        price=price,
+        observer=observer,
+        **more,
+    )
 
 
 def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
-    return OpenAIJudge(
-        settings.base_url or "",
-        settings.api_key,
-        settings.model or "",
-        temperature=settings.temperature,
-        timeout_s=settings.timeout_s,
-        concurrency=settings.concurrency,
-        max_retries=0,  # the middleware retries, so that no place is held between two attempts
-        price=_price(settings),
-        api_version=settings.api_version,
-        observer=observer,
-    )
+    price = price_of(settings, settings.prices)
+    more = {"temperature": settings.temperature, "api_version": settings.api_version}
+    return chat_endpoint(settings, price, observer, **more)
 
 
 def _endpoint_stack(

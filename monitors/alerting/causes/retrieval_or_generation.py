@@ -244,14 +244,18 @@ def _flags(side: Iterable[Observation], wanting: set[str]) -> Iterator[tuple[boo
 OF_RETRIEVAL = ("no_contexts", "contexts_per_answer", "retriever_score")
 """Signals of the retrieval alone."""
 _TOOLS = "It is how the model calls tools. Check the model, the prompt, and the tools' descriptions and schemas."
-_OF_GENERATION: Mapping[str, str] = {
+_CHECKS: Mapping[str, str] = {
+    **dict.fromkeys(
+        OF_RETRIEVAL,
+        "The retrieval returns something else than before. Check the index, the retriever and the queries.",
+    ),
+    "tool_empty": "Tools find nothing more often. Check the data behind them and the arguments that the model sends.",
+    **dict.fromkeys(("tool_invalid", "tool_unknown", "tool_repeated"), _TOOLS),
     "truncated": "Responses reach the token limit, whatever is retrieved. Check `max_tokens`, model and prompt.",
-    "tool_invalid": _TOOLS,
-    "tool_unknown": _TOOLS,
-    "tool_repeated": _TOOLS,
     "slow": "The model or its provider takes longer. Check the upstream's latency, model and length of prompts.",
     "expensive": "Responses use more tokens, or a more expensive model. Check model and length of prompts.",
 }
+"""What to check where a signal names its cause: the first four the retrieval, the others the generation."""
 _OF_ANSWERS = ("abstained", "language_mismatch")
 _BY_NATURE = 0.9
 """Strength of a cause that the signal itself names: users may ask for something else, which looks the same."""
@@ -263,18 +267,15 @@ _RANKS = 0.1
 
 def by_nature(drop: Fall, words: Words) -> Explanation | None:
     """Return the cause that a signal names by itself; None for other metrics and signals."""
-    what = words.whole(drop)
-    if drop.metric in OF_RETRIEVAL:
-        check = "The retrieval returns something else than before. Check the index, the retriever and the queries."
-        return Explanation(cause="retrieval", detail=f"{what}. {check}", strength=_BY_NATURE, evidence=(drop.metric,))
-    if drop.metric == "tool_empty":
-        check = "Tools find nothing more often. Check the data behind them and the arguments that the model sends."
-        return Explanation(
-            cause="retrieval", detail=f"{what}. {check}", strength=_BESIDE_STEADY, evidence=(drop.metric,)
-        )
-    if (check := _OF_GENERATION.get(drop.metric, "")) != "":
-        return Explanation(cause="generation", detail=f"{what}. {check}", strength=_BY_NATURE, evidence=(drop.metric,))
-    return None
+    if (check := _CHECKS.get(drop.metric)) is None:
+        return None
+    empty = drop.metric == "tool_empty"
+    return Explanation(
+        cause="retrieval" if empty or drop.metric in OF_RETRIEVAL else "generation",
+        detail=f"{words.whole(drop)}. {check}",
+        strength=_BESIDE_STEADY if empty else _BY_NATURE,
+        evidence=(drop.metric,),
+    )
 
 
 def signal_changed(
@@ -302,12 +303,7 @@ def signal_changed(
         else:
             change = f"{went} from {words.mean(signal.metric, signal.old)} to {words.mean(signal.metric, signal.new)}"
             change += "" if signal.metric == "no_contexts" else " (0.5 is usual)"
-        return Explanation(
-            cause="retrieval",
-            detail=f"{signal.metric} {change} with it (n {n}); {words.whole(drop)}.",
-            strength=_BY_NATURE,
-            evidence=(signal.metric,),
-        )
+        return _of_retrieval(signal, f"{signal.metric} {change} with it (n {n}); {words.whole(drop)}.")
     return None
 
 
@@ -337,18 +333,9 @@ def beside_retrieval(
     for fall in known:
         low, high = _interval(fall, alpha / len(known))
         if (low > 0.0 or high < 0.0) and max(high, -low) > room.get(fall.metric, _RANKS):
-            change = words.change(fall)
-            return Explanation(
-                cause="retrieval",
-                detail=f"{fall.metric} changed with {drop.metric}, {change}; {what}.",
-                strength=_BY_NATURE,
-                evidence=(fall.metric,),
-            )
-    steady = []
-    for fall in known:
-        low, high = _interval(fall, ALPHA / len(known))
-        if max(high, -low) < room.get(fall.metric, _RANKS):
-            steady.append(fall)
+            return _of_retrieval(fall, f"{fall.metric} changed with {drop.metric}, {words.change(fall)}; {what}.")
+    bounds = [(fall, *_interval(fall, ALPHA / len(known))) for fall in known]
+    steady = [fall for fall, low, high in bounds if max(high, -low) < room.get(fall.metric, _RANKS)]
     if not steady:
         return None
     same = ", ".join(f"{fall.metric} {words.change(fall)}" for fall in steady)
@@ -358,6 +345,10 @@ def beside_retrieval(
         return Explanation(cause="generation", detail=detail, strength=_BESIDE_STEADY, evidence=names)
     detail = f"{what}; of the retrieval this changed little, if at all: {same}."
     return Explanation(cause="unknown", detail=f"{detail} Whether passages are as relevant is not known.")
+
+
+def _of_retrieval(signal: Fall, detail: str) -> Explanation:
+    return Explanation(cause="retrieval", detail=detail, strength=_BY_NATURE, evidence=(signal.metric,))
 
 
 def _interval(fall: Fall, alpha: float) -> tuple[float, float]:
