@@ -229,10 +229,8 @@ def _changes(kind: str, recent: Sequence[Point], new: Sequence[Point]) -> Sequen
     rest = [point for point in new if versions_of(point).get(kind, "") not in grown]
     level, move = _mean(recent), _mean(new) - _mean(recent)
     others = [level] if not rest or len(rest) <= (1.0 - REPLACED) * len(new) else [level, _mean(rest)]
-    worse = []
-    for value in grown:
-        own = _mean([point for point in new if versions_of(point).get(kind, "") == value])
-        worse += [value] if all((own - other) * move > 0.0 for other in others) else []
+    own = {value: _mean([point for point in new if versions_of(point).get(kind, "") == value]) for value in grown}
+    worse = [value for value in grown if all((own[value] - other) * move > 0.0 for other in others)]
     room = abs(move) * CARRIED  # a mean in [0, 1] moves by at most 1, so a share holds at most itself
     if sum(since[value] - before.get(value, 0.0) for value in worse) < room:
         return ()
@@ -250,11 +248,7 @@ def _changes(kind: str, recent: Sequence[Point], new: Sequence[Point]) -> Sequen
 
 
 def _counts(kind: str, points: Iterable[Point]) -> Mapping[str, int]:
-    found: dict[str, int] = {}
-    for point in points:
-        value = versions_of(point).get(kind, "")
-        found[value] = found.get(value, 0) + 1
-    return found
+    return Counter(versions_of(point).get(kind, "") for point in points)
 
 
 def _mean(points: Sequence[Point]) -> float:

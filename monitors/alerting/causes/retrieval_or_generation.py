@@ -95,7 +95,7 @@ def doubt(evidence: Evidence, words: Words) -> str:
     drop = evidence.drop
     known = [fall for fall in evidence.retrieval if fall.contrast is not None]
     if not known:
-        thin = next((fall for fall in evidence.retrieval), None)
+        thin = next(iter(evidence.retrieval), None)
         why = (
             f"{thin.metric} has too few scores (n {thin.new.n if thin.new is not None else 0})"
             if thin is not None
