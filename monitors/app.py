@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -54,9 +54,9 @@ from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.sources import source_handlers
 from monitors.api.templates import template_handlers
 from monitors.evaluation.cause_judging import CauseJudging
-from monitors.evaluation.evaluate import is_judged
+from monitors.evaluation.evaluator import is_judged
+from monitors.evaluation.judge_marks import PromptMarking
 from monitors.evaluation.models import JudgeSetup, anchor_warnings, open_embeddings, open_judge
-from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters.factory import open_exporters, open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PassageCacheCollector
@@ -142,7 +142,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     other = judging.successor if judging else None
     for model, metrics in other.compared() if other else ():
         made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier)
-        metrics.update({enabled.metric.name: enabled.metric for enabled in made.enabled})
+        metrics.update(made.by_name)
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     salt = redaction_key(config.capture.salt, data_dir)
@@ -164,7 +164,6 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         state_store=store,
         leader=leader if leads else Follower(),
     )
-    names = [enabled.metric.name for enabled in catalogue.enabled]
     opened = (judge, other.judge if other else None, verifier, embeddings, *exporters, queue, store)
     return Parts(
         instruments=instruments,
@@ -174,7 +173,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         judging=judging,
         engine=engine,
         redactor=redactor,
-        sources=SourceReports(store, salt=salt, passing=passings(catalogue), enabled=names),
+        sources=SourceReports(store, salt=salt, passing=passings(catalogue), enabled=list(catalogue.by_name)),
         scheduler=scheduler,
         closing=[part for part in opened if part is not None],
     )
@@ -237,22 +236,17 @@ async def run(
         audit.close_file(audit_log)
 
 
-def _verifier(config: Shared, instruments: Instruments, answers: Path | None = None) -> Verifier | None:
-    """Build the verifier; None if none is configured."""
+def _verifier(
+    config: Shared, instruments: Instruments, answers: Path | None = None, *, examine: bool = False
+) -> Verifier | None:
+    """Build the verifier; None if none is configured. With `examine` a model on this machine is loaded, too."""
     if config.judge.grounding is None:
         return None
-    from monitors.evaluation.verifiers import open_verifier  # noqa: PLC0415 - loads the HTTP client
+    from monitors.evaluation import verifiers  # noqa: PLC0415 - loads the HTTP client
 
-    return open_verifier(config.judge, instruments, answers=answers)
-
-
-def _examined_verifier(config: Shared, instruments: Instruments) -> Verifier | None:
-    """Build the verifier as `_verifier` does, and load a model on this machine."""
-    if config.judge.grounding is None:
-        return None
-    from monitors.evaluation.verifiers import examine_verifier  # noqa: PLC0415 - loads the HTTP client
-
-    return examine_verifier(config.judge, instruments)
+    if examine:
+        return verifiers.examine_verifier(config.judge, instruments)
+    return verifiers.open_verifier(config.judge, instruments, answers=answers)
 
 
 def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
@@ -265,8 +259,7 @@ def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
 def _handlers(config: Config, parts: Parts, series: SeriesReader) -> list[Any]:
     """Return the handlers of the API, without those of learned templates."""
     passing = passings(parts.catalogue)
-    enabled = [enabled_metric.metric.name for enabled_metric in parts.catalogue.enabled]
-    shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, enabled)
+    shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, list(parts.catalogue.by_name))
     return [
         *_receivers(config, parts.queue, parts.instruments, parts.redactor),
         *alert_handlers(parts.engine.acknowledgements),
@@ -322,7 +315,7 @@ def examine(config: Shared, problems: Problems) -> None:
         judging = open_judge(_ANY_JUDGE, instruments)
     judge = judging.judge if judging else None
     embeddings = problems.attempt(lambda: open_embeddings(config, instruments), "embeddings")
-    verifier = problems.attempt(lambda: _examined_verifier(config, instruments), "judge.grounding")
+    verifier = problems.attempt(lambda: _verifier(config, instruments, examine=True), "judge.grounding")
     found = problems.attempt(
         lambda: draft(config.metrics, judge, embeddings, judge_settings.mode, verifier=verifier), "metrics"
     )
@@ -403,7 +396,7 @@ def _store(config: Shared, data_dir: Path) -> EngineStore:
 
 def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
     """Return the problems of the rules. A metric that could not be built counts as enabled here."""
-    made = {} if found is None else {enabled.metric.name: enabled.metric for enabled in found.catalogue.enabled}
+    made = {} if found is None else found.catalogue.by_name
     signals = enabled_signals(config.signals.off)
     rules = rules_of(config.alerts, made, signals, _flipped(made))
     metrics = {*made, *signals, *(() if found is None else found.unmade)}
@@ -413,7 +406,7 @@ def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
 
 
 def _removed_rules(config: Shared, catalogue: Catalogue) -> list[str]:
-    known = {enabled.metric.name: enabled.metric for enabled in catalogue.enabled}
+    known = catalogue.by_name
     return removal_warnings(config.alerts, known, enabled_signals(config.signals.off), _flipped(known))
 
 
@@ -427,14 +420,14 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
         return []
     from monitors.api.otlp.receiver import receiver  # noqa: PLC0415 - only when switched on
 
-    def counted(convention: str, count: int) -> None:
-        instruments.retrieval_spans.labels(convention).inc(count)
-
-    def counted_steps(operation: str, count: int) -> None:
-        instruments.agent_spans.labels(operation).inc(count)
-
-    redact = redactor.redact_supplement if redactor else None
-    return [receiver(queue.supply, counted=counted, counted_steps=counted_steps, redact=redact)]
+    return [
+        receiver(
+            queue.supply,
+            counted=lambda convention, count: instruments.retrieval_spans.labels(convention).inc(count),
+            counted_steps=lambda operation, count: instruments.agent_spans.labels(operation).inc(count),
+            redact=redactor.redact_supplement if redactor else None,
+        )
+    ]
 
 
 def _engine(
@@ -447,7 +440,7 @@ def _engine(
     judging: JudgeSetup | None = None,
     ledger: StateStore | None = None,
 ) -> AlertEngine:
-    known = {enabled.metric.name: enabled.metric for enabled in catalogue.enabled}
+    known = catalogue.by_name
     watched = enabled_signals(config.signals.off)
     rules = rules_of(config.alerts, known, watched, _flipped(known))
     if problems := problems_of(rules, [*known, *watched], _flipped(known), partial(to_enable, shared=config)):
@@ -469,14 +462,18 @@ def _engine(
         )
     signals = JudgeSignals(
         metrics=[metric.name for metric in judged],
-        failing_since=judging.blind_since if judging else lambda: None,
-        resume=judging.resume_outage if judging else lambda _: None,
         in_use=bool(judging and judged),
-        evidence=judging.evidence if judging else lambda _: None,
-        on_alarm=judging.recheck_anchors if judging else lambda: None,
-        score_more=extra,
+        score_more=extra.complete if extra else None,
         delay_s=lambda name: config.monitors.conversation_silence_s if name in of_conversations else 0.0,
     )
+    if judging is not None:
+        signals = replace(
+            signals,
+            failing_since=judging.blind_since,
+            resume=judging.resume_outage,
+            evidence=judging.evidence,
+            on_alarm=judging.recheck_anchors,
+        )
     return AlertEngine(
         rules,
         config.alerts,

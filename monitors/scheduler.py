@@ -7,10 +7,11 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeAlias
 
 from gaugeway.records import Alert, Evaluation, Sample, Score
 from gaugeway.runtime.label_cap import OVERFLOW
@@ -33,13 +34,11 @@ from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import Quality, estimate, largest
 from monitors.analysis.recent_sums import RecentSums
 from monitors.evaluation.backpressure import JudgePace
-from monitors.evaluation.capture_audit import audits_per_day, open_audits
-from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
-from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, BudgetFactor, Evaluator
+from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, TIMEOUT_S, BudgetFactor, Evaluator, evaluate
 from monitors.evaluation.first_exchange import has_exchange, log_first
+from monitors.evaluation.judge_marks import AUDIT_EVERY_S, MARK_EVERY_S, PromptMarking, audits_per_day, open_audits
 from monitors.evaluation.models import JudgeSetup
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
+from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.retirement_watch import RetirementWatch, endpoints_of
 from monitors.evaluation.signals import Signals
 from monitors.evaluation.transcripts import TranscriptMaker
@@ -52,6 +51,7 @@ from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue
 
 _log = logging.getLogger("gaugeway")
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _DAY_S = 86_400.0
 _SEVERITY = {"quiet": 1, "pending": 2, "firing": 3}
 _CALLS_AT_ONCE, _CALLS_IN_A_ROW = 5, 3
@@ -142,7 +142,7 @@ class Scheduler:
         replica, per_day = replica_of(config), audits_per_day(config, judging)
         self._capture = CaptureCoverage(state_store, replica, config.monitors.window_s, audits_per_day=per_day)
         self._audits = open_audits(judging, per_day, self._capture, (store, state_store), instruments)
-        covariates = [enabled.metric.name for enabled in catalogue.enabled] if judging is not None else []
+        covariates = list(catalogue.by_name) if judging is not None else []
         self._covariates = Covariates(store, covariates, config.monitors.window_s)
         self._estimate_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -190,33 +190,37 @@ class Scheduler:
         self._leader.start()
         self.start_scoring()
         self._tasks += [
-            spawn(repeat(2.0, self._estimate_when_due, self._failed("estimates")), name="estimates"),
-            spawn(repeat(300.0, self._label, self._failed("labels")), name="labels"),
-            spawn(while_leading(self._leader, self._retain, name="retention"), name="retention leader"),
-            spawn(while_leading(self._leader, self._log_first, name="first exchange"), name="first exchange leader"),
-            *(
-                [spawn(while_leading(self._leader, self._anchors.run, name="anchors"), name="anchors leader")]
-                if self._anchors
-                else []
-            ),
-            *self._watch_retirement(),
-            spawn(while_leading(self._leader, self._count, name="gateway counts"), name="gateway counts leader"),
-            *(
-                [spawn(while_leading(self._leader, self._mark, name="marks"), name="marks leader")]
-                if self.marking
-                else []
-            ),
-            *(
-                [spawn(while_leading(self._leader, self._audits.run, name="audits"), name="audits leader")]
-                if self._audits
-                else []
-            ),
-            *(
-                [spawn(while_leading(self._leader, self._transcribe, name="transcripts"), name="transcripts leader")]
-                if self._transcripts
-                else []
-            ),
+            spawn(self._repeated(2.0, self._estimate_when_due, "estimates")(), name="estimates"),
+            spawn(self._repeated(300.0, self._label, "labels")(), name="labels"),
         ]
+        for name, work in self._work_of_the_leader().items():
+            self._tasks.append(spawn(while_leading(self._leader, work, name=name), name=f"{name} leader"))
+        judge = self._config.judge
+        if endpoints := endpoints_of(judge):
+            watch = RetirementWatch(endpoints, self._instruments, next_model=judge.next_model)
+            self._tasks.append(spawn(watch.run(), name="shutdown dates"))
+
+    def _work_of_the_leader(self) -> Mapping[str, Work]:
+        work: dict[str, Work] = {
+            "retention": self._repeated(3600.0, self.prune, "prune"),
+            "first exchange": self._log_first,
+        }
+        if self._anchors:
+            work["anchors"] = self._anchors.run
+        if self.count_gateways:
+            work["gateway counts"] = self._repeated(_COUNT_S, self.count_gateways, "gateway_counts")
+        if self.marking:
+            work["marks"] = self._repeated(MARK_EVERY_S, self.marking.tick, "prompt_marks")
+        if self._audits:
+            work["audits"] = self._repeated(AUDIT_EVERY_S, self._audits.tick, "capture_audits")
+        if self._transcripts:
+            every_s = min(_TRANSCRIPTS_EVERY_S, self._config.monitors.conversation_silence_s / 2)
+            work["transcripts"] = self._repeated(every_s, self._transcripts.tick, "transcripts")
+        return work
+
+    def _repeated(self, seconds: float, action: Callable[[], Awaitable[object]], what: str) -> Work:
+        """Return what repeats an action, and counts its failures as those of `what`."""
+        return partial(repeat, seconds, action, self._failed(what))
 
     async def look_back(self) -> None:
         """See what earlier processes stored. Call it before anything is scored."""
@@ -232,24 +236,24 @@ class Scheduler:
     def start_scoring(self) -> None:
         """Start only the worker and what it needs, in a process that helps one that does the rest."""
         share_s = _SHARE_S if self._config.monitors.workers > 1 else _SAVE_S
-        self._tasks = [
-            spawn(self._worker.run(), name="worker"),
-            spawn(
-                repeat(
-                    tick_s(self._config),
-                    self._tick,
-                    self._failed("alerts"),
-                    longest_s=_PAUSE_S,
-                    is_urgent=lambda: self._engine.has_news,
-                ),
-                name="alerts",
-            ),
-            spawn(repeat(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
-            spawn(repeat(30.0, self._signals.tick, self._failed("signals")), name="signals"),
-            spawn(repeat(share_s, self._capture.tick, self._failed("capture")), name="capture coverage"),
-        ]
+        alerts = partial(
+            repeat,
+            tick_s(self._config),
+            self._tick,
+            self._failed("alerts"),
+            longest_s=_PAUSE_S,
+            is_urgent=lambda: self._engine.has_news,
+        )
+        work: dict[str, Work] = {
+            "worker": self._worker.run,
+            "alerts": alerts,
+            "queue gauges": self._repeated(2.0, self.measure_queue, "queue"),
+            "signals": self._repeated(30.0, self._signals.tick, "signals"),
+            "capture coverage": self._repeated(share_s, self._capture.tick, "capture"),
+        }
         if self._budget_sync is not None:
-            self._tasks.append(spawn(repeat(10.0, self._spend, self._failed("spending")), name="spending"))
+            work["spending"] = self._repeated(10.0, self._spend, "spending")
+        self._tasks = [spawn(run(), name=name) for name, run in work.items()]
 
     async def aclose(self, timeout_s: float = 10.0) -> None:
         """Finish the samples in progress within `timeout_s`; other workers get the rest when the leases run out."""
@@ -329,11 +333,10 @@ class Scheduler:
     def _watch_anchors(self, judging: JudgeSetup | None) -> AnchorWatch | None:
         if judging is None or not judging.anchors:
             return None
-        metrics = {enabled.metric.name: enabled.metric for enabled in self._catalogue.enabled}
         other = judging.successor
         watch = AnchorWatch(
             judging.anchors,
-            scorer_of(metrics),
+            scorer_of(self._catalogue.by_name),
             on_drift=judging.show_drift,
             score_next=scorer_of(other.metrics) if other else None,
             score_alone=scorer_of(other.present_metrics) if other and other.present_metrics else None,
@@ -341,13 +344,6 @@ class Scheduler:
         )
         judging.anchor_watches.append(watch)
         return watch
-
-    def _watch_retirement(self) -> list[asyncio.Task[None]]:
-        judge = self._config.judge
-        if not (endpoints := endpoints_of(judge)):
-            return []
-        watch = RetirementWatch(endpoints, self._instruments, next_model=judge.next_model)
-        return [spawn(watch.run(), name="shutdown dates")]
 
     def _make_transcripts(self) -> TranscriptMaker | None:
         """Return what queues whole conversations, if a metric scores them and their texts are stored."""
@@ -369,11 +365,6 @@ class Scheduler:
             chosen=lambda sample: sampler.keeps(sample, min(1.0, highest * MAX_RATIO)),
             oldest=oldest,
         )
-
-    async def _transcribe(self) -> None:
-        if (transcripts := self._transcripts) is not None:
-            every_s = min(_TRANSCRIPTS_EVERY_S, self._config.monitors.conversation_silence_s / 2)
-            await repeat(every_s, transcripts.tick, self._failed("transcripts"))
 
     async def _spend(self) -> None:
         if self._budget_sync is not None and self._pacer is not None:
@@ -420,17 +411,6 @@ class Scheduler:
         held, now = self._worker.held, time.monotonic()
         factor = self._judge_pace.observe_queue(ready=depth.ready, leased=depth.leased, held=held, now=now)
         self._instruments.judge_pace_factor.set(factor)
-
-    async def _mark(self) -> None:
-        if self.marking is not None:
-            await repeat(EVERY_S, self.marking.tick, self._failed("prompt_marks"))
-
-    async def _count(self) -> None:
-        if self.count_gateways is not None:
-            await repeat(_COUNT_S, self.count_gateways, self._failed("gateway_counts"))
-
-    async def _retain(self) -> None:
-        await repeat(3600.0, self.prune, self._failed("prune"))
 
     async def prune(self) -> None:
         """Remove what is older than the retention. Raises EngineError."""

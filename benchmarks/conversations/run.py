@@ -34,8 +34,7 @@ from gaugeway.records import Sample
 from gaugeway.storage.conversations import Linked
 from gaugeway.storage.stores import Store, from_url
 from monitors.evaluation.conversations import ConversationJoiner
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
+from monitors.evaluation.persist import Persistence, WorkerObserver
 
 _LIMIT = 10_000_000
 _BATCH = 16

@@ -26,8 +26,7 @@ from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers import Notifier
 from monitors.evaluation.cause_judging import CauseJudging
-from monitors.evaluation.evaluate import judge_of
-from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.evaluator import Evaluator, judge_of
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import build
@@ -96,7 +95,7 @@ async def play(seed: int, metrics: dict[str, Metric], rule: Rule, samples: int) 
             lower_is_better=lower.__getitem__,
             judge=JudgeSignals(
                 metrics=[one.name for one in judged],
-                score_more=CauseJudging(store, judged, samples=samples) if samples else None,
+                score_more=CauseJudging(store, judged, samples=samples).complete if samples else None,
             ),
         )
         evaluator = Evaluator(enabled, MetricSampler(str(seed)))

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gaugeway.records import Context, Failed, Sample, Score, Skipped
 from gaugeway.settings.shared import Metric
-from monitors.evaluation.evaluate import evaluate
+from monitors.evaluation.evaluator import evaluate
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from monitors.metrics.registry import build

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from dashboards.web import format as words
 from dashboards.web.templating import environment
-from monitors.statistics.levels import Level
+from monitors.statistics.confidence_sequence import Level
 
 INTERVALS = 6
 """Largest number of intervals between the ticks of an axis."""

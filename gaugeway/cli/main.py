@@ -209,7 +209,7 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
             "([capture] audits_per_day = 0 turns it off)."
         )
     if configuration.asks_judge(config):
-        from monitors.evaluation.prompt_marking import MARKED_PER_DAY  # noqa: PLC0415 - `--help` need not load it
+        from monitors.evaluation.judge_marks import MARKED_PER_DAY  # noqa: PLC0415 - `--help` need not load it
 
         click.echo(
             "The judge sees one request of each new prompt, redacted, to find its question and passages "

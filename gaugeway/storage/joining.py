@@ -238,7 +238,7 @@ def _calls(sample: Sample, supplements: Sequence[Supplement]) -> tuple[ToolCall,
     """Return the tools and agents of the trace that had ended when the request of an answer was made, in their order.
 
     An agent that still runs is the one that asks. An answer whose request holds the results of tools gets the calls of
-    the exchanges before (`monitors.evaluation.turns`).
+    the exchanges before (`monitors.evaluation.conversations`).
     """
     within_turn = sample.links.within_turn if sample.links is not None else (sample.hop or 1) > 1
     if sample.skip_reason is not None or within_turn:

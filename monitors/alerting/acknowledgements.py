@@ -1,18 +1,119 @@
-"""Acknowledgements, silences, undelivered notifications and the history of alerts, kept in the state store."""
+"""Silences, acknowledgements, undelivered notifications and the history of alerts, kept in the state store."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
+from typing import Literal, TypeAlias
 
 import msgspec
+import regex
 
 from gaugeway.records import Alert
 from gaugeway.storage.stores import StateStore
 from monitors.alerting.alert_history import MAX_TEXT, AlertHistory, Event
 from monitors.alerting.notifiers.message import labels_of
-from monitors.alerting.silences import Silence
+
+Label: TypeAlias = Literal["alertname", "app", "metric", "rule", "severity", "slice"]
+Operator: TypeAlias = Literal["=", "!=", "=~", "!~"]
+MAX_VALUE = 500
+MATCH_S = 0.05
+"""Time limit of one match: some patterns backtrack exponentially."""
+MAX_KNOWN = 10_000
+"""Cached results, by pattern and value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matcher:
+    """One condition on a label. A missing label counts as empty; patterns match the whole value.
+
+    >>> Matcher(name="app", op="=~", value="shop|bank").matches({"app": "bank"})
+    True
+    >>> Matcher(name="slice", op="!=", value="").matches({"app": "bank"})
+    False
+    """
+
+    name: Label
+    op: Operator
+    value: str
+
+    def problem(self) -> str | None:
+        """Return what is wrong with the matcher, None if it is valid."""
+        if len(self.value) > MAX_VALUE:
+            return f"longer than {MAX_VALUE} characters"
+        if self.op in ("=~", "!~"):
+            try:
+                regex.compile(self.value)
+            except regex.error as error:
+                return f"not a regular expression: {error}"
+        return None
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether an alert with these labels meets the condition; a pattern that times out does not."""
+        value = labels.get(self.name, "")
+        if self.op in ("=", "!="):
+            return (value == self.value) == (self.op == "=")
+        found = _fullmatch(self.value, value)
+        # On a timeout the alert is sent: a silence that fails is better than a lost alert.
+        return False if found is None else found == (self.op == "=~")
+
+
+@lru_cache(MAX_KNOWN)
+def _fullmatch(pattern: str, value: str) -> bool | None:
+    """Return whether the pattern matches the whole value, None on a timeout. Runs on the event loop, once per pair."""
+    try:
+        return regex.fullmatch(pattern, value, timeout=MATCH_S) is not None
+    except TimeoutError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """Mutes alerts that meet all `matchers`, from `starts` until `ends` (Unix seconds).
+
+    `removed`: someone ended it, before the time that was chosen.
+    """
+
+    id: str
+    matchers: tuple[Matcher, ...]
+    starts: float
+    ends: float
+    by: str
+    comment: str = ""
+    removed: bool = False
+
+    def problems(self, now: float) -> list[str]:
+        """Return the problems of a new silence, each prefixed with its field."""
+        found = [
+            f"matchers[{index}].value: {problem}"
+            for index, matcher in enumerate(self.matchers)
+            if (problem := matcher.problem()) is not None
+        ]
+        if not self.matchers:
+            found.append("matchers: a silence needs at least one")
+        elif not found and all(matcher.matches({}) for matcher in self.matchers):
+            found.append("matchers: at least one must not match an empty value, or this silences everything")
+        if self.ends <= max(now, self.starts):
+            found.append("ends: must be in the future, and after starts")
+        if not self.by.strip():
+            found.append("by: say who")
+        return found
+
+    def state(self, now: float) -> Literal["pending", "active", "expired"]:
+        """Return the state at Unix time `now`."""
+        return "expired" if now >= self.ends else "active" if now >= self.starts else "pending"
+
+    def mutes(self, labels: Mapping[str, str], now: float) -> bool:
+        """Return whether the silence mutes an alert with these labels."""
+        return self.state(now) == "active" and self.matches(labels)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether an alert with these labels meets all conditions, whatever the time."""
+        return all(matcher.matches(labels) for matcher in self.matchers)
+
 
 SILENCES, ACKS, UNDELIVERED = "alerts/silences", "alerts/acks", "alerts/dead-letters"
 HISTORY = "alerts/history"
@@ -101,8 +202,7 @@ class Acknowledgements:
 
     def muted(self, alert: Alert) -> bool:
         """Return whether an active silence matches the alert."""
-        labels, now = labels_of(alert), self._clock()
-        return any(silence.mutes(labels, now) for silence in self._silences.values())
+        return self.silence_of(alert) is not None
 
     def acknowledged(self, fingerprint: str) -> bool:
         """Return whether the alert is acknowledged."""
@@ -141,30 +241,28 @@ class Acknowledgements:
         if sum(known.state(now) != "expired" for known in self._silences.values()) >= MAX_SILENCES:
             raise ValueError(f"there are {MAX_SILENCES} silences already")
 
-        def add() -> None:
+        event = Event(
+            at=max(now, silence.starts),
+            kind="silenced",
+            by=silence.by,
+            comment=silence.comment[:MAX_TEXT],
+            silence=silence.id,
+            until=silence.ends,
+        )
+        async with self._changing():
             self._silences[silence.id] = silence
             for key in sorted(self._silences, key=lambda id_: self._silences[id_].ends)[:-MAX_SILENCES]:
                 del self._silences[key]
-            at = max(now, silence.starts)
-            comment = silence.comment[:MAX_TEXT]
-            self._note_silence(
-                silence,
-                Event(at=at, kind="silenced", by=silence.by, comment=comment, silence=silence.id, until=silence.ends),
-            )
-
-        await self._change(add)
+            self._note_silence(silence, event)
 
     async def unsilence(self, silence_id: str, by: str = "") -> bool:
         """End a silence; return False for an unknown id and for one that has ended."""
         silence, now = self._silences.get(silence_id), self._clock()
         if silence is None or silence.state(now) == "expired":
             return False
-
-        def end() -> None:
+        async with self._changing():
             self._silences[silence_id] = replace(silence, ends=now, removed=True)
             self._note_silence(silence, Event(at=now, kind="unsilenced", by=by, silence=silence_id))
-
-        await self._change(end)
         return True
 
     def _note_silence(self, silence: Silence, event: Event) -> None:
@@ -177,25 +275,19 @@ class Acknowledgements:
         """Acknowledge a firing alert; return False when none fires under that fingerprint."""
         if self._open and self._firing(fingerprint) is None:
             return False
-
-        def add() -> None:
+        async with self._changing():
             self._acks[fingerprint] = ack
             event = Event(at=ack.at, kind="acknowledged", by=ack.by, comment=ack.comment[:MAX_TEXT])
             self.history.record(fingerprint, event)
-
-        await self._change(add)
         return True
 
     async def unacknowledge(self, fingerprint: str, by: str = "") -> bool:
         """Undo an acknowledgement; return False when there was none."""
         if fingerprint not in self._acks:
             return False
-
-        def undo() -> None:
+        async with self._changing():
             del self._acks[fingerprint]
             self.history.record(fingerprint, Event(at=self._clock(), kind="unacknowledged", by=by))
-
-        await self._change(undo)
         return True
 
     async def undelivered(self) -> Sequence[UndeliveredNotification]:
@@ -209,13 +301,15 @@ class Acknowledgements:
             return False
         self._must_be_open()
         await self._resend(notification)
-        await self._change(lambda: self._undelivered.pop(notification_id, None))
+        async with self._changing():
+            self._undelivered.pop(notification_id, None)
         return True
 
-    async def _change(self, change: Callable[[], object]) -> None:
-        """Apply a change and save the whole state, so that concurrent saves may finish in any order."""
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Save the whole state after a change, so that concurrent saves may finish in any order."""
         self._must_be_open()
-        change()
+        yield
         self.changes += 1
         await self._state_store.save(self.states())
 

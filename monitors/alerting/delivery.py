@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -43,26 +43,15 @@ _log = logging.getLogger("gaugeway")
 
 T = TypeVar("T")
 Result: TypeAlias = Literal["delivered", "failed", "silenced", "dead"]
+Message: TypeAlias = Sequence[tuple[Alert, Task]]
+"""One call of a notifier: alerts, each with its task; several only for a notifier that takes groups."""
 
 
-class DeliveryObserver(Protocol):
-    """Counts the results of deliveries."""
+class DeliveryObserver:
+    """Receives the results of deliveries; does nothing unless a subclass overrides it."""
 
     def notified(self, notifier: str, result: Result) -> None:
         """Count one alert: delivered, failed, held back by a silence, or given up ("dead")."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Message:
-    """One call of a notifier: alerts, each with its task; several only for a notifier that takes groups."""
-
-    alerts: Sequence[Alert]
-    tasks: Sequence[Task]
-
-    @classmethod
-    def of(cls, members: Sequence[tuple[Alert, Task]]) -> _Message:
-        """Build the message about these alerts."""
-        return cls([alert for alert, _ in members], [task for _, task in members])
 
 
 class Delivery:
@@ -163,7 +152,7 @@ class Delivery:
     def _unresolved(self) -> Sequence[Alert]:
         return [alert for alert in self._alerts.values() if alert.state != "resolved"]
 
-    def _messages(self, name: str) -> list[_Message]:
+    def _messages(self, name: str) -> list[Message]:
         """Return the messages due for one notifier, with the alerts of a group together if it takes groups."""
         due = [
             (replace(alert, is_update=self._of(name, alert).lacks_cause and alert.at_alarm is not None), task)
@@ -171,12 +160,12 @@ class Delivery:
             if (task := self._due(name, alert)) is not None
         ]
         if not self._notifiers[name].takes_groups:
-            return [_Message([alert], [task]) for alert, task in due]
+            return [[member] for member in due]
         groups: dict[Key, list[tuple[Alert, Task]]] = {}
-        messages = []
+        messages: list[Message] = []
         for alert, task in due:
             if task == "acknowledged":
-                messages.append(_Message([alert], [task]))
+                messages.append([(alert, task)])
             else:
                 groups.setdefault(self._group(name, alert), []).append((alert, task))
         progress = self._progress_by_group(name) if groups else {}
@@ -187,7 +176,7 @@ class Delivery:
         ]
         if len(ready) > MAX_GROUPS:
             ready = [[member for members in ready for member in members]]
-        messages += [_Message.of(part) for members in ready for part in batched(members, MAX_IN_MESSAGE)]
+        messages += [part for members in ready for part in batched(members, MAX_IN_MESSAGE)]
         self._first_due = {key: at for key, at in self._first_due.items() if key[0] != name or key[1] in groups}
         return messages
 
@@ -254,24 +243,24 @@ class Delivery:
                 self._unsaved = True
                 raise
 
-    async def _send(self, name: str, message: _Message) -> None:
-        notifier = self._notifiers[name]
+    async def _send(self, name: str, message: Message) -> None:
+        notifier, (first, task) = self._notifiers[name], message[0]
         async with asyncio.timeout(DELIVERY_TIMEOUT_S):
-            if message.tasks[0] == "acknowledged":
-                await notifier.acknowledge(message.alerts[0])
-            elif len(message.alerts) > 1:
-                await notifier.notify_all(message.alerts)
+            if task == "acknowledged":
+                await notifier.acknowledge(first)
+            elif len(message) > 1:
+                await notifier.notify_all([alert for alert, _ in message])
             else:
-                await notifier.notify(message.alerts[0])
+                await notifier.notify(first)
 
-    async def _deliver(self, name: str, message: _Message) -> None:
+    async def _deliver(self, name: str, message: Message) -> None:
         try:
             await self._send(name, message)
         except Exception as error:  # noqa: BLE001 - a notifier may raise anything; all of it means "not delivered"
-            for alert, task in zip(message.alerts, message.tasks, strict=True):
+            for alert, task in message:
                 self._failed(name, alert, task, error)
         else:
-            for alert, task in zip(message.alerts, message.tasks, strict=True):
+            for alert, task in message:
                 self._observer.notified(name, "delivered")
                 progress = self._of(name, alert)
                 progress.settled(task, self._clock(), "delivered")
@@ -332,7 +321,7 @@ class Delivery:
     async def _send_heartbeat(self, name: str) -> None:
         """Send the watchdog alert; the next heartbeat is the retry."""
         try:
-            await self._send(name, _Message([watchdog(self._began)], ["firing"]))
+            await self._send(name, [(watchdog(self._began), "firing")])
         except Exception as error:  # noqa: BLE001 - a notifier may raise anything
             _log.warning("heartbeat to notifier %s failed (%s: %s)", name, type(error).__name__, error)
             self._observer.notified(name, "failed")
@@ -347,7 +336,7 @@ class Delivery:
         alert = self._alerts.get(undelivered.alert.fingerprint, undelivered.alert)
         task: Task = "resolved" if alert.state == "resolved" else "firing"
         try:
-            await self._send(name, _Message([alert], [task]))
+            await self._send(name, [(alert, task)])
         except Exception as error:
             self._observer.notified(name, "failed")
             raise NotDeliveredError(f"{type(error).__name__}: {error}") from error

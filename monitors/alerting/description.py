@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from gaugeway.records import Alert, Change, Example, FoundCause, same_scheme
+from gaugeway.records import Alert, Change, FoundCause, same_scheme
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.normalising import nfkc
 from gaugeway.text.topics import topics
 from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observation, Passages, explain
-from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
+from monitors.alerting.causes.retrieval_or_generation import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
 from monitors.alerting.changes import changes_at_onset, documents_change, source_change
-from monitors.alerting.example_texts import HASHED, faults_of, question_and_answer, quoted
-from monitors.alerting.passages import MAX_EXCHANGES, read_passages
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import in_slice
-from monitors.alerting.steps import find_fallen_step
+from monitors.alerting.stored_exchanges import HASHED, MAX_EXCHANGES, find_fallen_step, read_example, read_passages
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
@@ -44,20 +42,19 @@ _INTERVAL_FROM = 100
 """Effective scores since the onset, which is chosen because they are low: an interval around few would be biased."""
 _LONGEST = 2000
 _WORD = re.compile(r"[^\W\d_]+")
+_MEASURES = ("mean_before", "mean_since", "ci", "changes", "worst_exchanges", "examples")
+_CAUSES = (
+    *("likely_cause", "first_cause", "cause_detail", "cause_hop", "cause_tool", "cause_source"),
+    *("cause_strength", "cause_evidence", "affected", "at_alarm"),
+)
 
 Scales: TypeAlias = Callable[[str], bool]
 """Whether a metric is compared on the flipped scale, where higher is better."""
 _Sides: TypeAlias = tuple[list[Point], list[Point]]
 _Times: TypeAlias = Sequence[tuple[float, float]]
-
-
-class ScoreCompletion(Protocol):
-    """Scores more exchanges on both sides of an onset, where there are too few to name a cause."""
-
-    async def complete(
-        self, metric: str, before: Sequence[Point], since: Sequence[Point]
-    ) -> tuple[Sequence[Point], Sequence[Point]] | None:
-        """Return both sides with more scores of `metric` and of the retrieval metrics; None when none can be added."""
+Both: TypeAlias = tuple[Sequence[Point], Sequence[Point]]
+ScoreMore: TypeAlias = Callable[[str, Sequence[Point], Sequence[Point]], Awaitable[Both | None]]
+"""Returns both sides of an onset with more scores of a metric and of the retrieval metrics; None without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +74,7 @@ class JudgeSignals:
     in_use: bool = True
     evidence: Callable[[str], JudgeEvidence | None] = lambda _: None
     on_alarm: Callable[[], None] = lambda: None
-    score_more: ScoreCompletion | None = None
+    score_more: ScoreMore | None = None
     delay_s: Callable[[str], float] = lambda _: 0.0
 
 
@@ -164,7 +161,7 @@ class Describer:
             alarm_at = onset + (case.alarm_at - onset)  # as `to_describe` has it, to the last bit
             first = described if until <= alarm_at else await self.describe(case.alert, alarm_at, slices, earlier)
             described = replace(described, at_alarm=_found_cause(first, min(until, alarm_at)))
-        case.alert = _with_cause(_with_measures(case.alert, described), described)
+        case.alert = _with(_with_measures(case.alert, described), described, _CAUSES)
         case.described_until = until
         self._evidence[case.alert.fingerprint] = evidence
 
@@ -287,7 +284,7 @@ class Describer:
         metric, source = asked.metric, None
         why = await self._explain(asked, old, new)
         if why.cause == "unknown" and self._judge.score_more is not None:
-            sides = await self._judge.score_more.complete(metric, old, new)
+            sides = await self._judge.score_more(metric, old, new)
             if sides is not None:
                 old, new = sides
                 why = await self._explain(asked, old, new)
@@ -368,14 +365,8 @@ class Describer:
         first: dict[str, Point] = {}
         for point in points:
             first.setdefault(point.sample_id, point)
-        examples = []
-        for point in list(first.values())[:WORST]:
-            stored = await self._store.sample(point.sample_id) if self._content else None
-            example = Example(id=point.sample_id, value=point.value or 0.0)
-            if stored is not None:
-                question, answer = map(quoted, question_and_answer(stored[0]))
-                example = replace(example, question=question, answer=answer, faults=faults_of(stored[1], point.metric))
-            examples.append(example)
+        worst = list(first.values())[:WORST]
+        examples = [await read_example(self._store, point, quote=self._content) for point in worst]
         return replace(alert, worst_exchanges=tuple(shown.id for shown in examples), examples=tuple(examples))
 
 
@@ -426,14 +417,10 @@ def _with_measures(alert: Alert, described: Alert) -> Alert:
     """Return the alert with the means, changes and examples of `described`; its state may have changed since."""
     found = described.finding
     finding = replace(alert.finding, n=found.n, estimate=found.estimate, interval=found.interval)
-    names = ("mean_before", "mean_since", "ci", "changes", "worst_exchanges", "examples")
-    return replace(alert, finding=finding, **{name: getattr(described, name) for name in names})
+    return replace(_with(alert, described, _MEASURES), finding=finding)
 
 
-def _with_cause(alert: Alert, described: Alert) -> Alert:
-    """Return the alert with the cause of `described`."""
-    causes = ("likely_cause", "first_cause", "cause_detail", "cause_hop", "cause_tool", "cause_source")
-    names = (*causes, "cause_strength", "cause_evidence", "affected", "at_alarm")
+def _with(alert: Alert, described: Alert, names: Iterable[str]) -> Alert:
     return replace(alert, **{name: getattr(described, name) for name in names})
 
 

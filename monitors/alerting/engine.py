@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -17,16 +17,15 @@ from gaugeway.runtime.tasks import spawn
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.stores import Point, Query, StateStore, Store
 from monitors.alerting.acknowledgements import Acknowledgements, NotLeaderError
-from monitors.alerting.cases import Cases
-from monitors.alerting.delivery import Delivery, DeliveryObserver, Result
+from monitors.alerting.changes import Version, Versions
+from monitors.alerting.delivery import Delivery, DeliveryObserver
 from monitors.alerting.description import Describer, JudgeSignals
-from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.notifiers import Notifier
+from monitors.alerting.notifiers.factory import NotifierTests
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import MAX_STREAMS, FeedReport, RuleWatch, SavedWatch
 from monitors.alerting.rules import budget_parts, is_flipped, watch_of
-from monitors.alerting.stream import Case, Stream, on_scale
-from monitors.alerting.versions import Version, Versions
+from monitors.alerting.stream import Case, Cases, Stream, on_scale
 
 DAY_S = 86_400.0
 NOTIFY_WITHIN_S = 2.0
@@ -62,8 +61,8 @@ class StreamStatus:
     severity: str = "page"
 
 
-class AlertObserver(DeliveryObserver, Protocol):
-    """Exports the engine's state and counts its failures."""
+class AlertObserver(DeliveryObserver):
+    """Receives the engine's state and failures; each method does nothing unless a subclass overrides it."""
 
     def show_streams(self, streams: Sequence[StreamStatus]) -> None:
         """Take all streams, after each tick."""
@@ -79,17 +78,6 @@ class AlertObserver(DeliveryObserver, Protocol):
 
     def low_coverage(self, metric: str, scores: int) -> None:
         """Count scores that were dropped because too many evaluations in their bucket failed."""
-
-
-class NullObserver(AlertObserver):
-    """Ignores everything."""
-
-    def notified(self, notifier: str, result: Result) -> None: ...
-    def show_streams(self, streams: Sequence[StreamStatus]) -> None: ...
-    def show_versions(self, versions: Sequence[Version]) -> None: ...
-    def description_failed(self) -> None: ...
-    def app_over_limit(self, app: str) -> None: ...
-    def low_coverage(self, metric: str, scores: int) -> None: ...
 
 
 class AlertEngine:
@@ -131,7 +119,7 @@ class AlertEngine:
         self._state_store = state_store
         self._queue_oldest = queue_oldest
         self._judge = judge or JudgeSignals()
-        self._observer = observer or NullObserver()
+        self._observer = observer or AlertObserver()
         self._clock = clock
         self._reader = _BucketReader(store, config.bucket_s)
         self._describer = Describer(store, lower_is_better=lower_is_better, judge=self._judge, content=config.content)

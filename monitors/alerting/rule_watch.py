@@ -57,7 +57,7 @@ class Batch(NamedTuple):
 
 
 class Coverage:
-    """The share of evaluations that gave a score, by app, decaying over an hour.
+    """The share of evaluations that gave a score, by app, decaying over an hour; `sums` is the state to save.
 
     Evaluations do not fail at random: long answers fail first. Where most fail, the remaining scores are no sample of
     the traffic. Whether a bucket counts is decided by the buckets before it.
@@ -69,26 +69,18 @@ class Coverage:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, float, float]] = {}
+        self.sums: dict[str, tuple[float, float, float]] = {}
 
     def ratio(self, app: str) -> float:
         """Return the share; 1.0 without evaluations."""
-        scored, failed, _ = self._sums.get(app, (0.0, 0.0, 0.0))
+        scored, failed, _ = self.sums.get(app, (0.0, 0.0, 0.0))
         return scored / (scored + failed) if scored + failed else 1.0
 
     def add(self, app: str, at: float, *, scored: int, failed: int) -> None:
         """Count the evaluations of a bucket that began at Unix time `at`."""
-        old_scored, old_failed, last = self._sums.get(app, (0.0, 0.0, at))
+        old_scored, old_failed, last = self.sums.get(app, (0.0, 0.0, at))
         decay = math.exp(min(0.0, last - at) / HOUR_S)
-        self._sums[app] = old_scored * decay + scored, old_failed * decay + failed, at
-
-    def saved(self) -> dict[str, tuple[float, float, float]]:
-        """Return the state to save."""
-        return dict(self._sums)
-
-    def restore(self, sums: Mapping[str, tuple[float, float, float]]) -> None:
-        """Restore a saved state."""
-        self._sums = dict(sums)
+        self.sums[app] = old_scored * decay + scored, old_failed * decay + failed, at
 
 
 def name_of(rule: Rule, *, lower_is_better: bool) -> str:
@@ -220,8 +212,8 @@ class RuleWatch:
             metric=self.rule.metric,
             closed_until=self.closed_until or 0.0,
             streams=tuple(stream.saved() for stream in self.streams.values()),
-            slices=self.slices.saved(),
-            coverage=self.coverage.saved(),
+            slices=self.slices.counts,
+            coverage=self.coverage.sums,
         )
 
     def restore(self, saved: SavedWatch, cases: Mapping[str, Case]) -> None:
@@ -229,8 +221,7 @@ class RuleWatch:
         if saved.metric != self.rule.metric:
             return
         self.closed_until = saved.closed_until
-        self.slices.restore(saved.slices)
-        self.coverage.restore(saved.coverage)
+        self.slices.counts, self.coverage.sums = saved.slices, saved.coverage
         for state in saved.streams:
             stream = self.stream(state.app, state.slice)
             if stream is None:

@@ -55,7 +55,7 @@ class Slices:
 
     A slice with fewer than `least` scores in 30 days cannot detect anything and gets no stream
     (docs/explanation/alerts.md#slices). Past scores decide: counts decay as exp(-age/30 days). A dimension with a
-    single value is not split, as its slice would be the whole app.
+    single value is not split, as its slice would be the whole app. `counts` is the state to save.
 
     >>> slices = Slices(["model"], least=2)
     >>> point = Point(sample_id="1", started_at=0.0, app="a", model="m", metric="x", outcome="score", value=1.0,
@@ -67,7 +67,7 @@ class Slices:
     def __init__(self, dimensions: Iterable[str], *, least: float) -> None:
         self._dimensions = tuple(dimensions)
         self._least = least
-        self._counts: Counts = {}
+        self.counts: Counts = {}
 
     def cut(self, app: str, points: Sequence[Point], *, at: float) -> dict[str, list[Point]]:
         """Split the points of a bucket that began at Unix time `at`, then count them."""
@@ -77,7 +77,7 @@ class Slices:
             for point in points:
                 if (value := value_of(point, dimension)) is not None:
                     groups.setdefault(value, []).append(point)
-            known = self._counts.setdefault(app, {}).setdefault(dimension, {})
+            known = self.counts.setdefault(app, {}).setdefault(dimension, {})
             if len(known) > 1:
                 for value, some in groups.items():
                     name = value if _decayed(known.get(value), at) >= self._least else OTHER
@@ -87,14 +87,6 @@ class Slices:
             while len(known) > MAX_VALUES:
                 del known[min(known, key=lambda value: _decayed(known[value], at))]
         return cut
-
-    def saved(self) -> Counts:
-        """Return the state to save."""
-        return self._counts
-
-    def restore(self, counts: Counts) -> None:
-        """Restore a saved state."""
-        self._counts = {app: {key: dict(values) for key, values in of.items()} for app, of in counts.items()}
 
 
 def _decayed(count: tuple[float, float] | None, at: float) -> float:

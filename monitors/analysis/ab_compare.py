@@ -13,11 +13,9 @@ from gaugeway.storage.stores import Point
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.ab_binned import Parts, comparable, estimate, judged
 from monitors.statistics.clusters import groups_of
-from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence, difference_sequence
-from monitors.statistics.levels import mean_of
+from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence, difference_sequence, mean_of
 from monitors.statistics.sequential_ab import Arm as Side
-from monitors.statistics.sequential_ab import Comparison, Decision, PairedComparison, Verdict
-from monitors.statistics.sequential_ab_binned import CountedComparison
+from monitors.statistics.sequential_ab import Comparison, CountedComparison, Decision, PairedComparison, Verdict
 from monitors.statistics.weighted_mean import Estimate, hajek
 
 MARGIN, ALPHA = 0.02, 0.01

@@ -9,9 +9,9 @@ from typing import Literal
 
 from gaugeway.records import Alert
 from gaugeway.settings.shared import Rule
+from monitors.alerting.changes import Version
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL, name_of
-from monitors.alerting.versions import Version
 
 MAX_MARKS = 100
 """Marks of a chart: the latest."""

@@ -17,9 +17,16 @@ from litestar.params import FromPath
 
 from gaugeway.runtime import audit
 from gaugeway.settings import explained
-from monitors.alerting.acknowledgements import Ack, UndeliveredNotification
+from monitors.alerting.acknowledgements import (
+    MAX_VALUE,
+    Ack,
+    Label,
+    Matcher,
+    Operator,
+    Silence,
+    UndeliveredNotification,
+)
 from monitors.alerting.notifiers import NotDeliveredError
-from monitors.alerting.silences import MAX_VALUE, Label, Matcher, Operator, Silence
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]

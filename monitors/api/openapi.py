@@ -20,10 +20,9 @@ from gaugeway.records import Alert, Failed, Sample, Score, Skipped, Supplement
 from gaugeway.runtime.auth import WebApp
 from gaugeway.storage.stores import Point
 from gaugeway.storage.templates import StoredTemplate
-from monitors.alerting.acknowledgements import Ack, UndeliveredNotification
+from monitors.alerting.acknowledgements import Ack, Silence, UndeliveredNotification
+from monitors.alerting.changes import Version
 from monitors.alerting.engine import StreamStatus
-from monitors.alerting.silences import Silence
-from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Compared
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled

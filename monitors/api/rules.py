@@ -11,7 +11,7 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath, FromQuery
 
 from gaugeway.runtime import audit
-from monitors.alerting.versions import Version
+from monitors.alerting.changes import Version
 from monitors.api.alerts import address_of, same_origin
 
 

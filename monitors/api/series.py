@@ -15,8 +15,8 @@ from litestar.params import QueryParameter
 from gaugeway.records import Alert
 from gaugeway.settings.shared import Rule
 from gaugeway.signals import RISING
+from monitors.alerting.changes import Version
 from monitors.alerting.engine import StreamStatus
-from monitors.alerting.versions import Version
 from monitors.analysis import captured
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.marks import Mark, ReferenceLine, marks_of, reference_lines

@@ -7,15 +7,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import blake2b
 
 from msgspec.structs import replace
 
 from gaugeway.records import Evaluation, Score, Skipped
 from gaugeway.storage.stores import Point, Store
 from monitors.alerting.causes import is_retrieval
+from monitors.alerting.stored_exchanges import shuffled
 from monitors.alerting.stream import usable
-from monitors.evaluation.evaluate import evaluate
+from monitors.evaluation.evaluator import evaluate
 from monitors.metrics import Metric
 
 AT_ONCE = 8
@@ -84,7 +84,7 @@ class CauseJudging:
     ) -> list[Point] | None:
         """Return the points of one side with more scores; None when none was added."""
         known = _judgeable(points)
-        order = sorted(known, key=lambda sample_id: blake2b(sample_id.encode(), digest_size=8).digest())
+        order = shuffled(known)
         chosen: dict[str, list[str]] = {}
         have: dict[str, dict[str, Point]] = {}
         for metric in metrics:
@@ -95,11 +95,7 @@ class CauseJudging:
             }
             if len(mine) < self._samples and len(mine) < len(known):
                 have[metric.name] = mine
-                scored_first = [
-                    *(sample_id for sample_id in order if sample_id in mine),
-                    *(sample_id for sample_id in order if sample_id not in mine),
-                ]
-                chosen[metric.name] = scored_first[: self._samples]
+                chosen[metric.name] = sorted(order, key=lambda sample_id: sample_id not in mine)[: self._samples]
         missing: dict[str, list[Metric]] = {}
         for metric in metrics:
             for sample_id in chosen.get(metric.name, ()):

@@ -1,4 +1,4 @@
-"""The evaluator: chooses the metrics of a sample and runs them."""
+"""The evaluator: chooses the metrics of a sample and runs each; every failure of one becomes an outcome."""
 
 from __future__ import annotations
 
@@ -7,16 +7,153 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from types import TracebackType
+from typing import Any, NamedTuple
 
-from gaugeway.records import Evaluation, Sample, Skipped
+from gaugeway.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from gaugeway.sampling import MetricSampler
+from gaugeway.settings.bounds import bounded_name
 from monitors.evaluation.backpressure import JudgePace
-from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, evaluate_at_once, is_judged
-from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.signals import Signals
+from monitors.judges import SPEND, JudgeError, Spend
 from monitors.judges.middleware.limits import DEADLINE, Deadline
 from monitors.metrics import Metric, scores_at_once, scores_conversations
+from monitors.metrics.registry import Enabled
+
+TIMEOUT_S = 90.0
+"""Timeout of a metric without a judge: shorter than a lease, so that no sample is evaluated twice at once."""
+
+
+async def evaluate(
+    metric: Metric,
+    sample: Sample,
+    *,
+    rate: float,
+    weight: float | None = None,
+    clock: Callable[[], float],
+    timeout_s: float = TIMEOUT_S,
+) -> Evaluation:
+    """Compute `metric` for `sample`; return the outcome, its duration and its cost.
+
+    `rate` is the probability that this metric is computed for this exchange, capture included, `weight` that of
+    `Evaluation`; `clock` returns seconds.
+    `timeout_s` bounds the whole computation, including the wait for a free judge. An exception of the metric becomes a
+    `Failed` outcome.
+    """
+    started, spend = clock(), Spend(app=sample.app, metric=metric.name)
+    token = SPEND.set(spend)
+    try:
+        outcome = await _outcome(metric, sample, timeout_s)
+    finally:
+        SPEND.reset(token)
+    seconds = clock() - started
+    return _evaluation(metric, sample, outcome, seconds=seconds, cost_usd=spend.usd, rate=rate, weight=weight)
+
+
+def evaluate_at_once(
+    metric: Metric, sample: Sample, *, rate: float, weight: float | None, clock: Callable[[], float]
+) -> Evaluation | None:
+    """Do what `evaluate` does with a metric that `metrics.scores_at_once`; None for one that awaits something.
+
+    Such a metric calls no judge, so it costs nothing.
+    """
+    started = clock()
+    if sample.skip_reason is not None:
+        outcome: Outcome = Skipped(sample.skip_reason)
+    else:
+        scoring = metric.score(sample)
+        try:
+            scoring.send(None)
+        except StopIteration as done:
+            outcome = _checked(done.value)
+        except BaseException as error:  # noqa: BLE001 - as in `_outcome`; without an await this is no cancellation of ours
+            outcome = _failed(error)
+        else:
+            scoring.close()
+            return None
+    return _evaluation(metric, sample, outcome, seconds=clock() - started, rate=rate, weight=weight)
+
+
+def _evaluation(
+    metric: Metric,
+    sample: Sample,
+    outcome: Outcome,
+    *,
+    seconds: float,
+    rate: float,
+    weight: float | None,
+    cost_usd: float = 0.0,
+) -> Evaluation:
+    return Evaluation(
+        sample_id=sample.id,
+        metric=metric.name,
+        version=str(metric.version),
+        outcome=outcome,
+        judge=judge_of(metric),
+        seconds=max(0.0, seconds),
+        cost_usd=cost_usd,
+        rate=rate,
+        weight=weight,
+    )
+
+
+def judge_of(metric: Metric) -> str | None:
+    """Return the name of the model that `metric` calls, from its attribute `judge`; None when it has none."""
+    judge = getattr(metric, "judge", None)
+    return None if judge is None else str(getattr(judge, "model", judge))
+
+
+def is_judged(metric: Metric) -> bool:
+    """Whether `metric` calls the judge, so that budget, back-pressure and the judge's outages apply to it.
+
+    A verifier (the attribute `verifies`) is no judge: it scores all traffic.
+    """
+    return judge_of(metric) is not None and not getattr(metric, "verifies", False)
+
+
+async def _outcome(metric: Metric, sample: Sample, timeout_s: float) -> Outcome:
+    if sample.skip_reason is not None:
+        return Skipped(sample.skip_reason)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return _checked(await metric.score(sample))
+    except TimeoutError:
+        return Failed("timeout", f"no score within {timeout_s:g} s")
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        return _failed(error)  # the metric raised it, or awaited what was cancelled
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a metric is a user's code; its errors are counted as a Failed outcome
+        return _failed(error)
+
+
+def _failed(error: BaseException) -> Failed:
+    if isinstance(error, JudgeError):
+        return Failed(error.kind, error.detail)
+    kind = "invalid_score" if _from_score(error.__traceback__) else "metric_error"
+    return Failed(kind, f"{type(error).__name__}: {error}")
+
+
+def _checked(outcome: object) -> Outcome:
+    """Return the outcome in plain types: stores reject look-alikes such as numpy's numbers."""
+    if isinstance(outcome, Score):
+        if math.isfinite(outcome.value) and 0.0 <= outcome.value <= 1.0:
+            return Score(float(outcome.value), str(outcome.reason), tuple(outcome.evidence))
+        return Failed("invalid_score", f"a score lies in [0, 1], got {outcome.value!r}")
+    if isinstance(outcome, Skipped):
+        return Skipped(bounded_name(str(outcome.reason)))
+    if isinstance(outcome, Failed):
+        return Failed(bounded_name(str(outcome.error)), str(outcome.detail))
+    return Failed("invalid_score", f"a metric returns a Score or Skipped, got {type(outcome).__name__}")
+
+
+def _from_score(traceback: TracebackType | None) -> bool:
+    """Whether `Score` raised the exception because of its value."""
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code is Score.__post_init__.__code__
+
 
 DEADLINE_S = 180.0
 """For all judging of one sample of the queue: three times the judge's default timeout."""
@@ -33,18 +170,6 @@ class BudgetFactor(NamedTuple):
     lowest: float = 1.0
 
 
-class SampledMetric(Protocol):
-    """A metric and the share of exchanges it is computed for."""
-
-    @property
-    def metric(self) -> Metric:
-        """The metric."""
-
-    @property
-    def rate(self) -> float:
-        """The probability, in [0, 1], that an exchange gets this metric."""
-
-
 class Begun(NamedTuple):
     """A sample with its evaluations without a judge; `paid` are the judged metrics it gets, each with its rate and the
     lowest rate that a sample of its app could have had. `asks` says that the judge will be asked.
@@ -52,7 +177,7 @@ class Begun(NamedTuple):
 
     sample: Sample
     done: Sequence[Evaluation]
-    paid: Sequence[tuple[SampledMetric, float, float]]
+    paid: Sequence[tuple[Enabled, float, float]]
     pace: float
     expired: bool
     asks: bool
@@ -74,7 +199,7 @@ class Evaluator:
 
     def __init__(
         self,
-        metrics: Sequence[SampledMetric],
+        metrics: Sequence[Enabled],
         choice: MetricSampler,
         *,
         timeout_s: float = TIMEOUT_S,
@@ -150,14 +275,12 @@ class Evaluator:
         self.judge_pace.finished(0.0, begun.pace, judged=False, now=time.monotonic())
         return [*begun.done, *self._signals_of(begun.sample)]
 
-    def _chosen(self, sample: Sample) -> tuple[Sequence[SampledMetric], list[SampledMetric]]:
+    def _chosen(self, sample: Sample) -> tuple[Sequence[Enabled], list[Enabled]]:
         """The judged metrics that fit a sample, and the chosen ones without a judge."""
         by_judge, free = self._of_conversations if sample.transcript else self._of_answers
         return by_judge, [sampled for sampled in free if self._choice.keeps(sample, sampled.rate)]
 
-    def _begun(
-        self, sample: Sample, by_judge: Sequence[SampledMetric], done: Sequence[Evaluation], pace: float
-    ) -> Begun:
+    def _begun(self, sample: Sample, by_judge: Sequence[Enabled], done: Sequence[Evaluation], pace: float) -> Begun:
         """Choose the judged metrics, now that the others are done."""
         if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
             self._observer.expired()
@@ -202,7 +325,7 @@ class Evaluator:
         ]
         return [evaluation for evaluation in outcomes if not isinstance(evaluation.outcome, Skipped)]
 
-    async def _run(self, sampled: SampledMetric, sample: Sample, rate: float, lowest: float) -> Evaluation:
+    async def _run(self, sampled: Enabled, sample: Sample, rate: float, lowest: float) -> Evaluation:
         timeout_s = self._judged_timeout_s if is_judged(sampled.metric) else self._timeout_s
         joint = self._choice.joint(sample, rate)
         weight = self._weight(sample, lowest, joint)
@@ -214,7 +337,7 @@ class Evaluator:
         return min(1.0, self._choice.joint(sample, lowest) / joint) if joint else None
 
 
-def _by_judge_and_free(metrics: Sequence[SampledMetric]) -> tuple[list[SampledMetric], list[SampledMetric]]:
+def _by_judge_and_free(metrics: Sequence[Enabled]) -> tuple[list[Enabled], list[Enabled]]:
     return [sampled for sampled in metrics if is_judged(sampled.metric)], [
         sampled for sampled in metrics if not is_judged(sampled.metric)
     ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,9 +16,9 @@ from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.settings import ConfigError, Problems
 from gaugeway.settings import shared as config
 from gaugeway.settings.shared import Shared
+from gaugeway.settings.verifiers import GroundingVerifier
 from monitors.alerting.causes import JudgeEvidence
 from monitors.evaluation.evaluator import BudgetFactor
-from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, AnchorComparison, AnchorWatch
@@ -25,9 +26,11 @@ from monitors.judges.budget import BudgetPacer
 from monitors.judges.cost import Bill, Billing, Prices
 from monitors.judges.first_tiers import ExactMatch, GroundingTier
 from monitors.judges.grounding import Verifier
+from monitors.judges.middleware.cache import AnswerFile, CachedJudge
 from monitors.judges.middleware.cascade import Cascade, Tier
-from monitors.judges.middleware.limits import Retrying
-from monitors.judges.middleware.stack import CircuitBreaker, Stack
+from monitors.judges.middleware.failure_log import FailureLog
+from monitors.judges.middleware.limits import LONGEST_RETRY_AFTER_S, Retrying
+from monitors.judges.middleware.stack import BreakerState, CircuitBreaker, Stack, StackSettings, build_stack
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics import Metric
 from monitors.metrics.embeddings import Embeddings
@@ -38,7 +41,7 @@ LOW_SCORE = 0.5
 AUDIT_RATE = 0.05
 """Share of the verifier's accepted answers that the judge is asked about too, where `[judge.small]` sets none."""
 
-_log = logging.getLogger("gaugeway.judge")
+_log, _circuit_log = logging.getLogger("gaugeway.judge"), logging.getLogger("gaugeway")
 _NAMED = 5
 
 
@@ -236,7 +239,7 @@ def anchor_warnings(settings: config.Judge, judging: JudgeSetup | None, metrics:
     if settings.anchors is None:
         return []
     named = {name for anchor in judging.anchors for name in anchor.expected} if judging else set()
-    unknown = sorted(named.difference(enabled.metric.name for enabled in metrics.enabled))
+    unknown = sorted(named.difference(metrics.by_name))
     shown = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else "")
     return [f"judge.anchors: no enabled metric has the name {shown}; its scores are not checked"] if unknown else []
 
@@ -294,38 +297,41 @@ def _anchors(path: str | None) -> tuple[Anchor, ...]:
         raise ConfigError([f"judge.anchors: {error}"]) from error
 
 
-def _price(settings: config.Judge) -> config.Price:
-    known = Prices(settings.prices).of(settings.model or "")
-    return known or config.Price(input=settings.price_in, output=settings.price_out)
+def price_of(table: config.Judge | GroundingVerifier, prices: Mapping[str, config.Price]) -> config.Price:
+    """Return the price of a table's model: that of its name, else the table's own."""
+    return Prices(prices).of(table.model or "") or config.Price(input=table.price_in, output=table.price_out)
+
+
+def chat_endpoint(
+    table: config.Judge | GroundingVerifier, price: config.Price, observer: Billing, **more: Any
+) -> OpenAIJudge:
+    """Return the chat model that a table names; the middleware retries, so that no place is held meanwhile."""
+    return OpenAIJudge(
+        table.base_url or "",
+        table.api_key,
+        table.model or "",
+        timeout_s=table.timeout_s,
+        concurrency=table.concurrency,
+        max_retries=0,
+        price=price,
+        observer=observer,
+        **more,
+    )
 
 
 def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
-    return OpenAIJudge(
-        settings.base_url or "",
-        settings.api_key,
-        settings.model or "",
-        temperature=settings.temperature,
-        timeout_s=settings.timeout_s,
-        concurrency=settings.concurrency,
-        max_retries=0,  # the middleware retries, so that no place is held between two attempts
-        price=_price(settings),
-        api_version=settings.api_version,
-        observer=observer,
-    )
+    price = price_of(settings, settings.prices)
+    more = {"temperature": settings.temperature, "api_version": settings.api_version}
+    return chat_endpoint(settings, price, observer, **more)
 
 
 def _endpoint_stack(
     settings: config.Judge, instruments: Instruments, observer: Billing, *, role: Literal["judge", "small"] = "judge"
 ) -> Stack:
     limits = limits_of(settings, concurrency=settings.concurrency, max_retries=settings.max_retries)
-    guard = Guard(
-        origin=origin_of(settings.base_url or ""),
-        table="judge",
-        instruments=instruments,
-        observer=observer,
-        role=role,
-    )
-    return guarded(_endpoint(settings, observer), limits, guard)
+    origin = origin_of(settings.base_url or "")
+    endpoint = _endpoint(settings, observer)
+    return guarded(endpoint, limits, origin=origin, instruments=instruments, observer=observer, role=role)
 
 
 def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | None:
@@ -334,3 +340,84 @@ def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | No
         return embeddings_opening.open_embeddings(config.embeddings, instruments)
     except ValueError as error:
         raise ConfigError([str(error)]) from error
+
+
+def guarded(
+    endpoint: Judge,
+    limits: StackSettings,
+    *,
+    origin: str,
+    instruments: Instruments,
+    observer: Billing,
+    path: str = "/chat/completions",
+    role: Literal["judge", "small", "verifier"] = "judge",
+) -> Stack:
+    """Return an endpoint in its stack; the series of its circuit begins.
+
+    `origin` is its address without secrets (see `origin_of`), `path` that of its API after the base URL, "" for a model
+    on this machine.
+    """
+    blind = instruments.judge_blind.labels(endpoint.model, role)
+    blind.set(0)
+    name = "small judge" if role == "small" else role
+
+    def on_change(state: BreakerState) -> None:
+        blind.set(state.open)
+        if state.open:
+            why = f"{state.failures} failure{'' if state.failures == 1 else 's'} in a row, the last {state.kind}"
+            again = f"it is tried again after {limits.blind_s:g} s, then at growing intervals"
+            _circuit_log.warning("%s %s at %s: circuit open after %s; %s", name, endpoint.model, origin, why, again)
+
+    table = "judge.grounding" if role == "verifier" else "judge"
+    logged = FailureLog(endpoint, origin=origin, table=table, path=path)
+    return build_stack(logged, limits, observer=observer, on_change=on_change)
+
+
+def limits_of(
+    settings: config.Judge, *, concurrency: int, max_retries: int, verifier_timeout_s: float | None = None
+) -> StackSettings:
+    """Return the limits of an endpoint; its circuit has the settings of the judge's.
+
+    All traffic waits for a verifier, so that its circuit counts every request, and no pause that it asks for is longer
+    than one timeout.
+    """
+    verifies, longest_s = verifier_timeout_s is not None, LONGEST_RETRY_AFTER_S
+    return StackSettings(
+        concurrency=concurrency,
+        max_retries=max_retries,
+        blind_after=settings.blind_after,
+        blind_s=settings.blind_s,
+        count_requests=verifies,
+        longest_pause_s=longest_s if verifier_timeout_s is None else min(longest_s, verifier_timeout_s),
+    )
+
+
+def cached(
+    judge: Judge,
+    settings: config.Judge,
+    answers: Path | None,
+    on_lookup: Callable[[str, str, float], None],
+) -> Judge:
+    """Put the configured cache of `[judge]` around a judge."""
+    if settings.cache == "off":
+        return judge
+    return CachedJudge(
+        judge,
+        store=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
+        on_lookup=on_lookup,
+    )
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL; the rest may hold secrets.
+
+    >>> origin_of("https://user:secret@llm.example:8443/v1?key=k")
+    'https://llm.example:8443'
+    """
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "its base_url"
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    return f"{parts.scheme}://{host}{port}"

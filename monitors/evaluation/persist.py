@@ -1,4 +1,4 @@
-"""Persistence: writes the worker's results to store and queue, and retries while they fail."""
+"""Persistence: writes the results of the worker to store and queue, and retries while they fail; what is counted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,33 @@ from gaugeway.runtime.tasks import happens_within
 from gaugeway.storage.engines.failures import engine_failed, reason_of
 from gaugeway.storage.queues import Queue
 from gaugeway.storage.stores import Store
+
+
+class WorkerObserver:
+    """Receives the worker's events; each method does nothing unless a subclass overrides it."""
+
+    def failed(self, operation: str) -> None:
+        """An operation of the queue, the store or an exporter failed, perhaps to be retried."""
+
+    def stored(self, sample: Sample, before: Sample | None) -> None:
+        """A sample was stored; `before` is what was stored until supplements completed it, None the first time."""
+
+    def scored(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        """These evaluations are new in the store."""
+
+    def supplement(self, source: str, result: str) -> None:
+        """A supplement from the channel `source` was handled.
+
+        `result` is "joined", "waiting" (its exchange has not arrived yet), "expired" (an exchange waited for it in
+        vain) or "cut" (to `runtime.bounds`, counted besides one of the others).
+        """
+
+    def linked(self, result: str, count: int) -> None:
+        """`count` samples were looked for in conversations; `result` is one of `storage.conversations.Result`."""
+
+    def expired(self) -> None:
+        """A sample was too old to be judged: its judged metrics were skipped."""
+
 
 T = TypeVar("T")
 FIRST_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 5.0  # internal bound: time between our own attempts

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from gaugeway.settings import shared as config
+from gaugeway.settings.verifiers import GroundingVerifier
 from monitors.exporters.instruments import Instruments
 from monitors.judges.retirement import Retirement, read
 
@@ -41,25 +42,21 @@ class Endpoint:
 
 def endpoints_of(judge: config.Judge) -> list[Endpoint]:
     """Return the models whose endpoints may list them: not Azure's deployments, and no servers of classifiers."""
+    small, grounding = judge.small, judge.grounding
     found = []
     if judge.base_url and judge.model and judge.api_version is None:
-        found.append(Endpoint(key="judge.model", base_url=judge.base_url, api_key=judge.api_key, model=judge.model))
+        found.append(_endpoint("judge.model", judge))
         if judge.next_model is not None:
             found.append(replace(found[0], key="judge.next_model", model=judge.next_model))
-    if (small := judge.small) is not None and small.api_version is None:
-        key = "judge.small.model"
-        found.append(Endpoint(key=key, base_url=small.base_url, api_key=small.api_key, model=small.model))
-    grounding = judge.grounding
+    if small is not None and small.api_version is None:
+        found.append(_endpoint("judge.small.model", small))
     if grounding is not None and grounding.spoken == "chat" and grounding.base_url and grounding.model:
-        found.append(
-            Endpoint(
-                key="judge.grounding.model",
-                base_url=grounding.base_url,
-                api_key=grounding.api_key,
-                model=grounding.model,
-            )
-        )
+        found.append(_endpoint("judge.grounding.model", grounding))
     return found
+
+
+def _endpoint(key: str, table: config.Judge | config.SmallJudge | GroundingVerifier) -> Endpoint:
+    return Endpoint(key=key, base_url=table.base_url or "", api_key=table.api_key, model=table.model or "")
 
 
 def days_left(at: float, now: float) -> int:

@@ -17,8 +17,7 @@ from gaugeway.storage.engines.failures import engine_failed
 from gaugeway.storage.joining import Address, WaitingRoom, address_of, addresses_of, complete, targets_of
 from gaugeway.storage.queues import Queue
 from gaugeway.storage.stores import Store
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
+from monitors.evaluation.persist import Persistence, WorkerObserver
 
 _log = logging.getLogger("gaugeway.worker")
 _BATCH = 50
@@ -90,18 +89,11 @@ class SupplementIntake:
         """Return the stored supplements of a sample; None when the worker is stopped first."""
         return await self._persistence.attempt("join", lambda: self._store.supplements_of(sample), engine_failed)
 
-    async def settled_for(self, sample: Sample) -> Sequence[Supplement] | None:
-        """Do what `stored_for` does, and again while a batch came meanwhile, so that none is missed between two steps.
+    async def settled_for(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]] | None:
+        """Return the stored supplements of each sample, looked up again while a batch came, so that none is missed.
 
-        The caller may put the sample into the `room` before it awaits anything else.
+        The caller may put a sample into the `room` before it awaits anything else. None when the worker is stopped.
         """
-        while True:
-            batches, found = self._batches, await self.stored_for(sample)
-            if found is None or batches == self._batches:
-                return found
-
-    async def settled_for_each(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]] | None:
-        """Do what `settled_for` does for several samples."""
         while True:
             batches = self._batches
             found = await self._persistence.attempt(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
 from gaugeway.settings.verifiers import GroundingVerifier
-from monitors.evaluation.guarding import Guard, cached, guarded, limits_of, origin_of
+from monitors.evaluation.models import cached, chat_endpoint, guarded, limits_of, origin_of, price_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge
-from monitors.judges.cost import Bill, Billing, Prices
+from monitors.judges.cost import Bill, Billing
 from monitors.judges.grounding import Verifier
 from monitors.judges.grounding.http import Classify, JsonEndpoint, Predict, Protocolled
 from monitors.judges.grounding.lettucedetect import DetectorApi, GenerativeDetector, SpansApi, TokensApi
@@ -123,16 +123,7 @@ class _Opening:
         )
 
     def _chat(self) -> OpenAIJudge:
-        return OpenAIJudge(
-            self.table.base_url or "",
-            self.table.api_key,
-            self.table.model or "",
-            timeout_s=self.table.timeout_s,
-            concurrency=self.table.concurrency,
-            max_retries=0,  # the middleware retries, so that no place is held between two attempts
-            price=self._price(),
-            observer=self._observer(),
-        )
+        return chat_endpoint(self.table, self._price(), self._observer())
 
     def _guarded(self, endpoint: Judge, path: str = "/chat/completions") -> Judge:
         limits = limits_of(
@@ -142,22 +133,17 @@ class _Opening:
             verifier_timeout_s=self.table.timeout_s,
         )
         origin = self.table.path or origin_of(self.table.base_url or "")
-        guard = Guard(
-            origin=origin,
-            table=TABLE,
-            instruments=self.instruments,
-            observer=self._observer(),
-            path=path,
-            role="verifier",
+        observer = self._observer()
+        stack = guarded(
+            endpoint, limits, origin=origin, instruments=self.instruments, observer=observer, path=path, role="verifier"
         )
-        return guarded(endpoint, limits, guard).judge
+        return stack.judge
 
     def _cached(self, judge: Judge) -> Judge:
         return cached(judge, self.settings, self.answers, self.instruments.looked_up)
 
     def _price(self) -> config.Price:
-        known = Prices(self.settings.prices).of(self.table.model or "")
-        return known or config.Price(input=self.table.price_in, output=self.table.price_out)
+        return price_of(self.table, self.settings.prices)
 
     def _observer(self) -> Billing:
         def charge(bill: Bill) -> None:

@@ -18,12 +18,10 @@ from gaugeway.storage.engines.failures import engine_failed, refused
 from gaugeway.storage.joining import SETTLE_S, WaitingRoom, complete, expected, join
 from gaugeway.storage.queues import Queue
 from gaugeway.storage.stores import Store
-from monitors.evaluation.conversations import ConversationJoiner
+from monitors.evaluation.conversations import ConversationJoiner, TurnGatherer
 from monitors.evaluation.evaluator import Begun, Evaluator
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
+from monitors.evaluation.persist import Persistence, WorkerObserver
 from monitors.evaluation.supplements import SupplementIntake
-from monitors.evaluation.turns import TurnGatherer
 from monitors.exporters import Exporter
 
 _BATCH, _BATCH_S = 8, 0.02
@@ -160,7 +158,11 @@ class Worker:
             self._ended.clear()
             await happens_within(self._ended, left)
 
-    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, sample: Sample, work: Coroutine[Any, Any, None]) -> None:
+        """Give the work on a sample a task of its own."""
+        self._start_named(sample.id, self._guarded(sample, work))
+
+    def _start_named(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = spawn(work, name=f"evaluation of {name}")
         self._running[name] = task
         task.add_done_callback(lambda _: self._end(name))
@@ -171,7 +173,7 @@ class Worker:
             self._start_batch(together)
         for sample in samples:
             if sample.id in again:
-                self._start(sample.id, self._process(sample, may_wait=True))
+                self._start(sample, self._process(sample, may_wait=True))
 
     def _start_batch(self, samples: Sequence[Sample]) -> None:
         task = spawn(self._process_batch(samples), name=f"evaluation of {len(samples)} samples")
@@ -195,7 +197,7 @@ class Worker:
         before = len(self._running)
         while ready and self._room():
             sample = ready.pop(next(iter(ready)))
-            self._start(sample.id, self._process(sample, may_wait=False))
+            self._start(sample, self._process(sample, may_wait=False))
         for _ in range(len(late)):
             if not self._room():
                 break
@@ -203,16 +205,16 @@ class Worker:
             if sample_id in self._running:
                 late.append((sample_id, done))  # one after the other: the second sees what the first stored
             elif not done.done():
-                self._start(sample_id, self._process_late(sample_id, done))
+                self._start_named(sample_id, self._process_late(sample_id, done))
         return len(self._running) - before
 
     async def _process_batch(self, samples: Sequence[Sample]) -> None:
         """Process those samples together that have to wait for nothing, and hand the others to tasks of their own."""
         try:
-            supplements = await self._supplements.settled_for_each(samples)
+            supplements = await self._supplements.settled_for(samples)
         except Exception:  # noqa: BLE001 - one of them is at fault: each meets its own failure again
             for sample in samples:
-                self._start(sample.id, self._process(sample, may_wait=True))
+                self._start(sample, self._process(sample, may_wait=True))
             return
         if supplements is None:
             return
@@ -221,7 +223,7 @@ class Worker:
             try:
                 arrival = self._admitted(sample, said, may_wait=True)
             except Exception:  # noqa: BLE001 - as above
-                self._start(sample.id, self._process(sample, may_wait=True))
+                self._start(sample, self._process(sample, may_wait=True))
                 continue
             if arrival is None:
                 self._end(sample.id)
@@ -247,18 +249,16 @@ class Worker:
                     return self._evaluator.finish_unjudged(begun)
         except Exception:  # noqa: BLE001 - the task meets it again, and ends with it
             begun = None
-        self._start(arrived.sample.id, self._guarded(arrived.sample, self._evaluate_and_store(arrived, begun)))
+        self._start(arrived.sample, self._evaluate_and_store(arrived, begun))
         return None
 
     async def _store_batch(self, scored: Sequence[tuple[_Arrived, Sequence[Evaluation]]]) -> None:
         """Store evaluations, each sample where it stands by now, and acknowledge them."""
         try:
-            placed = await self._conversations.current_each([arrived.joined for arrived, _ in scored])
+            placed = await self._conversations.current([arrived.joined for arrived, _ in scored])
         except Exception:  # noqa: BLE001 - as in `_process_batch`
             for arrived, evaluations in scored:
-                self._start(
-                    arrived.sample.id, self._guarded(arrived.sample, self._place_and_store(arrived, evaluations))
-                )
+                self._start(arrived.sample, self._place_and_store(arrived, evaluations))
             return
         if placed is None or not scored:
             return
@@ -271,7 +271,7 @@ class Worker:
         done = []
         for sample, (arrived, evaluations), new in zip(placed, scored, stored, strict=True):
             if new is None:
-                self._start(sample.id, self._guarded(sample, self._store_and_finish(arrived, sample, evaluations)))
+                self._start(sample, self._store_and_finish(arrived, sample, evaluations))
                 continue
             try:
                 self._announce(arrived, sample, evaluations, new)
@@ -279,14 +279,11 @@ class Worker:
                 _log.error("evaluation of %s ended: %s: %s", sample.id, type(error).__name__, error)
                 continue
             if self._is_unfinished(sample, evaluations):
-                self._start(sample.id, self._guarded(sample, self._finish(arrived, sample, unfinished=True)))
+                self._start(sample, self._finish(arrived, sample, unfinished=True))
             else:
                 done.append(sample.id)
         if done and not self._persist.settles:
             await self._persist.attempt("ack", lambda: self._queue.ack(done))
-
-    async def _process(self, sample: Sample, *, may_wait: bool) -> None:
-        await self._guarded(sample, self._process_alone(sample, may_wait=may_wait))
 
     async def _guarded(self, sample: Sample, work: Coroutine[Any, Any, None]) -> None:
         """Do the work on a sample; set the sample aside where the store refuses it."""
@@ -297,11 +294,11 @@ class Worker:
                 raise
             await self._persist.set_aside(sample, error)
 
-    async def _process_alone(self, sample: Sample, *, may_wait: bool) -> None:
-        supplements = await self._supplements.settled_for(sample)
+    async def _process(self, sample: Sample, *, may_wait: bool) -> None:
+        supplements = await self._supplements.settled_for([sample])
         if supplements is None:
             return
-        arrived = self._admitted(sample, supplements, may_wait=may_wait)
+        arrived = self._admitted(sample, supplements[0], may_wait=may_wait)
         if arrived is not None:
             await self._evaluate_and_store(arrived, None)
 
@@ -324,9 +321,9 @@ class Worker:
             await self._place_and_store(arrived._replace(joined=gathered), await self._evaluator.evaluate(gathered))
 
     async def _place_and_store(self, arrived: _Arrived, evaluations: Sequence[Evaluation]) -> None:
-        placed = await self._conversations.current(arrived.joined)
+        placed = await self._conversations.current([arrived.joined])
         if placed is not None:
-            await self._store_and_finish(arrived, placed, evaluations)
+            await self._store_and_finish(arrived, placed[0], evaluations)
 
     async def _store_and_finish(self, arrived: _Arrived, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         unfinished = self._is_unfinished(sample, evaluations)

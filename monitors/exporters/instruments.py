@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
 from gaugeway.signals import SIGNALS
+from monitors.alerting.changes import Version
 from monitors.alerting.delivery import Result
-from monitors.alerting.engine import StreamStatus
-from monitors.alerting.versions import Version
+from monitors.alerting.engine import AlertObserver, StreamStatus
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
@@ -344,7 +344,7 @@ class Instruments(Observer):
 _VERSIONS = 100
 
 
-class AlertGauges:
+class AlertGauges(AlertObserver):
     """Gauges of the watched streams and versions, and counts of problems with alerts."""
 
     def __init__(self, instruments: Instruments) -> None:

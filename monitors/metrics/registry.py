@@ -52,6 +52,11 @@ class Catalogue:
     enabled: tuple[Enabled, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def by_name(self) -> dict[str, Metric]:
+        """The metrics by their names."""
+        return {enabled.metric.name: enabled.metric for enabled in self.enabled}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:

@@ -11,8 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from monitors.offline.results import Measure, Run
-from monitors.statistics.confidence_sequence import ALPHA
-from monitors.statistics.student_t import student
+from monitors.statistics.confidence_sequence import ALPHA, student
 
 Verdict: TypeAlias = Literal["better", "worse", "cannot tell"]
 SMALLEST = 0.02

@@ -16,7 +16,7 @@ from gaugeway.records import Evaluation, Failed, Sample
 from gaugeway.storage.stores import Store
 from monitors.analysis import captured
 from monitors.analysis.captured import SEPARATOR
-from monitors.evaluation.evaluate import judge_of
+from monitors.evaluation.evaluator import judge_of
 from monitors.metrics import Metric
 from monitors.offline.data_errors import DataError
 from monitors.offline.results import Measure, Row, Run

@@ -20,7 +20,7 @@ from gaugeway.extensions import load, registered
 from gaugeway.records import Evaluation, Failed, Sample, Skipped
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
-from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
+from monitors.evaluation.evaluator import TIMEOUT_S, evaluate, judge_of
 from monitors.judges import Judge, MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better

@@ -5,12 +5,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from math import exp
 from typing import NamedTuple
 
 import msgspec
+
+from gaugeway.records import Sample
 
 SIZE = 256
 """Values of one quantity that are needed before anything is compared with them, and that are taken in at a time."""
@@ -174,25 +176,18 @@ class References:
     def __len__(self) -> int:
         return len(self._apps)
 
-    def compared(self, app: str, quantity: str, value: float, at: float) -> Reference | None:
-        """Return the usual values of a quantity, without this one, and take this one in; None while unknown."""
-        known = self._apps.get(app)
+    def compare(self, sample: Sample, quantity: str, value: float, by: Callable[[Reference], float]) -> float | None:
+        """Compare a value of a sample with the app's earlier ones, then take it in; None while these are too few."""
+        known = self._apps.get(sample.app)
         if known is None:
             if len(self._apps) >= MAX_APPS:
                 return None
-            known = self._apps[app] = {}
-        reference = known.get(quantity)
-        if reference is None:
-            reference = known[quantity] = Reference()
-        if not reference.known:
-            self.learn(app, quantity, value, at)
-            return None
-        return reference
-
-    def learn(self, app: str, quantity: str, value: float, at: float) -> None:
-        """Take in a value that was compared with its reference."""
-        self._apps[app][quantity].add(value, at)
+            known = self._apps[sample.app] = {}
+        reference = known.setdefault(quantity, Reference())
+        compared = by(reference) if reference.known else None
+        reference.add(value, sample.started_at)
         self.changed = True
+        return compared
 
     def dumps(self) -> bytes:
         """Return the state to save; at most 2.6 KB for each app and quantity."""

@@ -9,9 +9,9 @@ from statistics import NormalDist
 
 import numpy as np
 
+from monitors.statistics.confidence_sequence import student
 from monitors.statistics.control_variate import powered, sums
 from monitors.statistics.eprocess import Array
-from monitors.statistics.student_t import student
 
 MIN_LABELS = 10
 ENOUGH_LABELS = 100

@@ -1,11 +1,15 @@
-"""Intervals for an estimated mean of scores in [0, 1]."""
+"""Intervals for an estimated mean of scores in [0, 1], and the mean with its interval as charts show it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Protocol
 
-from monitors.statistics.student_t import student
-from monitors.statistics.weighted_mean import Estimate
+from monitors.statistics.clusters import groups_of
+from monitors.statistics.weighted_mean import Estimate, hajek
 
 ALPHA, TIGHTEST_AT = 0.05, 500.0
 """The error probability of the intervals, and the number of scores at which a sequence is tightest."""
@@ -112,3 +116,91 @@ def _effective(estimate: Estimate) -> float:
     if not estimate.n_eff > 0.0:
         raise ValueError("an interval needs at least one score")
     return estimate.n_eff
+
+
+_EXACT_BELOW = 40
+
+
+def student(alpha: float, degrees: int) -> float:
+    """Return the two-sided quantile of Student's t: |T| exceeds it with probability `alpha`.
+
+    Below 40 degrees of freedom by the finite sum for integer degrees (Abramowitz & Stegun 26.7.3 and 26.7.4) and
+    bisection, from there on by the expansion 26.7.5.
+
+    >>> round(student(0.05, 1), 4), round(student(0.05, 19), 4), round(student(0.05, 100), 4)
+    (12.7062, 2.093, 1.984)
+    """
+    if not 0.0 < alpha < 1.0 or degrees < 1:
+        raise ValueError(f"alpha lies in (0, 1) and there is a degree of freedom, got {alpha!r} and {degrees!r}")
+    if degrees >= _EXACT_BELOW:
+        return _expanded(NormalDist().inv_cdf(1.0 - alpha / 2.0), degrees)
+    low, high = 0.0, math.pi / 2.0
+    for _ in range(80):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if _within(middle, degrees) < 1.0 - alpha else (low, middle)
+    return math.sqrt(degrees) * math.tan(low)
+
+
+def _within(theta: float, degrees: int) -> float:
+    """P(|T| < sqrt(degrees) tan theta)."""
+    odd = degrees % 2
+    square = math.cos(theta) ** 2
+    term = math.cos(theta) if odd else 1.0
+    total = 0.0
+    for step in range(degrees // 2):
+        total += term
+        term *= square * ((2 * step + 2) / (2 * step + 3) if odd else (2 * step + 1) / (2 * step + 2))
+    total *= math.sin(theta)
+    return 2.0 / math.pi * (theta + total) if odd else total
+
+
+def _expanded(z: float, degrees: int) -> float:
+    g1 = (z**3 + z) / 4.0
+    g2 = (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
+    g3 = (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0
+    return z + g1 / degrees + g2 / degrees**2 + g3 / degrees**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A mean over `n` scores; `low` and `high` are its 95 % interval, None with too few scores."""
+
+    mean: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+
+class ScoredPoint(Protocol):
+    """A score with its inclusion probability and the names of its clusters."""
+
+    @property
+    def value(self) -> float | None: ...
+
+    @property
+    def rate(self) -> float: ...
+
+    @property
+    def cluster(self) -> str | None: ...
+
+
+def mean_of(points: Sequence[ScoredPoint]) -> Estimate | None:
+    """Return the mean of some scores over all traffic, with their clusters; None without scores."""
+    if not points:
+        return None
+    groups = groups_of([point.cluster for point in points])
+    return hajek([point.value or 0.0 for point in points], [point.rate for point in points], groups)
+
+
+def level_of(
+    found: Estimate | None, interval: Callable[[Estimate], tuple[float, float]] = closed_window
+) -> Level | None:
+    """Return a mean with its interval: `closed_window`, or `confidence_sequence` for what is looked at again and again.
+
+    >>> level_of(Estimate(mean=0.8, sd=0.3, n=9, n_eff=9.0)), level_of(None)
+    (Level(mean=0.8, n=9, low=None, high=None), None)
+    """
+    if found is None:
+        return None
+    low, high = interval(found) if found.n_eff >= MIN_N_EFF else (None, None)
+    return Level(mean=min(1.0, max(0.0, found.mean)), n=found.n, low=low, high=high)

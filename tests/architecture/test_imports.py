@@ -20,7 +20,7 @@ PURE = (
     "monitors/alerting/slices.py",
     "monitors/alerting/stream.py",
     "monitors/alerting/rule_watch.py",
-    "monitors/alerting/versions.py",
+    "monitors/alerting/changes.py",
     "monitors/analysis/quality.py",
     "gaugeway/sampling.py",
     "monitors/statistics",

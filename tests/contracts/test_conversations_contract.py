@@ -13,8 +13,7 @@ from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, WINDOW_S, Lo
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.stores import Query, from_url
 from monitors.evaluation.conversations import ConversationJoiner
-from monitors.evaluation.observer import WorkerObserver
-from monitors.evaluation.persist import Persistence
+from monitors.evaluation.persist import Persistence, WorkerObserver
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 
@@ -233,7 +232,7 @@ def test_the_first_answer_gets_the_name_of_the_conversation_once_it_goes_on(run)
         await one.join([conversation()[1]])
         (point,) = await store.series(Query(since=0.0, until=1e12))
         assert point.cluster == "s:0"
-        assert (await one.current(first)).cluster == "s:0"
+        assert (await one.current([first]))[0].cluster == "s:0"
 
     run(scenario)
 

@@ -30,7 +30,7 @@ public_url = "https://quality.example"
 NOTIFY = """
 import asyncio, pathlib, time
 from gaugeway.settings.loading import load
-from monitors.alerting.notifier_tests import NotifierTests
+from monitors.alerting.notifiers.factory import NotifierTests
 from monitors.alerting.notifiers.factory import open_notifiers
 
 tests = NotifierTests(open_notifiers(load(pathlib.Path("gaugeway.toml"))), time.time)

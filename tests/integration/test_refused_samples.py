@@ -18,7 +18,7 @@ from gaugeway.storage.engines.sqlite.connection import Database, Schema
 from gaugeway.storage.queues import from_url as queue_at
 from gaugeway.storage.stores import from_url as store_at
 from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from tests.support.clickhouse import clickhouse

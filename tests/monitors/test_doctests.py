@@ -19,7 +19,7 @@ MODULES = [f"{p.__name__}.{module.name}" for p in PACKAGES for module in pkgutil
     "gaugeway.text.topics",
     "monitors.alerting.rule_watch",
     "monitors.alerting.rules",
-    "monitors.alerting.versions",
+    "monitors.alerting.changes",
     "monitors.alerting.notifiers.message",
 ]
 

@@ -11,9 +11,9 @@ from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.description import JudgeSignals
-from monitors.alerting.engine import AlertEngine, NullObserver
-from monitors.alerting.notifiers import Notifier
-from monitors.alerting.notifiers.message import group_body
+from monitors.alerting.engine import AlertEngine, AlertObserver
+from monitors.alerting.notifiers import NO_PAGE, Notifier
+from monitors.alerting.notifiers.webhook import group_body
 from monitors.alerting.rules import MONTH_S, watch_of
 
 T0 = 1_760_000_040.0  # the edge of a minute
@@ -32,8 +32,8 @@ def watching(budget_per_s=1e-6, rule=RULE, **changes):
     return watch_of(rule, config, part=1.0, flipped=False)
 
 
-def webhook_body(alert, public_url=None, **options):
-    return group_body([alert], public_url=public_url, **options)
+def webhook_body(alert, links=NO_PAGE):
+    return group_body([alert], links)
 
 
 class People(Notifier):
@@ -84,7 +84,7 @@ class Stubborn:
         return call
 
 
-class World(NullObserver):
+class World(AlertObserver):
     """A store, a clock and whoever is told; engines come and go."""
 
     def __init__(self, path, rules=(RULE,), config=CONFIG, **notifiers):

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from gaugeway.records import Context, Sample
 from gaugeway.settings.shared import Judge
 from gaugeway.settings.verifiers import GroundingVerifier
-from monitors.evaluation.evaluate import evaluate
+from monitors.evaluation.evaluator import evaluate
 from monitors.evaluation.verifiers import open_verifier
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.grounding import Grounding

@@ -17,7 +17,7 @@ from gaugeway.demo import model_judge as judging
 from gaugeway.demo import model_text as texts
 from gaugeway.records import Context, Evaluation, Sample
 from gaugeway.settings.shared import Metric
-from monitors.evaluation.evaluate import evaluate
+from monitors.evaluation.evaluator import evaluate
 from monitors.judges import Observer
 from monitors.judges.middleware.limits import DEADLINE, Deadline
 from monitors.judges.middleware.stack import StackSettings, build_stack

@@ -15,6 +15,7 @@ import msgspec
 
 from gaugeway.demo.servers import free_ports
 from gaugeway.records import Alert, Finding
+from monitors.alerting.notifiers import NO_PAGE, Links, Notifier
 from tests.support.product import needs
 from tests.support.running import header_lines, read_request, tcp_server
 
@@ -68,6 +69,26 @@ def strict(kind: Any, good: Answer, bad: Callable[[str], Answer]) -> Callable[[R
         return good
 
     return answer
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    """A part of a message that has these fields and no others."""
+
+
+async def sent(
+    build: Callable[[str], Notifier],
+    *alerts: Alert,
+    answer: Callable[[Request], Answer],
+    links: Links = NO_PAGE,
+    headers: dict[str, str] | None = None,
+) -> list[Request]:
+    """What a notifier, built for the receiver's origin, sends about alerts."""
+    async with receiver(answer, **(headers or {})) as (origin, received):
+        notifier = build(origin)
+        notifier.links = links
+        assert "s3cret" not in repr(notifier)
+        await (notifier.notify_all(alerts) if len(alerts) > 1 else notifier.notify(alerts[0]))
+        return received
 
 
 class Alertmanager:

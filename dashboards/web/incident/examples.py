@@ -11,7 +11,7 @@ from dashboards.web.incident import links
 from dashboards.web.incident.explore_search import search
 from gaugeway.records import Alert, Sample
 from gaugeway.storage.stores import Point, Query, Store
-from monitors.alerting.example_texts import faults_of
+from monitors.alerting.stored_exchanges import faults_of
 from monitors.analysis.incident.reading import incident_query, incident_span
 
 WORST, GOOD = 20, 5

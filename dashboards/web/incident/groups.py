@@ -15,8 +15,7 @@ from gaugeway.storage.stores import Point, Query, Store, Summary
 from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings
 from monitors.analysis.incident.reading import Namer, TopicReports, read_samples
-from monitors.statistics.confidence_sequence import confidence_sequence
-from monitors.statistics.levels import Level, level_of, mean_of
+from monitors.statistics.confidence_sequence import Level, confidence_sequence, level_of, mean_of
 from monitors.statistics.weighted_mean import hajek_from_sums
 
 MAX_REMEMBERED, FRESH_S = 32, 60.0

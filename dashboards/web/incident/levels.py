@@ -8,7 +8,7 @@ from gaugeway.records import Alert
 from gaugeway.storage.stores import Query, Store
 from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.analysis.incident.reading import incident_query, incident_span
-from monitors.statistics.levels import Level, level_of
+from monitors.statistics.confidence_sequence import Level, level_of
 from monitors.statistics.weighted_mean import hajek_from_sums
 
 NOW_S, LEAST_NOW_S = 3600.0, 300.0

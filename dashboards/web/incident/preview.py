@@ -9,7 +9,7 @@ from dashboards.web.incident.evaluation_lines import line_of
 from dashboards.web.incident.examples import question_of
 from gaugeway.records import Evaluation, Sample
 from gaugeway.signals import SIGNALS
-from monitors.alerting.example_texts import faults_of
+from monitors.alerting.stored_exchanges import faults_of
 from monitors.analysis.human_labels import Passings
 
 ANSWER, PASSAGE, PASSAGES = 1_500, 200, 8

@@ -13,7 +13,7 @@ from dashboards.web.incident.links import alert_fields, bad_fields, explore, top
 from gaugeway.records import Alert
 from monitors.analysis.incident.differences import Change, Comparison, Difference, Trait
 from monitors.analysis.incident.reading import IncidentReport
-from monitors.statistics.levels import Level
+from monitors.statistics.confidence_sequence import Level
 
 ROWS, SUSPECTS = 30, 6
 _SHOWN_LABEL = 60

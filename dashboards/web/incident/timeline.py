@@ -9,9 +9,9 @@ from markupsafe import Markup, escape
 
 from dashboards.web.format import at, counted, number
 from gaugeway.records import Alert
+from monitors.alerting.acknowledgements import Silence
 from monitors.alerting.alert_history import Event
 from monitors.alerting.repeat_policy import Progress
-from monitors.alerting.silences import Silence
 
 ENTRIES = 50
 """Acts and notifications shown: the latest."""

@@ -14,7 +14,7 @@ from dashboards.web.readings.spread_sample import spread_sample
 from gaugeway.records import Sample
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.stores import Query, Store
-from monitors.statistics.student_t import student
+from monitors.statistics.confidence_sequence import student
 
 EXCHANGES, AT_ONCE = 600, 100
 """Exchanges that are read, spread over the range, and those read at once."""

@@ -15,9 +15,8 @@ from dashboards.web.site import Page, Site, done
 from dashboards.web.views.alerts import SILENCE_FOR, found_alert, slo_of
 from gaugeway.records import Alert
 from gaugeway.runtime import audit
-from monitors.alerting.acknowledgements import Ack
+from monitors.alerting.acknowledgements import Ack, Matcher, Silence
 from monitors.alerting.notifiers.message import NAMES, labels_of
-from monitors.alerting.silences import Matcher, Silence
 from monitors.api.alerts import add_silence, address_of, delivered_now
 
 MAX_BY, MAX_COMMENT = 200, 2000

@@ -27,12 +27,12 @@ from dashboards.web.views.sources import source_link
 from gaugeway.records import Alert
 from gaugeway.settings.shared import Rule
 from gaugeway.storage.stores import Query, Store
+from monitors.alerting.acknowledgements import Silence
 from monitors.alerting.notifiers.message import NAMES, NOTHING_CHANGED, changed, headline, labels_of
 from monitors.alerting.rule_watch import name_of
-from monitors.alerting.silences import Silence
 from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
-from monitors.statistics.levels import level_of
+from monitors.statistics.confidence_sequence import level_of
 from monitors.statistics.weighted_mean import hajek_from_sums
 
 LEAST_BEFORE_S, MOST_BEFORE_S, MOST_SINCE_S = 600.0, 86_400.0, 7 * 86_400.0  # internal bound: span of a chart

@@ -21,13 +21,13 @@ from dashboards.web.readings.prompt_change import DiffLine, prompt_change
 from dashboards.web.site import Page, Site
 from gaugeway.records import PROMPT_SCHEME
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
-from monitors.alerting.versions import Version
+from monitors.alerting.changes import Version
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
-from monitors.statistics.levels import level_of, mean_of
+from monitors.statistics.confidence_sequence import level_of, mean_of
 from monitors.statistics.weighted_mean import Estimate
 
 SINCE, MAX_FIELD = "7d", 300

@@ -29,7 +29,7 @@ from dashboards.web.time_range import TimeRange, time_range
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.passage_identity import id_or_source_of
-from monitors.alerting.versions import Version
+from monitors.alerting.changes import Version
 from monitors.analysis import captured
 from monitors.analysis.incident.reading import TopicReports
 

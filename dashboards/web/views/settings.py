@@ -20,8 +20,8 @@ from dashboards.web.site import Page, Site
 from dashboards.web.texts import TEXTS
 from gaugeway.runtime import audit
 from gaugeway.settings.shared import Config
-from monitors.alerting.notifier_tests import PAUSE_S, Tested, TooSoonError
 from monitors.alerting.notifiers import Route
+from monitors.alerting.notifiers.factory import PAUSE_S, Tested, TooSoonError
 from monitors.alerting.rules import keeps_defaults
 from monitors.api.alerts import address_of
 

@@ -19,12 +19,11 @@
 
 from __future__ import annotations
 
+from monitors.alerting.causes.documents import Passages
 from monitors.alerting.causes.explain import explain
-from monitors.alerting.causes.hypotheses import strength_word
 from monitors.alerting.causes.judge_changed import MOVED
-from monitors.alerting.causes.observations import Explanation, JudgeEvidence, Observation
+from monitors.alerting.causes.observations import Explanation, JudgeEvidence, Observation, strength_word
 from monitors.alerting.causes.retrieval_or_generation import is_retrieval
-from monitors.alerting.causes.suspects import Passages
 
 __all__ = [
     "MOVED",

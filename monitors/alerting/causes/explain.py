@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from monitors.alerting.causes import (
-    documents,
-    judge_changed,
-    retrieval_or_generation,
-    signal_causes,
-    slices,
-    suspects,
-    traffic_mix,
-    weighing,
-)
+from monitors.alerting.causes import documents, judge_changed, retrieval_or_generation, traffic, weighing
 from monitors.alerting.causes.observations import (
     ALPHA,
     Explanation,
@@ -25,6 +16,7 @@ from monitors.alerting.causes.observations import (
     compare,
     scores_of,
 )
+from monitors.alerting.causes.traffic import Slice
 from monitors.statistics.weighted_mean import Estimate
 
 
@@ -34,7 +26,7 @@ def explain(
     since: Sequence[Observation],
     *,
     judge: JudgeEvidence | None = None,
-    passages: Mapping[str, suspects.Passages] | None = None,
+    passages: Mapping[str, documents.Passages] | None = None,
     lower_is_better: Callable[[str], bool] = lambda _: False,
 ) -> Explanation:
     """Explain why `metric` is lower `since` an onset than `before` it, from the evaluations of all metrics.
@@ -56,42 +48,40 @@ def explain(
     if (found := judge_changed.drifted(judge)) is not None:
         return found
     drop = compare(metric, scores_of(metric, before), scores_of(metric, since))
-    keys = traffic_mix.keys_of((*drop.before, *drop.since))
-    some = slices.slices_of(drop, keys)
+    keys = traffic.keys_of((*drop.before, *drop.since))
+    some = traffic.slices_of(drop, keys)
     evidence = retrieval_or_generation.Evidence(drop, before, since)
     alpha = ALPHA / (2 + len(keys) + len(some) + evidence.comparisons)
     if (found := judge_changed.failing(before, since, alpha)) is not None:
         return found
     if drop.contrast is None or not drop.clear(ALPHA):
         return Explanation(cause="unknown", detail=_no_drop(drop, words))
-    if (
-        found := judge_changed.replaced(drop, alpha, words) or traffic_mix.shifted(drop, keys, alpha, words)
-    ) is not None:
+    if (found := judge_changed.replaced(drop, alpha, words) or traffic.shifted(drop, keys, alpha, words)) is not None:
         return found
-    place = slices.confined(some, drop.contrast, alpha)
-    named = signal_causes.by_nature(drop, words)
+    place = traffic.confined(some, drop.contrast, alpha)
+    named = retrieval_or_generation.by_nature(drop, words)
     inside = evidence if place is None else _inside(place, before, since)
     seen = _Documents(inside.drop, passages or {}, drop, words=words, part="" if place is None else place.name)
-    signal = signal_causes.changed(inside.drop, inside.signals, alpha, words, seen.counts)
+    signal = retrieval_or_generation.signal_changed(inside.drop, inside.signals, alpha, words, seen.counts)
     open_question = named is None and signal is None and seen.source is None and seen.blamed is None
     if open_question and (detail := _undecided(judge, evidence, alpha, words, place)) is not None:
         return Explanation(cause="unknown", detail=detail)
     found = named or seen.blamed
     if found is None:
         app = _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen)
-        found = signal_causes.beside(app, signal)
+        found = retrieval_or_generation.beside(app, signal)
     if found.cause == "unknown":
-        found = signal_causes.beside_retrieval(drop, before, since, alpha, words) or found
-    return found if found.slice else _placed(found, place, slices.arrived(some), words)
+        found = retrieval_or_generation.beside_retrieval(drop, before, since, alpha, words) or found
+    return found if found.slice else _placed(found, place, traffic.arrived(some), words)
 
 
 class _Documents:
     """The documents of a drop: the one to blame, if any, and the one that most of the drop is confined to."""
 
     def __init__(
-        self, drop: Fall, passages: Mapping[str, suspects.Passages], whole: Fall, *, words: Words, part: str
+        self, drop: Fall, passages: Mapping[str, documents.Passages], whole: Fall, *, words: Words, part: str
     ) -> None:
-        self.suspects = suspects.suspects(drop, passages, whole, part)
+        self.suspects = documents.suspects(drop, passages, whole, part)
         self.blamed = documents.blamed(drop, self.suspects, words)
         self.source = documents.confined_to(self.suspects)
         self.count = sum(observation.sample_id in passages for observation in drop.since)
@@ -99,7 +89,7 @@ class _Documents:
         self.counts = None if numbers[0] is None or numbers[1] is None else (numbers[0], numbers[1])
 
 
-def _mean_count(side: Sequence[Observation], passages: Mapping[str, suspects.Passages]) -> float | None:
+def _mean_count(side: Sequence[Observation], passages: Mapping[str, documents.Passages]) -> float | None:
     """Return the mean number of passages of the exchanges whose passages were read; None without."""
     read = [passages[score.sample_id] for score in side if score.sample_id in passages]
     counts = [found.count for found in read if found.count is not None]
@@ -112,7 +102,7 @@ def _in_app(
     *,
     alpha: float,
     words: Words,
-    place: slices.Slice | None,
+    place: Slice | None,
     judge: JudgeEvidence | None,
     seen: _Documents,
 ) -> Explanation:
@@ -129,7 +119,7 @@ def _in_app(
 
 
 def _inside(
-    place: slices.Slice, before: Sequence[Observation], since: Sequence[Observation]
+    place: Slice, before: Sequence[Observation], since: Sequence[Observation]
 ) -> retrieval_or_generation.Evidence:
     """Return the evidence within a slice."""
     return retrieval_or_generation.Evidence(
@@ -144,7 +134,7 @@ def _undecided(
     evidence: retrieval_or_generation.Evidence,
     alpha: float,
     words: Words,
-    place: slices.Slice | None,
+    place: Slice | None,
 ) -> str | None:
     """Return why the judge may be the cause as well as the app; None if it cannot be."""
     if judge is None:
@@ -154,7 +144,7 @@ def _undecided(
     return None if other is None else retrieval_or_generation.pending(evidence.drop, other, words)
 
 
-def _placed(found: Explanation, place: slices.Slice | None, new: Sequence[slices.Slice], words: Words) -> Explanation:
+def _placed(found: Explanation, place: Slice | None, new: Sequence[Slice], words: Words) -> Explanation:
     """Add the slice where it happened, and what was new at the time."""
     if place is not None:
         return replace(found, detail=f"{found.detail} {place.sentence(words, alone=True)}", slice=place.name)
@@ -173,7 +163,7 @@ def _no_drop(drop: Fall, words: Words) -> str:
         if not drop.before and drop.since:
             return f"No scores of {drop.metric} before the onset to compare with ({new} since)."
         return f"Too few scores of {drop.metric} to compare ({old} before, {new} since)."
-    return f"{drop.metric} did not clearly change, {words.change(drop.metric, drop.old, drop.new)}."
+    return f"{drop.metric} did not clearly change, {words.change(drop)}."
 
 
 def _effective(n: int, found: Estimate | None) -> str:

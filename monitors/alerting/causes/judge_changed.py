@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from monitors.alerting.causes.hypotheses import from_p_value
 from monitors.alerting.causes.observations import (
     ALPHA,
     Explanation,
@@ -12,10 +12,12 @@ from monitors.alerting.causes.observations import (
     JudgeEvidence,
     Observation,
     Words,
+    from_p_value,
     percent,
     share,
+    values_of,
 )
-from monitors.alerting.causes.traffic_mix import CARRIED
+from monitors.alerting.causes.traffic import CARRIED
 from monitors.statistics.decomposition import Grouped, decompose, fall
 from monitors.statistics.weighted_mean import Estimate
 
@@ -59,22 +61,20 @@ def failing(before: Sequence[Observation], since: Sequence[Observation], alpha: 
 
 def replaced(drop: Fall, alpha: float, words: Words) -> Explanation | None:
     """Return the cause "judge" if scores are by another version or judge, and those made as before did not fall."""
-    makers = sorted({(observation.version, observation.judge or "") for observation in (*drop.before, *drop.since)})
+    makers = sorted({observation.maker for observation in (*drop.before, *drop.since)})
     if len(makers) == 1:
         return None
     groups = {maker: index for index, maker in enumerate(makers)}
     sides = [
         Grouped(
-            values=[observation.value or 0.0 for observation in side],
+            values=values_of(side),
             rates=[observation.rate for observation in side],
-            groups=[groups[observation.version, observation.judge or ""] for observation in side],
+            groups=[groups[observation.maker] for observation in side],
         )
         for side in (drop.before, drop.since)
     ]
-    known = {(observation.version, observation.judge or "") for observation in drop.before}
-    new = share(
-        ((observation.version, observation.judge or "") not in known, observation.rate) for observation in drop.since
-    )
+    known = {observation.maker for observation in drop.before}
+    new = share((observation.maker not in known, observation.rate) for observation in drop.since)
     parts = decompose(*sides)
     explained = parts is not None and (
         parts.mix.clear(alpha) and parts.mix.value >= CARRIED * parts.total.value and not parts.within.clear(ALPHA)
@@ -87,7 +87,7 @@ def replaced(drop: Fall, alpha: float, words: Words) -> Explanation | None:
         made = f"More scores of {drop.metric} are by another version or judge than before"
     return Explanation(
         cause="judge",
-        detail=f"{made}; {words.change(drop.metric, drop.old, drop.new)} compares the two, not the answers.",
+        detail=f"{made}; {words.change(drop)} compares the two, not the answers.",
         strength=KNOWN if parts is None or not explained else from_p_value(parts.mix.p_value * ALPHA / alpha),
         evidence=("version and judge model of the scores",),
     )
@@ -102,17 +102,12 @@ def _failures(side: Iterable[Observation], metrics: set[str]) -> Estimate | None
 
 
 def _counted(reasons: Iterable[str]) -> str:
-    counts: dict[str, int] = {}
-    for reason in reasons:
-        counts[reason] = counts.get(reason, 0) + 1
+    counts = Counter(reasons)
     return ", ".join(sorted(counts, key=lambda reason: (-counts[reason], reason))[:2])
 
 
 def _usual(scores: Iterable[Observation]) -> tuple[str, str]:
-    counts: dict[tuple[str, str], int] = {}
-    for observation in scores:
-        maker = observation.version, observation.judge or ""
-        counts[maker] = counts.get(maker, 0) + 1
+    counts = Counter(observation.maker for observation in scores)
     return max(sorted(counts), key=counts.__getitem__)
 
 

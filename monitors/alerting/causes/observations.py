@@ -17,6 +17,8 @@ ALPHA = 0.05
 """The error probability of one explanation over all its comparisons (Bonferroni)."""
 HEAVIEST = 10.0
 """Bound of the weights, as a multiple of the smallest, where a comparison fails without one."""
+STRONG, MODERATE = 0.95, 0.8
+"""Probabilities from which on a cause is called strong, or moderate; below it is weak."""
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 
 
@@ -39,6 +41,11 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tens 
     judge: str | None
     strata: Mapping[str, str]
     question: str = ""
+
+    @property
+    def maker(self) -> tuple[str, str]:
+        """The metric's version and the judge that made the outcome; other makers' scores are not comparable."""
+        return self.version, self.judge or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +116,7 @@ class Split:
 
     def changes(self, words: Words) -> str:
         """Return the means of both, before and since."""
-        here, rest = (words.change(fall.metric, fall.old, fall.new) for fall in (self.inside, self.rest))
-        return f"{here}, the rest {rest}"
+        return f"{words.change(self.inside)}, the rest {words.change(self.rest)}"
 
 
 def divided(
@@ -139,18 +145,18 @@ class Words:
         """Return the verb for getting worse."""
         return "rose" if self._flipped(metric) else "fell"
 
-    def change(self, metric: str, old: Estimate | None, new: Estimate | None) -> str:
-        """Format two means and the number of scores of the later one."""
-        n = new.n if new is not None else 0
-        return f"{self.mean(metric, old)} to {self.mean(metric, new)} (n {n})"
+    def change(self, fall: Fall) -> str:
+        """Format both means and the number of scores of the later one."""
+        n = fall.new.n if fall.new is not None else 0
+        return f"{self.mean(fall.metric, fall.old)} to {self.mean(fall.metric, fall.new)} (n {n})"
 
     def whole(self, drop: Fall) -> str:
         """Return a clause about a metric that got worse."""
-        return f"{drop.metric} {self.fell(drop.metric)}, {self.change(drop.metric, drop.old, drop.new)}"
+        return f"{drop.metric} {self.fell(drop.metric)}, {self.change(drop)}"
 
     def beside(self, other: Fall, note: str = "") -> str:
         """Return a clause about a metric that got worse by less than half as much as another one, if at all."""
-        change = self.change(other.metric, other.old, other.new)
+        change = self.change(other)
         if other.clear(ALPHA):
             return f"{other.metric}{note} {self.fell(other.metric)} too, by less than half as much, {change}"
         return f"{other.metric}{note} did not, {change}"
@@ -207,6 +213,31 @@ def share(flags: Iterable[tuple[bool, float]]) -> Estimate | None:
     """Return the share of true flags over all traffic, from (flag, rate) pairs; None without pairs."""
     known = [(float(flag), rate) for flag, rate in flags if 0.0 < rate <= 1.0]
     return hajek([flag for flag, _ in known], [rate for _, rate in known]) if known else None
+
+
+def strength_word(probability: float) -> str:
+    """Return what a strength is called, as it is shown: with two decimals.
+
+    >>> [strength_word(share) for share in (0.97, 0.9, 0.7999, 0.7)]
+    ['strong', 'moderate', 'moderate', 'weak']
+    """
+    shown = round(probability, 2)
+    return "strong" if shown >= STRONG else "moderate" if shown >= MODERATE else "weak"
+
+
+def from_p_value(p: float) -> float:
+    """Return an upper bound of the posterior of an effect at even prior odds, from the p-value of its absence.
+
+    T. Sellke, M. J. Bayarri & J. O. Berger (2001), Calibration of p values, Am. Stat. 55: B >= -e p ln p.
+
+    >>> round(from_p_value(0.05), 2), round(from_p_value(0.0001), 3), from_p_value(0.5)
+    (0.71, 0.997, 0.5)
+    """
+    if p >= 1.0 / math.e:
+        return 0.5
+    if p <= 0.0:
+        return 1.0
+    return 1.0 / (1.0 - math.e * p * math.log(p))
 
 
 def percent(part: float) -> str:

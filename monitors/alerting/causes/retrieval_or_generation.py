@@ -1,8 +1,9 @@
-"""Causes in the app: retrieval or generation."""
+"""Causes in the app: retrieval or generation, by metrics and by the signals of the retrieval."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from monitors.alerting.causes.judge_changed import MATERIAL
 from monitors.alerting.causes.observations import (
@@ -18,8 +19,7 @@ from monitors.alerting.causes.observations import (
     share,
     values_of,
 )
-from monitors.alerting.causes.signal_causes import OF_RETRIEVAL
-from monitors.alerting.causes.slices import ROOM, Slice
+from monitors.alerting.causes.traffic import ROOM, Slice
 from monitors.metrics.registry import declared, names
 from monitors.statistics import decomposition
 from monitors.statistics.change_point import Onset, onset
@@ -52,20 +52,14 @@ class Evidence:
     def __init__(self, drop: Fall, before: Sequence[Observation], since: Sequence[Observation]) -> None:
         self.drop = drop
         old, new = _by_metric(before), _by_metric(since)
-        self.retrieval = [_alike(metric, old[metric], new[metric]) for metric in old if metric in new]
-        self.retrieval = [fall for fall in self.retrieval if is_retrieval(fall.metric) and fall.metric != drop.metric]
-        self.retrieval += [drop] if is_retrieval(drop.metric) else []
-        self.answers = [drop] if not is_retrieval(drop.metric) else []
-        self.answers += [
-            _alike(name, old[name], new[name])
-            for name in _of_answers()
-            if name != drop.metric and name in old and name in new
-        ]
-        self.signals = [
-            _alike(name, old[name], new[name])
-            for name in OF_RETRIEVAL
-            if name != drop.metric and name in old and name in new
-        ]
+        falls = {name: _alike(name, old[name], new[name]) for name in old if name in new and name != drop.metric}
+        self.retrieval = [fall for name, fall in falls.items() if is_retrieval(name)]
+        self.answers = [falls[name] for name in _of_answers() if name in falls]
+        self.signals = [falls[name] for name in OF_RETRIEVAL if name in falls]
+        if is_retrieval(drop.metric):
+            self.retrieval.append(drop)
+        else:
+            self.answers.insert(0, drop)
         self.found = _found(before, since), _found(since, before)
 
     @property
@@ -82,18 +76,13 @@ class Evidence:
         everything = [fall for fall in (*self.retrieval, *self.answers) if fall.contrast is not None]
         judged = [fall for fall in everything if fall.judged]
         apart = [fall for fall in everything if not fall.judged and fall.at_most(ALPHA) < ROOM * _size(self.drop)]
-        both = any(is_retrieval(fall.metric) for fall in judged) and any(
-            not is_retrieval(fall.metric) for fall in judged
-        )
+        both = len({is_retrieval(fall.metric) for fall in judged}) > 1
         return apart[0] if apart and both and all(fall.clear(alpha) for fall in judged) else None
 
     def together(self, alpha: float) -> Fall | None:
         """Return a metric of the other kind (retrieval or answers) that fell too; None unless the judge scored both."""
         others = self.answers if is_retrieval(self.drop.metric) else self.retrieval
-        return next(
-            (fall for fall in others if self.drop.judged and fall.judged and fall.clear(alpha)),
-            None,
-        )
+        return next((fall for fall in others if self.drop.judged and fall.judged and fall.clear(alpha)), None)
 
 
 def blamed(evidence: Evidence, alpha: float, words: Words, place: Slice | None) -> Explanation | None:
@@ -106,7 +95,7 @@ def doubt(evidence: Evidence, words: Words) -> str:
     drop = evidence.drop
     known = [fall for fall in evidence.retrieval if fall.contrast is not None]
     if not known:
-        thin = next((fall for fall in evidence.retrieval), None)
+        thin = next(iter(evidence.retrieval), None)
         why = (
             f"{thin.metric} has too few scores (n {thin.new.n if thin.new is not None else 0})"
             if thin is not None
@@ -115,7 +104,7 @@ def doubt(evidence: Evidence, words: Words) -> str:
         return f"{words.whole(drop)}; {why}, so retrieval and generation cannot be told apart."
     level = ALPHA / len(known)
     widest = max(known, key=lambda fall: fall.at_most(level))
-    change = words.change(widest.metric, widest.old, widest.new)
+    change = words.change(widest)
     room = widest.at_most(level)
     return f"{words.whole(drop)}; {widest.metric}, {change}, leaves room for a fall of {room:.2f}."
 
@@ -130,7 +119,7 @@ def torn(drop: Fall, calm: Fall, words: Words) -> str:
 
 def pending(drop: Fall, other: Fall, words: Words) -> str:
     """Return why it may still be the judge."""
-    change = words.change(other.metric, other.old, other.new)
+    change = words.change(other)
     return (
         f"{words.whole(drop)}, and so did {other.metric}, {change}. "
         "It is the retrieval or the judge, whose anchors are being judged."
@@ -157,7 +146,7 @@ def _retrieval(evidence: Evidence, alpha: float, words: Words) -> Explanation | 
         which, gap = order(fall, drop)
         if which == "later":
             continue
-        what = words.change(fall.metric, fall.old, fall.new)
+        what = words.change(fall)
         if which == "first":
             detail = f"{fall.metric} fell first, {what}; {drop.metric} followed {duration(gap)} later"
         else:
@@ -190,7 +179,7 @@ def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | N
     if len(steady) + len(late) < len(known):
         return None
     others = ", ".join(words.beside(fall) for fall in steady[:2])
-    others = others or f"{late[0].metric} only later, {words.change(late[0].metric, late[0].old, late[0].new)}"
+    others = others or f"{late[0].metric} only later, {words.change(late[0])}"
     return Explanation(cause="generation", detail=f"{words.whole(worst)}; {others}.")
 
 
@@ -228,13 +217,8 @@ def _by_metric(observations: Iterable[Observation]) -> dict[str, list[Observatio
 
 def _alike(metric: str, before: Sequence[Observation], since: Sequence[Observation]) -> Fall:
     """Compare the scores by versions and judges present on both sides; others are not comparable."""
-    makers = {(observation.version, observation.judge) for observation in before} & {
-        (observation.version, observation.judge) for observation in since
-    }
-    old, new = (
-        [observation for observation in side if (observation.version, observation.judge) in makers]
-        for side in (before, since)
-    )
+    makers = {observation.maker for observation in before} & {observation.maker for observation in since}
+    old, new = ([observation for observation in side if observation.maker in makers] for side in (before, since))
     return compare(metric, old, new)
 
 
@@ -255,3 +239,117 @@ def _flags(side: Iterable[Observation], wanting: set[str]) -> Iterator[tuple[boo
         there, rate = flags.get(observation.sample_id, (True, 0.0))
         flags[observation.sample_id] = there and observation.reason != NO_CONTEXTS, max(rate, observation.rate)
     yield from flags.values()
+
+
+OF_RETRIEVAL = ("no_contexts", "contexts_per_answer", "retriever_score")
+"""Signals of the retrieval alone."""
+_TOOLS = "It is how the model calls tools. Check the model, the prompt, and the tools' descriptions and schemas."
+_CHECKS: Mapping[str, str] = {
+    **dict.fromkeys(
+        OF_RETRIEVAL,
+        "The retrieval returns something else than before. Check the index, the retriever and the queries.",
+    ),
+    "tool_empty": "Tools find nothing more often. Check the data behind them and the arguments that the model sends.",
+    **dict.fromkeys(("tool_invalid", "tool_unknown", "tool_repeated"), _TOOLS),
+    "truncated": "Responses reach the token limit, whatever is retrieved. Check `max_tokens`, model and prompt.",
+    "slow": "The model or its provider takes longer. Check the upstream's latency, model and length of prompts.",
+    "expensive": "Responses use more tokens, or a more expensive model. Check model and length of prompts.",
+}
+"""What to check where a signal names its cause: the first four the retrieval, the others the generation."""
+_OF_ANSWERS = ("abstained", "language_mismatch")
+_BY_NATURE = 0.9
+"""Strength of a cause that the signal itself names: users may ask for something else, which looks the same."""
+_BESIDE_STEADY = 0.6
+"""Of "generation" beside steady retriever scores: a retriever can be wrong with the same scores."""
+_RANKS = 0.1
+"""A mean rank has changed materially, or may have, from this difference on."""
+
+
+def by_nature(drop: Fall, words: Words) -> Explanation | None:
+    """Return the cause that a signal names by itself; None for other metrics and signals."""
+    if (check := _CHECKS.get(drop.metric)) is None:
+        return None
+    empty = drop.metric == "tool_empty"
+    return Explanation(
+        cause="retrieval" if empty or drop.metric in OF_RETRIEVAL else "generation",
+        detail=f"{words.whole(drop)}. {check}",
+        strength=_BESIDE_STEADY if empty else _BY_NATURE,
+        evidence=(drop.metric,),
+    )
+
+
+def signal_changed(
+    drop: Fall, signals: Sequence[Fall], alpha: float, words: Words, passages: tuple[float, float] | None = None
+) -> Explanation | None:
+    """Return the cause "retrieval" if a signal of it clearly changed where `drop` is; None without.
+
+    The number of passages may change either way: fewer can be more relevant and still lack what the answers need. The
+    share of answers without any counts if it rose, retriever scores if they fell. `passages` are the mean numbers of
+    passages before and since, where they were read. Changes of the answers' own signals compare in `beside_retrieval`.
+    """
+    for signal in () if drop.metric in _OF_ANSWERS else signals:
+        if signal.contrast is None:
+            continue
+        fall = signal.contrast.value
+        least = MATERIAL if signal.metric == "no_contexts" else _RANKS
+        low, high = _interval(signal, alpha)
+        either_way = signal.metric == "contexts_per_answer"
+        if not ((low > 0.0 and fall >= least) or (either_way and high < 0.0 and -fall >= least)):
+            continue
+        n = signal.new.n if signal.new is not None else 0
+        went = "rose" if fall < 0.0 else words.fell(signal.metric)
+        if either_way and passages is not None:
+            change = f"{went} from {passages[0]:.1f} to {passages[1]:.1f}"
+        else:
+            change = f"{went} from {words.mean(signal.metric, signal.old)} to {words.mean(signal.metric, signal.new)}"
+            change += "" if signal.metric == "no_contexts" else " (0.5 is usual)"
+        return _of_retrieval(signal, f"{signal.metric} {change} with it (n {n}); {words.whole(drop)}.")
+    return None
+
+
+def beside(found: Explanation, signal: Explanation | None) -> Explanation:
+    """Return the cause that a signal of the retrieval shows, unless the metrics show the same at least as strongly."""
+    if signal is None or found.cause != "retrieval" or (found.strength or 0.0) < (signal.strength or 0.0):
+        return signal or found
+    return replace(found, detail=f"{found.detail} {signal.detail}", evidence=(*found.evidence, *signal.evidence))
+
+
+def beside_retrieval(
+    drop: Fall, before: Sequence[Observation], since: Sequence[Observation], alpha: float, words: Words
+) -> Explanation | None:
+    """Return the cause of a change of the answers by the signals of the retrieval; None without such signals.
+
+    "retrieval" if one of them clearly changed, in whatever direction; "generation" if retriever scores are among them
+    and none changed; else "unknown", with what is known.
+    """
+    if drop.metric not in _OF_ANSWERS or drop.contrast is None:
+        return None
+    falls = [compare(name, scores_of(name, before), scores_of(name, since)) for name in OF_RETRIEVAL]
+    known = [fall for fall in falls if fall.contrast is not None]
+    if not known:
+        return None
+    room = {"no_contexts": ROOM * drop.contrast.value}
+    what = words.whole(drop)
+    for fall in known:
+        low, high = _interval(fall, alpha / len(known))
+        if (low > 0.0 or high < 0.0) and max(high, -low) > room.get(fall.metric, _RANKS):
+            return _of_retrieval(fall, f"{fall.metric} changed with {drop.metric}, {words.change(fall)}; {what}.")
+    bounds = [(fall, *_interval(fall, ALPHA / len(known))) for fall in known]
+    steady = [fall for fall, low, high in bounds if max(high, -low) < room.get(fall.metric, _RANKS)]
+    if not steady:
+        return None
+    same = ", ".join(f"{fall.metric} {words.change(fall)}" for fall in steady)
+    names = tuple(fall.metric for fall in steady)
+    if len(steady) == len(known) and "retriever_score" in names:
+        detail = f"{what}; the retrieval returns about as much as before, with about the same scores: {same}."
+        return Explanation(cause="generation", detail=detail, strength=_BESIDE_STEADY, evidence=names)
+    detail = f"{what}; of the retrieval this changed little, if at all: {same}."
+    return Explanation(cause="unknown", detail=f"{detail} Whether passages are as relevant is not known.")
+
+
+def _of_retrieval(signal: Fall, detail: str) -> Explanation:
+    return Explanation(cause="retrieval", detail=detail, strength=_BY_NATURE, evidence=(signal.metric,))
+
+
+def _interval(fall: Fall, alpha: float) -> tuple[float, float]:
+    return fall.contrast.interval(alpha) if fall.contrast is not None else (0.0, 0.0)

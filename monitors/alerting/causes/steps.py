@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -95,11 +96,8 @@ def fallen_step(before: Sequence[Retrieved], since: Sequence[Retrieved]) -> Fall
 
 
 def _most_frequent(some: Sequence[Retrieved]) -> list[Step]:
-    counts: dict[Step, int] = {}
-    for exchange in some:
-        for step in exchange.relevance:
-            counts[step] = counts.get(step, 0) + 1
-    return sorted(counts, key=lambda step: -counts[step])[:MAX_STEPS]
+    counts = Counter(step for exchange in some for step in exchange.relevance)
+    return [step for step, _ in counts.most_common(MAX_STEPS)]
 
 
 def _mean(some: Sequence[Retrieved], step: Step) -> Estimate | None:

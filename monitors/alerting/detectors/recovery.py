@@ -40,19 +40,18 @@ class Recovery:
     where mean and se are those of the scores since S last was 0. The ratio is that of normal means: unlike the alarm,
     the end is no test with a proven error rate, but about as fast as the alarm where the mean comes back to exactly m0
     (benchmarks/detection/recovery.py has the rates). A mean that stays between m0 - depth and m0 does not end the
-    alert, because of the second condition. The m0 of a bucket is the one that `update` is given, by default the
-    constructor's. `depth` is how far below m0 the finding has the mean, `n` its number of scores.
+    alert, because of the second condition. `depth` is how far below m0 the finding has the mean, `n` its number of
+    scores.
 
     Reference: Page, "Continuous inspection schemes", Biometrika 41 (1954).
 
-    >>> recovery = Recovery(m0=0.8, depth=0.1)
+    >>> recovery = Recovery(depth=0.1)
     >>> back = (Bucket(start=60.0 * i, seconds=60.0, scores=(0.9, 0.7) * 3, weights=(1.0,) * 6) for i in range(100))
-    >>> next(i for i, bucket in enumerate(back) if recovery.update(bucket))
+    >>> next(i for i, bucket in enumerate(back) if recovery.update(bucket, 0.8))
     18
     """
 
-    def __init__(self, m0: float | None = None, *, depth: float = 0.0, n: int = 0) -> None:
-        self.m0 = None if m0 is None else checked_mean(m0)
+    def __init__(self, *, depth: float = 0.0, n: int = 0) -> None:
         self._fewest = max(FEWEST, n // 2)
         self._depth = max(LEAST_DEPTH, DEPTH_SHARE * depth)
         self._log_ratio = 0.0
@@ -71,10 +70,10 @@ class Recovery:
         evidence = max(0.0, self._log_ratio / math.log(THRESHOLD))
         return min(evidence, self._n / self._fewest if evidence else 0.0, _NOT_OVER)
 
-    def update(self, bucket: Bucket, m0: float | None = None) -> bool:
+    def update(self, bucket: Bucket, m0: float | None) -> bool:
         """Take the next bucket; return whether the drop is over. Raises ValueError like the detector."""
         scores, weights = eprocess.checked(bucket.scores, bucket.weights)
-        mean = checked_mean(self.m0 if m0 is None else m0)
+        mean = checked_mean(m0)
         if not scores.size:
             return False
         if self._log_ratio <= 0.0:
@@ -121,18 +120,13 @@ class Recovery:
     def dumps(self) -> str:
         state = {"log_ratio": self._log_ratio, "depth": self._depth, "since": self._since}
         state |= {"n": self._n, "fewest": self._fewest}
-        return json.dumps(self._identity() | state | {"all": self._all.tolist(), "own": self._own.tolist()})
+        return json.dumps(state | {"all": self._all.tolist(), "own": self._own.tolist()})
 
     def loads(self, state: str) -> None:
         saved: dict[str, Any] = json.loads(state)
-        if saved.get("m0") != self.m0:
-            raise ValueError(f"this state belongs to another detector than {self._identity()}")
         self._log_ratio, self._depth, self._since = saved["log_ratio"], saved["depth"], saved["since"]
         self._fewest = saved["fewest"]
         self._n, self._all, self._own = saved["n"], np.array(saved["all"]), np.array(saved["own"])
-
-    def _identity(self) -> dict[str, Any]:
-        return {"m0": self.m0}
 
 
 def _sums(x: Array, w: Array) -> Array:

@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import quote
 
 from gaugeway.records import Alert
+
+RUNBOOK = "http://127.0.0.1:9465/runbook"
+"""Default runbook link: the page on this machine."""
 
 
 class NotDeliveredError(Exception):
@@ -42,11 +46,32 @@ class Route:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where messages link to: the pages below `public_url`, if there is one, and the runbook."""
+
+    public_url: str | None = None
+    runbook_url: str = RUNBOOK
+
+    def alert(self, alert: Alert) -> str:
+        """Return the URL of the alert's page, "" without a public URL."""
+        return f"{self.public_url.rstrip('/')}/alerts/{alert.fingerprint}" if self.public_url else ""
+
+    def exchange(self, exchange_id: str) -> str:
+        """Return the URL of an exchange's page, "" without a public URL."""
+        return f"{self.public_url.rstrip('/')}/exchanges/{quote(exchange_id, safe='')}" if self.public_url else ""
+
+
+NO_PAGE = Links()
+"""Links where the page has no public URL."""
+
+
 class Notifier(ABC):
     """Sends alerts to one receiver. Only `notify` is required; everything else has a default.
 
     The parameters of a constructor are the keys of its table in the configuration. `timeout_s` and, from the rest of
-    the configuration, `public_url`, `runbook_url`, `group_by` and `heartbeat_s` are given to one that takes them.
+    the configuration, `public_url`, `runbook_url`, `group_by` and `heartbeat_s` are given to one that takes them. Its
+    `route` and `links` are set once it is built.
 
     A receiver that drops an alert unless it is sent again sets `resend_s`, the seconds between two sends while the
     alert fires. One with `opens_incidents` keeps an alert open until it is resolved. `no_heartbeat` says why a receiver
@@ -54,6 +79,7 @@ class Notifier(ABC):
     """
 
     route: Route = Route()
+    links: Links = NO_PAGE
     takes_groups: bool = False
     opens_incidents: bool = False
     takes_acknowledgements: bool = False
@@ -69,6 +95,19 @@ class Notifier(ABC):
 
     async def acknowledge(self, alert: Alert) -> None:  # noqa: B027 - few take it
         """Deliver that an alert sent before was acknowledged, or raise. Called only with `takes_acknowledgements`."""
+
+
+class GroupNotifier(Notifier):
+    """A notifier whose messages may be about several alerts."""
+
+    takes_groups = True
+
+    async def notify(self, alert: Alert) -> None:
+        await self.notify_all([alert])
+
+    @abstractmethod
+    async def notify_all(self, alerts: Sequence[Alert]) -> None:
+        """Deliver alerts in one message, or raise."""
 
 
 class PluginNotifier(Notifier):

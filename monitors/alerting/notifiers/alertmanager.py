@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import msgspec
 
 from gaugeway.records import Alert
-from monitors.alerting.notifiers import NotDeliveredError, Notifier
+from monitors.alerting.notifiers import GroupNotifier, NotDeliveredError
 from monitors.alerting.notifiers.http import Address
-from monitors.alerting.notifiers.message import RUNBOOK, alert_link, annotations_of, rfc3339, sent_labels
+from monitors.alerting.notifiers.message import annotations_of, rfc3339, sent_labels
 
 ROUTE = "/api/v2/alerts"
 LASTS = 4
@@ -21,14 +21,13 @@ LASTS = 4
 _log = logging.getLogger("gaugeway")
 
 
-class AlertmanagerNotifier(Notifier):
+class AlertmanagerNotifier(GroupNotifier):
     """Posts alerts to the v2 API of every Alertmanager in a cluster, again every `resend_s` while they fire.
 
     Delivery succeeds if one member accepts: members do not share alerts, but each gets the next send, and a missed
     resolution takes effect anyway because every send carries the time at which the alert expires.
     """
 
-    takes_groups = True
     opens_incidents = True
 
     def __init__(
@@ -42,8 +41,6 @@ class AlertmanagerNotifier(Notifier):
         timeout_s: float = 10.0,
         resend_s: Annotated[float, msgspec.Meta(gt=0.0, le=55.0)] = 45.0,
         heartbeat_s: float = 0.0,
-        public_url: str | None = None,
-        runbook_url: str = RUNBOOK,
     ) -> None:
         every = {"url": url} if url else {}
         every |= {f"urls[{index}]": address for index, address in enumerate(urls)}
@@ -66,11 +63,6 @@ class AlertmanagerNotifier(Notifier):
         if username:
             for address in self._addresses:
                 address.sign_in(username, password or "")
-        self._public_url = public_url
-        self._runbook_url = runbook_url
-
-    async def notify(self, alert: Alert) -> None:
-        await self.notify_all([alert])
 
     async def notify_all(self, alerts: Sequence[Alert]) -> None:
         # Resolved first: Alertmanager keeps the last of two alerts with the same labels.
@@ -95,8 +87,7 @@ class AlertmanagerNotifier(Notifier):
     def _posted(self, alert: Alert) -> dict[str, Any]:
         """Return the alert in the API's format, without empty labels, which the API rejects."""
         ends = alert.ended_at if alert.ended_at is not None else time.time() + self._lasts_s
-        link = alert_link(alert, self._public_url)
-        annotations = annotations_of(alert, self._public_url, self._runbook_url)
+        link, annotations = self.links.alert(alert), annotations_of(alert, self.links)
         return {
             "labels": {name: value for name, value in sent_labels(alert).items() if value},
             "annotations": {name: value for name, value in annotations.items() if value},

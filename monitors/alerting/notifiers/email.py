@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import html
 import logging
 from collections.abc import Sequence
 from email.errors import MessageError
@@ -12,21 +11,13 @@ from email.utils import formatdate, make_msgid
 from typing import Literal
 
 import aiosmtplib
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from gaugeway.records import Alert
 from gaugeway.settings.endpoints import host_problem
 from gaugeway.settings.shared import Port
-from monitors.alerting.notifiers import NotDeliveredError, Notifier
-from monitors.alerting.notifiers.message import (
-    RUNBOOK,
-    alert_link,
-    exchange_link,
-    facts,
-    plain,
-    summary,
-    title,
-    worst,
-)
+from monitors.alerting.notifiers import GroupNotifier, Links, NotDeliveredError
+from monitors.alerting.notifiers.message import facts, plain, summary, title, worst
 
 PORTS = {"starttls": 587, "ssl": 465, "off": 25}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -34,12 +25,21 @@ MAX_SUBJECT = 150  # internal bound: size of a message that we send
 MAX_ALERTS, MAX_FACT = 50, 1000  # internal bound: size of a message that we send
 """Alerts shown per email, and characters per value."""
 _log = logging.getLogger("gaugeway")
+_TEMPLATES = Environment(
+    loader=PackageLoader("monitors", "alerting/notifiers"),
+    autoescape=select_autoescape(("html.j2",)),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.globals |= {"facts": facts, "summary": summary, "worst": worst}
+_TEMPLATES.filters["value"] = lambda text: plain(text, MAX_FACT)
 
 
-class EmailNotifier(Notifier):
+class EmailNotifier(GroupNotifier):
     """Emails alerts from `sender` to `recipients`. The password is never sent over an unencrypted connection."""
 
-    takes_groups = True
     no_heartbeat = "every heartbeat would be an email"
 
     def __init__(
@@ -53,8 +53,6 @@ class EmailNotifier(Notifier):
         username: str | None = None,
         password: str | None = None,
         timeout_s: float = 10.0,
-        public_url: str | None = None,
-        runbook_url: str = RUNBOOK,
     ) -> None:
         problems = [] if recipients else ["recipients: a mail needs at least one"]
         if (problem := host_problem(host)) is not None:
@@ -69,25 +67,15 @@ class EmailNotifier(Notifier):
         self._login = (username, password)
         self._sender, self._recipients = sender, tuple(recipients)
         self._timeout_s = timeout_s
-        self._public_url = public_url
-        self._runbook_url = runbook_url
         try:
             self._message("a try", "text", "html", "0")
         except (ValueError, MessageError, IndexError):
             raise ValueError("sender: sender and recipients are mail addresses") from None
 
-    async def notify(self, alert: Alert) -> None:
-        await self.notify_all([alert])
-
     async def notify_all(self, alerts: Sequence[Alert]) -> None:
-        heading = title(alerts)
         shown, more = alerts[:MAX_ALERTS], len(alerts[MAX_ALERTS:])
-        message = self._message(
-            heading,
-            text_of(shown, self._public_url, self._runbook_url, more=more),
-            html_of(shown, self._public_url, self._runbook_url, more=more),
-            alerts[0].fingerprint,
-        )
+        text, page = text_of(shown, self.links, more), html_of(shown, self.links, more)
+        message = self._message(title(alerts), text, page, alerts[0].fingerprint)
         where = f"{self._host}:{self._port}"
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -124,41 +112,11 @@ class EmailNotifier(Notifier):
         return message
 
 
-def text_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK, *, more: int = 0) -> str:
+def text_of(alerts: Sequence[Alert], links: Links, more: int = 0) -> str:
     """Return the plain-text body; `more` alerts are only counted."""
-    parts = []
-    for alert in alerts:
-        lines = [f"{alert.state.upper()}: {summary(alert)}", ""]
-        lines += [f"{name}: {plain(value, MAX_FACT)}" for name, value in facts(alert)]
-        for sample_id, note in worst(alert):
-            lines.append(f"Exchange {sample_id} {exchange_link(sample_id, public_url)} {note}".rstrip())
-        lines += [alert_link(alert, public_url)] * bool(public_url)
-        parts.append("\n".join(lines))
-    parts += [f"… and {more} more"] * bool(more)
-    return "\n\n----\n\n".join(parts) + f"\n\nRunbook: {runbook_url}\n"
+    return _TEMPLATES.get_template("email.txt.j2").render(alerts=alerts, links=links, more=more)
 
 
-def html_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK, *, more: int = 0) -> str:
+def html_of(alerts: Sequence[Alert], links: Links, more: int = 0) -> str:
     """Return the HTML body, with everything escaped; `more` alerts are only counted."""
-    parts = []
-    for alert in alerts:
-        rows = "".join(
-            f"<tr><th align=left>{html.escape(name)}</th><td>{html.escape(plain(value, MAX_FACT))}</td></tr>"
-            for name, value in facts(alert)
-        )
-        found = "".join(
-            f"<li>{_linked(sample_id, exchange_link(sample_id, public_url))} {html.escape(note)}</li>"
-            for sample_id, note in worst(alert)
-        )
-        page = alert_link(alert, public_url)
-        parts.append(
-            f"<h3>{html.escape(alert.state.capitalize())}</h3><p>{html.escape(summary(alert))}</p><table>{rows}</table>"
-            + (f"<p>Worst exchanges:</p><ul>{found}</ul>" if found else "")
-            + (f"<p>{_linked('The alert', page)}</p>" if page else "")
-        )
-    parts += [f"<p>… and {more} more</p>"] * bool(more)
-    return f"<html><body>{'<hr>'.join(parts)}<p>{_linked('Runbook', runbook_url)}</p></body></html>"
-
-
-def _linked(text: str, link: str) -> str:
-    return f'<a href="{html.escape(link)}">{html.escape(text)}</a>' if link else html.escape(text)
+    return _TEMPLATES.get_template("email.html.j2").render(alerts=alerts, links=links, more=more)

@@ -1,18 +1,19 @@
-"""Text, labels and links of alerts, and the webhook body in Alertmanager's format."""
+"""Texts, labels and annotations of alerts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any
-from urllib.parse import quote
+from typing import Literal
 
-from gaugeway.records import JUDGE_BLIND, Alert, Change, Finding
+from gaugeway.records import JUDGE_BLIND, Alert, Change
 from gaugeway.signals import SIGNALS
 from monitors.alerting.causes import strength_word
+from monitors.alerting.notifiers import NO_PAGE, Links
 from monitors.alerting.slices import slice_words
+from monitors.alerting.stream import alert_about
 
 WATCHDOG = "watchdog"
 """Rule of the alert that always fires."""
@@ -21,9 +22,6 @@ TEST = "notifier_test"
 ALERT_NAME, BLIND_NAME, WATCHDOG_NAME = "GaugewayQualityDrop", "GaugewayJudgeBlind", "GaugewayWatchdog"
 TEST_NAME = "GaugewayTest"
 NAMES = {JUDGE_BLIND: BLIND_NAME, WATCHDOG: WATCHDOG_NAME, TEST: TEST_NAME}
-RECEIVER = "gaugeway"
-RUNBOOK = "http://127.0.0.1:9465/runbook"
-"""Default runbook link: the page on this machine."""
 MAX_LABEL = 200  # internal bound: size of a message that we send
 """Characters of a label's value in a message; a longer one ends in its hash."""
 # internal bound: size of a message that we send
@@ -31,8 +29,6 @@ MAX_QUESTION, MAX_ANSWER, MAX_FAULTS, MAX_WORST = 200, 300, 200, 3000
 """Characters of a worst exchange's texts in a message, and of all of them together."""
 MAX_HEADLINE = 250  # internal bound: size of a message that we send
 """Characters of an alert's headline in a title."""
-NOT_ENDED = "0001-01-01T00:00:00Z"
-"""How Alertmanager writes the end of an alert that still fires."""
 UNKNOWN = "insufficient data"
 NOTHING_CHANGED = "no change of model, prompt or release was seen"
 _KINDS = {"prompt": "prompt version"}
@@ -52,8 +48,12 @@ def bounded(value: str) -> str:
     """
     if len(value) <= MAX_LABEL:
         return value
-    digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    digest = _hash(value)
     return f"{value[: MAX_LABEL - len(digest) - 1]}~{digest}"
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def plain(text: str, most: int) -> str:
@@ -76,62 +76,6 @@ def labels_of(alert: Alert) -> dict[str, str]:
     }
     labels |= {"signal": alert.metric} if alert.metric in SIGNALS else {}
     return labels | ({"slice": alert.slice} if alert.slice else {}) | {"severity": alert.severity}
-
-
-def group_body(
-    alerts: Sequence[Alert],
-    *,
-    public_url: str | None = None,
-    runbook_url: str = RUNBOOK,
-    group_by: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Return the webhook body for the alerts of one group; links are empty without the page's `public_url`.
-
-    Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. `group_by` names the group labels;
-    without it these are all common labels except the severity.
-    """
-    labels = [sent_labels(alert) for alert in alerts]
-    annotations = [annotations_of(alert, public_url, runbook_url) for alert in alerts]
-    common = _common(labels)
-    if group_by:
-        group = {name: common.get(name, "") for name in group_by}
-    else:
-        group = {name: value for name, value in common.items() if name != "severity"}
-    firing = any(alert.state != "resolved" for alert in alerts)
-    page = alert_link(alerts[0], public_url) if len(alerts) == 1 else (public_url or "")
-    return {
-        "version": "4",
-        "groupKey": "{}:{" + ", ".join(f"{name}={_quoted(value)}" for name, value in sorted(group.items())) + "}",
-        "truncatedAlerts": 0,
-        "status": "firing" if firing else "resolved",
-        "receiver": RECEIVER,
-        "groupLabels": group,
-        "commonLabels": common,
-        "commonAnnotations": _common(annotations),
-        "externalURL": page,
-        "alerts": [
-            {
-                "status": "resolved" if alert.state == "resolved" else "firing",
-                "labels": of_alert,
-                "annotations": of_annotations,
-                "startsAt": rfc3339(alert.since),
-                "endsAt": rfc3339(alert.ended_at) if alert.ended_at is not None else NOT_ENDED,
-                "generatorURL": alert_link(alert, public_url),
-                "fingerprint": alert.fingerprint,
-            }
-            for alert, of_alert, of_annotations in zip(alerts, labels, annotations, strict=True)
-        ],
-    }
-
-
-def alert_link(alert: Alert, public_url: str | None) -> str:
-    """Return the URL of the alert's page, "" without a public URL."""
-    return f"{public_url.rstrip('/')}/alerts/{alert.fingerprint}" if public_url else ""
-
-
-def exchange_link(exchange_id: str, public_url: str | None) -> str:
-    """Return the URL of an exchange's page, "" without a public URL."""
-    return f"{public_url.rstrip('/')}/exchanges/{quote(exchange_id, safe='')}" if public_url else ""
 
 
 def title(alerts: Sequence[Alert]) -> str:
@@ -207,6 +151,13 @@ def _change(change: Change) -> str:
     return f"{what} grew from {change.before:.0%} to {change.since:.0%} of the answers"
 
 
+def shown_state(alert: Alert) -> Literal["firing", "resolved", "unwatched"]:
+    """Return the state by which messages colour an alert."""
+    if alert.unwatched:
+        return "unwatched"
+    return "resolved" if alert.state == "resolved" else "firing"
+
+
 def facts(alert: Alert) -> list[tuple[str, str]]:
     """Return (name, value) pairs to show below the summary, without empty values."""
     ci = f"{number(alert.ci[0])} to {number(alert.ci[1])}" if alert.ci is not None else UNKNOWN
@@ -258,36 +209,18 @@ def worst_answers(alert: Alert) -> str:
 
 def watchdog(since: float) -> Alert:
     """Return the alert that always fires: if it stops arriving, the monitors or the delivery are broken."""
-    return Alert(
-        fingerprint=blake2b(WATCHDOG.encode(), digest_size=8).hexdigest(),
-        rule=WATCHDOG,
-        metric="monitors",
-        app="*",
-        severity="none",
-        state="firing",
-        since=since,
-        finding=Finding(evidence_log10=0.0, baseline=0.0, onset=since, n=0),
-    )
+    return alert_about("monitors", WATCHDOG, "none", since=since, name=_hash(WATCHDOG))
 
 
 def trial(now: float) -> tuple[Alert, Alert]:
     """Return a test notification, firing and resolved: what it opens at the receiver is closed again."""
-    firing = Alert(
-        fingerprint=blake2b(f"{TEST} {now!r}".encode(), digest_size=8).hexdigest(),
-        rule=TEST,
-        metric="none",
-        app="*",
-        severity="info",
-        state="firing",
-        since=now,
-        finding=Finding(evidence_log10=0.0, baseline=0.0, onset=now, n=0),
-    )
+    firing = alert_about("none", TEST, "info", since=now, name=_hash(f"{TEST} {now!r}"))
     return firing, replace(firing, state="resolved", ended_at=now)
 
 
-def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str = RUNBOOK) -> dict[str, str]:
+def annotations_of(alert: Alert, links: Links = NO_PAGE) -> dict[str, str]:
     """Return the annotations, on the metric's own scale; `evidence` is log10 of e-value / threshold (0 = alarm)."""
-    links = [exchange_link(sample_id, public_url) for sample_id in alert.worst_exchanges]
+    exchanges = [links.exchange(sample_id) for sample_id in alert.worst_exchanges]
     return {
         "summary": summary(alert),
         "mean_before": number(alert.mean_before),
@@ -306,9 +239,9 @@ def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str
         "first_cause": alert.first_cause or "",
         "affected_slices": ",".join(map(bounded, alert.affected)),
         "worst_exchanges": ",".join(alert.worst_exchanges),
-        "worst_exchange_links": ",".join(link for link in links if link),
+        "worst_exchange_links": ",".join(link for link in exchanges if link),
         "worst_answers": worst_answers(alert),
-        "runbook": runbook_url,
+        "runbook": links.runbook_url,
     }
 
 
@@ -384,11 +317,3 @@ def rfc3339(moment: float) -> str:
 def number(value: float | None) -> str:
     """Format a mean; "insufficient data" for None."""
     return f"{value:.3f}" if value is not None else UNKNOWN
-
-
-def _common(every: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    return {name: value for name, value in every[0].items() if all(labels.get(name) == value for labels in every)}
-
-
-def _quoted(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -7,17 +7,7 @@ from typing import Any
 from gaugeway.records import Alert
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.http import Address
-from monitors.alerting.notifiers.message import (
-    RUNBOOK,
-    alert_link,
-    annotations_of,
-    bounded,
-    exchange_link,
-    labels_of,
-    rfc3339,
-    sent_labels,
-    summary,
-)
+from monitors.alerting.notifiers.message import annotations_of, bounded, labels_of, rfc3339, sent_labels, summary
 
 EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
 MAX_SUMMARY = 1024  # internal bound: size of a message that we send
@@ -38,13 +28,9 @@ class PagerDutyNotifier(Notifier):
         routing_key: str,
         url: str = EVENTS_URL,
         timeout_s: float = 10.0,
-        public_url: str | None = None,
-        runbook_url: str = RUNBOOK,
     ) -> None:
         self._address = Address(url, what="pagerduty", timeout_s=timeout_s)
         self._routing_key = routing_key
-        self._public_url = public_url
-        self._runbook_url = runbook_url
 
     async def notify(self, alert: Alert) -> None:
         if alert.state == "resolved":
@@ -69,20 +55,16 @@ class PagerDutyNotifier(Notifier):
             "component": alert.metric,
             "group": bounded(alert.app),
             "class": labels_of(alert)["alertname"],
-            "custom_details": {
-                **sent_labels(alert),
-                **annotations_of(alert, self._public_url, self._runbook_url),
-            },
+            "custom_details": sent_labels(alert) | annotations_of(alert, self.links),
         }
         return {"payload": payload, "client": "Gaugeway", **self._links(alert)}
 
     def _links(self, alert: Alert) -> dict[str, Any]:
-        runbook = {"href": self._runbook_url, "text": "the runbook"}
-        if not self._public_url:
+        runbook, page = {"href": self.links.runbook_url, "text": "the runbook"}, self.links.alert(alert)
+        if not page:
             return {"links": [runbook]}
-        page = alert_link(alert, self._public_url)
         exchanges = [
-            {"href": exchange_link(sample_id, self._public_url), "text": f"exchange {sample_id}"}
+            {"href": self.links.exchange(sample_id), "text": f"exchange {sample_id}"}
             for sample_id in alert.worst_exchanges
         ]
         return {"client_url": page, "links": [{"href": page, "text": "the alert"}, runbook, *exchanges]}

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from gaugeway.records import Alert
-from monitors.alerting.notifiers import NotDeliveredError, Notifier
+from monitors.alerting.notifiers import GroupNotifier, Links, NotDeliveredError
 from monitors.alerting.notifiers.http import Address
-from monitors.alerting.notifiers.message import RUNBOOK, alert_link, exchange_link, facts, summary, title, worst
+from monitors.alerting.notifiers.message import facts, shown_state, summary, title, worst
 
 POST_MESSAGE = "https://slack.com/api/chat.postMessage"
 MAX_ALERTS = 10  # internal bound: size of a message that we send
@@ -30,10 +30,9 @@ class _Answer(msgspec.Struct):
     error: str = "unknown_error"
 
 
-class SlackNotifier(Notifier):
+class SlackNotifier(GroupNotifier):
     """Posts one message per group of alerts: to an incoming webhook's `url`, or with `token` to a `channel`."""
 
-    takes_groups = True
     no_heartbeat = "every heartbeat would be a message"
 
     def __init__(
@@ -43,8 +42,6 @@ class SlackNotifier(Notifier):
         token: str | None = None,
         channel: str | None = None,
         timeout_s: float = 10.0,
-        public_url: str | None = None,
-        runbook_url: str = RUNBOOK,
     ) -> None:
         if token is None and url is None:
             raise ValueError("url: slack needs the url of an incoming webhook, or a token and a channel")
@@ -53,16 +50,9 @@ class SlackNotifier(Notifier):
         self._address = Address(url or POST_MESSAGE, what="slack notifier", timeout_s=timeout_s)
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._channel = {"channel": channel} if channel else {}
-        self._public_url = public_url
-        self._runbook_url = runbook_url
-
-    async def notify(self, alert: Alert) -> None:
-        await self.notify_all([alert])
 
     async def notify_all(self, alerts: Sequence[Alert]) -> None:
-        response = await self._address.post(
-            self._channel | message(alerts, self._public_url, self._runbook_url), self._headers
-        )
+        response = await self._address.post(self._channel | message(alerts, self.links), self._headers)
         if self._channel:  # chat.postMessage returns 200 for errors too
             try:
                 answer = msgspec.json.decode(response.content, type=_Answer)
@@ -72,28 +62,27 @@ class SlackNotifier(Notifier):
                 raise NotDeliveredError(f"{self._address.origin}: {answer.error[:100]}")
 
 
-def message(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK) -> dict[str, Any]:
+def message(alerts: Sequence[Alert], links: Links) -> dict[str, Any]:
     """Return the message: a heading, and for each alert its summary, numbers and worst exchanges."""
     shown = alerts[:MAX_ALERTS]
     blocks = [{"type": "header", "text": {"type": "plain_text", "text": _escaped(title(alerts), 150)}}]
     most = MAX_NOTE if len(shown) > FEW else MAX_NOTE_OF_FEW
-    blocks += [block for alert in shown for block in _blocks(alert, public_url, most)]
+    blocks += [block for alert in shown for block in _blocks(alert, links, most)]
     if len(alerts) > len(shown):
         blocks.append(_section(f"… and {len(alerts) - len(shown)} more"))
-    blocks.append(_context(f"<{_url(runbook_url)}|Runbook>"))
+    blocks.append(_context(f"<{_url(links.runbook_url)}|Runbook>"))
     text = _escaped(title(alerts) + ": " + summary(alerts[0]), MAX_TEXT)
     return {"text": text, "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
 
 
-def _blocks(alert: Alert, public_url: str | None, most: int) -> list[dict[str, Any]]:
-    colour = _COLOURS["unwatched" if alert.unwatched else "resolved" if alert.state == "resolved" else "firing"]
-    page = alert_link(alert, public_url)
+def _blocks(alert: Alert, links: Links, most: int) -> list[dict[str, Any]]:
+    colour, page = _COLOURS[shown_state(alert)], links.alert(alert)
     link = f" <{_url(page)}|Open>" if page else ""
     fields = [_markup(f"*{name}*\n{_escaped(value, MAX_FIELD)}") for name, value in facts(alert)]
     blocks = [_section(f"{colour} {_escaped(summary(alert), MAX_TEXT)}{link}")]
     if fields and alert.state != "resolved":
         blocks[0]["fields"] = fields[:MAX_FIELDS]
-    if found := [_exchange(sample_id, note, public_url, most) for sample_id, note in worst(alert)[:MAX_EXCHANGES]]:
+    if found := [_exchange(sample_id, note, links, most) for sample_id, note in worst(alert)[:MAX_EXCHANGES]]:
         blocks.append(_context("Worst exchanges:\n" + "\n".join(found)))
     return blocks
 
@@ -111,10 +100,10 @@ def _markup(text: str) -> dict[str, Any]:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def _exchange(exchange_id: str, note: str, public_url: str | None, most: int) -> str:
+def _exchange(exchange_id: str, note: str, links: Links, most: int) -> str:
     name = _escaped(exchange_id, 60)
-    link = exchange_link(exchange_id, public_url)
-    linked = f"<{_url(link)}|{name}>" if 0 < len(_url(link)) <= MAX_LINK else name
+    link = _url(links.exchange(exchange_id))
+    linked = f"<{link}|{name}>" if 0 < len(link) <= MAX_LINK else name
     return f"{linked} {_escaped(' '.join(note.split()), most)}".rstrip()
 
 

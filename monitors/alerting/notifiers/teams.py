@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gaugeway.records import Alert
-from monitors.alerting.notifiers import Notifier
+from monitors.alerting.notifiers import GroupNotifier, Links
 from monitors.alerting.notifiers.http import Address
-from monitors.alerting.notifiers.message import RUNBOOK, alert_link, exchange_link, facts, plain, summary, title, worst
+from monitors.alerting.notifiers.message import facts, plain, shown_state, summary, title, worst
 
 MAX_BYTES = 24_000  # internal bound: size of a message that we send
 """Of a message. A workflow answers 202 before Teams drops what has more than 28 KB, so it must never be sent."""
@@ -22,45 +22,38 @@ _RETIRED = "webhook.office.com"
 _COLOURS = {"firing": "Attention", "resolved": "Good", "unwatched": "Default"}
 
 
-class TeamsNotifier(Notifier):
+class TeamsNotifier(GroupNotifier):
     """Posts one card per group of alerts to `url`, the trigger "When a Teams webhook request is received"."""
 
-    takes_groups = True
     no_heartbeat = "every heartbeat would be a message"
 
-    def __init__(
-        self, *, url: str, timeout_s: float = 10.0, public_url: str | None = None, runbook_url: str = RUNBOOK
-    ) -> None:
+    def __init__(self, *, url: str, timeout_s: float = 10.0) -> None:
         self._address = Address(url, what="teams notifier", timeout_s=timeout_s)
         if (urlsplit(url).hostname or "").endswith(_RETIRED):
             raise ValueError("url: Office 365 connectors are retired; create a workflow with a webhook in Teams")
-        self._public_url = public_url
-        self._runbook_url = runbook_url
-
-    async def notify(self, alert: Alert) -> None:
-        await self.notify_all([alert])
 
     async def notify_all(self, alerts: Sequence[Alert]) -> None:
-        await self._address.post(message(alerts, self._public_url, self._runbook_url))
+        await self._address.post(message(alerts, self.links))
 
 
-def message(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK) -> bytes:
+def message(alerts: Sequence[Alert], links: Links) -> bytes:
     """Return the message with as many of the alerts as fit into `MAX_BYTES`, the first ones."""
     counts = range(min(MAX_ALERTS, len(alerts)), 0, -1)
-    bodies = (_message(alerts, count, public_url, runbook_url, part=1.0) for count in counts)
+    bodies = (_message(alerts, count, links, part=1.0) for count in counts)
     fitting = next((body for body in bodies if len(body) <= MAX_BYTES), None)
-    return fitting or _message(alerts, 1, public_url, runbook_url, part=0.5)
+    return fitting or _message(alerts, 1, links, part=0.5)
 
 
-def _message(alerts: Sequence[Alert], count: int, public_url: str | None, runbook_url: str, *, part: float) -> bytes:
+def _message(alerts: Sequence[Alert], count: int, links: Links, *, part: float) -> bytes:
     """Return a message that shows the first `count` alerts, with a `part` of each text."""
     body = [_text(_run(title(alerts), 150, size="Large", weight="Bolder"))]
     for alert in alerts[:count]:
-        body += _elements(alert, public_url, part)
+        body += _elements(alert, links, part)
     if len(alerts) > count:
         body.append(_text(_run(f"… and {len(alerts) - count} more", 100)))
-    page = alert_link(alerts[0], public_url) if len(alerts) == 1 else ""
-    actions = [_open(url, name) for url, name in ((page, "Open alert"), (runbook_url, "Runbook")) if _usable(url)]
+    page = links.alert(alerts[0]) if len(alerts) == 1 else ""
+    targets = ((page, "Open alert"), (links.runbook_url, "Runbook"))
+    actions = [_open(url, name) for url, name in targets if _usable(url)]
     card = {
         "type": "AdaptiveCard",
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
@@ -73,15 +66,15 @@ def _message(alerts: Sequence[Alert], count: int, public_url: str | None, runboo
     return msgspec.json.encode({"type": "message", "attachments": [attachment]})
 
 
-def _elements(alert: Alert, public_url: str | None, part: float) -> list[dict[str, Any]]:
-    state = "unwatched" if alert.unwatched else "resolved" if alert.state == "resolved" else "firing"
-    said = _run(summary(alert), round(MAX_TEXT * part), color=_COLOURS[state], link=alert_link(alert, public_url))
+def _elements(alert: Alert, links: Links, part: float) -> list[dict[str, Any]]:
+    state = shown_state(alert)
+    said = _run(summary(alert), round(MAX_TEXT * part), color=_COLOURS[state], link=links.alert(alert))
     elements = [_text(said, separator=True)]
     if state == "firing":
         for name, value in facts(alert):
             elements.append(_text(_run(f"{name}:", 100, weight="Bolder"), _run(value, round(MAX_FIELD * part))))
     for exchange, note in worst(alert)[:MAX_EXCHANGES]:
-        named = _run(exchange, 60, link=exchange_link(exchange, public_url))
+        named = _run(exchange, 60, link=links.exchange(exchange))
         elements.append(_text(named, *([_run(note, round(MAX_NOTE * part))] if note else [])))
     return elements
 

@@ -28,8 +28,7 @@ from typing import NamedTuple
 from monitors.analysis.retrieval.sources import Share, Whole, share_of
 from monitors.statistics.attribution import ALPHA, FREQUENT, ScoredAnswer, contrast, retrievals_of
 from monitors.statistics.clusters import QUESTION, SESSION, name_of
-from monitors.statistics.confidence_sequence import confidence_sequence
-from monitors.statistics.levels import Level, level_of, mean_of
+from monitors.statistics.confidence_sequence import Level, confidence_sequence, level_of, mean_of
 
 MAX_VALUES = 400
 """Values that are tested: those that most of the answers have, whether bad or good."""

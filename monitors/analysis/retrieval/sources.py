@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from monitors.statistics.agreement import wilson
-from monitors.statistics.attribution import ALPHA, Contrast, ScoredAnswer, contrast, retrievals_of
+from monitors.statistics.attribution import (
+    ALPHA,
+    Contrast,
+    MatchedMeans,
+    ScoredAnswer,
+    contrast,
+    matched_means,
+    retrievals_of,
+)
 from monitors.statistics.clusters import QUESTION, SESSION, name_of
-from monitors.statistics.matched_means import MatchedMeans, matched_means
 
 MAX_SOURCES = 2_000
 """Sources of an app that are kept apart, the most used ones; the others are counted together."""

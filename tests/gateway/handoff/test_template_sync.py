@@ -23,7 +23,7 @@ from gaugeway.prompts.learning.learner import TemplateEvent
 from gaugeway.prompts.learning.model import LearnedTemplate, Split
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.templates import Templates
-from monitors.evaluation.prompt_marking import PromptMarking
+from monitors.evaluation.judge_marks import PromptMarking
 from monitors.judges.scripted import Scripted
 from tests.support import prompts
 

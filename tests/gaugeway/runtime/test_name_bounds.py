@@ -24,10 +24,10 @@ from gaugeway.settings.bounds import (
 )
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Point, Summary
-from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
+from monitors.alerting.changes import ENOUGH, MAX_APPS, Versions
 from monitors.analysis.quality import largest
 from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters.instruments import Instruments
 from monitors.exporters.prometheus import PrometheusExporter

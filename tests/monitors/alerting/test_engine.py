@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gaugeway.settings.shared import Rule
-from monitors.alerting import cases, delivery
+from monitors.alerting import delivery, stream
 from monitors.alerting import engine as engine_module
 from monitors.alerting.notifiers.message import summary, title
 from monitors.alerting.rule_watch import name_of
@@ -284,7 +284,7 @@ async def test_another_promise_under_the_same_name_starts_afresh_where_the_old_o
 
 @pytest.mark.full
 async def test_history_is_bounded_and_keeps_what_still_fires(path, monkeypatch):
-    monkeypatch.setattr(cases, "HISTORY", 3)
+    monkeypatch.setattr(stream, "HISTORY", 3)
 
     async with alerting(path) as world:
         await world.minutes([0.95] * 5 + [0.3] * 20, app="steady")

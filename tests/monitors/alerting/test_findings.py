@@ -14,7 +14,7 @@ from gaugeway.settings.shared import Rule
 from gaugeway.storage.stores import Point
 from monitors.alerting.detectors import FLOOR_LOG10
 from monitors.alerting.detectors.e_sr import MixtureESR
-from monitors.alerting.engine import AlertEngine, NullObserver
+from monitors.alerting.engine import AlertEngine, AlertObserver
 from monitors.alerting.notifiers.message import summary
 from monitors.alerting.rule_watch import MAX_STREAMS, SavedWatch
 from monitors.alerting.stream import judge_outage
@@ -258,7 +258,7 @@ def test_a_small_rate_is_forgotten_after_a_day_and_the_last_one_known_is_not(pat
 async def test_a_rule_watches_so_many_apps_and_the_others_are_told(path, caplog):
     apps = []
 
-    class Counts(NullObserver):
+    class Counts(AlertObserver):
         def app_over_limit(self, app):
             apps.append(app)
 

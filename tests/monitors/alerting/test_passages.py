@@ -14,9 +14,9 @@ from gaugeway.settings.shared import Rule
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query
 from monitors.alerting import description
-from monitors.alerting import passages as reading
+from monitors.alerting import stored_exchanges as reading
 from monitors.alerting.notifiers.message import annotations_of
-from monitors.alerting.passages import MAX_EXCHANGES, read_passages
+from monitors.alerting.stored_exchanges import MAX_EXCHANGES, read_passages
 from tests.support.alerting import T0, People, replace_config, run
 
 SUPPORTED = {"claim": "It opens at nine.", "verdict": "supported", "contexts": [0]}

@@ -11,8 +11,8 @@ from dashboards.web.views.compare import start
 from gaugeway.records import PROMPT_SCHEME, Evaluation, Sample, Score
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query
+from monitors.alerting.changes import Version, Versions
 from monitors.alerting.description import Describer
-from monitors.alerting.versions import Version, Versions
 from monitors.analysis.incident.reading import incident_report, scored_points
 from monitors.analysis.marks import marks_of
 from tests.support.alerting import T0

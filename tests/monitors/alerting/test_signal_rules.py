@@ -11,7 +11,8 @@ from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.engine import AlertEngine
-from monitors.alerting.notifiers.message import group_body, labels_of, summary, title
+from monitors.alerting.notifiers.message import labels_of, summary, title
+from monitors.alerting.notifiers.webhook import group_body
 from monitors.alerting.rule_watch import name_of, severity_of
 from monitors.alerting.rules import (
     FOR_SIGNALS,

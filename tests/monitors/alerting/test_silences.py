@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from monitors.alerting.silences import Matcher, Silence
+from monitors.alerting.acknowledgements import Matcher, Silence
 
 LABELS = {
     "alertname": "GaugewayQualityDrop",
@@ -76,7 +76,7 @@ def test_a_slow_pattern_is_tried_once_for_each_value(monkeypatch):
         tried.append(value)
         raise TimeoutError
 
-    monkeypatch.setattr("monitors.alerting.silences.regex.fullmatch", fullmatch)
+    monkeypatch.setattr("monitors.alerting.acknowledgements.regex.fullmatch", fullmatch)
     slow = Matcher(name="app", op="=~", value="(b|bb)+$")
     assert not any(slow.matches({"app": app}) for app in ("b1", "b2") * 100)
     assert tried == ["b1", "b2"]

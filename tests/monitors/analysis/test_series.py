@@ -11,8 +11,8 @@ import pytest
 from gaugeway.records import Alert, Evaluation, Finding, Sample, Score
 from gaugeway.settings.shared import Rule
 from gaugeway.storage.stores import Query, Summary
+from monitors.alerting.changes import Version
 from monitors.alerting.engine import StreamStatus
-from monitors.alerting.versions import Version
 from monitors.analysis import series
 from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.quality import estimate

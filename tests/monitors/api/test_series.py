@@ -12,7 +12,7 @@ from litestar import Litestar
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.settings.shared import Rule
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
-from monitors.alerting.versions import Version
+from monitors.alerting.changes import Version
 from monitors.analysis.series import SeriesReader
 from monitors.api import openapi
 from monitors.api.errors import on_error

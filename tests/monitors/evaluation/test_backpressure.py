@@ -17,7 +17,7 @@ from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.evaluation.backpressure import FLOOR, MOST_UNJUDGED, TARGET_S, JudgePace
 from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.statistics.weighted_mean import hajek

@@ -18,7 +18,7 @@ from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.evaluation import persist as persisting
 from monitors.evaluation.backpressure import MOST_UNJUDGED, JudgePace
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator
-from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.signals import Signals
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter

@@ -23,7 +23,7 @@ from monitors.analysis.audited_capture import (
     request_of,
 )
 from monitors.analysis.capture_coverage import CaptureCoverage
-from monitors.evaluation.capture_audit import SETTLED_S, CaptureAudits, audits_per_day
+from monitors.evaluation.judge_marks import SETTLED_S, CaptureAudits, audits_per_day
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted

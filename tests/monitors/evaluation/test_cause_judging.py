@@ -18,8 +18,7 @@ from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.app import _engine
 from monitors.evaluation.cause_judging import LOOKS_PERIOD_S, MAX_LOOK_S, MAX_LOOKS, CauseJudging
-from monitors.evaluation.evaluate import judge_of
-from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.evaluator import Evaluator, judge_of
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
@@ -58,8 +57,14 @@ class Play:
             notifiers={"people": self.people},
             clock=lambda: self.now,
             lower_is_better=lambda metric: metric == "hallucination",
-            judge=JudgeSignals(metrics=[one.name for one in judged], score_more=self.more if samples else None),
+            judge=JudgeSignals(
+                metrics=[one.name for one in judged],
+                score_more=self.complete if samples else None,
+            ),
         )
+
+    async def complete(self, *sides):
+        return await self.more.complete(*sides)
 
     def claims(self, prompt):
         if self.failing:

@@ -11,7 +11,7 @@ import pytest
 
 from gaugeway.records import Failed, Sample, Score, Skipped
 from gaugeway.settings.bounds import bounded_name
-from monitors.evaluation.evaluate import evaluate
+from monitors.evaluation.evaluator import evaluate
 from monitors.judges import SPEND, JudgeError
 
 SAMPLE = Sample(id="s1", started_at=0.0, response="Yes.")

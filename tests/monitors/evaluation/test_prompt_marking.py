@@ -8,7 +8,7 @@ import pytest
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.templates import StoredTemplate, Templates, meant, only_templates
-from monitors.evaluation.prompt_marking import APP_EVERY_S, MAX_KEPT_S, TIMES_ASKED, PromptMarking, located
+from monitors.evaluation.judge_marks import APP_EVERY_S, MAX_REQUEST_KEPT_S, TIMES_ASKED, PromptMarking, located
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.judged.schemas import PassageMarks, PromptMarks
@@ -123,7 +123,7 @@ def test_a_judge_that_refuses_is_asked_once(tmp_path):
     assert (len(judge.asked), outcomes, kept.state) == (1, ["failed"], "marked")
 
 
-@pytest.mark.parametrize(("retention_s", "age_s"), [(1e9, MAX_KEPT_S + 1), (100.0, 101.0)])
+@pytest.mark.parametrize(("retention_s", "age_s"), [(1e9, MAX_REQUEST_KEPT_S + 1), (100.0, 101.0)])
 @pytest.mark.parametrize("state", ["asked", "marked"])
 def test_old_requests_are_dropped_unasked_and_templates_stay(tmp_path, retention_s, age_s, state):
     old = request(state=state, learned_at=NOW - age_s)

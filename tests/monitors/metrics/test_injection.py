@@ -13,7 +13,7 @@ import pytest
 
 from gaugeway.records import Context, Message, Sample
 from gaugeway.settings.shared import Metric
-from monitors.evaluation.evaluate import evaluate
+from monitors.evaluation.evaluator import evaluate
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gaugeway.records import Context, Failed, Sample, Score, Skipped
-from monitors.evaluation.evaluate import TIMEOUT_S
+from monitors.evaluation.evaluator import TIMEOUT_S
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness

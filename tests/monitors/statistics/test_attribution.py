@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.statistics.attribution import Retrievals, contrast
-from monitors.statistics.matched_means import matched_means
+from monitors.statistics.attribution import Retrievals, contrast, matched_means
 
 
 def retrievals(got, scores, *, strata=None, rates=None, questions=None, size=None):

@@ -131,13 +131,13 @@ def test_sessions_keep_the_rate_of_false_alarms(apart):
 
 def test_a_drop_is_found_through_clusters_and_its_end_too():
     rng = np.random.default_rng(4)
-    clusters, detector, recovery = Clusters(), MixtureESR(m0=MEAN, budget_per_s=1e-6), Recovery(m0=MEAN - 0.05)
+    clusters, detector, recovery = Clusters(), MixtureESR(m0=MEAN, budget_per_s=1e-6), Recovery()
     good, bad = random_effects(rng, 2_000, 5, 0.1), random_effects(rng, 400, 5, 0.1) * (rng.random((400, 5)) > 0.25)
     found = over = None
     for index, row in enumerate(np.concatenate([good[:400], bad, good[400:]]).reshape(-1, SIZE)):
         bucket = bucket_of(clusters, row.tolist(), [f"s{2 * index + i // 5}" for i in range(SIZE)], index)
         found = found or detector.update(bucket)
-        if index >= 400 and over is None and recovery.update(bucket):
+        if index >= 400 and over is None and recovery.update(bucket, MEAN - 0.05):
             over = index
     assert found is not None
     assert 200 * SECONDS <= found.onset <= 230 * SECONDS

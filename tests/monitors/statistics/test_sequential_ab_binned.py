@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gaugeway.storage.weighted_sums import WeightedSums
-from monitors.statistics.sequential_ab import Comparison
-from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, ScoreBins
+from monitors.statistics.sequential_ab import STEPS, Comparison, CountedComparison, ScoreBins
 
 LOOKS = 8
 

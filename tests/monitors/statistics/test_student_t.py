@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitors.statistics.student_t import student
+from monitors.statistics.confidence_sequence import student
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dashboards.web.views import compare as view
 from dashboards.web.views.compare import CompareForm, Comparisons, dots, parse_form, start, verdict
 from gaugeway.records import CaptureInfo, PromptPart
 from gaugeway.storage.stores import Point
-from monitors.alerting.versions import Version
+from monitors.alerting.changes import Version
 from monitors.analysis.ab_compare import Arm, Compared
 from tests.support.pages import EVIL, SCRIPTS, world
 

@@ -17,12 +17,12 @@ from dashboards.web.incident.operator import OPERATOR_COOKIE
 from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.views import alerts as alerts_view
 from gaugeway.settings.shared import Rule
+from monitors.alerting.acknowledgements import Matcher, Silence
 from monitors.alerting.alert_history import AlertHistory, Event
 from monitors.alerting.repeat_policy import Progress
-from monitors.alerting.silences import Matcher, Silence
 from monitors.analysis.incident import reading
 from monitors.analysis.incident.reading import incident_span
-from monitors.statistics.levels import Level
+from monitors.statistics.confidence_sequence import Level
 from tests.support.incidents import BAD, incident
 from tests.support.pages import ALERTS, EVIL, Parsed, world
 from tests.support.receivers import alert as an_alert

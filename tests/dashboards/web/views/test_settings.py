@@ -13,8 +13,8 @@ from dashboards.web.views.settings import explained, without_address
 from gaugeway.settings.loading import load
 from gaugeway.settings.shared import Config
 from gaugeway.settings.sources import sources_of
-from monitors.alerting.notifier_tests import NotifierTests, TooSoonError
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
+from monitors.alerting.notifiers.factory import NotifierTests, TooSoonError
 from tests.deploy.reading import ROOT
 from tests.support.alerting import People
 from tests.support.pages import EVIL, world

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from monitors.alerting.causes import JudgeEvidence, Observation, explain
 from monitors.alerting.causes.observations import Fall
-from monitors.alerting.causes.slices import Slice
-from monitors.alerting.causes.traffic_mix import Shift
+from monitors.alerting.causes.traffic import Shift, Slice
 from monitors.statistics.decomposition import Contrast, Decomposition
 
 BEFORE, SINCE = 1000, 400

@@ -7,10 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain, strength_word
-from monitors.alerting.causes.hypotheses import PRIORS, Moved, posterior
 from monitors.alerting.causes.observations import Words, compare
 from monitors.alerting.causes.retrieval_or_generation import Evidence
-from monitors.alerting.causes.weighing import NAMED, repeated, weighed
+from monitors.alerting.causes.weighing import NAMED, PRIORS, Moved, posterior, repeated, weighed
 
 MEANS = {"faithfulness": 0.85, "context_relevancy": 0.8, "lexical_groundedness": 0.7}
 

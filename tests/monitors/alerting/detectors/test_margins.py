@@ -9,8 +9,7 @@ import pytest
 
 from gaugeway.settings.shared import Rule
 from monitors.alerting.detectors import Bucket
-from monitors.alerting.detectors.baselines import Auto
-from monitors.alerting.detectors.margins import HOURS_KEPT, NARROWEST, WIDEST, HourlyMargin
+from monitors.alerting.detectors.baselines import HOURS_KEPT, NARROWEST, WIDEST, Auto, HourlyMargin
 from monitors.alerting.rules import tolerance_of
 
 HOUR = 3600.0

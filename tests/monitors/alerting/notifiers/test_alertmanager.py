@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers import Links, NotDeliveredError
 from monitors.alerting.notifiers.alertmanager import LASTS, AlertmanagerNotifier
 from monitors.alerting.notifiers.message import watchdog
 from tests.support.receivers import alert, alertmanager, receiver
@@ -29,7 +29,8 @@ def until(condition, within_s=60.0):
 
 def test_an_alert_fires_in_alertmanager_and_is_gone_when_it_is_resolved(tmp_path):
     with alertmanager(tmp_path) as real:
-        notifier = AlertmanagerNotifier(urls=[real.url], public_url="https://quality.example")
+        notifier = AlertmanagerNotifier(urls=[real.url])
+        notifier.links = Links("https://quality.example")
         firing = now(cause_detail="retrieval finds less", slice="model=m1")
         asyncio.run(notifier.notify(firing))
         until(real.alerts)

@@ -14,8 +14,7 @@ from gaugeway.extensions import registered
 from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Config
 from monitors.alerting.notifiers import PluginNotifier, Route
-from monitors.alerting.notifiers.factory import open_notifiers, runbook_url
-from monitors.alerting.notifiers.log import LogNotifier
+from monitors.alerting.notifiers.factory import LogNotifier, open_notifiers, runbook_url
 from tests.support.receivers import alert, receiver
 
 MAIL = {"sender": "a@x.example", "recipients": ["b@x.example"]}

@@ -13,7 +13,7 @@ import trustme
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
 from gaugeway.records import Example
-from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers import NO_PAGE, Links, NotDeliveredError
 from monitors.alerting.notifiers.email import EmailNotifier
 from tests.support.receivers import alert
 
@@ -94,9 +94,10 @@ def mail_server(tmp_path, monkeypatch, tls="off", **options):
             run(close(server))
 
 
-def send(port, *alerts, **options):
+def send(port, *alerts, links=NO_PAGE, **options):
     options = {"host": "127.0.0.1", "tls": "off", "sender": "gaugeway@quality.example", **options}
     notifier = EmailNotifier(port=port, recipients=options.pop("recipients", ["team@quality.example"]), **options)
+    notifier.links = links
     assert "s3cret" not in repr(notifier)
 
     async def main():
@@ -111,7 +112,7 @@ def send(port, *alerts, **options):
 def test_a_mail_has_a_plain_and_an_html_part_with_the_same_news(tmp_path, monkeypatch):
     with mail_server(tmp_path, monkeypatch) as (box, port):
         one = alert(app="a<b>&c", examples=(Example(id="x/1", value=0.1, question="<i>why?"),))
-        send(port, one, public_url="https://quality.example", recipients=["a@x.example", "b@x.example"])
+        send(port, one, links=Links("https://quality.example"), recipients=["a@x.example", "b@x.example"])
     (mail,) = box.mails
     assert mail["Subject"] == "Firing: faithfulness of a<b>&c fell from 0.91 to 0.62"
     assert (mail["From"], mail["To"]) == ("gaugeway@quality.example", "a@x.example, b@x.example")

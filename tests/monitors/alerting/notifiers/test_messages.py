@@ -15,7 +15,7 @@ import pytest
 
 from gaugeway.records import Alert, Finding
 from monitors.alerting.notifiers import NotDeliveredError
-from monitors.alerting.notifiers.log import LogNotifier
+from monitors.alerting.notifiers.factory import LogNotifier
 from monitors.alerting.notifiers.message import facts, strength, summary
 from monitors.alerting.notifiers.webhook import WebhookNotifier
 from tests.support.alerting import webhook_body

@@ -8,18 +8,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from monitors.alerting.notifiers import NotDeliveredError
-from monitors.alerting.notifiers.message import RUNBOOK
+from monitors.alerting.notifiers import NO_PAGE, RUNBOOK, Links, NotDeliveredError
 from monitors.alerting.notifiers.pagerduty import PagerDutyNotifier
-from tests.support.receivers import alert, receiver, strict
+from tests.support.receivers import Strict, alert, receiver, strict
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-z]{32}$")]
 KEY = "r0ut1ngk3y" + "0" * 22
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """No field but these."""
 
 
 class Payload(Strict):
@@ -32,7 +27,7 @@ class Payload(Strict):
     component: str = ""
     group: str = ""
     class_: str = msgspec.field(name="class", default="")
-    custom_details: dict[str, Any] = {}
+    custom_details: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Link(Strict):
@@ -46,8 +41,8 @@ class Trigger(Strict, tag_field="event_action", tag="trigger"):
     dedup_key: Annotated[str, msgspec.Meta(max_length=255)] = ""
     client: str = ""
     client_url: str = ""
-    links: list[Link] = []
-    images: list[dict[str, str]] = []
+    links: list[Link] = msgspec.field(default_factory=list)
+    images: list[dict[str, str]] = msgspec.field(default_factory=list)
 
 
 class Resolve(Strict, tag_field="event_action", tag="resolve"):
@@ -67,10 +62,11 @@ pagerduty = strict(
 )
 
 
-def send(*steps, answer=pagerduty, **options):
+def send(*steps, answer=pagerduty, links=NO_PAGE, **options):
     async def main():
         async with receiver(answer) as (origin, received):
             notifier = PagerDutyNotifier(**{"routing_key": KEY, "url": f"{origin}/v2/enqueue", **options})
+            notifier.links = links
             assert KEY not in repr(notifier)
             for method, one in steps:
                 await getattr(notifier, method)(one)
@@ -100,8 +96,8 @@ def test_severities_are_theirs(ours, theirs):
 
 
 def test_links_lead_to_the_alert_and_its_worst_exchanges():
-    options = {"public_url": "https://quality.example", "runbook_url": "https://wiki.example/rag"}
-    (event,) = send(("notify", alert(worst_exchanges=("x/1",))), **options)
+    links = Links("https://quality.example", "https://wiki.example/rag")
+    (event,) = send(("notify", alert(worst_exchanges=("x/1",))), links=links)
     assert event["client_url"] == "https://quality.example/alerts/0123456789abcdef"
     assert [one["href"] for one in event["links"]] == [
         "https://quality.example/alerts/0123456789abcdef",

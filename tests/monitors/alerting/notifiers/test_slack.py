@@ -9,17 +9,13 @@ import msgspec
 import pytest
 
 from gaugeway.records import Example
-from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers import NO_PAGE, Links, NotDeliveredError
 from monitors.alerting.notifiers.slack import SlackNotifier, message
-from tests.support.receivers import alert, receiver, strict
+from tests.support.receivers import Strict, alert, sent, strict
 
 
 def text(most):
     return Annotated[str, msgspec.Meta(min_length=1, max_length=most)]
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """No field but these."""
 
 
 class Plain(Strict):
@@ -70,15 +66,11 @@ web_api = strict(
 )
 
 
-def send(*alerts, answer=incoming, path="/services/T0/B0/s3cret", **options):
-    async def main():
-        async with receiver(answer) as (origin, received):
-            notifier = SlackNotifier(url=origin + path, **options)
-            assert "s3cret" not in repr(notifier)
-            await (notifier.notify_all(alerts) if len(alerts) > 1 else notifier.notify(alerts[0]))
-            return received
+def send(*alerts, answer=incoming, path="/services/T0/B0/s3cret", links=NO_PAGE, **options):
+    def build(origin):
+        return SlackNotifier(url=origin + path, **options)
 
-    return asyncio.run(main())
+    return asyncio.run(sent(build, *alerts, answer=answer, links=links))
 
 
 def everything(sent: Any) -> str:
@@ -86,7 +78,7 @@ def everything(sent: Any) -> str:
 
 
 def test_a_message_has_the_numbers_the_cause_and_links_to_the_worst_exchanges():
-    (request,) = send(alert(cause_detail="fewer passages fit"), public_url="https://quality.example")
+    (request,) = send(alert(cause_detail="fewer passages fit"), links=Links("https://quality.example"))
     assert request.line == "POST /services/T0/B0/s3cret HTTP/1.1"
     header, section, context, runbook = request.json["blocks"]
     assert "|Runbook>" in runbook["elements"][0]["text"]
@@ -104,7 +96,7 @@ def test_a_message_has_the_numbers_the_cause_and_links_to_the_worst_exchanges():
 def test_what_clients_choose_is_never_markup():
     names = {"app": "<!channel> & <http://evil.example|click>", "worst_exchanges": ("<@U1>|x",)}
     examples = (Example(id="<@U1>|x", value=0.1, question="<!here> why?", faults=("says <b>",)),)
-    (request,) = send(alert(**names, examples=examples), public_url="https://quality.example")
+    (request,) = send(alert(**names, examples=examples), links=Links("https://quality.example"))
     sent = everything(request.json)
     for markup in ("<!channel>", "<!here>", "<http://evil", "<@U1>", "<b>"):
         assert markup not in sent
@@ -121,14 +113,14 @@ def test_a_resolved_alert_says_so():
 def test_a_large_group_of_long_alerts_is_one_message_within_slacks_limits():
     examples = tuple(Example(id="x" * 300, value=0.1, question="q" * 5000, faults=("f" * 5000,)) for _ in range(5))
     many = [alert(app="<" * 3000, fingerprint=f"{i:016}", examples=examples) for i in range(40)]
-    (request,) = send(*many, public_url="https://quality.example")
+    (request,) = send(*many, links=Links("https://quality.example"))
     assert request.json["blocks"][0]["text"]["text"] == "40 firing: GaugewayQualityDrop"
     assert "and 30 more" in everything(request.json)
 
 
 def test_a_large_group_stays_below_what_all_blocks_may_have_together():
     many = [alert(app="a" * 60, fingerprint=f"{i:016}", cause_detail="c" * 150) for i in range(40)]
-    assert len(everything(message(many, "https://quality.example")["blocks"])) < 13_000
+    assert len(everything(message(many, Links("https://quality.example"))["blocks"])) < 13_000
 
 
 def test_a_bots_token_posts_to_a_channel():

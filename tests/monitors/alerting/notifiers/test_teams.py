@@ -9,18 +9,14 @@ import msgspec
 import pytest
 
 from gaugeway.records import Example
-from monitors.alerting.notifier_tests import NotifierTests
-from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers import NO_PAGE, Links, NotDeliveredError
+from monitors.alerting.notifiers.factory import NotifierTests
 from monitors.alerting.notifiers.teams import MAX_BYTES, TeamsNotifier, message
-from tests.support.receivers import alert, receiver, strict
+from tests.support.receivers import Strict, alert, receiver, sent, strict
 from tests.support.running import tcp_server
 
 PATH = "/workflows/0a/triggers/manual/paths/invoke?api-version=1&sp=%2Ftriggers%2Fmanual%2Frun&sig=s3cret-_"
 PAGE = "https://quality.example"
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """No field but these."""
 
 
 class OpenUrl(Strict, tag="Action.OpenUrl"):
@@ -71,15 +67,11 @@ def workflow(request):
     return (413, {}) if len(request.body) > 28 * 1024 else taken(request)
 
 
-def send(*alerts, answer=workflow, headers=None, **options):
-    async def main():
-        async with receiver(answer, **(headers or {})) as (origin, received):
-            notifier = TeamsNotifier(url=origin + PATH, **options)
-            assert "s3cret" not in repr(notifier)
-            await (notifier.notify_all(alerts) if len(alerts) > 1 else notifier.notify(alerts[0]))
-            return received
+def send(*alerts, answer=workflow, links=NO_PAGE, headers=None):
+    def build(origin):
+        return TeamsNotifier(url=origin + PATH)
 
-    return asyncio.run(main())
+    return asyncio.run(sent(build, *alerts, answer=answer, links=links, headers=headers))
 
 
 def lines(body: bytes) -> list[str]:
@@ -96,7 +88,7 @@ def links(body: bytes) -> dict[str, str]:
 
 
 def test_a_card_has_the_numbers_the_cause_and_links_to_the_worst_exchanges():
-    (request,) = send(alert(cause_detail="fewer passages fit"), public_url=PAGE, runbook_url=f"{PAGE}/runbook")
+    (request,) = send(alert(cause_detail="fewer passages fit"), links=Links(PAGE, f"{PAGE}/runbook"))
     assert request.line == f"POST {PATH} HTTP/1.1"
     assert request.headers["content-type"] == "application/json"
     title, summary, *rest = lines(request.body)
@@ -113,7 +105,7 @@ def test_a_card_has_the_numbers_the_cause_and_links_to_the_worst_exchanges():
 def test_what_clients_choose_is_text_and_nothing_else():
     hostile = "[click](http://evil.example) **b** <at>all</at> {{DATE(2026-01-01T00:00:00Z)}} \u202e\ud800\x00\nx"
     examples = (Example(id="[a](http://evil.example)", value=0.1, question=hostile, faults=(hostile,)),)
-    (request,) = send(alert(app=hostile, cause_detail=hostile, examples=examples), public_url=PAGE)
+    (request,) = send(alert(app=hostile, cause_detail=hostile, examples=examples), links=Links(PAGE))
     shown = lines(request.body)  # strict: every text is a run, in which there is no Markdown
     assert "Why: [click](http://evil.example) **b** <at>all</at> {{DATE(2026-01-01T00:00:00Z)}} x" in shown
     assert all(line.isprintable() for line in shown)
@@ -137,7 +129,7 @@ def test_no_message_is_larger_than_teams_takes(character):
     many = [alert(app=long, slice=long, fingerprint=f"{i:016}", examples=examples, **sources) for i in range(40)]
     address = f"https://{'a' * 60}.example/{'b' * 300}"
     for some in (many[:1], many):
-        (request,) = send(*some, public_url=address, runbook_url=address)
+        (request,) = send(*some, links=Links(address, address))
         assert len(request.body) <= MAX_BYTES
         assert "fell from" in request.body.decode()
     assert any(line.startswith("… and 3") for line in lines(request.body)), "and 30 more, or a few more than that"
@@ -145,14 +137,14 @@ def test_no_message_is_larger_than_teams_takes(character):
 
 def test_a_few_usual_alerts_are_shown_in_full():
     examples = tuple(Example(id=f"x{i}", value=0.1, question="q" * 150, faults=("f" * 150,)) for i in range(3))
-    (request,) = send(*(alert(fingerprint=f"{i:016}", examples=examples) for i in range(5)), public_url=PAGE)
+    (request,) = send(*(alert(fingerprint=f"{i:016}", examples=examples) for i in range(5)), links=Links(PAGE))
     shown = lines(request.body)
     assert sum("fell from" in line for line in shown) == 5
     assert not any("more" in line for line in shown)
 
 
 def test_links_are_left_out_without_an_address():
-    body = message([alert()], None, "")
+    body = message([alert()], Links(None, ""))
     assert links(body) == {}
 
 

@@ -10,23 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from monitors.alerting.notifiers import NotDeliveredError
-from monitors.alerting.notifiers.message import group_body
-from monitors.alerting.notifiers.webhook import WebhookNotifier
+from monitors.alerting.notifiers import NO_PAGE, Links, NotDeliveredError
+from monitors.alerting.notifiers.webhook import WebhookNotifier, group_body
 from tests.support.alerting import webhook_body
-from tests.support.receivers import alert, receiver
+from tests.support.receivers import alert, sent
 
 GUIDE = Path(__file__).parents[4] / "docs" / "how-to" / "get-notified.md"
 
 
-def post(*alerts, answer=lambda _: (200, {}), headers=None, **options):
-    async def main():
-        async with receiver(answer, **(headers or {})) as (origin, received):
-            notifier = WebhookNotifier(f"{origin}/hook", **options)
-            await (notifier.notify_all(alerts) if len(alerts) > 1 else notifier.notify(alerts[0]))
-            return received
+def post(*alerts, answer=lambda _: (200, {}), headers=None, links=NO_PAGE, **options):
+    def build(origin):
+        return WebhookNotifier(f"{origin}/hook", **options)
 
-    return asyncio.run(main())
+    return asyncio.run(sent(build, *alerts, answer=answer, links=links, headers=headers))
 
 
 def test_a_signature_covers_the_time_and_every_byte_of_the_body():
@@ -58,7 +54,7 @@ def test_without_a_secret_nothing_is_signed():
 
 def test_alerts_of_one_group_come_in_one_message():
     two = alert(fingerprint="f" * 16, metric="answer_relevancy", state="resolved")
-    (request,) = post(alert(), two, public_url="https://quality.example/g/", group_by=("app", "slice"))
+    (request,) = post(alert(), two, links=Links("https://quality.example/g/"), group_by=("app", "slice"))
     body = request.json
     assert (body["status"], body["groupLabels"]) == ("firing", {"app": "shop", "slice": ""})
     assert body["groupKey"] == '{}:{app="shop", slice=""}'
@@ -77,7 +73,7 @@ def test_alerts_of_one_group_come_in_one_message():
 
 
 def test_a_single_alert_links_to_its_page_and_carries_its_slice_only_if_it_has_one():
-    body = webhook_body(alert(slice="model=m1"), "https://quality.example")
+    body = webhook_body(alert(slice="model=m1"), Links("https://quality.example"))
     assert body["externalURL"] == body["alerts"][0]["generatorURL"] == "https://quality.example/alerts/0123456789abcdef"
     assert body["groupLabels"]["slice"] == "model=m1"
     assert "slice" not in webhook_body(alert())["commonLabels"]

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gaugeway.records import Context, Failed, Sample
-from monitors.evaluation.evaluate import evaluate
+from monitors.evaluation.evaluator import evaluate
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt, Spend
 from monitors.judges.cost import Billing
 from monitors.judges.middleware.limits import DEADLINE, AdaptiveConcurrency, Deadline, DeadlineJudge, Retrying

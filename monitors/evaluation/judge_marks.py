@@ -1,4 +1,4 @@
-"""Prompt marking: the judge marks question and passages in requests whose layout traffic alone does not reveal."""
+"""Prompts that the judge marks: layouts that traffic alone does not reveal, and audits of what was captured."""
 
 from __future__ import annotations
 
@@ -6,34 +6,53 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from gaugeway.records import Sample
+from gaugeway.settings.shared import MAX_AUDITS, Config
+from gaugeway.storage.stores import StateStore, Store
 from gaugeway.storage.templates import ASKED, StoredTemplate, Templates
+from monitors.analysis.audited_capture import (
+    DAY_S,
+    MAX_KEPT_S,
+    STATE,
+    Audit,
+    Audits,
+    Draws,
+    Request,
+    Result,
+    Span,
+    audits_in,
+    request_of,
+)
+from monitors.analysis.capture_coverage import CaptureCoverage
+from monitors.evaluation.models import JudgeSetup
+from monitors.exporters.instruments import Instruments
 from monitors.judges import SPEND, Judge, JudgeError, Spend
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
-from monitors.metrics.judged.schemas import PassageMarks, PromptMarks
+from monitors.metrics.judged.schemas import CaptureMarks, PassageMarks, PromptMarks
 
 PROMPT_MARKS = "prompt_marks"
 """The prompt's task, and the metric name under which the judge's cost is shown."""
-EVERY_S = 10.0
+MARK_EVERY_S = 10.0
 MAX_MARKED_PER_TICK = 5
 APP_EVERY_S = 3_600.0
 """Time between two requests of one app that are sent to the judge."""
 MARKED_PER_DAY = 50
 """Most requests of all apps that are sent to the judge in 24 hours: a bound on their cost."""
-MAX_KEPT_S = 7 * 86_400.0
+MAX_REQUEST_KEPT_S = 7 * 86_400.0
 """How long a marked request is kept, unless the store's retention is shorter."""
 MAX_PASSAGES = 200
 TIMES_ASKED = 3
 """Attempts for one request; the first useful answer ends them."""
 
 Outcome: TypeAlias = Literal["marked", "unusable", "failed"]
+Marks = TypeVar("Marks", CaptureMarks, PromptMarks)
 
-_DAY_S = 86_400.0
 _PERMANENT = frozenset({"refused", "bad_request", "context_overflow", "unreadable", "too_large"})
 
 
@@ -58,11 +77,10 @@ class PromptMarking:
     ) -> None:
         self._templates = templates
         self._judge = judge
-        self._kept_s = min(MAX_KEPT_S, retention_s)
+        self._kept_s = min(MAX_REQUEST_KEPT_S, retention_s)
         self._allowed = allowed
         self._on_outcome = on_outcome
         self._clock = clock
-        self._template = prompting.load(PROMPT_MARKS)
         self._revision: bytes | None = None
         self._requests: list[StoredTemplate] = []
         self._attempts: dict[tuple[str, str], int] = {}
@@ -97,7 +115,7 @@ class PromptMarking:
     def _due(self, waiting: list[StoredTemplate]) -> list[StoredTemplate]:
         """Return the requests that may be sent now: those sent before may be sent again."""
         now = self._clock()
-        while self._sent and self._sent[0][0] <= now - _DAY_S:
+        while self._sent and self._sent[0][0] <= now - DAY_S:
             self._sent.popleft()
         recent = {app for at, app in self._sent if at > now - APP_EVERY_S}
         due: list[StoredTemplate] = []
@@ -115,9 +133,8 @@ class PromptMarking:
     async def _mark(self, request: StoredTemplate) -> None:
         attempts = self._attempts[_name(request)] = self._attempts.get(_name(request), 0) + 1
         text = visible("".join(request.literals))
-        token = SPEND.set(Spend(app=request.app, metric=PROMPT_MARKS))
         try:
-            answer = await self._judge.ask(self._template.fill([Datum("request", text)]), PromptMarks)
+            answer = await _marked(self._judge, PROMPT_MARKS, request.app, text, PromptMarks)
         except JudgeError as error:
             if error.kind not in _PERMANENT and attempts < TIMES_ASKED:
                 return
@@ -126,12 +143,19 @@ class PromptMarking:
         else:
             marks = located(text, answer)
             self._on_outcome("marked" if marks is not None else "unusable")
-        finally:
-            SPEND.reset(token)
         split = {} if marks is None else {"question": marks[0], "passages": list(marks[1])}
         # `put_template` leaves what is there as it is: delete the request first.
         await self._templates.drop_templates([_name(request)], learned_only=False)
         await self._templates.put_template(msgspec.structs.replace(request, state="marked", split=split))
+
+
+async def _marked(judge: Judge, task: str, app: str, text: str, schema: type[Marks]) -> Marks:
+    """Return the judge's marks of a request, whose cost is the app's. Raises JudgeError."""
+    token = SPEND.set(Spend(app=app, metric=task))
+    try:
+        return await judge.ask(prompting.load(task).fill([Datum("request", text)]), schema)
+    finally:
+        SPEND.reset(token)
 
 
 def visible(text: str) -> str:
@@ -194,3 +218,146 @@ def _loosely(words: str) -> re.Pattern[str] | None:
 
 def _name(template: StoredTemplate) -> tuple[str, str]:
     return template.app, template.version
+
+
+CAPTURE_AUDIT = "capture_audit"
+"""The prompt's task, and the metric name under which the judge's cost is shown."""
+AGREEMENT = 0.9
+"""Share of the marked and the captured characters together that both have, from which on they agree."""
+MAX_PLACES = 20
+"""Places of a marked question that are compared."""
+AUDIT_EVERY_S = 60.0
+SETTLED_S = 120.0
+"""After a part of the day: until then every process has saved what it drew."""
+
+
+class CaptureAudits:
+    """Audits the exchanges drawn in each of `per_day` parts of the day, once that is over; only the leader audits.
+
+    `allowed` says whether the judge may be called now; until then the draws of the last day wait. An exchange is
+    audited at most once: a process that ends in between leaves the rest of its part of the day out. `on_result` gets
+    each result. `clock` gives Unix time.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        store: Store,
+        state_store: StateStore,
+        drawn: Callable[[], Draws],
+        *,
+        per_day: int,
+        allowed: Callable[[], bool] = lambda: True,
+        on_result: Callable[[Result], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._judge = judge
+        self._store = store
+        self._state_store = state_store
+        self._drawn = drawn
+        self._per_day = per_day
+        self._allowed = allowed
+        self._on_result = on_result
+        self._clock = clock
+
+    async def tick(self) -> None:
+        """Audit what was drawn in the parts of the day that are over. Raises what the store raises."""
+        now, part_s = self._clock(), DAY_S / self._per_day
+        draws, state = self._drawn(), None
+        for start in sorted(draws):
+            end = start + part_s
+            if not now - DAY_S < end + SETTLED_S <= now or not self._allowed():
+                continue
+            state = state or audits_in(await self._state_store.load())
+            if end <= state.until:
+                continue
+            lowest = sorted(draws[start].values())[: MAX_AUDITS // self._per_day]
+            state = await self._save(end, state.audits)  # first: a crash must not pay for an audit twice
+            for _, sample_id in lowest:
+                if (audit := await self._audit(sample_id, end)) is not None:
+                    state = await self._save(end, (*state.audits, audit))
+
+    async def _save(self, until: float, audits: Iterable[Audit]) -> Audits:
+        kept = tuple(audit for audit in audits if audit.at > until - MAX_KEPT_S)
+        state = Audits(until=until, audits=kept)
+        await self._state_store.save({STATE: msgspec.json.encode(state)})
+        return state
+
+    async def _audit(self, sample_id: str, at: float) -> Audit | None:
+        """Audit an exchange; None if it was deleted, or what came later shows that its capture cannot be audited."""
+        stored = await self._store.sample(sample_id)
+        request = None if stored is None else request_of(stored[0])
+        if stored is None or request is None:
+            return None
+        sample = stored[0]
+        try:
+            marks = await _marked(self._judge, CAPTURE_AUDIT, sample.app, request.text, CaptureMarks)
+            result = compare(sample, request, marks)
+        except JudgeError:
+            result = "failed"
+        self._on_result(result)
+        return Audit(sample.app, sample.id, at, result)
+
+
+def compare(sample: Sample, request: Request, marks: CaptureMarks) -> Result:
+    """Compare the judge's marks with the capture; of an auxiliary call only the kind, as nothing else is used of it."""
+    text, auxiliary = request.text, sample.skip_reason is not None
+    passages, questions = spans_of(text, marks.passages), _places(text, marks.question)
+    if passages is None or questions is None:
+        return "unusable"
+    if auxiliary != (marks.kind == "auxiliary"):
+        return "kind"
+    if auxiliary:
+        return "agrees"
+    if not _agree(text, request.passages, passages):
+        return "passages"
+    same = any(_agree(text, [question], [other]) for question in request.questions for other in questions)
+    return "agrees" if same or not (request.questions or questions) else "question"
+
+
+def _places(text: str, marks: PassageMarks) -> list[Span] | None:
+    """Return where the marked stretch stands, which may be repeated; None if it is nowhere."""
+    if not (marks.begins.strip() or marks.ends.strip()):
+        return []
+    found: list[Span] = []
+    while len(found) < MAX_PLACES and (span := span_of(text, marks, found[-1][0] + 1 if found else 0)) is not None:
+        found.append(span)
+    return found or None
+
+
+def _agree(text: str, spans: Iterable[Span], others: Iterable[Span]) -> bool:
+    """Whether two sets of spans cover the same text, white space aside."""
+    ours, theirs = _covered(text, spans), _covered(text, others)
+    return len(ours & theirs) >= AGREEMENT * len(ours | theirs)
+
+
+def _covered(text: str, spans: Iterable[Span]) -> set[int]:
+    return {place for start, end in spans for place in range(start, end) if not text[place].isspace()}
+
+
+def audits_per_day(config: Config, judging: JudgeSetup | None) -> int:
+    """Return how many exchanges of an app are audited; 0 without a judge, with content off, or when it is not asked."""
+    capture = config.capture
+    return capture.audits_per_day if judging is not None and capture.ask_judge and capture.content else 0
+
+
+def open_audits(
+    judging: JudgeSetup | None,
+    per_day: int,
+    coverage: CaptureCoverage,
+    stores: tuple[Store, StateStore | None],
+    instruments: Instruments,
+) -> CaptureAudits | None:
+    """Build the audits; None if there are none."""
+    store, state_store = stores
+    if judging is None or state_store is None or not per_day:
+        return None
+    return CaptureAudits(
+        judging.judge,
+        store,
+        state_store,
+        coverage.drawn,
+        per_day=per_day,
+        allowed=judging.is_available,
+        on_result=lambda result: instruments.capture_audits.labels(result).inc(),
+    )

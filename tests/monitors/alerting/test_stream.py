@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from monitors.alerting.cases import Cases
-from monitors.alerting.stream import Case
+from monitors.alerting.stream import Case, Cases
 from tests.support.receivers import alert
 
 
