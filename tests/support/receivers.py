@@ -142,3 +142,7 @@ def alert(state: str = "firing", **changes: Any) -> Alert:
             **changes,
         }
     )
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    """No field but these."""

@@ -14,36 +14,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from examples import rules
 from gaugeway.cli import evaluate as offline_cli
 from gaugeway.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score, Skipped
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.offline import Run
 from tests.support.llm_server import LLMServer, Reply
+from tests.support.rules_server import by_rules, rules_server
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "examples" / "data" / "finance.jsonl"
 ALL = 18
 
 
-class Vectors(dict):
-    """The embedding of any text."""
-
-    def __missing__(self, text):
-        return rules.vector(text)
-
-
-def by_rules(request):
-    system, user = (message["content"] for message in request.body["messages"])
-    task = re.match(r"Task: (\w+)", system)[1]
-    return Reply(content=rules.answer(task, system, user), tokens=(1000, 100))
-
-
 @pytest.fixture
 def llm():
-    with LLMServer(
-        lambda request: Reply() if "input" in request.body else by_rules(request), vectors=Vectors(known=[1.0])
-    ) as one:
+    with rules_server() as one:
         yield one
 
 
@@ -267,6 +252,7 @@ def test_as_a_process_a_pipe_gets_the_table_and_no_bar(tmp_path):
 INTERRUPTIBLE = """
 import signal
 from gaugeway.cli.evaluate import evaluate
+from tests.support.rules_server import by_rules, rules_server
 signal.signal(signal.SIGINT, signal.default_int_handler)
 evaluate()
 """

@@ -15,7 +15,7 @@ from monitors.alerting.acknowledgements import Ack, NotLeaderError
 from monitors.alerting.delivery import Delivery
 from monitors.alerting.notifiers import NotDeliveredError, Route
 from monitors.alerting.silences import Matcher, Silence
-from tests.support.alerting import People
+from tests.support.alerting import Crowd, People
 from tests.support.receivers import alert
 
 T0 = 1_760_000_000.0
@@ -26,27 +26,6 @@ TWIN = alert(fingerprint="c" * 16, metric="answer_relevancy")
 
 def over(one):
     return replace(one, state="resolved", ended_at=T0 + 100.0)
-
-
-class Crowd(People):
-    """People who take several alerts at once."""
-
-    takes_groups = True
-
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.messages = []
-
-    async def notify(self, one):
-        await self.notify_all([one])
-
-    async def notify_all(self, alerts):
-        self.calls += 1
-        if self.failures:
-            self.failures -= 1
-            raise NotDeliveredError("nobody at home")
-        self.messages.append([(one.fingerprint[0], one.state) for one in alerts])
-        self.alerts += alerts
 
 
 class Forgetful(Crowd):

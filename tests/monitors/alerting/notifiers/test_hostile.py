@@ -17,12 +17,12 @@ from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores.hashing_store import HashingStore
 from monitors.alerting.delivery import MAX_GROUPS, MAX_IN_MESSAGE, MAX_MESSAGES, Delivery
 from monitors.alerting.description import Describer
-from monitors.alerting.notifiers import NotDeliveredError, Route
+from monitors.alerting.notifiers import Route
 from monitors.alerting.notifiers.email import MAX_ALERTS, html_of, text_of
 from monitors.alerting.notifiers.log import LogNotifier
 from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST, group_body
 from monitors.alerting.notifiers.slack import message
-from tests.support.alerting import People, webhook_body
+from tests.support.alerting import Crowd, People, webhook_body
 from tests.support.receivers import alert
 
 T0 = 1_760_000_000.0
@@ -126,24 +126,6 @@ def test_control_characters_in_texts_make_no_lines_and_turn_no_text_around():
     assert "a Bcc: all [2J gnp" in told
 
 
-class Crowd(People):
-    """People who take several alerts at once."""
-
-    takes_groups = True
-
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.messages = []
-
-    async def notify(self, one):
-        await self.notify_all([one])
-
-    async def notify_all(self, alerts):
-        if self.failures:
-            raise NotDeliveredError("nobody at home")
-        self.messages.append(list(alerts))
-
-
 def storm(tmp_path, notifiers, apps=2000, rounds=1):
     """So many apps fire at once; what is delivered in so many rounds."""
 
@@ -177,7 +159,7 @@ def test_two_thousand_apps_that_fire_at_once_are_ten_messages(tmp_path):
     storm(tmp_path, {"crowd": crowd}, rounds=3)
     assert len(crowd.messages) == 2000 / MAX_IN_MESSAGE
     assert max(map(len, crowd.messages)) == MAX_IN_MESSAGE
-    assert len({one.fingerprint for some in crowd.messages for one in some}) == 2000
+    assert len({one.fingerprint for one in crowd.alerts}) == 2000
 
 
 def test_a_few_apps_have_a_message_each(tmp_path):

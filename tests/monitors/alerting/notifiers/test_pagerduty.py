@@ -11,15 +11,11 @@ import pytest
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.message import RUNBOOK
 from monitors.alerting.notifiers.pagerduty import PagerDutyNotifier
-from tests.support.receivers import alert, receiver, strict
+from tests.support.receivers import Strict, alert, receiver, strict
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-z]{32}$")]
 KEY = "r0ut1ngk3y" + "0" * 22
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """No field but these."""
 
 
 class Payload(Strict):
@@ -32,7 +28,7 @@ class Payload(Strict):
     component: str = ""
     group: str = ""
     class_: str = msgspec.field(name="class", default="")
-    custom_details: dict[str, Any] = {}
+    custom_details: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Link(Strict):
@@ -46,8 +42,8 @@ class Trigger(Strict, tag_field="event_action", tag="trigger"):
     dedup_key: Annotated[str, msgspec.Meta(max_length=255)] = ""
     client: str = ""
     client_url: str = ""
-    links: list[Link] = []
-    images: list[dict[str, str]] = []
+    links: list[Link] = msgspec.field(default_factory=list)
+    images: list[dict[str, str]] = msgspec.field(default_factory=list)
 
 
 class Resolve(Strict, tag_field="event_action", tag="resolve"):

@@ -11,15 +11,11 @@ import pytest
 from gaugeway.records import Example
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.slack import SlackNotifier, message
-from tests.support.receivers import alert, receiver, strict
+from tests.support.receivers import Strict, alert, receiver, strict
 
 
 def text(most):
     return Annotated[str, msgspec.Meta(min_length=1, max_length=most)]
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """No field but these."""
 
 
 class Plain(Strict):

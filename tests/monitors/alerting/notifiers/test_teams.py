@@ -12,15 +12,11 @@ from gaugeway.records import Example
 from monitors.alerting.notifier_tests import NotifierTests
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.teams import MAX_BYTES, TeamsNotifier, message
-from tests.support.receivers import alert, receiver, strict
+from tests.support.receivers import Strict, alert, receiver, strict
 from tests.support.running import tcp_server
 
 PATH = "/workflows/0a/triggers/manual/paths/invoke?api-version=1&sp=%2Ftriggers%2Fmanual%2Frun&sig=s3cret-_"
 PAGE = "https://quality.example"
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """No field but these."""
 
 
 class OpenUrl(Strict, tag="Action.OpenUrl"):
