@@ -11,6 +11,7 @@ from typing import Any
 
 from gaugeway.data_files import table
 from gaugeway.records import Context, Sample
+from gaugeway.settings import ConfigError
 from monitors.offline import conversation_fields
 
 ALIASES: Mapping[str, Sequence[str]] = table("monitors.offline", "fields.toml")["aliases"]
@@ -35,12 +36,8 @@ _CONTENT = ("user_input", "response", *sorted(LISTS))
 _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}
 
 
-class DataError(Exception):
+class DataError(ConfigError):
     """Raised for an invalid data set; `problems` has one line per error."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from gateway.config import load
 from gaugeway.cli import main as cli
-from gaugeway.cli.config_option import data_dir_problem
 from gaugeway.cli.keys import keys
+from gaugeway.cli.shared import data_dir_problem
 from gaugeway.extensions import EXTRAS
 from gaugeway.settings import ConfigError, child_environment
 from gaugeway.settings import loading as monitors_config
