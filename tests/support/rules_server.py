@@ -26,3 +26,8 @@ def by_rules(request: Request) -> Reply:
 def rules_server() -> LLMServer:
     """Return the server of both."""
     return LLMServer(by_rules, vectors=Vectors(known=[1.0]))
+
+
+def judged(server: LLMServer) -> int:
+    """Return how many requests were the judge's."""
+    return sum("messages" in request.body for request in server.requests)
