@@ -60,11 +60,7 @@ async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: 
     spill = open_queue(f"sqlite:///{data_dir / _SPILL}", *lease)
     queue = open_queue(queue_url(config, data_dir), *lease)
     store = open_store(store_url(config, data_dir))
-    embedded = (
-        (spill, None, _SPILL),
-        (queue, config.queue.url, "queue.db"),
-        (store, config.store.url, "store.db"),
-    )
+    embedded = ((spill, None, _SPILL), (queue, config.queue.url, "queue.db"), (store, config.store.url, "store.db"))
     for place, url, file in embedded:
         if url is None and not (data_dir / file).exists():
             continue

@@ -139,12 +139,7 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
         with hold(data_dir, "monitors", TAKE_OVER_S if supervised else 0.0):
             sources = sources_of(options["config"], given_keys(options))
             running = run(
-                config,
-                data_dir,
-                page=page and page(),
-                sources=sources,
-                supervised=supervised,
-                workers=workers,
+                config, data_dir, page=page and page(), sources=sources, supervised=supervised, workers=workers
             )
             serving.run(running, log_format)
     except (ConfigError, OSError) as error:

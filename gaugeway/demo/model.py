@@ -291,12 +291,7 @@ def embeddings(model: str, inputs: list[str], encoding: str, dimensions: int) ->
         for index, vector in enumerate(vectors)
     ]
     tokens = sum(len(text.split()) for text in inputs)
-    return {
-        "object": "list",
-        "data": data,
-        "model": model,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    }
+    return {"object": "list", "data": data, "model": model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
 
 
 def embed(text: str, dimensions: int = DIMENSIONS) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

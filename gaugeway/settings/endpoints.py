@@ -13,14 +13,7 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-ROUTES = (
-    "/chat/completions",
-    "/completions",
-    "/embeddings",
-    "/messages",
-    "/models",
-    "/responses",
-)
+ROUTES = ("/chat/completions", "/completions", "/embeddings", "/messages", "/models", "/responses")
 """What clients append to a base URL."""
 _KEYED = (
     "anthropic.com",
