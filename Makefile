@@ -36,11 +36,12 @@ test-all: .venv/dev  ## All tests, on real servers where their programs are inst
 frameworks: .venv/dev  ## The RAG frameworks that the tests drive, one environment each (1 GB); without them those are skipped
 	$(BIN)/python tests/frameworks/environment.py
 
-check: .venv/dev  ## Formatting, lint, types, known vulnerabilities (says so where the advisory service is out of reach)
+check: .venv/dev  ## Formatting, lint, types, limits of size, known vulnerabilities (says so where the advisory service is out of reach)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/house.py --limits --product
 	$(BIN)/python tools/audit.py
 
 fix: .venv/dev  ## Format and repair what can be repaired

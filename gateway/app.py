@@ -46,7 +46,7 @@ from gateway.upstreams.pool import NativeUpstream
 from gateway.upstreams.provider import provider_of
 from gateway.upstreams.router import ClientSettings, Router
 from gaugeway.processes.worker_metrics import WorkerMetrics, inherited
-from gaugeway.redaction.key import redaction_key
+from gaugeway.redaction import redaction_key
 from gaugeway.runtime import audit
 from gaugeway.runtime import otlp_exporters as telemetry
 from gaugeway.runtime.serving import Listener, ServerProtocol, patient, serve

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,6 @@ from gaugeway import settings
 from gaugeway.extensions import load as load_object
 from gaugeway.extensions import registered
 from gaugeway.prompts import UserTemplate
-from gaugeway.runtime.tokens import short_warning
 from gaugeway.settings.bounds import MAX_HISTORY
 from gaugeway.settings.endpoints import (
     address_problem,
@@ -25,8 +25,9 @@ from gaugeway.settings.endpoints import (
     is_remote,
     listener_problem,
     port_problems,
+    short_warning,
 )
-from gaugeway.settings.loading import shared_problems, with_environment
+from gaugeway.settings.loading import read_as, shared_problems
 from gaugeway.settings.shared import LOOPBACK, AuditsPerDay, Count, Port, Positive, Price, Rate, SampleBy, Shared, Table
 
 MEBIBYTE = 1024 * 1024
@@ -185,23 +186,22 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def load(
     path: Path | None,
-    overrides: dict[str, dict[str, Any]] | None = None,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
     upstream: str | None = None,
     judge: tuple[str | None, str | None] = (None, None),
 ) -> Config:
     """Read the file, apply the command line's options, and check the result. Raises ConfigError.
 
-    `overrides` maps table -> key -> value (None: not given); `upstream` replaces `[[upstreams]]`; `judge` are the
-    judge's model and address.
+    The parameters are those of `gaugeway.settings.loading.read_as`.
     """
-    config, problems = examine(path, overrides, upstream, judge)
+    config, problems = examine(path, tables, upstream, judge)
     problems.raise_any()
     return config
 
 
 def examine(
     path: Path | None,
-    overrides: dict[str, dict[str, Any]] | None = None,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
     upstream: str | None = None,
     judge: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Config, settings.Problems]:
@@ -209,16 +209,7 @@ def examine(
 
     A key with a problem gets its default. Raises ConfigError for a file of which nothing can be used.
     """
-    problems = settings.Problems()
-    raw = settings.read_into(path, problems)
-    for table, values in (overrides or {}).items():
-        given = {key: value for key, value in values.items() if value is not None}
-        raw = settings.overlay(raw, table, given)
-    raw = settings.overlay_monitors(raw)
-    if upstream is not None:
-        raw["upstreams"] = [{"base_url": upstream}]
-    raw = settings.overlay_judge(raw, *judge)
-    config = with_environment(settings.convert_into(raw, Config, problems), problems)
+    config, problems = read_as(Config, path, tables, upstream, judge)
     problems.extend(_problems(config))
     return config, problems
 

@@ -1,4 +1,4 @@
-"""What a reload does with each key of the configuration, and which changes need a restart.
+"""What a reload does with each key of the configuration; the snapshot of the one that was accepted.
 
 A reload is all or nothing: if one changed key needs a restart, nothing of the new configuration is applied.
 """
@@ -9,12 +9,14 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 
 from gateway.access.gate import needs_gate
 from gateway.config import Config
+from gaugeway import settings
 from gaugeway.data_files import table
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError, is_struct, item_of, plain
@@ -23,7 +25,6 @@ _log = logging.getLogger("gaugeway")
 REFUSED = "refused"
 """The line that the supervisor writes to a gateway's standard input, followed by the keys that need a restart."""
 Effect: TypeAlias = Literal["live", "restart", "restart_in_use", "monitors"]
-
 
 EFFECTS: dict[str, Effect] = {
     f"{where}.{name}": effect
@@ -112,3 +113,47 @@ def _tables(value: Any) -> Iterable[tuple[object, msgspec.Struct]]:
 
 def _may_be_none(kind: Any, name: str) -> bool:
     return any(field.name == name and field.default is None for field in msgspec.structs.fields(kind))
+
+
+class Snapshot:
+    """A copy of a configuration file in memory, which child processes read under `path` if they inherit `descriptor`.
+
+    It includes the values of `${NAME}` and `${file:/path}`, so that a process that is restarted gets what was accepted,
+    even if the file or its secrets have changed since. Only this process's children inherit the descriptor, and the
+    text is in no file system. Without in-memory files (on any system but Linux) `path` is the file's own.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.path = file
+        self.descriptor: int | None = None
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("gaugeway.toml")
+            self.path = Path(f"/proc/self/fd/{self.descriptor}")
+
+    @property
+    def inherited(self) -> tuple[int, ...]:
+        """What a child process must inherit."""
+        return () if self.descriptor is None else (self.descriptor,)
+
+    def take(self) -> None:
+        """Copy the file and its placeholders' values. Raises OSError and ConfigError, and then keeps the old copy."""
+        if self.descriptor is not None:
+            self._write(settings.resolve(self.file))
+
+    def replace(self, other: Snapshot) -> None:
+        """Copy another snapshot."""
+        if self.descriptor is not None:
+            self._write(other.path.read_bytes())
+
+    def close(self) -> None:
+        """Free the memory."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+    def _write(self, text: bytes) -> None:
+        assert self.descriptor is not None  # noqa: S101 - for the type checker
+        os.posix_fallocate(self.descriptor, 0, max(1, len(text)))  # without memory it fails before anything is lost
+        os.pwrite(self.descriptor, text, 0)
+        os.ftruncate(self.descriptor, len(text))

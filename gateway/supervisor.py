@@ -12,13 +12,12 @@ from importlib import import_module
 from pathlib import Path
 
 from gateway.config import Config, listeners
-from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
-from gateway.snapshot import Snapshot
-from gaugeway.processes import interpreter
+from gateway.reload import REFUSED, RestartNeeded, Snapshot, check_live, report_refusal
+from gaugeway.processes import child_process
 from gaugeway.processes.child_process import ChildProcess
-from gaugeway.processes.orphans import reap_orphans
 from gaugeway.processes.worker_metrics import WorkersTotal
 from gaugeway.runtime import audit
+from gaugeway.runtime.system import reap_orphans
 from gaugeway.runtime.tasks import spawn
 from gaugeway.settings import ConfigError
 from gaugeway.settings.endpoints import wait_until_free
@@ -28,7 +27,7 @@ _STOP_S = 15.0
 _LOOK_AT_FILE_S = 1.0
 _SHARED = (
     "litestar",
-    "gaugeway.redaction.key",
+    "gaugeway.redaction",
     "gaugeway.runtime.serving",
     "gaugeway.storage.engines.sqlite.queue",
     "gaugeway.storage.templates",
@@ -164,8 +163,8 @@ class Supervisor:
     async def _problems(self, candidate: Snapshot) -> str | None:
         """Check a configuration in a separate process, as it may load the user's classes; None when it is valid."""
         check = await asyncio.create_subprocess_exec(
-            *interpreter.command("gaugeway", "check", *self._arguments(candidate.path), "--supervised"),
-            env=interpreter.environment(),
+            *child_process.command("gaugeway", "check", *self._arguments(candidate.path), "--supervised"),
+            env=child_process.environment(),
             stdout=PIPE,
             stderr=PIPE,
             pass_fds=candidate.inherited,

@@ -17,13 +17,12 @@ import msgspec
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
-from gaugeway.processes.priority import lower_priority
 from gaugeway.records import Supplement
-from gaugeway.redaction import Redactor
-from gaugeway.redaction.key import redaction_key
+from gaugeway.redaction import Redactor, redaction_key
 from gaugeway.runtime import audit
 from gaugeway.runtime.auth import behind
 from gaugeway.runtime.serving import Listener, serve
+from gaugeway.runtime.system import lower_priority
 from gaugeway.settings import ConfigError, Problems
 from gaugeway.settings import shared as configuration
 from gaugeway.settings.loading import join_problems, queue_url, store_url

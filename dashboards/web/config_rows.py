@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from dashboards.web.addresses import without_secrets
+from gaugeway.settings.loading import is_secret
 from gaugeway.settings.shared import Config
-from gaugeway.settings.sources import is_secret
 
 SECRET = re.compile(
     r"(^|[._])(\w*key|\w*keys|\w*token|password|\w*secret|salt|\w*headers|\w*proxy|channel|sender|recipients|username)"

@@ -17,7 +17,7 @@ from dashboards.web.sessions import SESSION_S
 from dashboards.web.site import Page, Site
 from gaugeway.runtime import audit
 from gaugeway.runtime.auth import TooManyGuessesError
-from gaugeway.runtime.tokens import ATTEMPTS_S
+from gaugeway.settings.endpoints import ATTEMPTS_S
 from monitors.api.alerts import address_of
 
 _GUESSED = (

@@ -7,7 +7,7 @@ import logging
 
 from gateway.access.gate import Gate
 from gateway.access.keys import Keyring
-from gaugeway.runtime.outage import Outage
+from gaugeway.runtime.logs import Outage
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.engines.failures import FAILURES
 from gaugeway.storage.keys import Keys

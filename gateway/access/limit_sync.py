@@ -7,7 +7,7 @@ import logging
 from typing import Protocol
 
 from gateway.access.gate import Gate
-from gaugeway.runtime.outage import Outage
+from gaugeway.runtime.logs import Outage
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.documents import Documents
 from gaugeway.storage.engines.failures import FAILURES, EngineError

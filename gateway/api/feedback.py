@@ -180,11 +180,11 @@ class Supplements:
 
         @post("/gaugeway/v1/contexts", status_code=202, request_max_body_size=self.max_body_bytes)
         async def contexts(request: Request[Any, Any, Any]) -> Response[bytes]:
-            return await self._answer(request, self._contexts)
+            return await self._answer(request, _contexts)
 
         @post("/gaugeway/v1/feedback", status_code=202, request_max_body_size=self.max_body_bytes)
         async def feedback(request: Request[Any, Any, Any]) -> Response[bytes]:
-            return await self._answer(request, self._feedback)
+            return await self._answer(request, _feedback)
 
         return [contexts, feedback]
 
@@ -225,46 +225,32 @@ class Supplements:
                 raise too_large(self.max_body_bytes) from error
             raise Rejection(error.status_code, "invalid_request", error.detail) from error
 
-    def _contexts(self, body: bytes, headers: Headers) -> Supplement:
-        sent = _decoded(body, Contexts)
-        contexts = _passages(sent.contexts)
-        if contexts is None:
-            raise _bad("contexts", "expected an array, got null")
-        trace_id = _trace_of(sent.trace_id, headers)
-        if sent.key is None and trace_id is None:
-            raise _bad("key", "`key`, `trace_id` or a traceparent header must say which exchange this is about")
-        return Supplement(
-            id=uuid4().hex,
-            received_at=time.time(),
-            source="contexts",
-            key=sent.key,
-            trace_id=trace_id,
-            question=sent.question,
-            contexts=contexts,
-            reference=sent.reference,
-        )
 
-    def _feedback(self, body: bytes, headers: Headers) -> Supplement:
-        sent = _decoded(body, Feedback)
-        contexts = _passages(sent.contexts)
-        if contexts is None and not any((sent.reference, sent.label, sent.comment)) and sent.rating is None:
-            raise _bad(None, "One of `reference`, `contexts`, `rating`, `label` and `comment` is needed")
-        trace_id = _trace_of(sent.trace_id, headers)
-        if sent.exchange_id is None and sent.key is None and trace_id is None:
-            raise _bad("exchange_id", "`exchange_id`, `key` or `trace_id` must say which exchange this is about")
-        return Supplement(
-            id=uuid4().hex,
-            received_at=time.time(),
-            source="feedback",
-            exchange_id=sent.exchange_id,
-            key=sent.key,
-            trace_id=trace_id,
-            contexts=contexts,
-            reference=sent.reference,
-            rating=sent.rating,
-            label=sent.label,
-            comment=sent.comment,
-        )
+def _contexts(body: bytes, headers: Headers) -> Supplement:
+    sent = _decoded(body, Contexts)
+    supplement = _supplement(sent, "contexts", headers)
+    if supplement.contexts is None:
+        raise _bad("contexts", "expected an array, got null")
+    if supplement.key is None and supplement.trace_id is None:
+        raise _bad("key", "`key`, `trace_id` or a traceparent header must say which exchange this is about")
+    return supplement
+
+
+def _feedback(body: bytes, headers: Headers) -> Supplement:
+    sent = _decoded(body, Feedback)
+    supplement = _supplement(sent, "feedback", headers)
+    said = (sent.reference, sent.label, sent.comment)
+    if supplement.contexts is None and not any(said) and sent.rating is None:
+        raise _bad(None, "One of `reference`, `contexts`, `rating`, `label` and `comment` is needed")
+    if sent.exchange_id is None and sent.key is None and supplement.trace_id is None:
+        raise _bad("exchange_id", "`exchange_id`, `key` or `trace_id` must say which exchange this is about")
+    return supplement
+
+
+def _supplement(sent: Contexts | Feedback, source: str, headers: Headers) -> Supplement:
+    fields = msgspec.structs.asdict(sent)
+    fields |= {"contexts": _passages(sent.contexts), "trace_id": _trace_of(sent.trace_id, headers)}
+    return Supplement(id=uuid4().hex, received_at=time.time(), source=source, **fields)
 
 
 def _decoded(body: bytes, into: type[T]) -> T:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
+import msgspec
 from litestar import Request, Response, get
 from litestar.exceptions import HTTPException
 
-from gateway.api.feedback import Supplements
-from gateway.api.openapi import document
+from gateway.api.feedback import Contexts, Feedback, Supplements
 from gateway.http.errors import Rejection, body_of
+from gaugeway.data_files import table
 from gaugeway.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 
 _NOT_FOUND, _SERVERS = 404, 500
@@ -85,3 +87,15 @@ def _openai_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     return Response(
         body_of(rejection), status_code=error.status_code, headers=error.headers, media_type="application/json"
     )
+
+
+def document() -> dict[str, Any]:
+    """Return the document of contexts, feedback and the two health routes."""
+    shown: dict[str, Any] = table("gateway.api", "openapi.json")
+    shown["info"]["version"] = version("gaugeway")
+    _, bodies = msgspec.json.schema_components((Contexts, Feedback), ref_template="#/components/schemas/{name}")
+    schemas = shown["components"]["schemas"]
+    for name, body in bodies.items():
+        properties = body["properties"] | schemas[name]["properties"]
+        schemas[name] = body | schemas[name] | {"properties": properties}
+    return shown

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from gateway.capture.dialogue import Call, Dialogue, calls_in, decoded, json_of
-from gateway.telemetry.rate_limited_warnings import RateLimitedWarnings
 from gaugeway.exchange import Exchange
 from gaugeway.prompts import dicts
 from gaugeway.records import ToolChecks
+from gaugeway.runtime.logs import RateLimitedWarnings
 from gaugeway.settings.bounds import MAX_CALLS
 
 MAX_SCHEMA_BYTES = 32_768

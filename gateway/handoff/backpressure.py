@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from gaugeway.runtime.outage import Outage
+from gaugeway.runtime.logs import Outage
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.queues import Queue
 

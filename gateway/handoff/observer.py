@@ -9,9 +9,9 @@ from typing import Protocol
 
 from gateway.capture.result import CaptureResult
 from gateway.telemetry.metrics import Instruments
-from gateway.telemetry.rate_limited_warnings import RateLimitedWarnings
 from gaugeway.exchange import GENERATION_ROUTES, ExchangeSummary, Recording
 from gaugeway.records import Sample
+from gaugeway.runtime.logs import RateLimitedWarnings
 
 _log = logging.getLogger("gaugeway.handoff")
 

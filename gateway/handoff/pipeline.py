@@ -15,7 +15,7 @@ from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from gaugeway.exchange import GENERATION_ROUTES, Recording
 from gaugeway.records import Sample
-from gaugeway.runtime.outage import Outage
+from gaugeway.runtime.logs import Outage
 from gaugeway.runtime.retry import Sink
 from gaugeway.storage.engines.failures import reason_of, refused
 from gaugeway.storage.queues import Queue

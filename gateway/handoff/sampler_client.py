@@ -15,8 +15,8 @@ from gateway.handoff import sampler_process
 from gateway.handoff.sampler_process import Answer, Load, Setup
 from gateway.handoff.template_sync import TemplateSync
 from gaugeway.exchange import Recording
-from gaugeway.processes import interpreter
-from gaugeway.processes.forked import ForkedChild, fork
+from gaugeway.processes import child_process
+from gaugeway.processes.child_process import ForkedChild, fork
 from gaugeway.processes.frames import LENGTH_BYTES, framed
 from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import spawn
@@ -44,7 +44,7 @@ class SamplerProcesses:
     async def start(self) -> Process | ForkedChild:
         """Start one. Raises OSError."""
         forked, self._forked = self._forked, None
-        return await interpreter.start(forked, "gateway.handoff.sampler_process", output=True)
+        return await child_process.start(forked, "gateway.handoff.sampler_process", output=True)
 
     def close(self) -> None:
         """End the forked one if it was not started."""

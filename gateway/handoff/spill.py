@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from gateway.handoff.backpressure import SHEDS_AT
 from gaugeway.records import Sample, Supplement
-from gaugeway.runtime.outage import Outage
+from gaugeway.runtime.logs import Outage
 from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.engines.failures import reason_of, refused

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 from gateway.capture.stored_templates import Form, plain
 from gaugeway.prompts.learning.learner import TemplateEvent
 from gaugeway.prompts.learning.model import LearnedTemplate
-from gaugeway.runtime.outage import Outage
+from gaugeway.runtime.logs import Outage
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.engines.failures import FAILURES, refused
 from gaugeway.storage.templates import StoredTemplate, Templates

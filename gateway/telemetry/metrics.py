@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -23,111 +23,134 @@ class Instruments:
     """All series of the gateway's `/metrics`. The label caps are not thread-safe: count one exchange at a time."""
 
     def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"gaugeway_{name}", text, labels, registry=registry)
-
-        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"gaugeway_{name}", text, labels, buckets=buckets, registry=registry)
-
         self.registry = registry
         self.modes: dict[str, Mode] = {}
+        self._traffic()
+        self._capture()
+        self._bounds()
+        self._gauges(version)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"gaugeway_{name}", text, labels, registry=self.registry)
+
+    def _counting(self, name: str, text: str, *labels: str, known: Iterable[str] = ()) -> Callable[..., None]:
+        """Return what counts one under the values of `labels`; the `known` ones are there from the start, at 0."""
+        counter = self._counter(name, text, *labels)
+        for value in known:
+            counter.labels(value)
+        return lambda *values: counter.labels(*values).inc()
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"gaugeway_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, mode: Literal["livesum", "livemin", "max"], *labels: str) -> Gauge:
+        """Return a gauge; the mode says how the values of several workers are combined."""
+        self.modes[f"gaugeway_{name}"] = mode
+        return Gauge(f"gaugeway_{name}", text, labels, registry=self.registry)
+
+    def _traffic(self) -> None:
+        """Create the series of requests, upstreams, tokens and costs."""
         labels = ("app", "route", "model", "status_class", "stream", "ending")
-        self._requests = counter("requests", "Requests, by how they ended.", *labels)
-        self._duration = histogram(
+        self._requests = self._counter("requests", "Requests, by how they ended.", *labels)
+        self._duration = self._histogram(
             "request_duration_seconds",
             "From the request's head to the response's last byte.",
             ("app", "model", "stream"),
             DURATION_BUCKETS,
         )
-        self._first_chunk = histogram(
+        self._first_chunk = self._histogram(
             "time_to_first_chunk_seconds",
             "From the request's head to the first byte of a streamed body.",
             ("app", "model"),
             FIRST_CHUNK_BUCKETS,
         )
-        self._overhead = histogram(
+        overhead = self._histogram(
             "overhead_seconds",
             "Time spent in the gateway itself: request = before sending on; capture = off the request path.",
             ("stage",),
             OVERHEAD_BUCKETS,
         )
-        self._request_overhead = self._overhead.labels("request")
-        self._capture_overhead = self._overhead.labels("capture")
+        self._request_overhead = overhead.labels("request")
+        self.capture_seconds = overhead.labels("capture").observe
         self._requests_children: dict[tuple[str, str, bool, str, str, str], tuple[Counter, Histogram, Histogram]] = {}
-        self._tokens = counter("tokens", "Tokens the upstream reported.", "app", "model", "type")
-        self._cost = counter("cost_usd", "What exchanges cost at the configured prices.", "app", "model", "type")
-        self._upstream_errors = counter("upstream_errors", "Upstream failures by kind.", "upstream", "kind")
-        self._exchanges = counter("exchanges", "Exchanges, each with exactly one outcome.", "app", "outcome")
-        self._extractions = counter(
+        self._tokens = self._counter("tokens", "Tokens the upstream reported.", "app", "model", "type")
+        self._cost = self._counter("cost_usd", "What exchanges cost at the configured prices.", "app", "model", "type")
+        self.error = self._counting("upstream_errors", "Upstream failures by kind.", "upstream", "kind")
+        self.resent = self._counting(
+            "upstream_resends", "Requests sent again because a reused connection had ended, by reason.", "reason"
+        )
+
+    def _capture(self) -> None:
+        """Create the series of what is captured, and of its way to the queue."""
+        self._exchanges = self._counter("exchanges", "Exchanges, each with exactly one outcome.", "app", "outcome")
+        self._extractions = self._counter(
             "context_extractions", "Captured exchanges by what found their contexts.", "app", "extractor"
         )
-        self._unreadable = counter("unreadable", "Exchanges of which a body could not be read, by reason.", "reason")
-        self._captured = counter("captured", "Captured exchanges by what they are: answers are judged.", "app", "kind")
-        self._supplements = counter(
+        self.unreadable = self._counting(
+            "unreadable", "Exchanges of which a body could not be read, by reason.", "reason"
+        )
+        self._captured = self._counter(
+            "captured", "Captured exchanges by what they are: answers are judged.", "app", "kind"
+        )
+        self.supplement = self._counting(
             "supplements_received", "Contexts and feedback received separately.", "source", "result"
         )
-        self._hand_off_errors = counter("handoff_errors", "Failed attempts to reach the queue; they are repeated.")
-        self._sync_errors = counter("limits_sync_errors", "Failed syncs of shared limits.")
-        self._spilled = counter("spilled", "Samples that waited in a file while the queue was unavailable.", "result")
+        self.hand_off_failed = self._counter(
+            "handoff_errors", "Failed attempts to reach the queue; they are repeated."
+        ).inc
+        self._spilled = self._counter(
+            "spilled", "Samples that waited in a file while the queue was unavailable.", "result"
+        )
         for step in ("spilled", "returned"):
             self._spilled.labels(step)
-        self._templates = counter("templates", "Prompt templates learned here, dropped, or no longer fitting.", "event")
-        self._template_errors = counter(
+        self.template = self._counting(
+            "templates", "Prompt templates learned here, dropped, or no longer fitting.", "event"
+        )
+        self.template_failed = self._counting(
             "template_errors", "Failures to keep learned templates, or to share them, by reason.", "reason"
         )
-        self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
-        self._blocking = counter(
+
+    def _bounds(self) -> None:
+        """Create the counters of reloads, of exceeded bounds and of their consequences."""
+        self._reloads = self._counter("config_reloads", "Configuration reloads, by result.", "result")
+        self._blocking = self._counter(
             "config_restart_keys", "Reloads refused for a key that needs a restart, by key.", "key"
         )
-        self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
-        self._bounds(registry)
-        self._gauges(registry, version)
-
-    def _bounds(self, registry: CollectorRegistry) -> None:
-        """Create the counters of exceeded bounds and of their consequences."""
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"gaugeway_{name}", text, labels, registry=registry)
-
-        self._charges_estimated = counter(
+        self._cap = LabelCap(self._counter("label_overflow", "Label values shown as _other, by label.", "label"))
+        self.limits_unshared = self._counter("limits_sync_errors", "Failed syncs of shared limits.").inc
+        self.charge_estimated = self._counting(
             "charges_estimated", "Charges to limits and budgets not based on reported usage.", "route", "reason"
         )
-        self._write_stalls = counter(
+        self.write_stalled = self._counter(
             "write_stalls", "Connections aborted because the client did not read the response."
-        )
-        self._resends = counter(
-            "upstream_resends",
-            "Requests sent again because a reused connection had ended, by reason.",
+        ).inc
+        self.body_given_up = self._counting("slow_bodies", "Request bodies aborted as too slow.", "reason")
+        self.connection_closed = self._counting(
+            "connections_closed",
+            "Connections of the traffic port closed because file descriptors ran out.",
             "reason",
+            known=("idle", "refused"),
         )
-        self._slow_bodies = counter("slow_bodies", "Request bodies aborted as too slow.", "reason")
-        self._closed = counter(
-            "connections_closed", "Connections of the traffic port closed because file descriptors ran out.", "reason"
+        self.invalid_request = self._counting(
+            "invalid_requests",
+            "Requests refused before they reached a route of the API, by reason.",
+            "reason",
+            known=("malformed", "unknown_path"),
         )
-        for reason in ("idle", "refused"):
-            self._closed.labels(reason)
-        self._invalid = counter(
-            "invalid_requests", "Requests refused before they reached a route of the API, by reason.", "reason"
-        )
-        for reason in ("malformed", "unknown_path"):
-            self._invalid.labels(reason)
-        self._tags_dropped = counter("tags_dropped", "Tags of requests beyond the number that is kept.")
+        self.tags_dropped = self._counter("tags_dropped", "Tags of requests beyond the number that is kept.").inc
 
-    def _gauges(self, registry: CollectorRegistry, version: str) -> None:
-        """Create the gauges; the mode says how the values of several workers are combined."""
-
-        def gauge(name: str, text: str, mode: Literal["livesum", "livemin", "max"], *labels: str) -> Gauge:
-            self.modes[f"gaugeway_{name}"] = mode
-            return Gauge(f"gaugeway_{name}", text, labels, registry=registry)
-
-        self.waiting = gauge("handoff_waiting", "Exchanges in memory on their way to the queue.", "livesum")
-        self.capture_factor = gauge("capture_factor", "By which a full queue lowers the capture rate.", "livemin")
+    def _gauges(self, version: str) -> None:
+        self.waiting = self._gauge("handoff_waiting", "Exchanges in memory on their way to the queue.", "livesum")
+        self.capture_factor = self._gauge("capture_factor", "By which a full queue lowers the capture rate.", "livemin")
         self.capture_factor.set(1.0)
-        self._limits_processes = gauge(
+        self.limits_shared = self._gauge(
             "limits_processes", "Gateway processes that share the limits; 0 while each counts for itself.", "livemin"
+        ).set
+        self._upstream_state = self._gauge(
+            "upstream_state", "1 healthy, 0.5 being probed, 0 ejected.", "livemin", "upstream"
         )
-        self._upstream_state = gauge("upstream_state", "1 healthy, 0.5 being probed, 0 ejected.", "livemin", "upstream")
-        gauge("build_info", "Always 1; the version is the label.", "max", "version").labels(version).set(1)
+        build = self._gauge("build_info", "Always 1; the version is the label.", "max", "version")
+        build.labels(version).set(1)
 
     def request(self, recording: Recording, *, app: str, model: str, stream: bool) -> None:
         """Count one finished request."""
@@ -141,7 +164,7 @@ class Instruments:
             self._request_overhead.observe(recording.request_overhead_s)
         kind = recording.error_kind or ("status_5xx" if recording.status >= 500 else None)  # noqa: PLR2004
         if kind is not None and recording.ending != "rejected":
-            self._upstream_errors.labels(recording.upstream or "none", kind).inc()
+            self.error(recording.upstream or "none", kind)
 
     def usage(self, app: str, model: str, usage: Usage) -> None:
         """Count the tokens the upstream reported."""
@@ -175,18 +198,6 @@ class Instruments:
         for kind, usd in costs.items():
             self._cost.labels(app, model, kind).inc(usd)
 
-    def unreadable(self, reason: str) -> None:
-        """Count an exchange that is not captured because one of its bodies cannot be read."""
-        self._unreadable.labels(reason).inc()
-
-    def write_stalled(self) -> None:
-        """Count a connection that was closed because the client did not read its response."""
-        self._write_stalls.inc()
-
-    def charge_estimated(self, route: str, reason: str) -> None:
-        """Count an estimated charge. Thread-safe."""
-        self._charges_estimated.labels(route, reason).inc()
-
     def outcome(self, app: str, outcome: str) -> None:
         """Count the outcome of an exchange."""
         self._exchanges.labels(self._cap("app", app), outcome).inc()
@@ -205,65 +216,13 @@ class Instruments:
         self._extractions.labels(app, sample.context_source).inc()
         self._captured.labels(app, _kind(sample.skip_reason)).inc()
 
-    def supplement(self, source: str, result: str) -> None:
-        """Count a supplement by result: accepted, full, too_large or error."""
-        self._supplements.labels(source, result).inc()
-
-    def tags_dropped(self, count: int) -> None:
-        """Count tags of a request beyond the maximum."""
-        self._tags_dropped.inc(count)
-
-    def connection_closed(self, reason: str) -> None:
-        """Count a connection closed for lack of file descriptors: idle, or refused when new."""
-        self._closed.labels(reason).inc()
-
-    def invalid_request(self, reason: str) -> None:
-        """Count what was refused before it reached a route: malformed (not HTTP), or for an unknown_path."""
-        self._invalid.labels(reason).inc()
-
-    def capture_seconds(self, seconds: float) -> None:
-        """Record the time that decoding one exchange took."""
-        self._capture_overhead.observe(seconds)
-
-    def hand_off_failed(self) -> None:
-        """Count a failed attempt to put samples into the queue."""
-        self._hand_off_errors.inc()
-
     def spilled(self, step: str, count: int) -> None:
         """Count samples written to the spill file (spilled) or moved back to the queue (returned)."""
         self._spilled.labels(step).inc(count)
 
-    def template(self, event: str) -> None:
-        """Count a template that this process learned, dropped, or found stale."""
-        self._templates.labels(event).inc()
-
-    def template_failed(self, reason: str) -> None:
-        """Count a failure: store, refused, private, or overflow."""
-        self._template_errors.labels(reason).inc()
-
     def state(self, upstream: str, value: float) -> None:
         """Set the state of an upstream: 1 healthy, 0.5 being probed, 0 ejected."""
         self._upstream_state.labels(upstream).set(value)
-
-    def error(self, upstream: str, kind: str) -> None:
-        """Count a failed attempt that was retried, so that the client did not see it."""
-        self._upstream_errors.labels(upstream, kind).inc()
-
-    def resent(self, reason: str) -> None:
-        """Count a request resent on a new connection: unread, idempotent, or with an idempotency_key."""
-        self._resends.labels(reason).inc()
-
-    def body_given_up(self, reason: str) -> None:
-        """Count a request whose body arrived too slowly: stalled, too_long or no_room."""
-        self._slow_bodies.labels(reason).inc()
-
-    def limits_shared(self, processes: int) -> None:
-        """Set the number of processes that share the limits; 0 while this one enforces its own share."""
-        self._limits_processes.set(processes)
-
-    def limits_unshared(self) -> None:
-        """Count a failed limit sync."""
-        self._sync_errors.inc()
 
     def reloaded(self, result: str, keys: Iterable[str] = ()) -> None:
         """Count a reload of the configuration: applied or refused; `keys` are those that need a restart."""

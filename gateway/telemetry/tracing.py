@@ -84,12 +84,7 @@ class OTelSpans:
     `servers` are the upstreams by name; the first stands for an exchange that was sent to none.
     """
 
-    def __init__(
-        self,
-        processor: SpanProcessor,
-        *,
-        servers: Mapping[str, Server],
-    ) -> None:
+    def __init__(self, processor: SpanProcessor, *, servers: Mapping[str, Server]) -> None:
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415 - only with telemetry on
 
         self._processor = processor

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from gateway.telemetry.rate_limited_warnings import RateLimitedWarnings
 from gateway.upstreams import UpstreamError
+from gaugeway.runtime.logs import RateLimitedWarnings
 
 _log = logging.getLogger("gaugeway")
 

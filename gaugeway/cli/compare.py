@@ -6,22 +6,22 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import msgspec
+from rich.console import Console
+from rich.markup import escape
 
-from gaugeway.cli import store_options
+from gaugeway.cli import shared
+from gaugeway.settings.loading import load
+from gaugeway.storage.stores import Store
+from monitors.analysis import ab_compare
+from monitors.analysis.ab_binned import Parts
+from monitors.analysis.ab_compare import Arm, Compared, Sides
+from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, PERIOD, VersionQuery, check_by, keys_of, period_of, read
+from monitors.offline import progress
+from monitors.offline.reports import signed
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from gaugeway.storage.stores import Store
-    from monitors.analysis.ab_binned import Parts
-    from monitors.analysis.ab_compare import Arm, Compared, Sides
-    from monitors.analysis.ab_query import VersionQuery
-
-SHIP, ROLL_BACK, NOT_ENOUGH = 0, 1, 3
 _COLOURS = {
     "ship": "green",
     "roll back": "red",
@@ -29,7 +29,7 @@ _COLOURS = {
     "differs": "cyan",
     "within the margin": "green",
 }
-_EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
+_EXITS = {"ship": 0, "roll back": 1, "not enough data": 3}
 
 _APART = (
     "Warning: the versions served mostly at different times ({:.0%} of the scores of one are from the time when both "
@@ -44,7 +44,7 @@ _APART = (
 @click.option("--b", "challenger", required=True, help="The new one, or a period: 7d..now.")
 @click.option("--metric", "metrics", multiple=True, help="Metric as stored; repeatable. [all that both versions have]")
 @click.option("--app", help="[each app separately]")
-@click.option("--since", default="7d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
+@shared.since_option("7d")
 @click.option(
     "--delta",
     type=click.FloatRange(0, 1, max_open=True),
@@ -60,33 +60,29 @@ _APART = (
     help="Probability of any wrong decision.",
 )
 @click.option("--pair-by", default="auto", show_default=True, help="auto, question, tag:NAME or off.")
-@click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@store_options.stored_options
+@shared.table_or_json
+@shared.stored_options
 def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
     """Compare two versions or periods on captured traffic: ship the new one, roll it back, or not enough data yet.
 
     Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
     """
-    from gaugeway.settings.loading import load  # noqa: PLC0415
-    from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.ab_query import PERIOD, check_by, keys_of, read  # noqa: PLC0415
-
-    with store_options.reported_errors():
+    with shared.reported_errors():
         try:
             if options["by"] != PERIOD:
                 check_by(options["by"])
         except ValueError as error:
             raise ValueError(f"--by: {error}") from error
         settings = load(config)
-        lowest_is_best = store_options.lowest_is_best(store_options.catalogue_of(settings))
+        lowest_is_best = shared.lowest_is_best(shared.catalogue_of(settings))
         pairing = _pairing(options["pair_by"])
-        wanted = _wanted(options, pairing, store_options.span(options["since"]))
+        wanted = _wanted(options, pairing, shared.span(options["since"]))
 
         async def query(store: Store) -> tuple[list[Sides | Parts], dict[str, str]]:
             everything, _ = await read(store, wanted)
             return everything, await keys_of(store, everything, pairing)
 
-        everything, keys = store_options.with_store(settings, data_dir, query)
+        everything, keys = shared.with_store(settings, data_dir, query)
         rows = ab_compare.compare(
             everything,
             margin=options["delta"],
@@ -99,13 +95,9 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
         if options["shown_as"] == "json":
             named = {name: options[name] for name in ("by", "delta", "alpha")}
             named |= {"a": wanted.a, "b": wanted.b, "decision": decision}
-            click.echo(msgspec.json.format(msgspec.json.encode(named | {"rows": [asdict(row) for row in rows]})))
+            shared.print_json(named | {"rows": [asdict(row) for row in rows]})
         else:
-            _show(
-                store_options.console(),
-                rows,
-                f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)",
-            )
+            _show(shared.console(), rows, f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)")
             apart = ab_compare.served_apart(rows)
             if apart is not None and wanted.periods is None:
                 click.echo(_APART.format(apart), err=True)
@@ -114,13 +106,6 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
 
 
 def _wanted(options: dict[str, Any], pairing: str, span: tuple[float, float]) -> VersionQuery:
-    from monitors.analysis.ab_query import (  # noqa: PLC0415 - `--help` need not load it
-        AUTO_PAIRED_UP_TO,
-        PERIOD,
-        VersionQuery,
-        period_of,
-    )
-
     since, until = span
     periods = None
     if options["by"] == PERIOD:
@@ -145,10 +130,6 @@ def _pairing(text: str) -> str:
 
 
 def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
-    from rich.markup import escape  # noqa: PLC0415 - only where something is shown
-
-    from monitors.offline import progress  # noqa: PLC0415
-
     headers = ("app, metric", "", "scores", "mean", "95 % interval", "verdict")
     shown = [(f"{row.app} {row.metric}", _lines(row)) for row in rows]
     progress.show(console, title, headers, shown, left=("", "verdict"))
@@ -165,8 +146,6 @@ def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
 
 def _lines(row: Compared) -> list[tuple[str, ...]]:
     """Return a line for A, one for B, and one for their difference, with the verdict."""
-    from monitors.offline.reports import signed  # noqa: PLC0415 - as above
-
     lines: list[tuple[str, ...]] = [
         (name, f"{arm.n:,}", "-" if arm.mean is None else f"{arm.mean:.3f}", _interval(arm), "")
         for name, arm in zip("AB", _arms(row), strict=True)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from gaugeway.cli.config_option import config_option
-from gaugeway.cli.output import fail
+from gaugeway.cli.shared import config_option, fail
 from gaugeway.settings import ConfigError, Problems, read_into
 from gaugeway.settings.endpoints import address_problem
 

@@ -8,36 +8,42 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from gaugeway.cli import field_mapping, store_options
-from gaugeway.cli.config_option import config_option, with_options
+from gaugeway.cli import shared
+from gaugeway.cli.shared import FILE, config_option, directory_option, since_option
 from gaugeway.extensions import registered
 from gaugeway.settings import ConfigError
-
-if TYPE_CHECKING:
-    from gaugeway.settings.shared import Config
-    from monitors.offline.comparison import Comparison
-    from monitors.offline.results import Run
-    from monitors.offline.run import EvaluationRequest, Plan
+from gaugeway.settings.loading import load
+from gaugeway.settings.shared import Config
+from monitors.analysis.metric_names import UnknownMetricError, check_metric
+from monitors.offline import comparison, dataset, progress, reports
+from monitors.offline.comparison import Comparison
+from monitors.offline.export import Exported
+from monitors.offline.export import export as run_export
+from monitors.offline.library import evaluate_samples
+from monitors.offline.replay import replay as run_replay
+from monitors.offline.reports import Extras
+from monitors.offline.results import Run
+from monitors.offline.results_codec import ResultsCache
+from monitors.offline.run import LLM, NO_JUDGE, EvaluationRequest, Plan, open_plan
 
 MISSED = 1
 RUNS = Path(".gaugeway") / "runs"
 _POSITIVE = click.IntRange(min=1)
-_PATH = click.Path(path_type=Path, dir_okay=False)
 _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-_judged = with_options(
+_judged = shared.with_options(
     click.option("--metrics", help="Names or import strings, comma-separated, or 'all'. [those of the configuration]"),
     config_option(),
     click.option("--judge", help="A model, llm, none, registered name or import string. [the configured one, if any]"),
     click.option("--judge-url", help="Base URL of the judge. [that of [judge], else of the first upstream]"),
     click.option(
         "--output",
-        type=_PATH,
+        type=FILE,
         multiple=True,
         help="A report: .html, .md, .json or .xml (JUnit), or one line per sample: .csv or .jsonl.",
     ),
@@ -47,15 +53,9 @@ _judged = with_options(
 
 
 @click.command()
-@click.argument("file", type=_PATH)
+@click.argument("file", type=FILE)
 @_judged
-@click.option(
-    "--map",
-    "mapped",
-    multiple=True,
-    metavar="FIELD=NAME",
-    help="Name of a field in the file: user_input=query; repeatable.",
-)
+@shared.map_option("Name of a field in the file: user_input=query; repeatable.")
 @click.option("--fail-under", multiple=True, help="Required means: faithfulness=0.8,hallucination=0.1")
 @click.option(
     "--max-failed",
@@ -64,20 +64,15 @@ _judged = with_options(
     show_default=True,
     help="Share of failed evaluations above which --fail-under fails.",
 )
-@click.option("--compare-with", type=_PATH, help="The JSON report of an earlier run.")
+@click.option("--compare-with", type=FILE, help="The JSON report of an earlier run.")
 @click.option("--fail-if-worse", is_flag=True, help="Exit with 1 if a metric is worse than in that run.")
-@click.option("--run-file", type=_PATH, help="File that caches outcomes. [.gaugeway/runs/NAME.db]")
+@click.option("--run-file", type=FILE, help="File that caches outcomes. [.gaugeway/runs/NAME.db]")
 @click.option("--fresh", is_flag=True, help="Ignore cached outcomes and compute everything.")
 def evaluate(file: Path, **options: Any) -> None:
     """Score a data set (JSONL, JSON, CSV, Parquet) with the metrics and the judge of a configuration.
 
     Exit codes: 0 success, 1 a floor is missed, 2 bad input. A second run judges only what is missing.
     """
-    from monitors.offline import comparison, dataset, progress  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline.library import evaluate_samples  # noqa: PLC0415
-    from monitors.offline.reports import Extras  # noqa: PLC0415
-    from monitors.offline.results_codec import ResultsCache  # noqa: PLC0415
-
     with _reported_errors(options["metrics"]):
         required = {
             name: limit for text in options["fail_under"] for name, limit in comparison.parse_floors(text).items()
@@ -85,10 +80,10 @@ def evaluate(file: Path, **options: Any) -> None:
         against: Path | None = options["compare_with"]
         old = _load_run(against) if against is not None else None
         request = _request(_settings(options), options)
-        renamed = field_mapping.parse(options["mapped"])
+        renamed = shared.mapped_fields(options["mapped"])
         samples, notes = dataset.read(file, limit=options["limit"], renamed=renamed)
         cache = ResultsCache(options["run_file"] or RUNS / f"{file.stem}.db", fresh=options["fresh"])
-        with progress.progress(store_options.console(stderr=True)) as show:
+        with progress.progress(shared.console(stderr=True)) as show:
             running = evaluate_samples(
                 samples,
                 request,
@@ -101,7 +96,7 @@ def evaluate(file: Path, **options: Any) -> None:
             run = asyncio.run(running)
         judged = comparison.check_floors(run, required, max_failed=options["max_failed"])
         compared = comparison.compare(old, run) if old is not None else []
-        console = store_options.console()
+        console = shared.console()
         progress.show_run(console, run)
         if old is not None:
             progress.show_comparison(console, compared, str(against), comparison.unpaired(old, run))
@@ -111,61 +106,53 @@ def evaluate(file: Path, **options: Any) -> None:
 
 
 @click.command("compare-runs")
-@click.argument("old", type=_PATH)
-@click.argument("new", type=_PATH)
+@click.argument("old", type=FILE)
+@click.argument("new", type=FILE)
 @click.option(
-    "--output", type=_PATH, multiple=True, help="A report on NEW with the comparison: .html, .md, .json, .xml."
+    "--output", type=FILE, multiple=True, help="A report on NEW with the comparison: .html, .md, .json, .xml."
 )
 @click.option("--fail-if-worse", is_flag=True, help="Exit with 1 if a metric is worse.")
 def compare_runs(old: Path, new: Path, **options: Any) -> None:
     """Compare two JSON reports of the same data set: better, worse, or how many more samples are needed."""
-    from monitors.offline import comparison, progress  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline.reports import Extras  # noqa: PLC0415
-
     with _reported_errors():
         before, after = _load_run(old), _load_run(new)
         compared = comparison.compare(before, after)
         if not compared:
             raise ConfigError([f"{old} and {new} have no metric in common"])
-        console = store_options.console()
+        console = shared.console()
         progress.show_comparison(console, compared, str(old), comparison.unpaired(before, after))
         _write(options["output"], after, Extras(comparisons=compared, against=str(old)))
     sys.exit(MISSED if _worse(compared, options) else 0)
 
 
 @click.command()
-@click.option("--since", default="24h", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
+@since_option("24h")
 @_judged
 @click.option("--label", help="Suffix of the replayed metrics' names, after ~. [the judge's model, or 'replay']")
-@store_options.data_dir_option
+@directory_option()
 def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> None:
     """Score captured exchanges again, with another judge or other metrics; the old scores do not change.
 
     The new scores are stored in the same store as separate metrics: faithfulness~JUDGE.
     """
-    from monitors.offline import comparison, progress  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline.replay import replay as run_replay  # noqa: PLC0415
-    from monitors.offline.reports import Extras  # noqa: PLC0415
-    from monitors.offline.run import open_plan  # noqa: PLC0415
-
     with _reported_errors(options["metrics"]):
         settings = _settings(options)
         request = _request(settings, options)
         _check_content(settings)
-        start, end = store_options.span(since)
+        start, end = shared.span(since)
 
         async def run() -> tuple[Run, Run]:
             async with (
-                contextlib.aclosing(store_options.open_store(settings, data_dir)) as store,
+                contextlib.aclosing(shared.open_store(settings, data_dir)) as store,
                 open_plan(request) as (plan, _),
             ):
-                with progress.progress(store_options.console(stderr=True)) as show:
+                with progress.progress(shared.console(stderr=True)) as show:
                     return await run_replay(
                         store, plan, since=start, until=end, label=label, limit=options["limit"], on_progress=show
                     )
 
         old, new = asyncio.run(run())
-        console = store_options.console()
+        console = shared.console()
         progress.show_run(console, new)
         compared = comparison.compare(old, new)
         if compared:
@@ -175,26 +162,21 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
-@click.option("--since", default="24h", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
+@since_option("24h")
 @click.option("--worst", type=_POSITIVE, help="Only the N exchanges with the worst scores. [all]")
 @click.option("--metric", help="Metric to select and rank by, as stored (with ~ if replayed). [any]")
 @click.option("--gaps", is_flag=True, help="Only questions that were declined, found no passages or scored low.")
 @config_option()
-@store_options.data_dir_option
+@directory_option()
 def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
     """Write captured exchanges with their scores as JSONL for `gaugeway evaluate` ("-": standard output)."""
-    from gaugeway.settings.loading import load  # noqa: PLC0415
-    from monitors.analysis.metric_names import UnknownMetricError, check_metric  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline.export import Exported  # noqa: PLC0415
-    from monitors.offline.export import export as run_export  # noqa: PLC0415
-
     with _reported_errors():
         settings = load(options["config"])
         _check_content(settings)
-        start, end = store_options.span(since)
+        start, end = shared.span(since)
 
         async def run() -> Exported:
-            async with contextlib.aclosing(store_options.open_store(settings, data_dir)) as store:
+            async with contextlib.aclosing(shared.open_store(settings, data_dir)) as store:
                 if (metric := options["metric"]) is not None:
                     try:
                         await check_metric(store, metric, since=start, until=end, enabled=settings.metrics)
@@ -214,8 +196,6 @@ def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
 
 def _settings(options: dict[str, Any]) -> Config:
     """Read the configuration, with the judge of the command line."""
-    from gaugeway.settings.loading import load  # noqa: PLC0415 - `--help` need not load it
-
     named, url = _names_model(options), options["judge_url"]
     settings = load(options["config"], judge=(options["judge"] if named else None, url))
     if named and settings.judge.base_url is None:
@@ -231,8 +211,6 @@ def _settings(options: dict[str, Any]) -> Config:
 
 def _names_model(options: dict[str, Any]) -> bool:
     """Return whether `--judge` names a model. `llama3:latest` looks like an import string: `--judge-url` decides."""
-    from monitors.offline.run import LLM, NO_JUDGE  # noqa: PLC0415 - `--help` need not load it
-
     judge: str | None = options["judge"]
     if judge is None or judge in (LLM, NO_JUDGE):
         return False
@@ -241,9 +219,6 @@ def _names_model(options: dict[str, Any]) -> bool:
 
 
 def _request(settings: Config, options: dict[str, Any]) -> EvaluationRequest:
-    from monitors.offline import reports  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline.run import LLM, EvaluationRequest  # noqa: PLC0415
-
     for path in options["output"]:
         reports.check(path)
     text: str | None = options["metrics"]
@@ -266,8 +241,6 @@ def _check_content(config: Config) -> None:
 
 
 def _load_run(path: Path) -> Run:
-    from monitors.offline.results import Run  # noqa: PLC0415 - `--help` need not load it
-
     try:
         return Run.load(path)
     except OSError as error:
@@ -277,27 +250,21 @@ def _load_run(path: Path) -> Run:
 
 
 def _write(paths: tuple[Path, ...], run: Run, extras: Any) -> None:
-    from monitors.offline import reports  # noqa: PLC0415 - `--help` need not load it
-
     for path in paths:
         reports.write(run, path, extras)
         click.echo(f"wrote {path}", err=True)
 
 
 def _worse(compared: list[Comparison], options: dict[str, Any]) -> bool:
-    return options["fail_if_worse"] and any(comparison.verdict == "worse" for comparison in compared)
+    return options["fail_if_worse"] and any(metric.verdict == "worse" for metric in compared)
 
 
 @contextlib.contextmanager
 def _reported_errors(metrics: str | None = None) -> Iterator[None]:
     """Report errors; those about the names given with `--metrics` name the option."""
-    from monitors.offline.data_errors import DataError  # noqa: PLC0415 - `--help` need not load it
-
-    with store_options.reported_errors("interrupted; finished work is saved, run the same command to continue"):
+    with shared.reported_errors("interrupted; finished work is saved, run the same command to continue"):
         try:
             yield
-        except DataError as error:
-            raise ConfigError(error.problems) from error
         except ConfigError as error:
             names = [] if metrics is None else _names(metrics)
             raise ConfigError([_of_option(line, names) for line in error.problems]) from error

@@ -9,16 +9,18 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from gaugeway.cli import store_options
+from gaugeway.cli import shared
+from gaugeway.settings.loading import load, queue_url, store_url
+from gaugeway.settings.shared import Config
 from gaugeway.storage.engines.failures import EngineError
-
-if TYPE_CHECKING:
-    from gaugeway.settings.shared import Config
-    from gaugeway.storage.erase import Subject
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.queues import MAX_ATTEMPTS
+from gaugeway.storage.queues import from_url as open_queue
+from gaugeway.storage.stores import from_url as open_store
+from gaugeway.storage.templates import meant, open_templates
 
 _NOT_ALL = 1
 _BUSY_S = 5.0
@@ -31,16 +33,13 @@ _FILES = ("queue.db", _SPILL, "store.db", "templates.db", _ANSWERS)
 @click.option("--session", help="Data of this session, exactly as stored.")
 @click.option("--match", help="Data containing this text: an address, a name, a number.")
 @click.option("--dry-run", is_flag=True, help="Count without deleting.")
-@store_options.stored_options
+@shared.stored_options
 def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | None) -> None:  # noqa: FBT001 - click passes options by name
     """Delete the data of one person: samples, scores, feedback, learned prompts, queued items, cached judge answers.
 
     Prints the number of rows, never their content. Exit codes: 0 success, 1 incomplete, 2 bad input.
     """
-    from gaugeway.settings.loading import load  # noqa: PLC0415 - `--help` need not load them
-    from gaugeway.storage.erase import Subject  # noqa: PLC0415
-
-    with store_options.reported_errors():
+    with shared.reported_errors():
         subject = Subject(**whose)
         counts = asyncio.run(_forget(load(config), data_dir.absolute(), subject, dry_run=dry_run))
         files = [] if dry_run else [data_dir / name for name in _FILES if (data_dir / name).exists()]
@@ -56,21 +55,12 @@ def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | No
 
 async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: bool) -> Mapping[str, int]:
     """Search the queues first: otherwise a queued sample could reach the store after it was searched."""
-    from gaugeway.settings.loading import queue_url, store_url  # noqa: PLC0415 - `--help` need not load them
-    from gaugeway.storage.queues import MAX_ATTEMPTS  # noqa: PLC0415
-    from gaugeway.storage.queues import from_url as open_queue  # noqa: PLC0415
-    from gaugeway.storage.stores import from_url as open_store  # noqa: PLC0415
-
     counts: Counter[str] = Counter()
     lease = config.queue.lease_s, MAX_ATTEMPTS
     spill = open_queue(f"sqlite:///{data_dir / _SPILL}", *lease)
     queue = open_queue(queue_url(config, data_dir), *lease)
     store = open_store(store_url(config, data_dir))
-    embedded = (
-        (spill, None, _SPILL),
-        (queue, config.queue.url, "queue.db"),
-        (store, config.store.url, "store.db"),
-    )
+    embedded = ((spill, None, _SPILL), (queue, config.queue.url, "queue.db"), (store, config.store.url, "store.db"))
     for place, url, file in embedded:
         if url is None and not (data_dir / file).exists():
             continue
@@ -87,8 +77,6 @@ async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: 
 
 async def _templates(url: str, subject: Subject, *, dry_run: bool) -> int:
     """Delete templates learned from the app or containing the text; running gateways drop them at the next sync."""
-    from gaugeway.storage.templates import meant, open_templates  # noqa: PLC0415 - `--help` need not load it
-
     async with contextlib.aclosing(open_templates(url)) as templates:
         found = meant(await templates.templates(), subject)
         if found and not dry_run:

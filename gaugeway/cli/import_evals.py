@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from gaugeway.cli import field_mapping, store_options
-from gaugeway.cli.config_option import with_options
+from gaugeway.cli.shared import FILE, map_option, mapped_fields, reported_errors, with_options
 from gaugeway.settings import ConfigError
-
-if TYPE_CHECKING:
-    from monitors.offline.imports.result import Imported
+from monitors.offline.imports import openai_evals as evals
+from monitors.offline.imports import promptfoo as promptfoo_files
+from monitors.offline.imports import result
+from monitors.offline.imports.result import Imported
 
 INCOMPLETE = 1
-_PATH = click.Path(path_type=Path, dir_okay=False)
-
-
 _written = with_options(
-    click.option("--out", type=_PATH, help="Data set to write. [FILE.gaugeway.jsonl]"),
-    click.option("--config", type=_PATH, help="Configuration to write, with the metrics. [FILE.gaugeway.toml]"),
-    click.option("--map", "mapped", multiple=True, metavar="FIELD=NAME", help="Variable of a field; repeatable."),
+    click.option("--out", type=FILE, help="Data set to write. [FILE.gaugeway.jsonl]"),
+    click.option("--config", type=FILE, help="Configuration to write, with the metrics. [FILE.gaugeway.toml]"),
+    map_option("Variable of a field; repeatable."),
     click.option("--force", is_flag=True, help="Overwrite files that exist."),
 )
 
@@ -38,33 +33,29 @@ def import_() -> None:
 
 
 @import_.command("openai-evals")
-@click.argument("files", type=_PATH, nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE...")
 @_written
 def openai_evals(files: tuple[Path, ...], **options: Any) -> None:
     """Import one eval of OpenAI: eval object, runs, output items, data source JSONL; or of openai/evals."""
-    with _reported_errors():
-        from monitors.offline.imports.openai_evals import load  # noqa: PLC0415 - `--help` need not load it
-
-        done = _write(load(files, field_mapping.parse(options["mapped"])), files[0], options)
+    with reported_errors():
+        imported = evals.load(files, mapped_fields(options["mapped"]))
+        done = _write(imported, files[0], options)
     sys.exit(done)
 
 
 @import_.command()
-@click.argument("file", type=_PATH)
+@click.argument("file", type=FILE)
 @_written
 def promptfoo(file: Path, **options: Any) -> None:
     """Import a promptfoo configuration, or the results of `promptfoo eval -o results.json`."""
-    with _reported_errors():
-        from monitors.offline.imports.promptfoo import load  # noqa: PLC0415 - `--help` need not load it
-
-        done = _write(load(file, field_mapping.parse(options["mapped"])), file, options)
+    with reported_errors():
+        imported = promptfoo_files.load(file, mapped_fields(options["mapped"]))
+        done = _write(imported, file, options)
     sys.exit(done)
 
 
 def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
     """Write what was imported, print what was not, and return the exit code."""
-    from monitors.offline.imports import result  # noqa: PLC0415 - as above
-
     result.check(imported)
     out = options["out"] or Path(f"{source.stem}.gaugeway.jsonl")
     config = options["config"] or Path(f"{source.stem}.gaugeway.toml")
@@ -91,16 +82,3 @@ def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
 
 def _counted(number: int, word: str) -> str:
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
-@contextlib.contextmanager
-def _reported_errors() -> Iterator[None]:
-    from monitors.offline.data_errors import DataError  # noqa: PLC0415 - as above
-
-    with store_options.reported_errors():
-        try:
-            yield
-        except DataError as error:
-            raise ConfigError(error.problems) from error
-        except RecursionError as error:
-            raise ConfigError(["a value in the file is nested too deeply"]) from error

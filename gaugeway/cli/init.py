@@ -7,13 +7,17 @@ import math
 import re
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway import config as configuration
-from gaugeway.cli.config_option import DEFAULT
+from gaugeway.cli.shared import DEFAULT, FILE
 from gaugeway.settings import ConfigError
 from gaugeway.settings.endpoints import base_url_problem, needs_key
 
@@ -70,81 +74,62 @@ def _number(context: click.Context, parameter: click.Parameter, given: float | N
     help="Least mean faithfulness. [a learned baseline]",
 )
 @click.option("--slack/--no-slack", default=None, help=f"Notify Slack; the webhook is in {SLACK_VARIABLE}.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT, show_default=True)
+@click.option("--output", type=FILE, default=DEFAULT, show_default=True)
 @click.option("--force", is_flag=True, help="Overwrite the file.")
-def init(
-    *,
-    upstream: str | None,
-    judge: str | None,
-    judge_url: str | None,
-    key_variable: str | None,
-    rate: float,
-    slo: float | None,
-    slack: bool | None,
-    output: Path,
-    force: bool,
-) -> None:
+def init(output: Path, *, force: bool, **given: Any) -> None:
     """Write a commented gaugeway.toml. Asks for what the options do not say, on a terminal."""
     if output.exists() and not force:
         raise click.BadParameter(f"{output} exists; --force overwrites it", param_hint="--output")
-    _check_options(upstream, judge, judge_url, key_variable)
+    _check_options(given)
     asks = _is_terminal()
-    if upstream is None:
+    if given["upstream"] is None:
         if not asks:
             raise click.UsageError("--upstream is required when standard input is not a terminal")
-        upstream = click.prompt(
-            "Base URL of your provider", default="https://api.openai.com/v1", value_proc=_url_of_answer
+        given["upstream"] = click.prompt(
+            "Base URL of your provider", default="https://api.openai.com/v1", value_proc=_answer(_url_problem)
         )
-    if judge is None and asks:
-        question = "Model that judges the answers" + ("" if judge_url else " (empty: none)")
-        default = None if judge_url else ""
-        judge = click.prompt(question, default=default, show_default=False, value_proc=_model_of_answer)
-    if judge_url is not None and not judge:
+    if given["judge"] is None and asks:
+        question = "Model that judges the answers" + ("" if given["judge_url"] else " (empty: none)")
+        default = None if given["judge_url"] else ""
+        model = click.prompt(question, default=default, show_default=False, value_proc=_answer(_model_problem))
+        given["judge"] = model.strip()
+    if given["judge_url"] is not None and not given["judge"]:
         raise click.UsageError("--judge-url is the address of a judge: it needs --judge MODEL")
-    if judge and slo is not None and rate == 0.0:
+    if given["judge"] and given["slo"] is not None and given["rate"] == 0.0:
         raise click.UsageError("--slo needs scores, and with --rate 0 no answer is judged")
-    if slack is None:
-        slack = asks and click.confirm("Notify Slack?", default=False)
-    answers = Answers(
-        upstream=upstream,
-        judge=judge or None,
-        judge_url=judge_url,
-        key_variable=key_variable,
-        rate=rate,
-        slo=slo,
-        slack=slack,
-    )
+    if given["slack"] is None:
+        given["slack"] = asks and click.confirm("Notify Slack?", default=False)
+    answers = Answers(**given | {"judge": given["judge"] or None})
     _write(answers, output)
     click.echo(f"{output} written. Next:\n\n{_next(answers, output)}")
 
 
-def _check_options(upstream: str | None, judge: str | None, judge_url: str | None, key_variable: str | None) -> None:
+def _check_options(given: dict[str, Any]) -> None:
     """Raise BadParameter for the first option that cannot be used, before anything is asked."""
-    checks = (
-        ("--upstream", upstream, _url_problem),
-        ("--judge", judge, _model_problem),
-        ("--judge-url", judge_url, _judge_url_problem),
-        ("--key-variable", key_variable, _variable_problem),
-    )
-    for option, value, check in checks:
-        if value is not None and (problem := check(value)) is not None:
-            raise click.BadParameter(problem, param_hint=option)
+    checks = {
+        "upstream": _url_problem,
+        "judge": _model_problem,
+        "judge_url": _judge_url_problem,
+        "key_variable": _variable_problem,
+    }
+    for name, check in checks.items():
+        if given[name] is not None and (problem := check(given[name])) is not None:
+            raise click.BadParameter(problem, param_hint=f"--{name.replace('_', '-')}")
 
 
 def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _url_of_answer(said: str) -> str:
-    if (problem := _url_problem(said)) is not None:
-        raise click.UsageError(problem)  # click asks again
-    return said
+def _answer(check: Callable[[str], str | None]) -> Callable[[str], str]:
+    """Return what reads an answer to a question; click asks again when `check` finds a problem with it."""
 
+    def read(said: str) -> str:
+        if (problem := check(said)) is not None:
+            raise click.UsageError(problem)
+        return said
 
-def _model_of_answer(said: str) -> str:
-    if (problem := _model_problem(said)) is not None:
-        raise click.UsageError(problem)
-    return said.strip()
+    return read
 
 
 def _url_problem(url: str) -> str | None:
@@ -207,73 +192,19 @@ def _write(answers: Answers, output: Path) -> None:
 
 def written(answers: Answers) -> str:
     """Return the content of the file."""
-    head = (
-        "# Gaugeway. Every key: docs/reference/configuration.md. Check this file with: gaugeway check\n"
-        "# ${NAME} is a variable of the environment that `gaugeway serve` is started in."
+    environment = Environment(
+        loader=PackageLoader("gaugeway.cli", ""),
+        autoescape=False,  # noqa: S701 - TOML, in which `toml` quotes
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    upstream = (
-        "[[upstreams]]\n# Your client's base_url becomes http://127.0.0.1:8080/v1; its API key passes through.\n"
-        f"base_url = {_quoted(answers.upstream)}"
+    environment.filters["toml"] = partial(json.dumps, ensure_ascii=False)
+    values = asdict(answers) | {"variable": answers.variable}
+    return environment.get_template("gaugeway.toml.j2").render(
+        values, default_variable=KEY_VARIABLE, slack_variable=SLACK_VARIABLE
     )
-    parts = [
-        head,
-        upstream,
-        _judge(answers),
-        _metrics(answers),
-        _alerts(answers),
-        _notifier(answers),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _judge(answers: Answers) -> str:
-    if answers.judge is None:
-        return (
-            "# Without a judge only lexical_groundedness and signals are computed, on every captured answer.\n"
-            f"# [judge]\n# base_url = {_quoted(answers.upstream)}\n"
-            f'# api_key = "${{{answers.key_variable or KEY_VARIABLE}}}"\n'
-            '# model = "..."'
-        )
-    url = answers.judge_url or answers.upstream
-    name = answers.variable
-    key = "# api_key: this endpoint needs none" if name is None else f'api_key = "${{{name}}}"'
-    return (
-        "[judge]\n# The model that scores the answers. Not Gaugeway's own address: its calls would be judged too.\n"
-        "# It sees one request of each new prompt, too, to find question and passages, and five exchanges a day of\n"
-        "# each app to check what was found: [capture] ask_judge = false turns that off.\n"
-        f"base_url = {_quoted(url)}\n{key}\nmodel = {_quoted(answers.judge)}\n"
-        "# budget_usd_per_day = 5.0   # needs price_in and price_out, in USD per million tokens"
-    )
-
-
-def _metrics(answers: Answers) -> str:
-    if answers.judge is None:
-        return ""
-    return f"[metrics.faithfulness]\n# The share of answers that is judged: 1.0 is all.\nrate = {answers.rate:g}"
-
-
-def _alerts(answers: Answers) -> str:
-    metric = "lexical_groundedness" if answers.judge is None else "faithfulness"
-    head = "# Alerts: 30 days bring false_alerts_per_30d false ones on average, over all rules together."
-    budget = "[alerts]\n# false_alerts_per_30d = 1.0"
-    if answers.slo is None:
-        return f"{head}\n{budget}\n# Without rules each metric is compared with a baseline, learned from 2,000 scores."
-    return (
-        f"{head}\n{budget}\n"
-        "# Beside the rules below, each metric and signal is compared with a baseline, learned from 2,000 scores.\n"
-        f'default_rules = true\n\n[[alerts.rules]]\nmetric = "{metric}"\nslo = {answers.slo:g}   # the least mean'
-    )
-
-
-def _notifier(answers: Answers) -> str:
-    if not answers.slack:
-        return "# Who is notified: docs/how-to/get-notified.md. Without this, alerts are on the page and in the log."
-    return f'[[notifiers]]\nkind = "slack"\nurl = "${{{SLACK_VARIABLE}}}"'
-
-
-def _quoted(text: str) -> str:
-    """A string of TOML."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _has_key(url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
 from collections.abc import Awaitable, Callable
@@ -13,8 +14,7 @@ import click
 
 from gateway.access.gate import DAY_S
 from gateway.access.keys import is_pattern, parse_expiry
-from gaugeway.cli.config_option import config_option, directory_option
-from gaugeway.cli.output import fail, print_table, record, utc
+from gaugeway.cli.shared import config_option, directory_option, fail, print_table, record, utc, with_options
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load
 from gaugeway.storage.documents import Spending
@@ -43,9 +43,6 @@ class Place(NamedTuple):
         return self.url is None and not (self.data_dir / KEYS_FILE).exists()
 
 
-_data_dir = directory_option("Directory of the audit log, and of keys.db unless [keys] url names a database.")
-
-
 def _places(more: str = "") -> Callable[[F], F]:
     """Add the options that locate the key store, and pass it as `place`; `more` is what else `--config` is for."""
 
@@ -61,8 +58,11 @@ def _places(more: str = "") -> Callable[[F], F]:
             place = Place(url if isinstance(url, str) else None, data_dir, lacks_prices=lacks_prices)
             return function(place=place, **options)
 
-        config = config_option(f"gaugeway.toml; its [keys] url locates the key store{more}.")
-        return config(_data_dir(placed))  # type: ignore[return-value]  # click leaves the function's own type
+        add = with_options(
+            config_option(f"gaugeway.toml; its [keys] url locates the key store{more}."),
+            directory_option("Directory of the audit log, and of keys.db unless [keys] url names a database."),
+        )
+        return add(placed)  # type: ignore[return-value]  # click leaves the function's own type
 
     return decorate
 
@@ -104,10 +104,7 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
     end = f"expires {utc(expires_at)}" if expires_at is not None else "no expiry"
     click.echo(f"created {created.key.id} for app {created.key.app} ({end}). Shown only once:", err=True)
     if quota["usd_per_day"] is not None and place.lacks_prices:
-        click.echo(
-            "gaugeway: warning: --usd-per-day has no effect: the configuration has no [prices]",
-            err=True,
-        )
+        click.echo("gaugeway: warning: --usd-per-day has no effect: the configuration has no [prices]", err=True)
     click.echo(created.secret)
 
 
@@ -155,11 +152,8 @@ def _check_directory(place: Place) -> None:
 
 def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
     async def run() -> T:
-        store = open_keys(place.url, place.data_dir)
-        try:
+        async with contextlib.aclosing(open_keys(place.url, place.data_dir)) as store:
             return await use(store)
-        finally:
-            await store.aclose()
 
     try:
         return asyncio.run(run())

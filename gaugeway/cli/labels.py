@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
+from rich.console import Console
+from rich.markup import escape
 
-from gaugeway.cli import store_options
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from gaugeway.storage.stores import Store
-    from monitors.analysis.human_labels import Labelled
-    from monitors.statistics.agreement import Interval
+from gaugeway.cli import shared
+from gaugeway.settings.loading import load
+from gaugeway.storage.stores import Query, Store
+from monitors.analysis import captured
+from monitors.analysis.human_labels import Labelled, drawn, labelled, passings, scores
+from monitors.offline import progress
+from monitors.statistics.agreement import Interval
 
 
 @click.command()
 @click.option("--metric", help="Metric as stored. [those that have labels]")
 @click.option("--app", help="[each app separately]")
-@click.option("--since", default="30d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
+@shared.since_option("30d")
 @click.option(
     "--half-width",
     type=click.FloatRange(0, 0.5, min_open=True),
@@ -31,23 +32,19 @@ if TYPE_CHECKING:
     show_default=True,
     help="Target half-width of the interval: mean ± this.",
 )
-@click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@shared.table_or_json
 @click.option("--draw", type=click.IntRange(min=1), help="Number of answers to draw for labelling. [as many as needed]")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="JSONL file for the drawn answers.")
-@store_options.stored_options
+@click.option("--output", type=shared.FILE, help="JSONL file for the drawn answers.")
+@shared.stored_options
 def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
     """Correct the judge's mean by human labels, and compute how many labels are needed.
 
     Exit codes: 0 success, 2 bad input.
     """
-    from gaugeway.settings.loading import load  # noqa: PLC0415 - `--help` need not load them
-    from gaugeway.storage.stores import Query  # noqa: PLC0415
-    from monitors.analysis.human_labels import labelled, passings  # noqa: PLC0415
-
-    with store_options.reported_errors():
+    with shared.reported_errors():
         settings = load(config)
-        passing = passings(store_options.catalogue_of(settings))
-        since, until = store_options.span(options["since"])
+        passing = passings(shared.catalogue_of(settings))
+        since, until = shared.span(options["since"])
         query = Query(since=since, until=until, metric=options["metric"], app=options["app"])
         wants_draw = options["output"] is not None or options["draw"] is not None
         if wants_draw and (options["output"] is None or options["metric"] is None):
@@ -57,7 +54,7 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
             rows = await labelled(store, query, passing=passing, half_width=options["half_width"])
             return rows, await _draw(store, query, rows, options["draw"]) if wants_draw else []
 
-        rows, records = store_options.with_store(settings, data_dir, query_store)
+        rows, records = shared.with_store(settings, data_dir, query_store)
         if not rows:
             raise ValueError("no labels in this period; use --metric to see how many are needed")
         if options["output"] is not None:
@@ -65,16 +62,13 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
             options["output"].write_bytes(b"".join(lines))
             click.echo(f"wrote {len(records)} answers to label: {options['output']}", err=True)
         if options["shown_as"] == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode([asdict(row) for row in rows])))
+            shared.print_json([asdict(row) for row in rows])
         else:
-            _show(store_options.console(), rows)
+            _show(shared.console(), rows)
 
 
 async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int | None) -> list[dict[str, Any]]:
     """Draw answers without a label; the judge's scores are omitted so that they do not bias the labels."""
-    from monitors.analysis import captured  # noqa: PLC0415
-    from monitors.analysis.human_labels import drawn, scores  # noqa: PLC0415 - `--help` need not load them
-
     wanted = count if count is not None else max((max(0, (row.needed or 0) - row.labels) for row in rows), default=0)
     known = {label.sample_id for label in await store.ratings(query) if label.source == "rating"}
     # labelled answers are excluded after the draw, so that old and new ones together are one random sample
@@ -88,10 +82,6 @@ async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int |
 
 
 def _show(console: Console, rows: Sequence[Labelled]) -> None:
-    from rich.markup import escape  # noqa: PLC0415 - only where something is shown
-
-    from monitors.offline import progress  # noqa: PLC0415
-
     shown = []
     for row in rows:
         about = "" if row.source == "rating" else " (references)"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
-from collections.abc import Mapping
 from contextlib import nullcontext
 from importlib import import_module
 from importlib.metadata import version
@@ -14,19 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from click.core import ParameterSource
 from setproctitle import setproctitle
 
 from gateway import config as configuration
-from gaugeway.cli.config_option import data_dir_problem
-from gaugeway.cli.output import fail
-from gaugeway.cli.plane import log_config, monitors, plane_options
+from gaugeway.cli.plane import given_tables, log_config, monitors, plane_options
+from gaugeway.cli.shared import fail
 from gaugeway.processes.data_directory import hold
-from gaugeway.runtime import audit, descriptors
+from gaugeway.runtime import audit, system
 from gaugeway.runtime.logs import configure_logs
 from gaugeway.settings import ConfigError
 from gaugeway.settings.endpoints import port_problems
-from gaugeway.settings.loading import address_warnings
 from gaugeway.settings.placeholders import concealed
 
 if TYPE_CHECKING:
@@ -35,49 +30,53 @@ if TYPE_CHECKING:
 MIN_DEMO_S = 45
 """What the demo takes on an idle machine, with some reserve."""
 COMMANDS = {
-    "compare": "gaugeway.cli.compare",
-    "compare-runs": "gaugeway.cli.evaluate",
-    "dashboards": "gaugeway.cli.dashboards",
-    "evaluate": "gaugeway.cli.evaluate",
-    "export": "gaugeway.cli.evaluate",
-    "forget": "gaugeway.cli.forget",
-    "import": "gaugeway.cli.import_evals",
-    "init": "gaugeway.cli.init",
-    "inspect": "gaugeway.cli.inspect",
-    "keys": "gaugeway.cli.keys",
-    "labels": "gaugeway.cli.labels",
-    "migrate": "gaugeway.cli.migrate",
-    "move": "gaugeway.cli.migrate",
-    "replay": "gaugeway.cli.evaluate",
-    "simulate": "gaugeway.cli.simulate",
-    "templates": "gaugeway.cli.templates",
+    "check": ("check", "Check a configuration."),
+    "compare": ("compare", "Compare two versions or periods on captured traffic."),
+    "compare-runs": ("evaluate", "Compare two JSON reports of the same data set."),
+    "dashboards": ("dashboards", "Write the Grafana, Prometheus and Alertmanager files."),
+    "evaluate": ("evaluate", "Score a data set with metrics and a judge."),
+    "export": ("evaluate", "Write captured exchanges with their scores as JSONL."),
+    "forget": ("forget", "Delete the data of one person."),
+    "import": ("import_evals", "Turn evals of another tool into a data set and metrics."),
+    "init": ("init", "Write a commented gaugeway.toml."),
+    "inspect": ("inspect", "Show what the extractors find in a request."),
+    "keys": ("keys", "Create, list and revoke virtual keys."),
+    "labels": ("labels", "Correct the judge's mean by human labels."),
+    "migrate": ("migrate", "Create or upgrade the tables of a database."),
+    "move": ("migrate", "Copy a store or move a queue to another engine."),
+    "replay": ("evaluate", "Score captured exchanges again."),
+    "simulate": ("simulate", "Simulate how soon the alert rules detect drops."),
+    "templates": ("templates", "Manage the prompt templates learned from traffic."),
 }
-"""The modules of the commands that serve no traffic."""
+"""The commands that serve no traffic: the module of `gaugeway.cli`, and what the list of commands says."""
+_SHORT_HELP = 60
 _log = logging.getLogger("gaugeway")
 
 
 class _LazyGroup(click.Group):
-    """Imports a command when it is called or listed: a process that serves does not load the other commands.
+    """Imports a command of `COMMANDS` when it is called: a process that serves does not load the others.
 
-    `modules` is the module of each command, by its name. There the command is the attribute of that name, with "_" for
-    "-", or with "_" at its end where the name is a keyword.
+    In its module the command is the attribute of its name, with "_" for "-", or with "_" at its end where the name is a
+    keyword.
     """
 
-    def __init__(self, *arguments: Any, modules: Mapping[str, str], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._modules = modules
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *self._modules})
+        return sorted({*super().list_commands(ctx), *COMMANDS})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in self._modules and cmd_name not in self.commands:
-            module, name = import_module(self._modules[cmd_name]), cmd_name.replace("-", "_")
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            module, name = import_module(f"gaugeway.cli.{COMMANDS[cmd_name][0]}"), cmd_name.replace("-", "_")
             self.add_command(getattr(module, name, None) or getattr(module, f"{name}_"), cmd_name)
         return super().get_command(ctx, cmd_name)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        words = {name: command.get_short_help_str(_SHORT_HELP) for name, command in self.commands.items()}
+        words |= {name: about for name, (_, about) in COMMANDS.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(words.items()))
 
-@click.group(cls=_LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("gaugeway"), prog_name="gaugeway")
 @click.pass_context
 def main(context: click.Context) -> None:
@@ -156,67 +155,6 @@ def _page() -> PageFactory:
     return operator_page
 
 
-def _print_schema(context: click.Context, parameter: click.Parameter, asked: bool) -> None:  # noqa: ARG001, FBT001 - click's
-    if not asked:
-        return
-    from gaugeway.cli.config_schema import config_schema  # noqa: PLC0415 - only here
-
-    click.echo(json.dumps(config_schema(), indent=2))
-    context.exit()
-
-
-@main.command()
-@click.option(
-    "--schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON Schema of gaugeway.toml, for editors, and exit.",
-)
-@plane_options
-def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
-    """Check a configuration; each error names its key, the reason and the nearest valid key."""
-    from gateway.access import admission  # noqa: PLC0415 - `--help` need not load the whole plane
-    from monitors import app  # noqa: PLC0415
-
-    try:
-        config, problems = configuration.examine(options["config"], *_given(options))
-    except ConfigError as error:
-        fail(error)
-    app.examine(config, problems)
-    admission.examine(config, problems)
-    problems.extend(port_problems(configuration.listeners(config)))
-    if not supervised:
-        problem = data_dir_problem(options["data_dir"])
-        problems.extend([] if problem is None else [problem])
-        app.examine_files(config, options["data_dir"], problems)
-        admission.examine_file(config, options["data_dir"], problems)
-    if click.get_current_context().get_parameter_source("config") is ParameterSource.DEFAULT and options["config"]:
-        click.echo(f"gaugeway: using ./{options['config']}", err=True)
-    found = [*address_warnings(config), *configuration.credential_warnings(config)]
-    warnings = [*problems.warnings, *(text for text in found if not problems.cover(text))]
-    for warning in warnings:
-        click.echo(f"gaugeway: warning: {concealed(warning)}", err=True)
-    if problems.lines:
-        fail(ConfigError(problems.lines))
-    count = len(warnings)
-    verdict = f"ok, {count} warning{'s' if count > 1 else ''}" if count else "ok"
-    click.echo(f"{options['config'] or 'the default configuration'}: {verdict}")
-    if audits := configuration.audits_per_day(config):
-        click.echo(
-            f"The judge sees {audits} exchanges a day of each app, redacted, to check what was captured "
-            "([capture] audits_per_day = 0 turns it off)."
-        )
-    if configuration.asks_judge(config):
-        from monitors.evaluation.judge_marks import MARKED_PER_DAY  # noqa: PLC0415 - `--help` need not load it
-
-        click.echo(
-            "The judge sees one request of each new prompt, redacted, to find its question and passages "
-            f"(at most {MARKED_PER_DAY} a day; [capture] ask_judge = false turns it off)."
-        )
-
-
 def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
     from gateway.supervisor import Supervisor  # noqa: PLC0415 - `--help` need not load it
 
@@ -230,7 +168,7 @@ def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
             config=options["config"],
             monitors=monitors,
         )
-        descriptors.raise_limit()
+        system.raise_limit()
         supervisor.fork()
     except (ConfigError, OSError) as error:
         fail(error)
@@ -250,25 +188,15 @@ def _check_ports(config: configuration.Config) -> None:
 
 
 def _load(options: dict[str, Any]) -> configuration.Config:
-    return configuration.load(options["config"], *_given(options))
+    return configuration.load(options["config"], *given_tables(options))
 
 
 def _load_with_warnings(options: dict[str, Any]) -> configuration.Config:
-    config, problems = configuration.examine(options["config"], *_given(options))
+    config, problems = configuration.examine(options["config"], *given_tables(options))
     problems.raise_any()
     for warning in problems.warnings:
         _log.warning("%s", concealed(warning))
     return config
-
-
-def _given(
-    options: dict[str, Any],
-) -> tuple[dict[str, dict[str, Any]], str | None, tuple[str | None, str | None]]:
-    """Return what the command line gives: keys by table, the upstream, and the judge's model and address."""
-    gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
-    monitors_options = {"host": options["monitors_host"], "port": options["monitors_port"]}
-    tables = {"gateway": gateway_options, "monitors": monitors_options}
-    return tables, options["upstream"], (options["judge"], options["judge_url"])
 
 
 def _arguments(options: dict[str, Any]) -> list[str]:

@@ -7,15 +7,18 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from gaugeway.cli.store_options import reported_errors, stored_options
+from gaugeway.cli.shared import reported_errors, stored_options
 from gaugeway.settings import ConfigError
-
-if TYPE_CHECKING:
-    from gaugeway.storage.copy import Moved
+from gaugeway.settings import loading as configuration
+from gaugeway.storage import queues, stores
+from gaugeway.storage.copy import Moved, move_queue, move_store
+from gaugeway.storage.engine import adapter
+from gaugeway.storage.engines.sqlite.connection import path_from_url
+from gaugeway.storage.templates import open_templates
 
 _REPORT_EVERY_S = 5.0
 _LEASE_S = 60.0
@@ -29,8 +32,6 @@ def migrate(config: Path | None, data_dir: Path) -> None:
 
     SQLite files are upgraded when they are opened.
     """
-    from gaugeway.settings import loading as configuration  # noqa: PLC0415 - `--help` need not load it
-
     with reported_errors():
         loaded = configuration.load(config)
         shared = [str(table.get("url")) for table in (loaded.keys, loaded.limits)]
@@ -67,8 +68,6 @@ def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click
 
 
 def _check_scheme(option: str, url: str, *, queue: bool) -> None:
-    from gaugeway.storage.engine import adapter  # noqa: PLC0415 - `--help` need not load it
-
     try:
         adapter(url, "queue" if queue else "store")
     except ValueError as error:
@@ -76,8 +75,6 @@ def _check_scheme(option: str, url: str, *, queue: bool) -> None:
 
 
 def _must_exist(url: str) -> None:
-    from gaugeway.storage.engines.sqlite.connection import path_from_url  # noqa: PLC0415 - `--help` need not load it
-
     if url.startswith("sqlite:") and not path_from_url(url).exists():
         raise ConfigError([f"--from: {path_from_url(url)} does not exist"])
 
@@ -92,9 +89,7 @@ async def _migrated(url: str) -> str:
 
 
 async def _migrated_columnar(url: str) -> str:
-    from gaugeway.storage.stores import from_url  # noqa: PLC0415 - only with the extra
-
-    store: Any = from_url(url)
+    store: Any = stores.from_url(url)
     async with contextlib.aclosing(store):
         before, after = await store.database.migrate()
     return _report(store.database.address.name, before, after)
@@ -105,17 +100,13 @@ def _report(name: str, before: int, after: int) -> str:
 
 
 async def _store(source: str, target: str) -> Moved:
-    from gaugeway.storage.copy import move_store  # noqa: PLC0415 - `--help` need not load them
-    from gaugeway.storage.stores import from_url  # noqa: PLC0415
-
-    async with contextlib.aclosing(from_url(source)) as old, contextlib.aclosing(from_url(target)) as new:
+    old, new = stores.from_url(source), stores.from_url(target)
+    async with contextlib.aclosing(old), contextlib.aclosing(new):
         return await move_store(old, new, origin=source.rpartition("@")[2], progress=_progress())
 
 
 async def _templates(source: str, target: str) -> int:
     """Copy the learned templates with their state; return their number."""
-    from gaugeway.storage.templates import open_templates  # noqa: PLC0415 - `--help` need not load it
-
     async with contextlib.aclosing(open_templates(source)) as old, contextlib.aclosing(open_templates(target)) as new:
         found = await old.templates()
         for template in found:
@@ -125,10 +116,7 @@ async def _templates(source: str, target: str) -> int:
 
 
 async def _queue(source: str, target: str) -> Moved:
-    from gaugeway.storage.copy import move_queue  # noqa: PLC0415 - `--help` need not load them
-    from gaugeway.storage.queues import from_url  # noqa: PLC0415
-
-    old, new = (from_url(url, _LEASE_S, _NO_LIMIT) for url in (source, target))
+    old, new = (queues.from_url(url, _LEASE_S, _NO_LIMIT) for url in (source, target))
     async with contextlib.aclosing(old), contextlib.aclosing(new):
         moved = await move_queue(old, new, progress=_progress())
         left = await old.depth()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from setproctitle import setproctitle
 
-from gaugeway.cli.config_option import config_option
-from gaugeway.cli.output import BAD_INPUT, fail
+from gaugeway.cli.shared import BAD_INPUT, config_option, fail
 from gaugeway.processes.data_directory import TAKE_OVER_S, hold
-from gaugeway.runtime import descriptors
+from gaugeway.runtime import system
 from gaugeway.runtime.logs import configure_logs
 from gaugeway.settings import ConfigError
+from gaugeway.settings.loading import load, otlp_endpoint, sources_of
 
 if TYPE_CHECKING:
     from monitors.app import PageFactory
@@ -43,7 +43,7 @@ def plane_options(function: F) -> F:
 
     @wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
-        descriptors.open_standard()
+        system.open_standard()
         return function(*arguments, **options)
 
     options = [
@@ -86,6 +86,16 @@ def plane_options(function: F) -> F:
     return cast("F", run)
 
 
+def given_tables(
+    options: dict[str, Any],
+) -> tuple[dict[str, dict[str, Any]], str | None, tuple[str | None, str | None]]:
+    """Return what the command line gives: keys by table, the upstream, and the judge's model and address."""
+    gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
+    monitors_options = {"host": options["monitors_host"], "port": options["monitors_port"]}
+    tables = {"gateway": gateway_options, "monitors": monitors_options}
+    return tables, options["upstream"], (options["judge"], options["judge_url"])
+
+
 def given_keys(options: Mapping[str, Any]) -> dict[str, object]:
     """Return the keys of the configuration that options set, None for options that are not given."""
     return {
@@ -111,23 +121,13 @@ def log_config(config: Path | None) -> None:
 def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **options: Any) -> None:
     """Run only the evaluation plane: worker, detectors, alerts, admin port."""
     from gaugeway.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
-    from gaugeway.settings.loading import load  # noqa: PLC0415
-    from gaugeway.settings.otel_environment import otlp_endpoint  # noqa: PLC0415
-    from gaugeway.settings.sources import sources_of  # noqa: PLC0415
     from monitors.app import run  # noqa: PLC0415
     from monitors.scoring_workers import ScoringWorkers  # noqa: PLC0415
 
     try:
         if options["supervised"]:
             setproctitle("gaugeway: monitors")
-        config = load(
-            options["config"],
-            host=options["monitors_host"],
-            port=options["monitors_port"],
-            gateway={name: options[name] for name in ("host", "port", "admin_port")},
-            upstream=options["upstream"],
-            judge=(options["judge"], options["judge_url"]),
-        )
+        config = load(options["config"], *given_tables(options))
         if not options["supervised"]:
             configure_logs(options["log_format"])
             log_config(options["config"])
@@ -139,12 +139,7 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
         with hold(data_dir, "monitors", TAKE_OVER_S if supervised else 0.0):
             sources = sources_of(options["config"], given_keys(options))
             running = run(
-                config,
-                data_dir,
-                page=page and page(),
-                sources=sources,
-                supervised=supervised,
-                workers=workers,
+                config, data_dir, page=page and page(), sources=sources, supervised=supervised, workers=workers
             )
             serving.run(running, log_format)
     except (ConfigError, OSError) as error:

@@ -9,18 +9,33 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import msgspec
+from rich.markup import escape
 
-from gaugeway.cli import store_options
-
-if TYPE_CHECKING:
-    from gaugeway.settings.shared import Alerts, Config, Rule
-    from gaugeway.storage.stores import Store
-    from monitors.analysis.simulate import Plan, Setting, Simulated, Traffic
-    from monitors.analysis.simulate_report import Report
+from gaugeway.cli import shared
+from gaugeway.settings.loading import load
+from gaugeway.settings.shared import Alerts, Config, Rule
+from gaugeway.signals import enabled
+from gaugeway.storage.stores import Query, Store
+from monitors.alerting.detectors.baselines import build
+from monitors.alerting.rules import budget_parts, is_flipped, rules_of, tolerance_of, watch_of
+from monitors.alerting.stream import on_scale
+from monitors.analysis import simulate as simulating
+from monitors.analysis import simulate_report
+from monitors.analysis.human_labels import scores
+from monitors.analysis.simulate import (
+    DAY_HOURS,
+    DROPS,
+    LONGEST_HOURS,
+    LONGEST_SCORES,
+    Plan,
+    Setting,
+    Simulated,
+    Traffic,
+)
+from monitors.analysis.simulate_report import Report, delays, table
 
 TOLERANCES = (0.02, 0.05, 0.10)
 MORE_ALARMS, MORE_JUDGED, LESS_JUDGED = 5.0, 3.0, 0.5
@@ -36,7 +51,7 @@ _DEFAULT_METRIC = "faithfulness"
 @click.command()
 @click.option("--metric", help="Metric as stored. [that of the first rule]")
 @click.option("--app", help="[the one with the most scores]")
-@click.option("--since", default="14d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
+@shared.since_option("14d")
 @click.option(
     "--preset", type=click.Choice(["beta", "llm", "binary"]), help="Synthetic scores instead of captured ones."
 )
@@ -61,33 +76,22 @@ _DEFAULT_METRIC = "faithfulness"
     "--days", type=click.IntRange(LEAST_DAYS, 365), default=30, show_default=True, help="Simulated days without a drop."
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Random seed.")
-@click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    multiple=True,
-    help="A report: .md, .html, .svg or .json.",
-)
-@store_options.stored_options
+@shared.table_or_json
+@click.option("--output", type=shared.FILE, multiple=True, help="A report: .md, .html, .svg or .json.")
+@shared.stored_options
 def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
     """Simulate how fast the alert rules detect drops and how often they alarm falsely, on captured or synthetic scores.
 
     Exit codes: 0 success, 2 bad input.
     """
-    from gaugeway.settings.loading import load  # noqa: PLC0415
-    from gaugeway.signals import enabled  # noqa: PLC0415
-    from monitors.alerting.rules import budget_parts, is_flipped, rules_of  # noqa: PLC0415
-    from monitors.analysis import simulate_report  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.simulate import simulate as run  # noqa: PLC0415
-
-    with store_options.reported_errors():
+    with shared.reported_errors():
         if options["preset"] is not None and options["metric"] is not None:
             raise ValueError("--metric is not used with --preset, whose scores belong to no metric; give one of them")
         for path in options["output"]:
             simulate_report.check(path)
         settings = load(config)
-        catalogue = store_options.catalogue_of(settings)
-        signals, lowest = enabled(settings.signals.off), store_options.lowest_is_best(catalogue)
+        catalogue = shared.catalogue_of(settings)
+        signals, lowest = enabled(settings.signals.off), shared.lowest_is_best(catalogue)
         rules = rules_of(
             settings.alerts, [enabled_metric.metric.name for enabled_metric in catalogue.enabled], signals, lowest
         )
@@ -98,15 +102,17 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
         traffic, about, judged = _traffic(settings, data_dir, rule, options, flipped=flipped)
         tried = _settings(rule, settings.alerts, part=part, flipped=flipped)
         tried = [setting for setting in tried if setting.rate * judged <= 1.0]
-        with store_options.console(stderr=True).status(f"simulating {len(tried)} settings"):
-            rows = tuple(timed(run(traffic, tried, _plan(traffic, settings.alerts, options)), len(tried)))
+        with shared.console(stderr=True).status(f"simulating {len(tried)} settings"):
+            rows = tuple(
+                timed(simulating.simulate(traffic, tried, _plan(traffic, settings.alerts, options)), len(tried))
+            )
         title = f"{options['preset'] or rule.metric}: how soon a drop is found"
-        report = simulate_report.Report(title=title, about=(*about, *_meaning(settings.alerts)), rows=rows)
+        report = Report(title=title, about=(*about, *_meaning(settings.alerts)), rows=rows)
         for path in options["output"]:
             simulate_report.write(path, report)
             click.echo(f"wrote {path}", err=True)
         if options["shown_as"] == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(simulate_report.plain(report))))
+            shared.print_json(simulate_report.plain(report))
         else:
             _show(report)
 
@@ -124,8 +130,6 @@ def timed(found: Iterable[Simulated], count: int, clock: Callable[[], float] = t
 
 def _rule(rules: Sequence[Rule], metric: str | None) -> Rule:
     """Return the first rule of the metric; without one, the default rule."""
-    from gaugeway.settings.shared import Rule  # noqa: PLC0415 - `--help` need not load it
-
     named = metric.partition("~")[0] if metric is not None else None
     found = next((rule for rule in rules if named in (None, rule.metric)), None)
     found = found or Rule(metric=named or _DEFAULT_METRIC, baseline="auto")
@@ -136,11 +140,6 @@ def _rule(rules: Sequence[Rule], metric: str | None) -> Rule:
 
 def _settings(rule: Rule, alerts: Alerts, *, part: float, flipped: bool) -> list[Setting]:
     """Return the rule as configured, and variants with one setting changed."""
-    from monitors.alerting.detectors.baselines import build  # noqa: PLC0415 - `--help` need not load them
-    from monitors.alerting.rules import tolerance_of, watch_of  # noqa: PLC0415
-    from monitors.alerting.stream import on_scale  # noqa: PLC0415
-    from monitors.analysis.simulate import Setting  # noqa: PLC0415
-
     stream = watch_of(rule, alerts, part=part, flipped=flipped).stream("*")
     tolerance, per_month = tolerance_of(rule), alerts.false_alerts_per_30d
     if rule.slo is not None:
@@ -169,22 +168,18 @@ def _traffic(
     config: Config, data_dir: Path, rule: Rule, options: dict[str, Any], *, flipped: bool
 ) -> tuple[Traffic, tuple[str, ...], float]:
     """Return captured or preset scores, sentences about them, and the share of the answers that was judged."""
-    from gaugeway.storage.stores import Query  # noqa: PLC0415
-    from monitors.analysis import simulate as simulating  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.human_labels import scores  # noqa: PLC0415
-
     if options["preset"] is not None:
         made = simulating.preset(options["preset"], options["rate"], options["seed"])
         about = f"Synthetic scores ({options['preset']}), mean {made.mean:.3f}, {options['rate']:g} a minute."
         return made, (about, INDEPENDENT), 0.0
     metric = options["metric"] or rule.metric
-    since, until = store_options.span(options["since"])
+    since, until = shared.span(options["since"])
     query = Query(since=since, until=until, metric=metric, app=options["app"])
 
     async def query_store(store: Store) -> list[Any]:
         return list(await scores(store, query))
 
-    points = store_options.with_store(config, data_dir, query_store)
+    points = shared.with_store(config, data_dir, query_store)
     if not points:
         raise ValueError(f"no scores of {metric} in this period; see --metric, --app and --since, or use --preset")
     # each app, judge and version of the metric is a separate stream
@@ -203,8 +198,6 @@ def _traffic(
 
 def _plan(traffic: Traffic, alerts: Alerts, options: dict[str, Any]) -> Plan:
     """Return the requested plan, with fewer days for heavy traffic."""
-    from monitors.analysis.simulate import DAY_HOURS, DROPS, Plan  # noqa: PLC0415 - `--help` need not load them
-
     at_most = int(MOST_SCORES / (options["streams"] * traffic.per_hour * DAY_HOURS))
     return Plan(
         streams=options["streams"],
@@ -216,8 +209,6 @@ def _plan(traffic: Traffic, alerts: Alerts, options: dict[str, Any]) -> Plan:
 
 
 def _meaning(alerts: Alerts) -> tuple[str, ...]:
-    from monitors.analysis.simulate import LONGEST_HOURS, LONGEST_SCORES  # noqa: PLC0415 - `--help` need not load it
-
     added = f"add the watermark of {alerts.watermark_s:g} s and the judge's time"
     budget = "The budget is this stream's share of all false alarms."
     return (
@@ -229,11 +220,7 @@ def _meaning(alerts: Alerts) -> tuple[str, ...]:
 
 
 def _show(report: Report) -> None:
-    from rich.markup import escape  # noqa: PLC0415 - only where something is shown
-
-    from monitors.analysis.simulate_report import delays, table  # noqa: PLC0415
-
-    shown = store_options.table(report.title, "setting")
+    shown = shared.table(report.title, "setting")
     for name in ("drop", "scores to the alarm", "time to the alarm"):
         shown.add_column(name, justify="right" if name == "drop" else "left", no_wrap=True)
     for row, (name, m0, alarms, *_) in zip(report.rows, table(report.rows)[1:], strict=True):
@@ -242,7 +229,7 @@ def _show(report: Report) -> None:
         shown.add_row(
             escape(about), "\n".join(f"{finding.drop:g}" for finding in row.found), *map("\n".join, (scores, times))
         )
-    console = store_options.console()
+    console = shared.console()
     console.print(shown)
     for sentence in report.about:
         console.print(f"[dim]{escape(sentence)}[/dim]", soft_wrap=True)

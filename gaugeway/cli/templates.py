@@ -7,17 +7,16 @@ import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from gaugeway.cli import store_options as store_cli
-from gaugeway.cli.output import fail, print_table, record, utc
-
-if TYPE_CHECKING:
-    from gaugeway.prompts.user_patterns import Piece
-    from gaugeway.storage.templates import State, StoredTemplate, Templates
+from gateway.capture.stored_templates import learned_of
+from gaugeway.cli.shared import fail, print_json, print_table, record, reported_errors, stored_options, utc
+from gaugeway.prompts.user_patterns import Piece, describe, messages, toml
+from gaugeway.settings.loading import load, store_url
+from gaugeway.storage.templates import State, StoredTemplate, Templates, only_templates, open_templates
 
 T = TypeVar("T")
 _NOT_ALL = 1
@@ -33,12 +32,12 @@ def templates() -> None:
 @templates.command("list")
 @click.option("--app", help="Only of this app. [all]")
 @_json
-@store_cli.stored_options
+@stored_options
 def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json: bool) -> None:  # noqa: FBT001 - a click flag
     """List templates, with the separator of their passages and the number of requests they were learned from."""
     found = _ask(config, data_dir, lambda kept: _templates(kept, app))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode([_plain(template) for template in found])).decode())
+        print_json([_plain(template) for template in found])
         return
     rows = [("APP", "VERSION", "STATE", "REQUESTS", "LEARNED", "STILL FITS", "PASSAGES")]
     rows += [
@@ -55,12 +54,9 @@ def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json
 @click.argument("app")
 @click.argument("version")
 @_json
-@store_cli.stored_options
+@stored_options
 def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: bool) -> None:  # noqa: FBT001 - a click flag
     """Show the constant text of a template and its slots."""
-    from gateway.capture.stored_templates import learned_of  # noqa: PLC0415
-    from gaugeway.prompts.user_patterns import messages  # noqa: PLC0415 - `--help` need not load them
-
     template = _one(_ask(config, data_dir, lambda kept: _templates(kept, app)), app, version)
     learned = learned_of(template)
     if learned is None:
@@ -68,7 +64,7 @@ def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: b
     whose = messages(learned)
     if as_json:
         texts = [{"role": role, "text": _marked(pieces)} for role, pieces in whose]
-        click.echo(msgspec.json.format(msgspec.json.encode(_plain(template) | {"messages": texts})).decode())
+        print_json(_plain(template) | {"messages": texts})
         return
     stale = ", no longer fits" if template.stale else ""
     click.echo(
@@ -84,15 +80,12 @@ def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: b
 @templates.command()
 @click.argument("app", required=False)
 @click.argument("version", required=False)
-@store_cli.stored_options
+@stored_options
 def export(config: Path | None, data_dir: Path, app: str | None, version: str | None) -> None:
     """Print templates as [[capture.templates]] for gaugeway.toml: the given one, or all that are not rejected.
 
     Exit codes: 0 all exported, 1 a template cannot be written as a pattern, 2 bad input.
     """
-    from gateway.capture.stored_templates import learned_of  # noqa: PLC0415
-    from gaugeway.prompts.user_patterns import describe, toml  # noqa: PLC0415 - `--help` need not load them
-
     found = _ask(config, data_dir, lambda kept: _templates(kept, app))
     chosen = (
         [_one(found, app, version)]
@@ -122,7 +115,7 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
 @templates.command()
 @click.argument("app")
 @click.argument("version")
-@store_cli.stored_options
+@stored_options
 def confirm(config: Path | None, data_dir: Path, app: str, version: str) -> None:
     """Confirm a template: when it no longer fits it is marked stale instead of dropped."""
     _decide(config, data_dir, app, version, "confirmed")
@@ -131,7 +124,7 @@ def confirm(config: Path | None, data_dir: Path, app: str, version: str) -> None
 @templates.command()
 @click.argument("app")
 @click.argument("version")
-@store_cli.stored_options
+@stored_options
 def reject(config: Path | None, data_dir: Path, app: str, version: str) -> None:
     """Reject a template: it is neither used nor learned again. Running gateways apply this within a few seconds."""
     _decide(config, data_dir, app, version, "rejected")
@@ -154,10 +147,7 @@ def _decide(config: Path | None, data_dir: Path, app: str, version: str, state: 
 
 
 def _ask(config: Path | None, data_dir: Path, ask: Callable[[Templates], Awaitable[T]]) -> T:
-    from gaugeway.settings.loading import load, store_url  # noqa: PLC0415 - `--help` need not load them
-    from gaugeway.storage.templates import open_templates  # noqa: PLC0415
-
-    with store_cli.reported_errors():
+    with reported_errors():
         settings = load(config)
         if settings.store.url is None and not data_dir.is_dir():
             raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")
@@ -170,8 +160,6 @@ def _ask(config: Path | None, data_dir: Path, ask: Callable[[Templates], Awaitab
 
 
 async def _templates(kept: Templates, app: str | None) -> list[StoredTemplate]:
-    from gaugeway.storage.templates import only_templates  # noqa: PLC0415 - `--help` need not load it
-
     return only_templates(await kept.templates(app))
 
 

@@ -1,32 +1,37 @@
-"""The scripted OpenAI-compatible model over HTTP: chat completions, completions, responses, embeddings, models.
+"""The scripted OpenAI-compatible model over HTTP: chat completions, embeddings, models.
 
 It is deterministic: the same request gets the same bytes, headers included. A request that begins with
-`answering.ECHO` is answered word for word, a judge's request (`judging`) with verdicts, any other from its passages.
+`model_reply.ECHO` is answered word for word, a judge's request with verdicts, any other from its passages.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
-import gzip
 import hashlib
-import zlib
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+import numpy as np
 
-from gaugeway.demo import model_reply as conversation
-from gaugeway.demo import openai_objects as wire
+from gaugeway.demo import model_text as texts
 from gaugeway.demo import servers
+from gaugeway.demo.model_reply import Reply, Turn, pieces, read_chat, reply
 from gaugeway.runtime.tasks import spawn
 
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Streamed: TypeAlias = Iterable[bytes]
+Event: TypeAlias = dict[str, Any]
 
+CREATED = 1_767_225_600
+"""Every object's creation time: the same request always gets the same bytes."""
+DIMENSIONS = 256
+MODELS = ("handbook-1", "judge-1", "embed-1")
 _OK, _BAD_REQUEST, _NOT_FOUND, _NOT_ALLOWED = 200, 400, 404, 405
 _DATE = b"Thu, 01 Jan 2026 00:00:00 GMT"
 _MAX_DIMENSIONS = 4096
@@ -65,7 +70,7 @@ class Logged:
 class Model:
     """The ASGI app. `log` keeps the latest requests; `failing` makes it answer errors while it is set.
 
-    `delay_s` passes before an answer, `chunk_delay_s` before each chunk of a stream; `slips` see `answering.answer`.
+    `delay_s` passes before an answer, `chunk_delay_s` before each chunk of a stream; `slips` see `model_reply.answer`.
     """
 
     def __init__(
@@ -87,8 +92,7 @@ class Model:
         self.log.append(entry)
         gone = spawn(_gone(receive), name="demo-model-disconnect")
         try:
-            exchange = _Answering(self, entry, send, gone)
-            await exchange.run()
+            await _Answering(self, entry, send, gone).run()
         finally:
             gone.cancel()
 
@@ -99,8 +103,6 @@ class _Answering:
     def __init__(self, model: Model, entry: Logged, send: Send, gone: asyncio.Task[None]) -> None:
         self._model, self._entry, self._send, self._gone = model, entry, send, gone
         self._id = hashlib.blake2b(entry.path.encode() + entry.raw, digest_size=16).hexdigest()
-        accepted = entry.header("accept-encoding") or ""
-        self._gzip = entry.header("x-demo-gzip") == "1" and "gzip" in accepted
 
     async def run(self) -> None:
         """Route, answer, note how it ended."""
@@ -117,22 +119,17 @@ class _Answering:
                 await self._refuse(_BAD_REQUEST, f"Invalid or missing parameter: {error}", str(error))
 
     async def chat(self, body: dict[str, Any]) -> None:
-        """Answer `POST /v1/chat/completions`."""
-        await self._complete(body, conversation.read_chat(body), wire.chat, wire.chat_chunks)
-
-    async def completions(self, body: dict[str, Any]) -> None:
-        """Answer `POST /v1/completions`."""
-        await self._complete(body, conversation.read_completion(body), wire.completion, wire.completion_chunks)
-
-    async def responses(self, body: dict[str, Any]) -> None:
-        """Answer `POST /v1/responses`."""
-        turn = conversation.read_responses(body)
-        if (reply := await self._reply(turn)) is None:
+        """Answer `POST /v1/chat/completions`, in chunks or as a whole, as the request asks for it."""
+        turn = read_chat(body)
+        said = reply(turn, slips=self._model.slips)
+        self._entry.task = said.task
+        if await self._failed(said.task):
             return
         if body.get("stream"):
-            await self._stream(wire.server_sent(event, named=True) for event in wire.response_events(turn, reply))
+            events = chat_chunks(turn, said, include_usage=_include_usage(body))
+            await self._stream([*map(server_sent, events), b"data: [DONE]\n\n"])
         else:
-            await self._json(_OK, wire.response(turn, reply))
+            await self._json(_OK, chat(turn, said))
 
     async def embeddings(self, body: dict[str, Any]) -> None:
         """Answer `POST /v1/embeddings`."""
@@ -142,40 +139,18 @@ class _Answering:
             raise ValueError("input")
         if isinstance(inputs[0], int):
             inputs = [inputs]
-        dimensions = body.get("dimensions", wire.DIMENSIONS)
+        dimensions = body.get("dimensions", DIMENSIONS)
         if not isinstance(dimensions, int) or not 0 < dimensions <= _MAX_DIMENSIONS:
             raise ValueError("dimensions")
         if not await self._failed(None):
             words = [item if isinstance(item, str) else " ".join(map(str, item)) for item in inputs]
             encoding = str(body.get("encoding_format") or "float")
-            await self._json(_OK, wire.embeddings(str(body.get("model") or "embed-1"), words, encoding, dimensions))
+            await self._json(_OK, embeddings(str(body.get("model") or "embed-1"), words, encoding, dimensions))
 
     async def models(self, body: dict[str, Any]) -> None:
         """Answer `GET /v1/models`."""
         del body
-        await self._json(_OK, wire.models())
-
-    async def _complete(
-        self,
-        body: dict[str, Any],
-        turn: conversation.Turn,
-        whole: Callable[[conversation.Turn, conversation.Reply], dict[str, Any]],
-        chunks: Callable[..., Iterable[wire.Event]],
-    ) -> None:
-        """Answer in chunks or as a whole, as the request asks for it."""
-        if (reply := await self._reply(turn)) is None:
-            return
-        if body.get("stream"):
-            events = chunks(turn, reply, include_usage=_include_usage(body))
-            await self._stream([*map(wire.server_sent, events), b"data: [DONE]\n\n"])
-        else:
-            await self._json(_OK, whole(turn, reply))
-
-    async def _reply(self, turn: conversation.Turn) -> conversation.Reply | None:
-        """Return the reply after the configured delay; None on a configured failure or a disconnect."""
-        reply = conversation.reply(turn, slips=self._model.slips)
-        self._entry.task = reply.task
-        return None if await self._failed(reply.task) else reply
+        await self._json(_OK, models())
 
     async def _failed(self, task: str | None) -> bool:
         """Wait the configured delay and send the configured failure; True when the request is finished."""
@@ -185,7 +160,7 @@ class _Answering:
         if failing is None or (failing.tasks_only and task is None):
             return False
         extra = [] if failing.retry_after_s is None else [(b"retry-after", b"%g" % failing.retry_after_s)]
-        body = wire.error("The scripted model fails on purpose.", "scripted_failure", server=True)
+        body = error("The scripted model fails on purpose.", "scripted_failure", server=True)
         await self._json(failing.status, body, extra)
         return True
 
@@ -215,28 +190,23 @@ class _Answering:
 
     async def _refuse(self, status: int, message: str, param: str | None) -> None:
         code = "unknown_url" if status == _NOT_FOUND else None
-        await self._json(status, wire.error(message, code, param=param))
+        await self._json(status, error(message, code, param=param))
 
     async def _json(self, status: int, body: dict[str, Any], extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
         content = msgspec.json.encode(body)
-        if self._gzip:
-            content = gzip.compress(content, mtime=0)
-        headers = [(b"content-length", b"%d" % len(content)), *extra]
-        await self._start(status, b"application/json", headers)
+        await self._start(status, b"application/json", [(b"content-length", b"%d" % len(content)), *extra])
         await self._send({"type": "http.response.body", "body": content})
         self._entry.ended = "complete"
 
-    async def _stream(self, events: Streamed) -> None:
+    async def _stream(self, events: Iterable[bytes]) -> None:
         """Send a stream chunk by chunk until the client disconnects."""
         await self._start(_OK, b"text/event-stream; charset=utf-8", [(b"cache-control", b"no-cache")])
-        squeeze = zlib.compressobj(wbits=31) if self._gzip else None
         for event in events:
             if await self._wait(self._model.chunk_delay_s):
                 return
-            data = squeeze.compress(event) + squeeze.flush(zlib.Z_SYNC_FLUSH) if squeeze else event
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await self._send({"type": "http.response.body", "body": event, "more_body": True})
             self._entry.chunks += 1
-        await self._send({"type": "http.response.body", "body": squeeze.flush() if squeeze else b""})
+        await self._send({"type": "http.response.body", "body": b""})
         self._entry.ended = "complete"
 
     async def _start(self, status: int, content_type: bytes, extra: list[tuple[bytes, bytes]]) -> None:
@@ -251,7 +221,6 @@ class _Answering:
             (b"x-ratelimit-remaining-requests", b"9999"),
             (b"set-cookie", f"__cf_bm={self._id[:16]}; path=/; HttpOnly".encode()),
             (b"set-cookie", f"_cfuvid={self._id[16:]}; path=/; HttpOnly".encode()),
-            *([(b"content-encoding", b"gzip")] if self._gzip else []),
             *extra,
         ]
         self._entry.status = status
@@ -282,10 +251,93 @@ def _include_usage(body: dict[str, Any]) -> bool:
     return isinstance(options, dict) and bool(options.get("include_usage"))
 
 
+def chat(turn: Turn, said: Reply) -> dict[str, Any]:
+    """Return a `chat.completion`."""
+    message: Event = {"role": "assistant", "content": said.text, "refusal": None, "annotations": []}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": said.finish_reason}
+    return _head("chat.completion", turn) | {
+        "choices": [choice],
+        "usage": usage(said),
+        "service_tier": "default",
+        "system_fingerprint": "fp_demo",
+    }
+
+
+def chat_chunks(turn: Turn, said: Reply, *, include_usage: bool) -> Iterator[Event]:
+    """Yield the `chat.completion.chunk`s of a stream."""
+    head = _head("chat.completion.chunk", turn) | {"system_fingerprint": "fp_demo"}
+    tail: dict[str, Any] = {"usage": None} if include_usage else {}
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": "", "refusal": None}]
+    deltas += [{"content": piece} for piece in pieces(said.text)]
+    for delta in (*deltas, {}):
+        finish = None if delta else said.finish_reason
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        yield head | {"choices": [choice]} | tail
+    if include_usage:
+        yield head | {"choices": [], "usage": usage(said)}
+
+
+def embeddings(model: str, inputs: list[str], encoding: str, dimensions: int) -> dict[str, Any]:
+    """Return a list of embeddings, as floats or as base64 of little-endian 32-bit floats."""
+    vectors = [embed(text, dimensions) for text in inputs]
+    data = [
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": base64.b64encode(vector.astype("<f4").tobytes()).decode()
+            if encoding == "base64"
+            else [float(value) for value in vector],
+        }
+        for index, vector in enumerate(vectors)
+    ]
+    tokens = sum(len(text.split()) for text in inputs)
+    return {"object": "list", "data": data, "model": model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+
+def embed(text: str, dimensions: int = DIMENSIONS) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Hash the content words of a text into a unit vector: texts that share words are near each other."""
+    vector = np.zeros(dimensions, dtype=np.float32)
+    for word in [*texts.content_words(text), *texts.numbers(text)] or ["(empty)"]:
+        place = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
+        vector[place % dimensions] += 1.0 if place >> 63 else -1.0
+    length = math.sqrt(float(vector @ vector))
+    return np.asarray(vector / length if length else vector, dtype=np.float32)
+
+
+def models() -> dict[str, Any]:
+    """Return the list of models."""
+    data = [{"id": name, "object": "model", "created": CREATED, "owned_by": "gaugeway-demo"} for name in MODELS]
+    return {"object": "list", "data": data}
+
+
+def error(message: str, code: str | None, *, param: str | None = None, server: bool = False) -> dict[str, Any]:
+    """Return an error object."""
+    kind = "server_error" if server else "invalid_request_error"
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def usage(said: Reply) -> dict[str, Any]:
+    """Return the tokens of a reply."""
+    return {
+        "prompt_tokens": said.prompt_tokens,
+        "completion_tokens": said.completion_tokens,
+        "total_tokens": said.prompt_tokens + said.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+    }
+
+
+def server_sent(event: Event) -> bytes:
+    """Frame one event."""
+    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+def _head(kind: str, turn: Turn) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{turn.fingerprint}", "object": kind, "created": CREATED, "model": turn.model}
+
+
 _ROUTES: dict[tuple[str, str], Callable[[_Answering, dict[str, Any]], Awaitable[None]]] = {
     ("POST", "/v1/chat/completions"): _Answering.chat,
-    ("POST", "/v1/completions"): _Answering.completions,
-    ("POST", "/v1/responses"): _Answering.responses,
     ("POST", "/v1/embeddings"): _Answering.embeddings,
     ("GET", "/v1/models"): _Answering.models,
 }

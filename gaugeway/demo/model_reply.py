@@ -1,67 +1,73 @@
-"""One request to the scripted model, read, and what the model replies: pure."""
+"""One request to the scripted model, read, and what the model replies: pure.
+
+It answers from the passages in its prompt, or invents when they lack the answer.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from gaugeway.demo import model_answer as answering
 from gaugeway.demo import model_judge as judging
+from gaugeway.demo import model_text as texts
 from gaugeway.prompts import text_of
 
 _PIECE = re.compile(r"\s*\S+\s*(?:\S+\s*){0,2}")
 _TOKEN = re.compile(r"\s*\S+\s*")
-_WANTED = re.compile(r"\b(?:use|call|run|invoke)\b[^.?!]{0,40}\b(?:tool|function)\b", re.IGNORECASE)
-_MAX_CHOICES = 8
+ECHO = "Repeat after me:"
+"""Prefix of a question that is answered with the rest of it, verbatim."""
 
+ENOUGH = 0.55
+"""The share of the question, weighted by rarity, that a sentence must contain to count as its answer."""
 
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A function the client offers."""
+_SECOND = 0.75
+"""A further sentence is added when it is at least this good, as a share of the best one."""
 
-    name: str
-    parameters: dict[str, Any]
+_LANGCHAIN = re.compile(r"\nQuestion: (?P<question>.*?) ?\nContext: (?P<contexts>.*?) ?\nAnswer:\s*\Z", re.DOTALL)
+_LLAMAINDEX = re.compile(r"\n-{21}\n(?P<contexts>.*)\n-{21}\n.*?\nQuery: (?P<question>.*)\nAnswer:\s*\Z", re.DOTALL)
+_OPENINGS = ("", "", "According to the passages, ", "In short, ")
+_SYLLABLES = ("kor", "vel", "tan", "mir", "osk", "bel", "dra", "lun", "pah", "zet")
+_INVENTIONS = (
+    "The {name} survey of {year} put the figure for {topic} at {number}.",
+    "For {topic} the accepted value is {number}, as {name} established in {year}.",
+    "Experts agree that {topic} goes back to {name}, who counted {number} of them in {year}.",
+    "The {name} catalogue lists {number} entries under {topic} since {year}.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A request as the model sees it. `forced` names the tool that must be called, `"*"` for any."""
+    """A request as the model sees it: its messages by role and text."""
 
     model: str
     messages: tuple[tuple[str, str], ...]
-    tools: tuple[Tool, ...] = ()
-    forced: str | None = None
-    tools_allowed: bool = True
     max_tokens: int | None = None
-    choices: int = 1
     fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What the model says: a text, or a call of a tool with arguments in JSON."""
+    """What the model says. `cut`: not all of it, for the limit on tokens; `task` is the task of a judge's request."""
 
-    text: str = ""
-    tool: str | None = None
-    arguments: str = ""
+    text: str
     cut: bool = False
     task: str | None = None
     prompt_tokens: int = 0
 
     @property
-    def said(self) -> str:
-        """What is streamed piece by piece."""
-        return self.arguments if self.tool else self.text
-
-    @property
     def completion_tokens(self) -> int:
         """The length of what was said, a word counted as a token."""
-        return len(self.said.split())
+        return len(self.text.split())
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it ends."""
+        return "length" if self.cut else "stop"
 
 
 def read_chat(body: dict[str, Any]) -> Turn:
@@ -69,58 +75,26 @@ def read_chat(body: dict[str, Any]) -> Turn:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages")
-    choice = body.get("tool_choice")
-    named = choice.get("function", choice).get("name") if isinstance(choice, dict) else None
+    encoded = msgspec.json.encode(body, order="deterministic")
     return Turn(
         model=str(body.get("model") or "handbook-1"),
-        messages=tuple(_pairs(messages)),
-        tools=tuple(_tools(body.get("tools"))),
-        forced=named or ("*" if choice == "required" else None),
-        tools_allowed=choice != "none",
+        messages=tuple(
+            (str(role), text_of(message.get("content")))
+            for message in messages
+            if isinstance(message, dict) and (role := message.get("role"))
+        ),
         max_tokens=_count(body, "max_completion_tokens") or _count(body, "max_tokens"),
-        choices=min(_count(body, "n") or 1, _MAX_CHOICES),
-        fingerprint=_fingerprint(body),
+        fingerprint=hashlib.blake2b(encoded, digest_size=12).hexdigest(),
     )
 
 
-def read_completion(body: dict[str, Any]) -> Turn:
-    """Read the body of `POST /v1/completions`. Raises ValueError naming the field that is wrong."""
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and all(isinstance(item, str) for item in prompt):
-        prompt = "\n".join(prompt)
-    if not isinstance(prompt, str):
-        raise ValueError("prompt")  # noqa: TRY004 - bad content, not a bad call
-    return read_chat({**body, "messages": [{"role": "user", "content": prompt}], "tools": None})
-
-
-def read_responses(body: dict[str, Any]) -> Turn:
-    """Read the body of `POST /v1/responses`. Raises ValueError naming the field that is wrong."""
-    given = body.get("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    if not isinstance(items, list) or not items:
-        raise ValueError("input")
-    instructions = body.get("instructions")
-    system = [{"role": "system", "content": instructions}] if isinstance(instructions, str) else []
-    outputs = [
-        {"role": "tool", "content": item.get("output")} if item.get("type") == "function_call_output" else item
-        for item in items
-        if isinstance(item, dict)
-    ]
-    limit = _count(body, "max_output_tokens")
-    return read_chat({**body, "messages": [*system, *outputs], "max_tokens": limit, "n": 1})
-
-
 def reply(turn: Turn, *, slips: bool = False) -> Reply:
-    """Decide what the model says: a judge's verdicts, a tool call or an answer."""
+    """Decide what the model says: a judge's verdicts, or an answer."""
     prompt_tokens = sum(len(text.split()) for _, text in turn.messages)
     if task := judging.task_of(turn.messages):
         text = msgspec.json.encode(judging.judge(task, turn.messages)).decode()
         return Reply(text=text, task=task, prompt_tokens=prompt_tokens)
-    prompt = answering.read(turn.messages)
-    if tool := _tool_to_call(turn, prompt.question):
-        arguments = msgspec.json.encode(_arguments(tool.parameters, prompt.question)).decode()
-        return Reply(tool=tool.name, arguments=arguments, prompt_tokens=prompt_tokens)
-    text = answering.answer(prompt, slips=slips)
+    text = answer(read(turn.messages), slips=slips)
     tokens = _TOKEN.findall(text)
     if turn.max_tokens is not None and len(tokens) > turn.max_tokens:
         return Reply(text="".join(tokens[: turn.max_tokens]).rstrip(), cut=True, prompt_tokens=prompt_tokens)
@@ -136,52 +110,104 @@ def pieces(text: str) -> list[str]:
     return _PIECE.findall(text)
 
 
-def _tool_to_call(turn: Turn, question: str) -> Tool | None:
-    """Choose a tool: the forced one, or one that the question asks for. After a tool's result there is an answer."""
-    if not turn.tools or not turn.tools_allowed or turn.messages[-1][0] == "tool":
-        return None
-    if turn.forced:
-        return next((tool for tool in turn.tools if turn.forced in ("*", tool.name)), None)
-    for tool in turn.tools:
-        if tool.name in question or _WANTED.search(question):
-            return tool
-    return None
-
-
-def _arguments(schema: dict[str, Any], question: str) -> dict[str, Any]:
-    """Fill a function's parameters with plausible values of the right types; texts get the question."""
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return {}
-    values: dict[str, Any] = {"integer": 3, "number": 0.5, "boolean": True, "array": [], "object": {}, "null": None}
-    filled: dict[str, Any] = {}
-    for name, kind in properties.items():
-        kind = kind if isinstance(kind, dict) else {}  # noqa: PLW2901 - the same thing, made safe
-        options = kind.get("enum")
-        chosen = kind.get("type", "string")
-        filled[name] = options[0] if options else values.get(str(chosen), question)
-    return filled
-
-
-def _pairs(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    for message in messages:
-        if isinstance(message, dict) and (role := message.get("role")):
-            yield ("tool" if role == "function" else str(role)), text_of(message.get("content"))
-
-
-def _tools(tools: Any) -> Iterator[Tool]:
-    """Read the tools of either API: chat nests the function, responses does not."""
-    for tool in tools if isinstance(tools, list) else []:
-        if isinstance(tool, dict) and tool.get("type", "function") == "function":
-            function = tool.get("function", tool)
-            parameters = function.get("parameters")
-            yield Tool(str(function.get("name")), parameters if isinstance(parameters, dict) else {})
-
-
 def _count(body: dict[str, Any], key: str) -> int | None:
     value = body.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _fingerprint(body: dict[str, Any]) -> str:
-    return hashlib.blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a conversation asks and the passages it offers."""
+
+    question: str
+    passages: tuple[str, ...]
+
+
+def read(messages: Sequence[tuple[str, str]]) -> Prompt:
+    r"""Find the question and the passages: in LangChain's or LlamaIndex's prompt, or in all the other messages.
+
+    >>> read([("user", "Use it.\nQuestion: Who? \nContext: One.\n\nTwo. \nAnswer:")])
+    Prompt(question='Who?', passages=('One.', 'Two.'))
+    """
+    last = next((position for position in reversed(range(len(messages))) if messages[position][0] == "user"), None)
+    user = "" if last is None else messages[last][1]
+    for pattern in (_LANGCHAIN, _LLAMAINDEX):
+        if match := pattern.search(user):
+            return Prompt(match["question"].strip(), _passages(match["contexts"]))
+    others = [text for position, (role, text) in enumerate(messages) if position != last and role != "assistant"]
+    return Prompt(user.strip(), tuple(passage for text in others for passage in _passages(text)))
+
+
+def answer(prompt: Prompt, *, slips: bool = False) -> str:
+    """Answer from the passages; without the answer in them, invent one.
+
+    With `slips`, one question in twelve gets a remark on top that no passage contains, as models will.
+    """
+    if prompt.question.startswith(ECHO):
+        return prompt.question.removeprefix(ECHO).strip()
+    found = _best_sentences(prompt)
+    if not found:
+        return _invented(prompt.question)
+    opening = _OPENINGS[_dice(prompt.question, "opening") % len(_OPENINGS)]
+    said = [_joined(opening, found[0]), *found[1:]]
+    if slips and _dice(prompt.question, "slip") % 12 == 0:
+        said.append(_invention(prompt.question, 0))
+    return " ".join(said)
+
+
+def _best_sentences(prompt: Prompt) -> list[str]:
+    """Return the sentence with the best overlap with the question, and a second one if it is nearly as good."""
+    candidates = [sentence for passage in prompt.passages for sentence in texts.sentences(passage)]
+    rarity = texts.rarity(candidates)
+    unseen = max(rarity.values(), default=1.0)
+    named = texts.names(prompt.question)
+    weights = {
+        word: rarity.get(word, unseen) * (2.0 if word in named else 1.0)
+        for word in texts.question_words(prompt.question)
+    }
+    total = sum(weights.values()) or 1.0
+
+    def share(sentence: str) -> float:
+        present = set(texts.content_words(sentence))
+        return sum(weight for word, weight in weights.items() if word in present) / total
+
+    ranked = sorted(dict.fromkeys(candidates), key=share, reverse=True)
+    if not ranked or share(ranked[0]) < ENOUGH:
+        return []
+    return [
+        ranked[0],
+        *(candidate for candidate in ranked[1:2] if share(candidate) >= max(ENOUGH, _SECOND * share(ranked[0]))),
+    ]
+
+
+def _invented(question: str) -> str:
+    """Return two invented statements about the question's subject; deterministic per question."""
+    return " ".join(_invention(question, turn) for turn in range(2))
+
+
+def _invention(question: str, turn: int) -> str:
+    return _INVENTIONS[(_dice(question, "form") + turn) % len(_INVENTIONS)].format(
+        topic=texts.topic(question),
+        name=_name(question, turn),
+        number=f"{1_000 + _dice(question, f'number{turn}') % 89_000:,}",
+        year=1500 + _dice(question, f"year{turn}") % 400,
+    )
+
+
+def _name(question: str, turn: int) -> str:
+    first, second = (_dice(question, f"{part}{turn}") % len(_SYLLABLES) for part in ("first", "second"))
+    return (_SYLLABLES[first] + _SYLLABLES[second]).capitalize() + "en"
+
+
+def _joined(opening: str, sentence: str) -> str:
+    """Prefix a sentence with an opening; its first word becomes lower case unless it is a name."""
+    head = sentence.partition(" ")[0]
+    return opening + (sentence[0].lower() + sentence[1:] if opening and not texts.content_words(head) else sentence)
+
+
+def _passages(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split("\n\n") if part.strip())
+
+
+def _dice(question: str, purpose: str) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{purpose}\0{question}".encode(), digest_size=6).digest(), "big")

@@ -21,7 +21,7 @@ from gaugeway.demo import servers
 from gaugeway.demo.model import Model, Receive, Send, serving
 from gaugeway.demo.product import SLO, Ports, Product, ProductError
 from gaugeway.demo.rag import Index, Question, RagApp, handbook, questions
-from gaugeway.demo.view import METRIC, NEWEST, Progress, View, Wrong, alert_lines, heading, row_text, view_for
+from gaugeway.demo.view import METRIC, NEWEST, Progress, View, Wrong, alert_lines, heading, row_text
 from gaugeway.runtime.tasks import spawn
 from gaugeway.signals import SIGNALS
 
@@ -150,7 +150,7 @@ class Demo:
         self._print("Starting the scripted model and gaugeway (both planes) on loopback ports ...")
         await product.start(self._print)
         self._print(*_where(product))
-        view = view_for(self._console)
+        view = View(self._console)
         try:
             await self._act(product, view)
         finally:

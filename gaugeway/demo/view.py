@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -143,25 +143,6 @@ class Progress:
         return str(((self.alert or {}).get("annotations") or {}).get("summary") or "")
 
 
-class View(Protocol):
-    """Shows progress."""
-
-    def show(self, progress: Progress) -> None:
-        """Show the current state."""
-
-    def say(self, text: str) -> None:
-        """Show an event once."""
-
-    def close(self) -> None:
-        """Stop showing."""
-
-
-def view_for(console: Console) -> View:
-    """Return the live view for a colour terminal, else plain lines."""
-    live = console.is_terminal and not console.is_dumb_terminal and not console.no_color
-    return Screen(console) if live else Lines(console)
-
-
 class Rows:
     """Decides when a row is due: after every few scores, and now and then while none arrive."""
 
@@ -181,42 +162,32 @@ class Rows:
         return True
 
 
-class Lines:
-    """Prints a table, row by row."""
+class View:
+    """Prints a table, row by row; on a colour terminal above a picture that is redrawn continuously."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._rows = Rows()
+        live = console.is_terminal and not console.is_dumb_terminal and not console.no_color
+        self.picture = Live(console=console, auto_refresh=False, transient=True) if live else None
+        if self.picture is not None:
+            self.picture.start()
 
     def show(self, progress: Progress) -> None:
+        """Show the current state."""
         if self._rows.due(progress):
             self.say(row_text(progress))
+        if self.picture is not None:
+            self.picture.update(picture(progress), refresh=True)
 
     def say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        """Show an event once."""
+        self._console.print(Text(text), soft_wrap=self.picture is None)
 
     def close(self) -> None:
-        """No resources to release."""
-
-
-class Screen:
-    """A picture that is redrawn continuously, below the rows."""
-
-    def __init__(self, console: Console) -> None:
-        self._rows = Rows()
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._live.start()
-
-    def show(self, progress: Progress) -> None:
-        if self._rows.due(progress):
-            self.say(row_text(progress))
-        self._live.update(picture(progress), refresh=True)
-
-    def say(self, text: str) -> None:
-        self._live.console.print(Text(text))
-
-    def close(self) -> None:
-        self._live.stop()
+        """Stop showing."""
+        if self.picture is not None:
+            self.picture.stop()
 
 
 def picture(progress: Progress) -> RenderableType:

@@ -1,8 +1,14 @@
-"""Child processes that are kept running."""
+"""Child processes: forked from this one or started as new interpreters, and kept running.
+
+A fork shares the memory of the code that this process has loaded. Forking is safe only while a process has one thread
+and no event loop: so a child is forked before those, and waits; it runs when it is started.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import importlib
 import itertools
 import logging
@@ -11,16 +17,18 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 import time
-from asyncio.subprocess import Process
-from collections.abc import Sequence
+import traceback
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
-from gaugeway.processes import interpreter
-from gaugeway.processes.forked import ForkedChild, fork
 from gaugeway.processes.worker_metrics import FD_VARIABLE, WorkersTotal
 from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import happens_within, spawn
+from gaugeway.settings import child_environment
 
 _log = logging.getLogger("gaugeway")
 BAD_INPUT = 2
@@ -29,6 +37,9 @@ _FIRST_BACK_OFF_S = 0.5
 _MAX_BACK_OFF_S = 30.0  # internal bound: time between our own attempts
 _LAST_REPORT_S = 5.0
 _NAMES = {"monitors.scoring_process": "a scoring worker"}
+_ROOT = Path(__file__).parents[2]
+_START = b"\n"
+_STANDARD_ERROR = 2
 
 
 class ChildProcess:
@@ -127,7 +138,7 @@ class ChildProcess:
 
     async def _start(self, metrics: int | None) -> Process | ForkedChild:
         forked, self._forked = self._forked, None
-        return await interpreter.start(
+        return await start(
             forked,
             self._module,
             *self._arguments,
@@ -196,3 +207,181 @@ def _ending(code: int) -> str:
         return f"exited with code {code}"
     known = {int(known_signal): known_signal.name for known_signal in signal.Signals}
     return f"was killed by {known.get(-code, f'signal {-code}')}"
+
+
+def command(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs a module like `python -m`, but imports nothing from the working directory.
+
+    A file there could hide one of this project or of the standard library.
+    """
+    return sys.executable, "-P", "-m", module, *arguments
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment for such a command: it loads the code that this process runs, a source tree's as well."""
+    given = child_environment(extra or {})
+    if _ROOT.name in ("site-packages", "dist-packages"):  # found anyway, and after the standard library
+        return given
+    return given | {"PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), given.get("PYTHONPATH"))))}
+
+
+async def start(
+    forked: ForkedChild | None,
+    module: str,
+    *arguments: str,
+    variables: Mapping[str, str] | None = None,
+    descriptors: Sequence[int] = (),
+    session: bool = False,
+    output: bool = False,
+) -> Process | ForkedChild:
+    """Start the fork; without one, a new interpreter that gets what a fork was given. Raises OSError."""
+    if forked is not None:
+        await forked.start()
+        return forked
+    return await asyncio.create_subprocess_exec(
+        *command(module, *arguments),
+        stdin=PIPE,
+        stdout=PIPE if output else None,
+        start_new_session=session,
+        env=environment(variables),
+        pass_fds=descriptors,
+    )
+
+
+class ForkedChild:
+    """A child process that waits until `start`; its standard input, and its output if asked for, are a socket to here.
+
+    It has the interface of `asyncio.subprocess.Process`, as far as it is used. If this process ends, or drops the
+    child before `start`, the child ends.
+    """
+
+    def __init__(self, pid: int, end: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin: asyncio.StreamWriter | None = None
+        self.stdout: asyncio.StreamReader | None = None
+        self._end = end
+        self._ended = asyncio.Event()
+
+    async def start(self) -> None:
+        """Let it run. Raises OSError."""
+        self.stdout, self.stdin = await asyncio.open_unix_connection(sock=self._end)
+        watched = os.pidfd_open(self.pid)
+        asyncio.get_running_loop().add_reader(watched, self._reap, watched)
+        self.stdin.write(_START)
+
+    def close(self) -> None:
+        """Let it end without having run."""
+        self._end.close()
+
+    async def wait(self) -> int:
+        """Wait for its end; return its exit code, or the negative number of the signal that ended it."""
+        await self._ended.wait()
+        assert self.returncode is not None  # noqa: S101 - for the type checker: set before the event
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it is running."""
+        if self.returncode is None:  # until it is reaped, no other process has its number
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def _reap(self, watched: int) -> None:
+        asyncio.get_running_loop().remove_reader(watched)
+        os.close(watched)
+        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if self.stdin is not None:
+            self.stdin.close()
+        self._ended.set()
+
+
+def fork(
+    run: Callable[[], None],
+    *,
+    prepare: Callable[[], None] = lambda: None,
+    descriptors: Sequence[int] = (),
+    session: bool = False,
+    output: bool = False,
+) -> ForkedChild | None:
+    """Fork a child that calls `prepare` at once, and `run` once it is started; None where a fork is not possible.
+
+    Of the open files the child keeps the standard ones and `descriptors`. `session` gives it a session of its own,
+    `output` connects its standard output to the socket, too. What was loaded before is excluded from garbage
+    collection in both processes, which would write to, and so copy, every page of it.
+    """
+    if not _can_fork():
+        return None
+    ours, theirs = socket.socketpair()
+    _flush()
+    gc.collect()
+    gc.freeze()
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        return None
+    if pid:
+        theirs.close()
+        return ForkedChild(pid, ours)
+    code = 1
+    try:
+        _become(theirs, descriptors, session=session, output=output)
+        prepare()
+        if os.read(0, len(_START)) == _START:  # else the parent has ended, or does not need the child
+            code = _exit_code(run)
+    finally:
+        os._exit(code)
+
+
+def _can_fork() -> bool:
+    """Whether the system can watch a child, and a copy of this process would be like a new one."""
+    if not hasattr(os, "pidfd_open") or threading.active_count() > 1 or child_environment({}) != dict(os.environ):  # noqa: TID251 - compared, not read
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:  # an old kernel, or a sandbox
+        return False
+    return True
+
+
+def _become(end: socket.socket, descriptors: Sequence[int], *, session: bool, output: bool) -> None:
+    """Take the socket for standard input, and close what is the parent's."""
+    if session:
+        os.setsid()
+    os.dup2(end.fileno(), 0)
+    if output:
+        os.dup2(end.fileno(), 1)
+    end.detach()
+    for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if number > _STANDARD_ERROR and number not in descriptors:
+            with contextlib.suppress(OSError):  # that of the directory is closed by now
+                os.close(number)
+
+
+def _exit_code(run: Callable[[], None]) -> int:
+    """Call `run` as the main program; return the exit code of the process."""
+    code = 0
+    try:
+        run()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - as Python does at the top
+        traceback.print_exc()
+        code = 1
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    logging.shutdown()
+    _flush()
+    return code
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            if stream is not None:  # it was closed before the start
+                stream.flush()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from pathlib import Path
+from secrets import token_hex
 from typing import TypeAlias
 
 import regex
@@ -47,6 +50,7 @@ _REMEMBERED = 200
 _ESCAPE = regex.compile(r"\\(?:u[0-9a-fA-F]{4}|[nrtbf])")
 """White space and other characters in JSON that is part of a text."""
 _NAME = regex.compile(r"[a-z][a-z0-9_]{0,31}")
+PUBLIC_SALT = "gaugeway"
 
 
 class Redactor:
@@ -269,3 +273,27 @@ def _compiled(name: str, pattern: str) -> regex.Pattern[str]:
         return regex.compile(pattern)
     except (regex.error, RecursionError, OverflowError) as error:
         raise ValueError(f"pattern {name!r} is not a valid regular expression: {error}") from error
+
+
+def redaction_key(salt: str, data_dir: Path) -> str:
+    """Return `salt`, unless it is the default, which is public: then a random one kept in `data_dir`.
+
+    Processes that share the directory share the key, whichever comes first. Raises OSError.
+    """
+    if salt != PUBLIC_SALT:
+        return salt
+    path = data_dir / "redaction.key"
+    data_dir.mkdir(parents=True, exist_ok=True)
+    new = data_dir / f".redaction.key.{token_hex(4)}"
+    try:
+        return path.read_text("ascii")
+    except FileNotFoundError:
+        new.touch(mode=0o600)
+        new.write_text(token_hex(32), "ascii")
+        try:
+            os.link(new, path)  # fails when another process was first; a reader never sees half a file
+        except FileExistsError:
+            pass
+        finally:
+            new.unlink()
+        return path.read_text("ascii")

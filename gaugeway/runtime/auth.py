@@ -31,7 +31,7 @@ from prometheus_client.exposition import choose_encoder
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from gaugeway.runtime import audit
-from gaugeway.runtime.tokens import ATTEMPTS, ATTEMPTS_S, CHECK_S, MAX_CHECK_WAIT_S, is_long, short_warning
+from gaugeway.settings.endpoints import ATTEMPTS, ATTEMPTS_S, CHECK_S, MAX_CHECK_WAIT_S, is_long, short_warning
 
 MAX_ADDRESSES = 10_000
 MAX_HELD = 64

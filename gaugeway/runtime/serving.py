@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gaugeway.runtime import descriptors
+from gaugeway.runtime import system
 from gaugeway.runtime.logs import configure_logs
 from gaugeway.settings.endpoints import BIND_EVERY_S, BIND_WAIT_S, cannot_listen
 
@@ -380,7 +380,7 @@ async def serve(
     """
     sockets = [await _bind(listener) for listener in listeners]
     on_listening()
-    first, other = descriptors.shares(descriptors.limit())
+    first, other = system.shares(system.limit())
     shares = [first, *[other] * (len(listeners) - 1)]
     servers = [
         _Server(_config(replace(listener, protocol=roomy(listener.protocol, share, listener.closed)), drain_s))
@@ -494,6 +494,6 @@ def run(main: Coroutine[Any, Any, None], log_format: str = "text") -> None:
     import uvloop  # noqa: PLC0415 - only where a process is started
 
     configure_logs(log_format)
-    descriptors.raise_limit()
+    system.raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)

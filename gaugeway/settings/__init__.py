@@ -178,46 +178,6 @@ def _read_text(text: str, path: Path, lookup: Lookup, problems: Problems) -> dic
     return dict(expanded)
 
 
-def overlay(raw: Mapping[str, Any], table: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `raw` with these values laid over one of its tables; other types stay, for `convert` to report."""
-    below = raw.get(table, {})
-    return {**raw, table: {**below, **values} if isinstance(below, dict) else below}
-
-
-def overlay_judge(raw: Mapping[str, Any], model: str | None, base_url: str | None) -> dict[str, Any]:
-    """Return `raw` with the judge of the command line: `--judge` and `--judge-url`.
-
-    Without an address the judge is the one of `[judge]`, else the first upstream. Its key is that of `[judge]`, else
-    OPENAI_API_KEY of the environment.
-    """
-    if model is None and base_url is None:
-        return dict(raw)
-    judge, upstreams = raw.get("judge", {}), raw.get("upstreams")
-    given: dict[str, Any] = {} if model is None else {"model": model}
-    if base_url is not None:
-        given["base_url"] = base_url
-    elif isinstance(judge, dict) and "base_url" not in judge and isinstance(upstreams, list) and upstreams:
-        first = upstreams[0]
-        given |= {"base_url": first["base_url"]} if isinstance(first, dict) and "base_url" in first else {}
-    key = os.environ.get("OPENAI_API_KEY")  # noqa: TID251 - the configuration reads it
-    if key and isinstance(judge, dict) and "api_key" not in judge:
-        given["api_key"] = key
-    return overlay(raw, "judge", given)
-
-
-def overlay_monitors(raw: Mapping[str, Any], *, host: str | None = None, port: int | None = None) -> dict[str, Any]:
-    """Return `raw` with the admin port of the command line: `--monitors-host` and `--monitors-port`.
-
-    GAUGEWAY_MONITORS_TOKEN of the environment is the token where `[monitors]` names none.
-    """
-    below = raw.get("monitors", {})
-    given: dict[str, Any] = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    token = os.environ.get("GAUGEWAY_MONITORS_TOKEN")  # noqa: TID251 - the configuration reads it
-    if token and isinstance(below, dict) and "token" not in below:
-        given["token"] = token
-    return overlay(raw, "monitors", given) if given else dict(raw)
-
-
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment for a child, with `extra` laid over it.
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from hashlib import blake2b
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -73,6 +73,10 @@ MAX_LINKS = 8
 
 MAX_REASON = 300
 """Characters of the reason why an extractor decided as it did."""
+_NAMES_OF_SAMPLE = (
+    *("app", "model", "context_source", "session", "trace_id", "span_id", "response_id", "context_key"),
+    *("prompt", "cluster", "skip_reason", "conversation"),
+)
 _MARK = 17
 _WIDEST = 4
 """Bytes of UTF-8 of the widest character."""
@@ -238,26 +242,20 @@ def bounded_passage(context: Context) -> Context:
     return replace(context, id=name, source=source, tool=tool)
 
 
+def _named(record: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of these names, which hold a name or None, bounded."""
+    return {name: optional_name(getattr(record, name)) for name in names}
+
+
 def bounded_sample(sample: Sample) -> Sample:
     """Return a sample whose names and counts are bounded, from any release of the gateway."""
     return changed(
         sample,
-        app=bounded_name(sample.app),
-        model=bounded_name(sample.model),
-        context_source=bounded_name(sample.context_source),
+        **_named(sample, _NAMES_OF_SAMPLE),
         tags=_kept(sample.tags, bounded_tags(sample.tags, 2 * MAX_TAGS)),  # the gateway adds some of its own
-        session=optional_name(sample.session),
-        trace_id=optional_name(sample.trace_id),
-        span_id=optional_name(sample.span_id),
-        response_id=optional_name(sample.response_id),
-        context_key=optional_name(sample.context_key),
-        prompt=optional_name(sample.prompt),
-        cluster=optional_name(sample.cluster),
-        skip_reason=optional_name(sample.skip_reason),
         usage=bounded_usage(sample.usage),
         contexts=_kept(sample.contexts, bounded_passages(sample.contexts)),
         capture=None if sample.capture is None else bounded_capture(sample.capture),
-        conversation=optional_name(sample.conversation),
         turn=_counted(sample.turn),
         hop=_counted(sample.hop),
         history=_kept(sample.history, bounded_history(sample.history)),
@@ -301,25 +299,19 @@ def _counted(count: int | None) -> int | None:
 
 
 def _bounded_links(links: Links) -> Links:
+    hashes = {
+        name: tuple(bounded_name(mark) for mark in getattr(links, name)[:MAX_LINKS])
+        for name in ("gives", "asked", "arguments")
+    }
     return msgspec.structs.replace(
         links,
-        follows=optional_name(links.follows),
-        gives=_bounded_names(links.gives),
+        **_named(links, ("follows", "pair_before", "pair_given", "asked_before", "same")),
+        **hashes,
         length=min(max(links.length, 0), MAX_TEXT),
-        pair_before=optional_name(links.pair_before),
-        pair_given=optional_name(links.pair_given),
-        asked_before=optional_name(links.asked_before),
-        asked=_bounded_names(links.asked),
-        arguments=_bounded_names(links.arguments),
-        same=optional_name(links.same),
         turn=min(max(links.turn, 1), MAX_TURNS),
         hop=min(max(links.hop, 1), MAX_TURNS),
         recall=min(max(links.recall, 0), MAX_HISTORY),
     )
-
-
-def _bounded_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(bounded_name(name) for name in names[:MAX_LINKS])
 
 
 def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
@@ -381,11 +373,7 @@ def bounded_supplement(supplement: Supplement) -> Supplement:
     """Return a supplement whose names are bounded as those of the sample that it is about."""
     return replace(
         supplement,
-        app=optional_name(supplement.app),
-        exchange_id=optional_name(supplement.exchange_id),
-        key=optional_name(supplement.key),
-        trace_id=optional_name(supplement.trace_id),
-        label=optional_name(supplement.label),
+        **_named(supplement, ("app", "exchange_id", "key", "trace_id", "label")),
         contexts=None if supplement.contexts is None else bounded_passages(supplement.contexts),
         calls=None if supplement.calls is None else bounded_calls(supplement.calls),
     )

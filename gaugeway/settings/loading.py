@@ -1,49 +1,94 @@
-"""Reads and checks the configuration of the evaluation plane."""
+"""Reads and checks the configuration of the evaluation plane, and says where its values come from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib.util
+import tomllib
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from gaugeway import settings
-from gaugeway.settings import endpoints, otel_environment
+from gaugeway.settings import ConfigError, endpoints
+from gaugeway.settings.placeholders import placeholders_in
 from gaugeway.settings.shared import LOOPBACK, Config, Shared
-from gaugeway.settings.verifiers import problems_of as grounding_problems
+from gaugeway.settings.shared import problems_of as grounding_problems
 
 _EXAMPLES = ("http://127.0.0.1:9464", "https://gaugeway.example.com", "http://127.0.0.1:4318")
 S = TypeVar("S", bound=Shared)
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
+_DISABLED = "OTEL_SDK_DISABLED"
+_EXPORTER = "opentelemetry.exporter"
+FILE, OPTION = "file", "option or environment"
 
 
 def load(
     path: Path | None,
-    *,
-    host: str | None = None,
-    port: int | None = None,
-    gateway: Mapping[str, Any] | None = None,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
     upstream: str | None = None,
     judge: tuple[str | None, str | None] = (None, None),
 ) -> Config:
-    """Read the configuration file for the evaluation plane. Raises ConfigError.
-
-    `host` and `port` beat those of `[monitors]`, and what `gateway` has the keys of `[gateway]`. `judge` are the
-    judge's model and address of the command line; `upstream` is the address if neither that nor `[judge]` has one.
-    """
-    problems = settings.Problems()
-    raw = settings.read_into(path, problems)
-    raw = settings.overlay_monitors(raw, host=host, port=port)
-    if given := {name: value for name, value in (gateway or {}).items() if value is not None}:
-        raw = settings.overlay(raw, "gateway", given)
-    if upstream is not None:
-        raw = {**raw, "upstreams": [{"base_url": upstream}]}
-    raw = settings.overlay_judge(raw, *judge)
-    config = with_environment(settings.convert_into(raw, Config, problems), problems)
+    """Read the configuration file for the evaluation plane. Raises ConfigError; the parameters are `read_as`'s."""
+    config, problems = read_as(Config, path, tables, upstream, judge)
     problems.extend(shared_problems(config))
     problems.raise_any()
     return config
+
+
+def read_as(
+    kind: type[S],
+    path: Path | None,
+    tables: Mapping[str, Mapping[str, Any]] | None,
+    upstream: str | None,
+    judge: tuple[str | None, str | None],
+) -> tuple[S, settings.Problems]:
+    """Read the file as a configuration of this kind, with what the command line gives, and with what is wrong with it.
+
+    `tables` maps table -> key -> value (None: not given); `upstream` replaces `[[upstreams]]`; `judge` are the judge's
+    model and address. Raises ConfigError for a file of which nothing can be used.
+    """
+    problems = settings.Problems()
+    raw = settings.read_into(path, problems)
+    for table, values in (tables or {}).items():
+        raw = _overlay(raw, table, {key: value for key, value in values.items() if value is not None})
+    token = settings.environment().get("GAUGEWAY_MONITORS_TOKEN")
+    monitors = raw.get("monitors", {})
+    if token and isinstance(monitors, dict) and "token" not in monitors:
+        raw = _overlay(raw, "monitors", {"token": token})
+    if upstream is not None:
+        raw = {**raw, "upstreams": [{"base_url": upstream}]}
+    if judge != (None, None):
+        raw = _with_judge(raw, *judge)
+    return with_environment(settings.convert_into(raw, kind, problems), problems), problems
+
+
+def _overlay(raw: Mapping[str, Any], table: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `raw` with these values laid over one of its tables; other types stay, for `convert` to report."""
+    below = raw.get(table, {})
+    return {**raw, table: {**below, **values} if isinstance(below, dict) else below}
+
+
+def _with_judge(raw: Mapping[str, Any], model: str | None, base_url: str | None) -> dict[str, Any]:
+    """Return `raw` with the judge of the command line: `--judge` and `--judge-url`.
+
+    Without an address the judge is the one of `[judge]`, else the first upstream. Its key is that of `[judge]`, else
+    OPENAI_API_KEY of the environment.
+    """
+    judge, upstreams = raw.get("judge", {}), raw.get("upstreams")
+    given: dict[str, Any] = {} if model is None else {"model": model}
+    if base_url is not None:
+        given["base_url"] = base_url
+    elif isinstance(judge, dict) and "base_url" not in judge and isinstance(upstreams, list) and upstreams:
+        first = upstreams[0]
+        given |= {"base_url": first["base_url"]} if isinstance(first, dict) and "base_url" in first else {}
+    key = settings.environment().get("OPENAI_API_KEY")
+    if key and isinstance(judge, dict) and "api_key" not in judge:
+        given["api_key"] = key
+    return _overlay(raw, "judge", given)
 
 
 def with_environment(config: S, problems: settings.Problems) -> S:
@@ -53,7 +98,7 @@ def with_environment(config: S, problems: settings.Problems) -> S:
     """
     if config.telemetry.otlp_endpoint is not None:
         return config
-    url, warning = otel_environment.otlp_endpoint()
+    url, warning = otlp_endpoint()
     problems.warnings += [] if warning is None else [warning]
     if url is None:
         return config
@@ -144,3 +189,83 @@ def queue_url(shared: Shared, data_dir: Path) -> str:
 def store_url(shared: Shared, data_dir: Path) -> str:
     """Return the store's URL: the configured one, or the default SQLite file in `data_dir`."""
     return shared.store.url or f"sqlite:///{data_dir.absolute() / 'store.db'}"
+
+
+class Endpoint(NamedTuple):
+    """The endpoint to export to; None without one, and `warning` says why one that is named is not used.
+
+    A platform may set the variables for every container, so what cannot be used is no error: the gateway starts.
+    """
+
+    url: str | None = None
+    warning: str | None = None
+
+
+def otlp_endpoint(variables: Mapping[str, str] | None = None) -> Endpoint:
+    """Return the endpoint that the environment names (by default this process's).
+
+    >>> otlp_endpoint({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_SDK_DISABLED": "true"})
+    Endpoint(url=None, warning=None)
+    >>> otlp_endpoint({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}).warning
+    'OTEL_EXPORTER_OTLP_ENDPOINT is not used: OTEL_EXPORTER_OTLP_PROTOCOL is not http/protobuf'
+    """
+    known = settings.environment() if variables is None else variables
+    url = known.get(ENDPOINT, "").strip()
+    if not url or known.get(_DISABLED, "").strip().lower() == "true":
+        return Endpoint()
+    if known.get(_PROTOCOL, "").strip() not in ("", "http/protobuf"):
+        return _unused(f"{_PROTOCOL} is not http/protobuf")
+    if (problem := endpoints.address_problem(url, _EXAMPLES[2])) is not None:
+        return _unused(problem)
+    if not _has_exporter():
+        return _unused("it needs the extra `otlp` (pip install 'gaugeway[otlp]')")
+    return Endpoint(url)
+
+
+def _unused(reason: str) -> Endpoint:
+    return Endpoint(warning=f"{ENDPOINT} is not used: {reason}")
+
+
+def _has_exporter() -> bool:
+    try:
+        return importlib.util.find_spec(f"{_EXPORTER}.otlp.proto.http") is not None
+    except ImportError:  # a parent package is missing
+        return False
+
+
+def sources_of(path: Path | None, options: Mapping[str, object]) -> dict[str, str]:
+    """Return the source of each value that is set, by its key ("judge.model", "notifiers[0].url").
+
+    `options` are the keys that options of the command line or their environment variables set, None where they are not
+    given. A value with placeholders has these as its source: it may be a secret. A file that cannot be read gives none.
+    """
+    found = dict(_of_file(path)) if path is not None else {}
+    return found | {key: OPTION for key, value in options.items() if value is not None}
+
+
+def is_secret(source: str) -> bool:
+    """Return whether a value was filled in from the environment or from a file of its own.
+
+    >>> is_secret("${JUDGE_KEY}"), is_secret("file")
+    (True, False)
+    """
+    return source.startswith("$")
+
+
+def _of_file(path: Path) -> Iterator[tuple[str, str]]:
+    try:
+        raw = tomllib.loads(settings.text_of(path))
+    except (ConfigError, OSError, ValueError, RecursionError):
+        return iter(())
+    return _leaves(raw, "")
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _leaves(item, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{key}[{index}]")
+    else:
+        yield key, ", ".join(dict.fromkeys(placeholders_in(str(value)))) or FILE

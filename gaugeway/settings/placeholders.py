@@ -97,6 +97,11 @@ def expand(value: Any, key: str, lookup: Lookup, problems: list[str]) -> Any:
     return _PLACEHOLDER.sub(filled, value)
 
 
+def placeholders_in(text: str) -> list[str]:
+    """Return the placeholders of a text, as they are written."""
+    return [placeholder[0] for placeholder in _PLACEHOLDER.finditer(text)]
+
+
 def concealed(message: str) -> str:
     """Return an error message with the placeholder in place of every value that came from one, whole or in part.
 

@@ -15,8 +15,7 @@ import msgspec
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.settings import ConfigError, Problems
 from gaugeway.settings import shared as config
-from gaugeway.settings.shared import Shared
-from gaugeway.settings.verifiers import GroundingVerifier
+from gaugeway.settings.shared import GroundingVerifier, Shared
 from monitors.alerting.causes import JudgeEvidence
 from monitors.evaluation.evaluator import BudgetFactor
 from monitors.exporters.instruments import Instruments

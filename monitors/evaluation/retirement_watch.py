@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from gaugeway.settings import shared as config
-from gaugeway.settings.verifiers import GroundingVerifier
+from gaugeway.settings.shared import GroundingVerifier
 from monitors.exporters.instruments import Instruments
 from monitors.judges.retirement import Retirement, read
 

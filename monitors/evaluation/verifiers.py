@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
-from gaugeway.settings.verifiers import GroundingVerifier
+from gaugeway.settings.shared import GroundingVerifier
 from monitors.evaluation.models import cached, chat_endpoint, guarded, limits_of, origin_of, price_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge

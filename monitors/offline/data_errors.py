@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 
+from gaugeway.settings import ConfigError
 from gaugeway.settings.field_errors import is_not_utf8
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _NUMBER = re.compile(rb"-?(?:NaN|Infinity)")
 
 
-class DataError(Exception):
+class DataError(ConfigError):
     """Raised for an invalid data set; `problems` has one line per error."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 def json_problem(content: bytes, error: Exception) -> tuple[int, str]:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from gateway.config import Config
 from gateway.reload import EFFECTS
 from gateway.telemetry.metrics import Instruments as GatewayInstruments
-from gaugeway.cli.config_schema import config_schema
+from gaugeway.cli.check import config_schema
 from gaugeway.extensions import registered
 from gaugeway.settings.shared import Rule
 from monitors.exporters.instruments import Instruments as MonitorsInstruments

@@ -14,19 +14,12 @@ from gaugeway.storage.engines.redis.connection import read_url
 from gaugeway.storage.engines.redis.queue import RedisQueue
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.queues import Depth, QueueFull, from_url
+from tests.support.clock import Clock
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 
 LEASE_S = 60.0
 MAX_ATTEMPTS = 3
-
-
-@dataclass
-class Clock:
-    now: float = 1_000_000.0
-
-    def __call__(self):
-        return self.now
 
 
 @dataclass

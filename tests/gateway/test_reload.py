@@ -16,11 +16,11 @@ from gateway import config as tables
 from gateway.app import Gateway
 from gateway.config import Config
 from gateway.handoff.sampler_client import SamplerProcesses
-from gateway.reload import EFFECTS, RestartNeeded, changed, check_live, keys_of
+from gateway.reload import EFFECTS, RestartNeeded, Snapshot, changed, check_live, keys_of
 from gateway.telemetry.metrics import Instruments
 from gaugeway.prompts import UserTemplate
-from gaugeway.settings import item_of, plain, shared
-from gaugeway.settings.verifiers import GroundingVerifier
+from gaugeway.settings import ConfigError, item_of, plain, read, shared
+from gaugeway.settings.shared import GroundingVerifier
 
 OPEN = Config(
     upstreams=(tables.Upstream(base_url="http://127.0.0.1:9/v1", api_key="sk-owner"),),
@@ -64,6 +64,7 @@ OTHER = {
     "alerts.rules": (),
 }
 """Values for keys that cannot have just any."""
+TEXT = 'a = "${NAME}"\nb = ["x-${file:PATH}"]\nday = 1979-05-27\nall = inf\n'
 
 
 def value_at(config, key):
@@ -295,3 +296,62 @@ def test_a_key_that_nobody_classified_needs_a_restart(monkeypatch):
     monkeypatch.delitem(EFFECTS, "routing.eject_s")
     with pytest.raises(RestartNeeded, match=r"routing\.eject_s: needs a restart"):
         check_live(OPEN, changed_at(OPEN, "routing.eject_s"))
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv("NAME", "${HOME}")
+    secret = tmp_path / "secret"
+    secret.write_text("one\n")
+    file = tmp_path / "gaugeway.toml"
+    file.write_text(TEXT.replace("PATH", str(secret)))
+    return file
+
+
+@pytest.fixture
+def snapshot(file):
+    made = Snapshot(file)
+    yield made
+    made.close()
+
+
+def test_values_stay_as_they_were_when_it_was_taken(file, snapshot, monkeypatch):
+    snapshot.take()
+    accepted = read(file)
+    assert accepted["a"] == "${HOME}", "what is filled in is not expanded again"
+    file.with_name("secret").write_text("another\n")
+    monkeypatch.delenv("NAME")
+    file.write_text("")
+    assert read(snapshot.path) == accepted
+
+
+def test_a_value_that_is_missing_stays_missing_and_is_named(file, snapshot):
+    file.with_name("secret").write_text("")
+    snapshot.take()
+    file.with_name("secret").write_text("late\n")
+    with pytest.raises(ConfigError) as caught:
+        read(snapshot.path)
+    assert caught.value.problems == [f"b[0]: {file.with_name('secret')}: empty"]
+
+
+@pytest.mark.parametrize("broken", [b"a = ", b"\xff", None])
+def test_one_that_cannot_be_taken_leaves_the_old_one(file, snapshot, broken):
+    snapshot.take()
+    accepted = read(snapshot.path)
+    if broken is None:
+        file.unlink()
+    else:
+        file.write_bytes(broken)
+    with pytest.raises((ConfigError, OSError)):
+        snapshot.take()
+    assert read(snapshot.path) == accepted
+
+
+def test_a_shorter_one_replaces_a_longer_one_whole(file, snapshot):
+    snapshot.take()
+    file.write_text("a = 1\n")
+    other = Snapshot(file)
+    other.take()
+    snapshot.replace(other)
+    other.close()
+    assert read(snapshot.path) == {"a": 1}

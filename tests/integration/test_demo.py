@@ -96,13 +96,13 @@ def test_questions_are_asked_only_as_fast_as_answers_are_scored(tmp_path):
             users = [spawn(traffic.user(number), name="demo-user") for number in range(run.WORKERS)]
             progress, full = showing.progress, 0
             try:
-                async for _ in showing.ticks(product, traffic, view.Lines(Console(file=io.StringIO()))):
+                async for _ in showing.ticks(product, traffic, view.View(Console(file=io.StringIO()))):
                     full += progress.asked == run.WAITING_AT_ONCE
                     assert progress.asked <= run.WAITING_AT_ONCE
                     if full == 10:
                         break
                 model.released.set()
-                async for settled in showing.ticks(product, traffic, view.Lines(Console(file=io.StringIO()))):
+                async for settled in showing.ticks(product, traffic, view.View(Console(file=io.StringIO()))):
                     assert progress.asked - settled <= run.WAITING_AT_ONCE
                     if progress.asked > 2 * run.WAITING_AT_ONCE:
                         return progress

@@ -18,7 +18,7 @@ from examples import rules
 from gaugeway.text.lexical.idf import shipped
 from monitors.metrics.registry import at_rank, names
 from monitors.offline import Run
-from tests.support.llm_server import LLMServer, Reply
+from tests.support.rules_server import rules_server
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "examples" / "data" / "finance.jsonl"
@@ -44,20 +44,6 @@ OF_CONVERSATIONS = ("tool_use", "asked_again", *WHOLE)
 PER_CALL = (1000 * 1.0 + 100 * 10.0) / 1e6
 
 
-class Vectors(dict):
-    """The embedding of any text."""
-
-    def __missing__(self, text):
-        return rules.vector(text)
-
-
-def by_rules(request):
-    if "input" in request.body:
-        return Reply()
-    system, user = (message["content"] for message in request.body["messages"])
-    return Reply(content=rules.answer(re.match(r"Task: (\w+)", system)[1], system, user), tokens=(1000, 100))
-
-
 def gaugeway(directory, *arguments):
     """Run the command in a process of its own."""
     return subprocess.run(
@@ -75,7 +61,7 @@ def gaugeway(directory, *arguments):
 def done(tmp_path_factory):
     """One run of everything: what was printed, the directory with the reports, and how often the judge was asked."""
     directory = tmp_path_factory.mktemp("evaluate")
-    with LLMServer(by_rules, vectors=Vectors(known=[1.0])) as llm:
+    with rules_server() as llm:
         config = directory / "gaugeway.toml"
         config.write_text(CONFIG.format(url=llm.url))
         outputs = [f"--output=report{suffix}" for suffix in (".html", ".md", ".json", ".xml")]

@@ -72,7 +72,7 @@ def test_a_configuration_that_is_none_is_a_config_error_under_options_too(text, 
     with pytest.raises(ConfigError):
         gateway_config.load(file, {"gateway": {"port": 1}, "monitors": {"port": 2}})
     with pytest.raises(ConfigError):
-        monitors_config.load(file, port=1, gateway={"host": "h"})
+        monitors_config.load(file, {"monitors": {"port": 1}, "gateway": {"host": "h"}})
 
 
 @pytest.mark.parametrize("body", [b'{"choices":[{"message":{"content":"\xff"}}]}', b'{"choices":' + DEEP, b"[]", b""])

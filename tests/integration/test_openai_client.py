@@ -1,13 +1,28 @@
 """A real `openai` client gets through Gaugeway exactly what it gets directly."""
 
 import asyncio
+import gzip
+import json
+from pathlib import Path
 
 import httpx
 import openai
 import pytest
 
-from gaugeway.demo.model import serve
+from gaugeway.demo.servers import body, in_thread
 from tests.support.product import product
+
+RECORDED = [json.loads(line) for line in Path("tests/corpora/openai.jsonl").read_text("utf-8").splitlines()]
+"""What a provider answers, by path and by what the request asks for."""
+HEADERS = [
+    (b"date", b"Thu, 01 Jan 2026 00:00:00 GMT"),
+    (b"x-request-id", b"req_1"),
+    (b"openai-processing-ms", b"174"),
+    (b"openai-version", b"2020-10-01"),
+    (b"x-ratelimit-remaining-requests", b"9999"),
+    (b"set-cookie", b"__cf_bm=a; path=/; HttpOnly"),
+    (b"set-cookie", b"_cfuvid=b; path=/; HttpOnly"),
+]
 
 MESSAGES = [{"role": "user", "content": "What is the largest planet?"}]
 TOOL = {
@@ -24,10 +39,35 @@ PER_CONNECTION = {"connection", "keep-alive", "transfer-encoding"}
 PER_REQUEST = {"x-request-id", "openai-processing-ms", "x-ratelimit-remaining-requests", "date"}
 
 
+async def provider(scope, receive, send):
+    """Answer as recorded, in gzip if asked for."""
+    sent = json.loads(await body(receive) or b"{}")
+    asks = {
+        "stream": bool(sent.get("stream")),
+        "usage": "stream_options" in sent,
+        "tools": "tools" in sent,
+        "choices": sent.get("n", 1),
+    }
+    answer = next(
+        (known for known in RECORDED if (known["path"], known["asks"]) == (scope["path"], asks)), RECORDED[-1]
+    )
+    headers = [*HEADERS, (b"content-type", answer["type"].encode())]
+    content = answer["body"].encode()
+    if (b"x-demo-gzip", b"1") in scope["headers"]:
+        content = gzip.compress(content, mtime=0)
+        headers.append((b"content-encoding", b"gzip"))
+    if not asks["stream"]:
+        headers.append((b"content-length", b"%d" % len(content)))
+    await send({"type": "http.response.start", "status": answer["status"], "headers": headers})
+    await send({"type": "http.response.body", "body": content[:100], "more_body": True})
+    await send({"type": "http.response.body", "body": content[100:]})
+
+
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory):
     """(direct, through Gaugeway)"""
-    with serve() as upstream:
+    with in_thread(provider) as address:
+        upstream = f"{address}/v1"
         config = f'[[upstreams]]\nbase_url = "{upstream}"\n'
         with product(tmp_path_factory.mktemp("gateway"), config, command="gateway") as gateway:
             yield upstream, gateway.base_url

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gaugeway.demo.servers import free_ports
-from gaugeway.processes import interpreter
+from gaugeway.processes import child_process
 from tests.support.fleet import wait_until
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.processes import arguments, children
@@ -40,10 +40,10 @@ def serving(upstream, directory, shell=""):
     """`gaugeway serve` in a directory, with redirections of the shell's; yields its process and the traffic port."""
     ports = free_ports(3)
     options = zip(("--port", "--admin-port", "--monitors-port"), map(str, ports), strict=True)
-    command = [*interpreter.command("gaugeway", "serve"), "--upstream", upstream.url]
+    command = [*child_process.command("gaugeway", "serve"), "--upstream", upstream.url]
     command += [word for pair in options for word in pair]
     process = subprocess.Popen(
-        ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *command], cwd=directory, env=interpreter.environment()
+        ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *command], cwd=directory, env=child_process.environment()
     )
     try:
         yield process, ports[0]
@@ -112,7 +112,7 @@ def test_a_process_that_ends_with_the_others_is_not_started_again(tmp_path, upst
 
 
 def test_an_empty_data_directory_is_refused():
-    command = interpreter.command("gaugeway", "check", "--data-dir", "")
+    command = child_process.command("gaugeway", "check", "--data-dir", "")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--data-dir" in done.stderr

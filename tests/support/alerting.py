@@ -12,7 +12,7 @@ from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine, AlertObserver
-from monitors.alerting.notifiers import NO_PAGE, Notifier
+from monitors.alerting.notifiers import NO_PAGE, NotDeliveredError, Notifier
 from monitors.alerting.notifiers.webhook import group_body
 from monitors.alerting.rules import MONTH_S, watch_of
 
@@ -61,6 +61,27 @@ class People(Notifier):
     @property
     def heard(self):
         return [(alert.fingerprint, alert.state) for alert in self.alerts]
+
+
+class Crowd(People):
+    """People who take several alerts at once; `messages` has the first letter and the state of those in each."""
+
+    takes_groups = True
+
+    def __init__(self, failures=0):
+        super().__init__(failures)
+        self.messages = []
+
+    async def notify(self, alert):
+        await self.notify_all([alert])
+
+    async def notify_all(self, alerts):
+        self.calls += 1
+        if self.failures:
+            self.failures -= 1
+            raise NotDeliveredError("nobody at home")
+        self.messages.append([(alert.fingerprint[0], alert.state) for alert in alerts])
+        self.alerts += alerts
 
 
 class Stubborn:

@@ -7,8 +7,7 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from gaugeway.records import Context, Sample
-from gaugeway.settings.shared import Judge
-from gaugeway.settings.verifiers import GroundingVerifier
+from gaugeway.settings.shared import GroundingVerifier, Judge
 from monitors.evaluation.evaluator import evaluate
 from monitors.evaluation.verifiers import open_verifier
 from monitors.exporters.instruments import Instruments

@@ -1,4 +1,4 @@
-"""A real OpenAI-compatible HTTP server on loopback that answers what a test tells it to. Standard library only."""
+"""A real OpenAI-compatible HTTP server on loopback that answers what a test tells it to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, Literal, Self
+
+import msgspec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,3 +154,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(payload)))
         self.end_headers()
         self.wfile.write(payload)
+
+
+class Mood(msgspec.Struct):
+    """What a judge is asked for, in tests of how it is asked."""
+
+    mood: Literal["good", "bad"]
+    why: str = ""

@@ -65,6 +65,19 @@ def test_only_with_limits_it_fails_above_one(monkeypatch, limit, status):
     assert CliRunner().invoke(house.main, []).exit_code == 0
 
 
+def test_a_target_is_shown_beside_the_limit_and_not_enforced(monkeypatch):
+    monkeypatch.setattr(house, "LIMITS", {"product modules": 12})
+    monkeypatch.setattr(house, "TARGETS", {"product modules": 8})
+    monkeypatch.setattr(house, "measure", lambda *_, **__: (house.Counter({"product modules": 10}), house.Counter()))
+    result = CliRunner().invoke(house.main, ["--limits"])
+    assert "10  product modules (limit 12, target 8)\n" in result.output
+    assert result.exit_code == 0
+
+
+def test_every_target_is_below_a_limit():
+    assert all(target < house.LIMITS[name] for name, target in house.TARGETS.items())
+
+
 def test_the_room_of_a_module_is_the_folder_below_its_package():
     assert [house.room(name) for name in ("gaugeway/text/words.py", "gaugeway/records.py", "a/b/c/d.py")] == [
         "gaugeway/text",

@@ -16,7 +16,7 @@ from dashboards.web.readings.gateway_scrape import Answer, Series, own, together
 from dashboards.web.site import FIRST_SCORES, Page, Site
 from dashboards.web.views.pipeline import evaluations_of
 from gaugeway.settings.endpoints import needs_key
-from gaugeway.settings.sources import OPTION
+from gaugeway.settings.loading import OPTION
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import OutcomeCount, Point, Query
 from monitors.analysis.capture_coverage import Captured

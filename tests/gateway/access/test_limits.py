@@ -13,18 +13,9 @@ from gateway.config import AppLimits, Keys, Limits
 from gateway.http.errors import Rejection
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.keys.virtual_key import Quota, VirtualKey, digest
+from tests.support.clock import Clock
 
 NOON = 20_000 * 86400 + 43200.0
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self, now=0.0):
-        self.now = now
-
-    def __call__(self):
-        return self.now
 
 
 class Bench:

@@ -14,7 +14,7 @@ from gateway.capture import result
 from gateway.capture.factory import capture_of, extractors_of
 from gateway.capture.fingerprints import prompt_version
 from gateway.config import Capture as Settings
-from gaugeway.cli.extraction_report import inspect_request
+from gaugeway.cli.inspect import inspect_request
 from gaugeway.exchange import Recording, Request
 from gaugeway.prompts import Extraction
 from gaugeway.prompts.passage_records import MAX_PROMPTS, RecordForms

@@ -7,9 +7,9 @@ import pytest
 
 from gateway.capture import tool_checks as module
 from gateway.capture.tool_checks import MAX_TOOLS, fits, tool_checks
-from gateway.telemetry.rate_limited_warnings import RateLimitedWarnings
 from gaugeway.exchange import Exchange, Request, Response
 from gaugeway.records import ToolChecks
+from gaugeway.runtime.logs import RateLimitedWarnings
 
 SCHEMA = {
     "type": "object",

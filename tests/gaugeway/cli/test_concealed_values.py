@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gaugeway.cli import main as cli
-from gaugeway.cli.config_schema import config_schema
+from gaugeway.cli.check import config_schema
 
 SECRETS = {
     "plain": "sk-Canary7Q2zXv9",

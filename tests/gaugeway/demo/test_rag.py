@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from gaugeway.cli.main import MIN_DEMO_S, main
-from gaugeway.demo import model_answer as answering
 from gaugeway.demo import model_judge as judging
+from gaugeway.demo import model_reply as answering
 from gaugeway.demo import model_text as texts
 from gaugeway.demo import rag, run, servers, view
 from gaugeway.demo.model import Model, serving
@@ -174,7 +174,7 @@ def test_the_view_shows_rows_alert_and_worst_answers(terminal):
     progress.described = {"likely_cause": "retrieval", "cause_detail": "It [b]fell[/b].", "finding": {"onset": 2001.0}}
     progress.described["since"] = 2007.0
     progress.worst = [view.Wrong("Who [red]?", "Nobody.", "A passage.", {"faithfulness": 0.0})]
-    shown = view.view_for(console)
+    shown = view.View(console)
     shown.show(progress)
     progress.scores.take(points([0.0] * 15, since=2020))
     shown.show(progress)
@@ -182,7 +182,7 @@ def test_the_view_shows_rows_alert_and_worst_answers(terminal):
     for line in view.alert_lines(progress):
         console.print(line, markup=False, highlight=False)
     text = out.getvalue()
-    assert isinstance(shown, view.Screen) == terminal
+    assert (shown.picture is not None) == terminal
     rows = [line for line in text.splitlines() if "  75 " in line]
     assert [row for row in rows if "0.50 [0" in row and "1.00 [0" in row and "0.25 [0" in row], text
     assert [row for row in rows if "0.00 [0" in row], "a row follows after a few more scores"

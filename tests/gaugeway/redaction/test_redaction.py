@@ -1,7 +1,9 @@
 import json
 import random
 import re
+import stat
 import sys
+import threading
 import time
 from base64 import b64encode
 from collections import Counter
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gaugeway.records import CaptureInfo, Context, Message, PromptPart, Sample, Supplement, ToolCall, Usage
-from gaugeway.redaction import FINDERS, KINDS, Redactor
+from gaugeway.redaction import FINDERS, KINDS, Redactor, redaction_key
 from gaugeway.redaction.spans import Span, resolve
 
 PART = PromptPart(role="user", kind="instructions", start=0, end=9, text="Be brief.")
@@ -456,3 +458,27 @@ def test_the_names_of_a_passage_whose_text_is_known_to_be_clean_are_redacted(fie
     named = replace(clean, contexts=(Context(**{"text": "The mill turns.", field: "ada@example.com"}),))
     for _ in range(2):
         assert "ada" not in getattr(redactor.redact_sample(named).contexts[0], field)
+
+
+def test_a_salt_of_ones_own_is_the_key(tmp_path):
+    assert redaction_key("mine", tmp_path / "data") == "mine"
+    assert not (tmp_path / "data").exists()
+
+
+def test_otherwise_it_is_random_private_and_kept(tmp_path):
+    key = redaction_key("gaugeway", tmp_path / "data")
+    assert len(key) == 64
+    assert redaction_key("gaugeway", tmp_path / "data") == key
+    assert redaction_key("gaugeway", tmp_path / "other") != key
+    (file,) = (tmp_path / "data").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_whoever_comes_at_the_same_time_gets_the_same(tmp_path):
+    keys = []
+    threads = [threading.Thread(target=lambda: keys.append(redaction_key("gaugeway", tmp_path))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(keys)) == 1

@@ -12,13 +12,12 @@ from gaugeway.settings.shared import Alerts
 from monitors.alerting.acknowledgements import Ack, NotLeaderError, Silence
 from monitors.alerting.delivery import Delivery
 from monitors.alerting.notifiers import NotDeliveredError, Route
-from tests.support.alerting import People
+from tests.support.alerting import Crowd, People
 from tests.support.delivering import (
     BANK,
     SHOP,
     T0,
     TWIN,
-    Crowd,
     Forgetful,
     delivering,
     over,

@@ -9,19 +9,10 @@ from gaugeway.records import Context, Sample
 from gaugeway.runtime.label_cap import OVERFLOW
 from monitors.analysis import capture_coverage
 from monitors.analysis.capture_coverage import DAY_S, LEAST_ANSWERS, MAX_APPS, PREFIX, CaptureCoverage, Tally, found_in
+from tests.support.clock import Clock
 from tests.support.stores import store_in
 
 NOW = 1_760_000_000.0
-
-
-class Clock:
-    """Goes as far as it is told."""
-
-    def __init__(self):
-        self.now = NOW
-
-    def __call__(self):
-        return self.now
 
 
 def answer(*, at=NOW, app="shop", question="How long?", source="tools", **about):
@@ -29,7 +20,7 @@ def answer(*, at=NOW, app="shop", question="How long?", source="tools", **about)
 
 
 def counting(clock=None, window_s=3600.0):
-    return CaptureCoverage(None, "one", window_s, clock or Clock())
+    return CaptureCoverage(None, "one", window_s, clock or Clock(NOW))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +54,7 @@ def test_auxiliary_calls_do_not_count_and_the_rest_adds_up():
 
 
 def test_the_window_is_that_of_the_means_and_a_day_where_that_holds_few_answers():
-    clock = Clock()
+    clock = Clock(NOW)
     coverage = counting(clock)
     for minute in range(300):
         coverage.add(answer(at=NOW - 60.0 * minute, source="none" if minute >= 90 else "tools"))
@@ -97,7 +88,7 @@ def test_contexts_that_come_late_move_the_answer_and_make_no_new_one():
 
 async def test_several_processes_add_up_and_a_restart_goes_on(tmp_path):
     async with store_in(tmp_path) as store:
-        clock = Clock()
+        clock = Clock(NOW)
         one, two = (CaptureCoverage(store, name, 3600.0, clock) for name in ("one", "two"))
         bare = answer(source="none")
         for _ in range(30):
@@ -119,7 +110,7 @@ async def test_several_processes_add_up_and_a_restart_goes_on(tmp_path):
 
 async def test_another_window_after_a_restart_keeps_the_day(tmp_path):
     async with store_in(tmp_path) as store:
-        clock = Clock()
+        clock = Clock(NOW)
         first = CaptureCoverage(store, "one", 3600.0, clock)
         for _ in range(50):
             first.add(answer())
@@ -131,7 +122,7 @@ async def test_another_window_after_a_restart_keeps_the_day(tmp_path):
 
 async def test_what_is_left_of_a_process_that_is_gone_is_emptied(tmp_path):
     async with store_in(tmp_path) as store:
-        clock = Clock()
+        clock = Clock(NOW)
         gone, here = (CaptureCoverage(store, name, 3600.0, clock) for name in ("gone", "here"))
         gone.add(answer())
         await gone.tick()
@@ -149,7 +140,7 @@ async def test_what_is_left_of_a_process_that_is_gone_is_emptied(tmp_path):
 async def test_a_state_that_cannot_be_read_is_said_once_and_left_out(tmp_path, caplog):
     async with store_in(tmp_path) as store:
         await store.save({PREFIX + "other": b"{", "judge/spent/x": b"{"})
-        coverage = CaptureCoverage(store, "one", 3600.0, Clock())
+        coverage = CaptureCoverage(store, "one", 3600.0, Clock(NOW))
         coverage.add(answer())
         await coverage.tick()
         await coverage.tick()

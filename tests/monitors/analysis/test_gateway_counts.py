@@ -6,16 +6,9 @@ import contextlib
 
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.analysis.gateway_counts import BUCKET_S, DAY_S, HOUR_S, MAX_APPS, GatewayCounts, Reading, spread
+from tests.support.clock import Clock
 
 T0 = 1_760_000_400.0 // DAY_S * DAY_S + 10 * HOUR_S
-
-
-class Clock:
-    def __init__(self):
-        self.now = T0
-
-    def __call__(self):
-        return self.now
 
 
 def reading(url="a", app="shop", **outcomes):
@@ -24,7 +17,7 @@ def reading(url="a", app="shop", **outcomes):
 
 @contextlib.asynccontextmanager
 async def store_and_clock(tmp_path):
-    store, clock = SQLiteStore(tmp_path / "store.db"), Clock()
+    store, clock = SQLiteStore(tmp_path / "store.db"), Clock(T0)
     try:
         yield store, clock
     finally:

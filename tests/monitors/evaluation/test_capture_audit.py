@@ -28,6 +28,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from tests.monitors.test_scheduler import make_plane
+from tests.support.clock import Clock
 from tests.support.pages import world
 
 NOW = 1_760_000_000.0 // DAY_S * DAY_S
@@ -69,20 +70,10 @@ def exchange(name="x1", prompt=PROMPT, **about):
     return Sample(id=name, question=question, contexts=tuple(contexts), capture=capture, **fields)
 
 
-class Clock:
-    """Goes as far as it is told."""
-
-    def __init__(self):
-        self.now = NOW + 60.0
-
-    def __call__(self):
-        return self.now
-
-
 @contextlib.asynccontextmanager
 async def auditing(path, answer=MARKS, per_day=5):
     """Run a scenario over (coverage, audits, judge, store, clock)."""
-    store, clock = SQLiteStore(path / "store.db"), Clock()
+    store, clock = SQLiteStore(path / "store.db"), Clock(NOW + 60.0)
     judge = Scripted({"capture_audit": answer})
     coverage = CaptureCoverage(store, "one", 3600.0, clock, audits_per_day=per_day)
     audits = audits_of(judge, store, coverage, clock, per_day=per_day)
@@ -352,7 +343,7 @@ async def test_without_audits_nothing_is_drawn(tmp_path):
 
 async def test_page_api_and_prometheus_show_it_and_nothing_else_does(tmp_path):
     async with world(tmp_path) as w:
-        judge, clock = Scripted({"capture_audit": changed(question=OBEY)}), Clock()
+        judge, clock = Scripted({"capture_audit": changed(question=OBEY)}), Clock(NOW + 60.0)
         clock.now = time.time()
         coverage = CaptureCoverage(w.store, "other", 3600.0, clock, audits_per_day=5)
         coverage.add(exchange("x-1", started_at=clock.now))

@@ -11,6 +11,7 @@ from gaugeway.records import Message, Sample
 from gaugeway.sampling import MetricSampler
 from gaugeway.settings.bounds import MAX_HISTORY_TEXT, MAX_TRANSCRIPT, bounded_sample
 from monitors.evaluation.transcripts import TranscriptMaker, transcript_of
+from tests.support.clock import Clock
 from tests.support.stores import store_in
 
 SILENCE_S = 900.0
@@ -109,13 +110,6 @@ def test_a_long_conversation_is_bounded():
     assert bounded_sample(long).transcript == long.transcript
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 def maker(store, queue, clock, *, chosen=lambda _: True, oldest=None):
     async def waits():
         return oldest
@@ -125,7 +119,7 @@ def maker(store, queue, clock, *, chosen=lambda _: True, oldest=None):
 
 async def test_a_conversation_is_queued_once_after_the_silence_and_again_if_it_goes_on(tmp_path):
     async with store_in(tmp_path) as store:
-        queue, clock = MemoryQueue(), Clock()
+        queue, clock = MemoryQueue(), Clock(0.0)
         one = maker(store, queue, clock)
         for sample in (answer(1), answer(2), answer(1, "d", skip_reason="tool_call")):
             await store.add(sample, [])
@@ -149,7 +143,7 @@ async def test_a_conversation_is_queued_once_after_the_silence_and_again_if_it_g
 
 async def test_a_sample_that_still_waits_holds_back_conversations_as_old_as_it_is(tmp_path):
     async with store_in(tmp_path) as store:
-        clock, queue = Clock(), MemoryQueue()
+        clock, queue = Clock(0.0), MemoryQueue()
         await store.add(answer(1), [])
         clock.now = answer(1).started_at + SILENCE_S + 100.0
         assert await maker(store, queue, clock, oldest=answer(1).started_at + 10.0).tick() == 0
@@ -158,7 +152,7 @@ async def test_a_sample_that_still_waits_holds_back_conversations_as_old_as_it_i
 
 async def test_conversations_are_drawn_whole_and_by_the_same_hash_as_their_scores(tmp_path):
     async with store_in(tmp_path) as store:
-        sampler, clock, queue = MetricSampler("salt"), Clock(), MemoryQueue(max_attempts=1)
+        sampler, clock, queue = MetricSampler("salt"), Clock(0.0), MemoryQueue(max_attempts=1)
         for number in range(200):
             await store.add(answer(1, f"c{number}"), [])
         clock.now = answer(1).started_at + SILENCE_S + 1.0

@@ -8,9 +8,7 @@ import json
 import logging
 import time
 import traceback
-from typing import Literal
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -20,15 +18,10 @@ from monitors.judges import structured_output as reading
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from monitors.metrics.judged import schemas as answers
-from tests.support.llm_server import LLMServer, Reply, error
+from tests.support.llm_server import LLMServer, Mood, Reply, error
 
 KEY = "sk-very-secret-0123456789"
 PROMPT = Prompt(task="mood", version="1", system="Task: mood", user="How are you?")
-
-
-class Mood(msgspec.Struct):
-    mood: Literal["good", "bad"]
-    why: str = ""
 
 
 GOOD = Reply(content={"mood": "good", "why": "sun"})

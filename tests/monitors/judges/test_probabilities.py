@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from typing import Literal
 
 import msgspec
 import pytest
@@ -16,15 +15,10 @@ from monitors.judges.openai import OpenAIJudge
 from monitors.judges.openai_client import Alternative, Token
 from monitors.judges.scripted import Scripted
 from monitors.judges.structured_output import choice_in, strict_schema, sureness, weights
-from tests.support.llm_server import LLMServer, Reply, error
+from tests.support.llm_server import LLMServer, Mood, Reply, error
 
 PROMPT = Prompt(task="geval", version="1", system="Task: geval", user="How good?")
 SCALE = ("1", "2", "3", "4", "5")
-
-
-class Mood(msgspec.Struct):
-    mood: Literal["good", "bad"]
-    why: str = ""
 
 
 def token(text, chance=1.0, **others):

@@ -10,8 +10,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gaugeway.settings.shared import Judge, SmallJudge
-from gaugeway.settings.verifiers import GroundingVerifier
+from gaugeway.settings.shared import GroundingVerifier, Judge, SmallJudge
 from monitors.evaluation.retirement_watch import DAY_S, RETRY_S, Endpoint, RetirementWatch, endpoints_of
 from monitors.exporters.instruments import Instruments
 from monitors.judges import retirement

@@ -9,21 +9,12 @@ import msgspec
 import pytest
 
 from monitors.judges.budget import DAY_S, PREFIX, BudgetPacer, BudgetSync, Spent
+from tests.support.clock import Clock
 from tests.support.stores import store_in
 
 DAY = 20_000
 MIDNIGHT = DAY * DAY_S
 USD, CAP = 0.002, 4.0
-
-
-class Clock:
-    """Goes as far as it is told."""
-
-    def __init__(self, now=MIDNIGHT):
-        self.now = now
-
-    def __call__(self):
-        return self.now
 
 
 def fresh():
@@ -62,7 +53,7 @@ async def started(store, clock, replica, per_s):
 @pytest.mark.full
 async def test_a_restart_in_the_middle_of_the_day_goes_on_with_what_was_spent(tmp_path):
     async with store_in(tmp_path) as store:
-        clock = Clock()
+        clock = Clock(MIDNIGHT)
         first = await started(store, clock, "a", 0.2)
         morning, before = await day(clock, [first], until=MIDNIGHT + DAY_S / 2)
         await first[1].tick()
@@ -79,7 +70,7 @@ async def test_a_restart_in_the_middle_of_the_day_goes_on_with_what_was_spent(tm
 @pytest.mark.full
 async def test_two_processes_keep_within_one_budget_and_spread_it_over_the_day(tmp_path):
     async with store_in(tmp_path) as store:
-        clock = Clock()
+        clock = Clock(MIDNIGHT)
         replicas = [await started(store, clock, "a", 0.15), await started(store, clock, "b", 0.05)]
         paid, quarters = [0.0, 0.0], []
         for quarter in range(1, 5):
@@ -95,7 +86,7 @@ async def test_without_telling_each_other_they_would_spend_it_twice(tmp_path):
     """What the test above can see."""
 
     async with store_in(tmp_path):
-        clock, paid = Clock(), 0.0
+        clock, paid = Clock(MIDNIGHT), 0.0
         for seed in (1, 2):
             pacer = BudgetPacer(CAP, spent=Spent(DAY, 0.0))
             clock.now = MIDNIGHT
@@ -117,7 +108,7 @@ class Nothing:
 @pytest.mark.full
 async def test_one_that_goes_leaves_what_it_spent_and_its_share_of_the_traffic_to_the_other(tmp_path):
     async with store_in(tmp_path) as store:
-        clock = Clock()
+        clock = Clock(MIDNIGHT)
         replicas = [await started(store, clock, "a", 0.1), await started(store, clock, "b", 0.1)]
         morning, _ = await day(clock, replicas, until=MIDNIGHT + DAY_S / 2)
         heir = (*replicas[0][:2], 0.2)
@@ -153,7 +144,7 @@ async def test_yesterday_counts_only_where_it_overspent(tmp_path):
 
 async def test_a_ledger_that_fails_is_said_and_the_last_known_stands(tmp_path):
     async with store_in(tmp_path) as store:
-        clock = Clock()
+        clock = Clock(MIDNIGHT)
         pacer, spending, _ = await started(store, clock, "a", 0.1)
         pacer.update_others(1.5, 0.0, clock.now)
         pacer.observe(0.5, clock.now)
@@ -176,7 +167,7 @@ async def test_what_cannot_be_read_is_left_out_and_two_of_one_name_are_warned_of
     caplog.set_level(logging.WARNING)
 
     async with store_in(tmp_path) as store:
-        clock = Clock()
+        clock = Clock(MIDNIGHT)
         await store.save({PREFIX + "broken": b"{", "watch/faithfulness": b"{}"})
         one, other = await started(store, clock, "same", 0.1), await started(store, clock, "same", 0.1)
         for _ in range(3):
@@ -191,6 +182,6 @@ async def test_what_cannot_be_read_is_left_out_and_two_of_one_name_are_warned_of
 async def test_an_account_from_the_future_is_not_gone_on_with(tmp_path, ahead_days):
     async with store_in(tmp_path) as store:
         await store.save({PREFIX + "a": msgspec.json.encode({"day": DAY + ahead_days, "usd": 3.0})})
-        clock = Clock()
+        clock = Clock(MIDNIGHT)
         pacer, *_ = await started(store, clock, "a", 0.1)
         assert pacer.spent(clock.now) == Spent(DAY, 0.0)

@@ -15,7 +15,7 @@ from examples.custom_metric import Brevity
 from gaugeway.records import Score
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
-from gaugeway.settings.verifiers import GroundingVerifier
+from gaugeway.settings.shared import GroundingVerifier
 from monitors import evaluate
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted

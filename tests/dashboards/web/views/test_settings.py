@@ -10,9 +10,8 @@ import pytest
 from dashboards.web.config_rows import SET, rows_of, shown
 from dashboards.web.texts import TEXTS
 from dashboards.web.views.settings import explained, without_address
-from gaugeway.settings.loading import load
+from gaugeway.settings.loading import load, sources_of
 from gaugeway.settings.shared import Config
-from gaugeway.settings.sources import sources_of
 from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.factory import NotifierTests, TooSoonError
 from tests.deploy.reading import ROOT

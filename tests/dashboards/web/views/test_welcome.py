@@ -9,8 +9,8 @@ import pytest
 from dashboards.web.readings.gateway_scrape import Answer, Series
 from dashboards.web.views.welcome import judge_snippet, requests_of
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score
+from gaugeway.settings.loading import OPTION
 from gaugeway.settings.shared import Config, Judge
-from gaugeway.settings.sources import OPTION
 from tests.support.pages import EVIL, world
 
 JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))

@@ -23,8 +23,8 @@ from monitors.alerting.notifiers.factory import LogNotifier
 from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST
 from monitors.alerting.notifiers.slack import message
 from monitors.alerting.notifiers.webhook import group_body
-from tests.support.alerting import People, webhook_body
-from tests.support.delivering import Crowd, delivering
+from tests.support.alerting import Crowd, People, webhook_body
+from tests.support.delivering import delivering
 from tests.support.receivers import alert
 
 T0 = 1_760_000_000.0

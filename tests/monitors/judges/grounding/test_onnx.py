@@ -11,8 +11,7 @@ import pytest
 
 from gaugeway.records import Failed, Score
 from gaugeway.settings import ConfigError
-from gaugeway.settings.shared import Config, Judge
-from gaugeway.settings.verifiers import GroundingVerifier
+from gaugeway.settings.shared import Config, GroundingVerifier, Judge
 from monitors.app import check
 from monitors.evaluation.verifiers import open_verifier
 from tests.support.grounding import ALSO_TRUE, FALSE, TRUE, Opened, run, sample

@@ -17,16 +17,10 @@ from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.judged.claims import Separate
 from monitors.metrics.judged.prompts import Datum
+from tests.support.clock import Clock
 from tests.support.llm_server import LLMServer, Reply
 
 CLAIMS = {"noncommittal": False, "claims": ["Mars has two moons."]}
-
-
-class Clock:
-    now = 1_000_000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Paid(Judge):

@@ -20,26 +20,11 @@ from monitors.judges.openai import OpenAIJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged.claims import Fused
+from tests.support.clock import Clock
 from tests.support.llm_server import LLMServer, Reply, error
 
 PROMPT = Prompt(task="t", version="1", system="s", user="u")
 GOOD = {"ok": True}
-
-
-class Clock:
-    """Time that passes when somebody sleeps."""
-
-    def __init__(self):
-        self.now = 1000.0
-        self.slept = []
-
-    def __call__(self):
-        return self.now
-
-    async def sleep(self, seconds):
-        self.slept.append(round(seconds, 3))
-        self.now += seconds
-        await asyncio.sleep(0)
 
 
 class Slow(Judge):
@@ -90,7 +75,7 @@ async def end(tasks):
 
 
 async def test_places_are_halved_by_a_429_once_and_come_back_one_a_round():
-    clock, inner = Clock(), Slow()
+    clock, inner = Clock(1000.0), Slow()
     judge = AdaptiveConcurrency(inner, most=8, clock=clock, sleep=clock.sleep)
     tasks = asking(judge, 20)
     await asyncio.sleep(0)
@@ -125,7 +110,7 @@ async def test_failures_that_do_not_tell_of_load_cut_nothing():
 
 
 async def test_after_retry_after_nobody_is_asked_until_then():
-    clock = Clock()
+    clock = Clock(1000.0)
     answers = iter([JudgeError("rate_limited", retry_after_s=7.0), GOOD, JudgeError("rate_limited", retry_after_s=1e9)])
     judge = AdaptiveConcurrency(Scripted(lambda _: next(answers, GOOD)), most=4, clock=clock, sleep=clock.sleep)
     with pytest.raises(JudgeError):
@@ -161,7 +146,7 @@ async def test_questions_are_asked_in_the_order_they_came_and_one_who_gives_up_l
 
 def test_what_passes_is_asked_again_after_the_pause_the_server_wants():
     async def run(*answers, times=3):
-        clock, script = Clock(), iter(answers)
+        clock, script = Clock(1000.0), iter(answers)
         inner = Scripted(lambda _: next(script))
         judge = Retrying(inner, times=times, sleep=clock.sleep, draw=lambda: 0.0)
         try:
@@ -226,7 +211,7 @@ def kinds(judge, times):
 
 
 def test_a_judge_that_fails_on_and_on_is_blind_and_not_asked():
-    clock, changes, told = Clock(), [], Told()
+    clock, changes, told = Clock(1000.0), [], Told()
     down = JudgeError("connection", "refused by the host")
     inner = Faulty(*[down] * 3, down, GOOD, GOOD)
     judge = CircuitBreaker(inner, failures=3, blind_s=30.0, clock=clock, observer=told, on_change=changes.append)
@@ -248,7 +233,7 @@ def test_a_judge_that_fails_on_and_on_is_blind_and_not_asked():
 
 
 def test_an_outage_of_before_a_restart_goes_on_until_the_first_answer():
-    clock, changes = Clock(), []
+    clock, changes = Clock(1000.0), []
     judge = CircuitBreaker(
         Faulty(JudgeError("connection"), GOOD), failures=3, blind_s=30.0, clock=clock, on_change=changes.append
     )
@@ -272,7 +257,7 @@ def test_only_failures_in_a_row_count_and_a_refused_sample_is_an_answer():
 
 
 async def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_pass():
-    clock, inner = Clock(), Slow()
+    clock, inner = Clock(1000.0), Slow()
     judge = CircuitBreaker(inner, failures=1, blind_s=1.0, clock=clock)
     (task,) = asking(judge, 1)
     await asyncio.sleep(0)
@@ -292,7 +277,7 @@ async def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_pass()
 
 
 def test_a_samples_patience_is_used_up_once_by_calls_side_by_side():
-    clock = Clock()
+    clock = Clock(1000.0)
     patience = Deadline(10.0, clock)
     with patience.spending(), patience.spending():
         clock.now += 4
@@ -379,7 +364,7 @@ def counting(judge, clock, **settings):
 
 @pytest.mark.parametrize(("kind", "asked", "opened"), [("timeout", 3, True), ("rate_limited", 3, False)])
 async def test_requests_that_fail_count_each_but_a_busy_server_only_after_its_retries(kind, asked, opened):
-    clock, judge = Clock(), Failing(kind)
+    clock, judge = Clock(1000.0), Failing(kind)
 
     stack = counting(judge, clock)
     with pytest.raises(JudgeError):
@@ -390,7 +375,7 @@ async def test_requests_that_fail_count_each_but_a_busy_server_only_after_its_re
 
 
 def test_a_server_that_is_always_busy_opens_the_circuit_and_a_busy_probe_doubles_its_pause():
-    clock, judge = Clock(), Failing("rate_limited")
+    clock, judge = Clock(1000.0), Failing("rate_limited")
 
     async def main():
         stack = counting(judge, clock, max_retries=0, blind_s=10.0)
@@ -406,7 +391,7 @@ def test_a_server_that_is_always_busy_opens_the_circuit_and_a_busy_probe_doubles
 
 
 async def test_in_an_outage_places_are_kept_and_once_it_answers_a_timeout_cuts_them():
-    judge, clock = Failing("timeout"), Clock()
+    judge, clock = Failing("timeout"), Clock(1000.0)
     places = AdaptiveConcurrency(judge, most=8, cut_in_outage=False, clock=clock)
     limits = []
     for fails in (True, True, False, True, True):
@@ -422,7 +407,7 @@ async def test_in_an_outage_places_are_kept_and_once_it_answers_a_timeout_cuts_t
 @pytest.mark.parametrize("retry_after_s", [5.0, 86_400.0])
 def test_a_server_that_only_asks_for_pauses_holds_no_call_longer_than_the_bound(verifies, retry_after_s):
     """Pauses without an answer between them add up to at most the bound; the circuit then opens."""
-    clock, judge = Clock(), Failing("rate_limited", retry_after_s=retry_after_s)
+    clock, judge = Clock(1000.0), Failing("rate_limited", retry_after_s=retry_after_s)
 
     async def main():
         stack = counting(judge, clock, count_requests=verifies, longest_pause_s=12.0, max_retries=20)
@@ -440,7 +425,7 @@ def test_a_server_that_only_asks_for_pauses_holds_no_call_longer_than_the_bound(
 
 
 async def test_pauses_with_answers_between_them_are_waited_for():
-    clock = Clock()
+    clock = Clock(1000.0)
     busy = JudgeError("rate_limited", retry_after_s=10.0)
     judge = Faulty(*[copy.copy(one) for one in [busy, GOOD] * 4])
 

@@ -10,9 +10,9 @@ import pytest
 from gateway import config as gateway_config
 from gaugeway.demo.model import Model, serve
 from gaugeway.demo.servers import free_ports
-from gaugeway.settings import child_environment, otel_environment
+from gaugeway.settings import child_environment, loading
 from gaugeway.settings import loading as monitors_config
-from gaugeway.settings.otel_environment import otlp_endpoint
+from gaugeway.settings.loading import otlp_endpoint
 
 UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
 ENDPOINT, PROTOCOL = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"
@@ -64,7 +64,7 @@ def test_an_endpoint_that_cannot_be_used_is_a_warning_and_no_error(set_variables
 
 
 def test_a_missing_extra_is_named(set_variables, monkeypatch):
-    monkeypatch.setattr(otel_environment, "_EXPORTER", "no_such_package")
+    monkeypatch.setattr(loading, "_EXPORTER", "no_such_package")
     set_variables(OTEL_EXPORTER_OTLP_ENDPOINT="http://c:4318")
     assert "pip install 'gaugeway[otlp]'" in otlp_endpoint().warning
 

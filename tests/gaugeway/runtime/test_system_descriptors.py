@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from gaugeway.demo.model import serve
-from gaugeway.runtime import descriptors
+from gaugeway.runtime import system
 from gaugeway.runtime.serving import ServerProtocol
 from tests.support.product import product
 from tests.support.running import read_request, running_gateway, tcp_server
@@ -70,14 +70,14 @@ def test_the_limit_is_raised_to_the_hard_one_but_not_without_bound(monkeypatch):
 
     for before, after in (
         ((1024, 4096), (4096, 4096)),
-        ((1024, 10**9), (descriptors.MAX_DESCRIPTORS, 10**9)),
-        ((1024, resource.RLIM_INFINITY), (descriptors.MAX_DESCRIPTORS, resource.RLIM_INFINITY)),
+        ((1024, 10**9), (system.MAX_DESCRIPTORS, 10**9)),
+        ((1024, resource.RLIM_INFINITY), (system.MAX_DESCRIPTORS, resource.RLIM_INFINITY)),
         ((10**6, 10**6), (10**6, 10**6)),
         ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), (resource.RLIM_INFINITY, resource.RLIM_INFINITY)),
     ):
         limits = Limits(*before)
-        monkeypatch.setattr(descriptors, "resource", limits)
-        assert 0 < descriptors.raise_limit() <= 10**6
+        monkeypatch.setattr(system, "resource", limits)
+        assert 0 < system.raise_limit() <= 10**6
         assert limits.now == after
 
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gaugeway.cli.extraction_report import InspectionError, Tried, guess_route, inspect_request, inspect_sample, render
-from gaugeway.cli.inspect import inspect
+from gaugeway.cli.inspect import InspectionError, Tried, guess_route, inspect, inspect_request, inspect_sample, render
 from gaugeway.prompts import Extraction, default_order
 from gaugeway.prompts.explicit import ExplicitExtractor
 from gaugeway.prompts.templates import TemplateExtractor

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gaugeway.processes import priority
+from gaugeway.runtime import system
 
 LOOK = """
 import os, sys
 from pathlib import Path
-from gaugeway.processes.priority import lower_priority
+from gaugeway.runtime.system import lower_priority
 before = os.nice(0)
 lower_priority(3, own_session=True)
 lower_priority(100_000)
@@ -36,13 +36,13 @@ def test_a_system_that_does_not_allow_it_changes_nothing(monkeypatch, tmp_path):
         raise PermissionError
 
     monkeypatch.setattr(os, "nice", refuse)
-    monkeypatch.setattr(priority, "_AUTOGROUP", Path(tmp_path) / "none" / "autogroup")
-    priority.lower_priority(3, own_session=True)
+    monkeypatch.setattr(system, "_AUTOGROUP", Path(tmp_path) / "none" / "autogroup")
+    system.lower_priority(3, own_session=True)
 
 
 @pytest.mark.parametrize("own_session", [True, False])
 def test_only_the_session_of_ones_own_gives_way(monkeypatch, tmp_path, own_session):
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    monkeypatch.setattr(priority, "_AUTOGROUP", tmp_path / "autogroup")
-    priority.lower_priority(3, own_session=own_session)
+    monkeypatch.setattr(system, "_AUTOGROUP", tmp_path / "autogroup")
+    system.lower_priority(3, own_session=own_session)
     assert (tmp_path / "autogroup").exists() == own_session

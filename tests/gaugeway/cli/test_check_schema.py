@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from gaugeway.cli.config_schema import config_schema
+from gaugeway.cli.check import config_schema
 from gaugeway.cli.main import main
 
 ROOT = Path(__file__).parents[3]

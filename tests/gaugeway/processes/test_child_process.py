@@ -15,7 +15,7 @@ from gaugeway.settings import child_environment
 START = """
     import asyncio, os, sys, threading, time
     from gaugeway.processes.child_process import ChildProcess
-    from gaugeway.processes.forked import fork
+    from gaugeway.processes.child_process import fork
 """
 
 
@@ -213,10 +213,10 @@ def test_a_signal_reaches_it(tmp_path):
 @pytest.mark.parametrize("closed", ["1", "2"])
 def test_it_runs_where_standard_output_or_error_is_closed(closed, tmp_path):
     script = f"""
-    from gaugeway.runtime import descriptors
+    from gaugeway.runtime import system
     os.close({closed})
     sys.{"stdout" if closed == "1" else "stderr"} = None
-    descriptors.open_standard()
+    system.open_standard()
 
     def program():
         open({str(tmp_path / "ran")!r}, "w").close()
@@ -235,7 +235,7 @@ def test_it_runs_where_standard_output_or_error_is_closed(closed, tmp_path):
 def test_orphans_are_reaped_and_own_children_are_not():
     script = """
     import subprocess
-    from gaugeway.processes.orphans import reap_orphans
+    from gaugeway.runtime.system import reap_orphans
 
     async def main():
         reaping = asyncio.create_task(reap_orphans(0.05))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gaugeway.cli.output import fail, print_table, record, utc
+from gaugeway.cli.shared import fail, print_table, record, utc
 from gaugeway.settings import ConfigError
 
 

@@ -1,5 +1,0 @@
-"""Moved to `gaugeway.prompts`."""
-
-from gaugeway.extensions.moved import moved
-
-__getattr__ = moved("gateway.contexts", "gaugeway.prompts")
