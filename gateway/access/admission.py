@@ -14,10 +14,9 @@ from gateway.config import Config
 from gateway.telemetry.metrics import Instruments
 from gaugeway.runtime.tasks import spawn
 from gaugeway.settings import ConfigError, Problems
-from gaugeway.storage.documents import Documents
+from gaugeway.storage.documents import Documents, open_limits
 from gaugeway.storage.engines.sqlite.connection import file_problem
 from gaugeway.storage.keys import Keys, open_keys
-from gaugeway.storage.limits import open_limits
 
 T = TypeVar("T")
 _BUSY_S = 0.5

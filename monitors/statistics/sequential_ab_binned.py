@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import WeightedSums
 from monitors.statistics.eprocess import Array
 from monitors.statistics.sequential_ab import Arm, Comparison, Verdict, side_of
 

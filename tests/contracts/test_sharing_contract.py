@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gaugeway.storage.limits import Draw, open_limits
+from gaugeway.storage.documents import Draw, open_limits
 from tests.support.postgres import own_server, postgres
 from tests.support.redis import own_redis, redis_server
 

@@ -10,8 +10,7 @@ from redis import Redis
 
 from gaugeway.storage import stores
 from gaugeway.storage.engine import adapter
-from gaugeway.storage.keys import Keys, open_keys
-from gaugeway.storage.keys.virtual_key import digest
+from gaugeway.storage.keys import Keys, digest, open_keys
 from gaugeway.storage.templates import open_templates
 from tests.contracts.stored_data import scenario
 from tests.contracts.stored_data.write import FILES, HERE, REDIS_PREFIX

@@ -1,18 +1,22 @@
-"""The parts of an SQL statement that a query decides; a dialect adds how its engine writes them."""
+"""The parts of an SQL statement that a query decides; a dialect adds how its engine writes them. Days are of UTC."""
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gaugeway.signals import SIGNALS
+from gaugeway.storage.engines.failures import RefusedError
 from gaugeway.storage.stores import Query
-from gaugeway.storage.stores.calendar import days_between
 from gaugeway.storage.stores.ratings import EARLY_S
-from gaugeway.storage.stores.top_scores import ORDERS
 
+DAY_S = 86_400.0
+_MAX_DAY = 2**31 - 1  # internal bound: a number of the format or formula
+BY_VALUE = ("lowest", "highest")
+"""The orders of scores."""
 _SLICES = {"": "''", "model": "model", "prompt": "coalesce(prompt, '')"}
 _WILD = re.compile(r"[%_\\]")
 _ORDER = {
@@ -107,7 +111,7 @@ class Conditions(ABC):
     def points(self) -> str:
         """The conditions on points."""
         made = [self["conditions"]]
-        if self.query.order in ORDERS:
+        if self.query.order in BY_VALUE:
             made.append("outcome = 'score'")
         if self._exactly is not None:
             made.append(f"value = {self.value(self._exactly, 'Float64')}")
@@ -159,3 +163,25 @@ class DayConditions(Conditions):
 
     def window(self) -> str:
         return f"{self['days']} AND {super().window()}"
+
+
+def day_of(moment: float) -> int:
+    """The UTC day of a time in Unix seconds, counted from 1970. Raises RefusedError for one out of range.
+
+    >>> day_of(0.0), day_of(-1.0), day_of(86_400.0)
+    (0, -1, 1)
+    """
+    if not abs(moment) / DAY_S < _MAX_DAY:
+        raise RefusedError(f"{moment!r} is not a valid time")
+    return math.floor(moment / DAY_S)
+
+
+def days_between(since: float, until: float) -> tuple[int, int]:
+    """The first and the last day of times in [since, until), clamped to what a table can hold.
+
+    >>> days_between(0.0, 86_400.0), days_between(-math.inf, 86_401.0)[1]
+    ((0, 1), 1)
+    """
+    furthest = DAY_S * (_MAX_DAY - 1)
+    first, last = (min(max(moment, -furthest), furthest) for moment in (since, until))
+    return day_of(first), day_of(last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from gaugeway.records import Sample, Supplement
 from gaugeway.storage.conversations import Linked, Lookup
-from gaugeway.storage.engines.conditions import Conditions
+from gaugeway.storage.engines.conditions import BY_VALUE, Conditions, days_between
 from gaugeway.storage.erase import Subject, Trail
 from gaugeway.storage.joining import Address, address_of
 from gaugeway.storage.stores import (
@@ -28,9 +29,7 @@ from gaugeway.storage.stores import (
     Summary,
     ratings,
     rows,
-    top_scores,
 )
-from gaugeway.storage.stores.calendar import days_between
 from gaugeway.storage.stores.rollup_windows import Span
 from gaugeway.storage.stores.rollups import Rollups
 
@@ -40,6 +39,8 @@ Statement: TypeAlias = tuple[str, Sequence[Any]]
 COLUMNS = {"exchange": "id", "key": "context_key", "trace": "trace_id"}
 """The columns of samples by the kind of an address."""
 _PAGE = 500
+_SHORT_S = 6 * 3600.0
+"""A time in which an index by time finds the first places of a query as soon as one by value."""
 
 
 class RowSums:
@@ -253,9 +254,38 @@ class RollupStore(SqlStore):
         self._sums = Rollups(self, sums, clock=time.time)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        if top_scores.indexed(query):
-            return await top_scores.first(query, self._metrics, self._top, self._indexed_points)
+        narrowed = query.model, query.prompt, query.tag, query.text, query.source, query.session
+        long = query.until - query.since > _SHORT_S
+        if (
+            query.order in BY_VALUE
+            and long
+            and query.limit is not None
+            and not any(part is not None for part in narrowed)
+        ):
+            return await self._by_value(query)
         return await self._points(query)
+
+    async def _by_value(self, query: Query) -> Sequence[Point]:
+        """Return the lowest or highest scores: the index orders one metric, so each is queried separately."""
+        names = await self._metrics(query) if query.metric is None else (query.metric,)
+        found: list[Point] = []
+        for name in names:
+            of_metric = replace(query, metric=name)
+            lowest = query.order == "lowest"
+            found += await (self._indexed_points(of_metric, None) if lowest else self._highest(of_metric))
+        sign = 1.0 if query.order == "lowest" else -1.0
+        return sorted(found, key=lambda point: (sign * (point.value or 0.0), point.started_at))[: query.limit]
+
+    async def _highest(self, query: Query) -> Sequence[Point]:
+        """The highest of a metric. Equal ones go by time as with the lowest, the index has them the other way round.
+
+        Of a score that all of many have, the first are read only: first what is above the last place, then that place.
+        """
+        value = await self._top(query)
+        if value is None:
+            return await self._indexed_points(query, None)
+        found = await self._indexed_points(replace(query, least=math.nextafter(value, math.inf)), None)
+        return [*found, *await self._indexed_points(replace(query, limit=(query.limit or 0) - len(found)), value)]
 
     @abstractmethod
     async def _points(self, query: Query) -> Sequence[Point]:

@@ -24,8 +24,7 @@ from gaugeway.records import (
 )
 from gaugeway.storage import conversations, queues, stores
 from gaugeway.storage.conversations import Lookup, Move
-from gaugeway.storage.keys import Keys
-from gaugeway.storage.keys.virtual_key import Quota
+from gaugeway.storage.keys import Keys, Quota
 from gaugeway.storage.stores import Query
 from gaugeway.storage.templates import StoredTemplate, Templates
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gaugeway.storage.engines.conditions import DayConditions
+from gaugeway.storage.engines.conditions import DayConditions, days_between
 from gaugeway.storage.engines.scripts import statements
-from gaugeway.storage.stores.calendar import days_between
 from gaugeway.storage.stores.ratings import EARLY_S
 
 

@@ -16,11 +16,11 @@ from gaugeway.storage.engines.clickhouse.batching import Gathering
 from gaugeway.storage.engines.clickhouse.conditions import ClickHouseConditions
 from gaugeway.storage.engines.clickhouse.connection import Database, read_url
 from gaugeway.storage.engines.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
+from gaugeway.storage.engines.conditions import day_of
 from gaugeway.storage.engines.failures import EngineError, RefusedError, encoded
 from gaugeway.storage.engines.sql_store import COLUMNS, Row, RowSums, SqlStore, Statement, named
 from gaugeway.storage.joining import Address, targets_of
 from gaugeway.storage.stores import Point, Query, ratings, rows
-from gaugeway.storage.stores.calendar import day_of
 
 T = TypeVar("T")
 _SQL = ClickHouseConditions.sql

@@ -7,13 +7,22 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
+from gaugeway.storage.documents import (
+    SEEN_S,
+    SPENDING_DAYS,
+    Changes,
+    Collection,
+    Documents,
+    Draw,
+    Row,
+    SharedLevels,
+    Spending,
+)
 from gaugeway.storage.engines.document_rows import delete, put, revise, revision_of, select, sizes
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.postgres.connection import Database, plain_values
 from gaugeway.storage.engines.scripts import statements
-from gaugeway.storage.keys.names import stored_name
-from gaugeway.storage.limits import SEEN_S, Draw, SharedLevels
+from gaugeway.storage.keys import stored_name
 
 _SQL = statements("postgres/documents.sql")
 _TIDY_EVERY_S = 60.0

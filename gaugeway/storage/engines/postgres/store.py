@@ -9,6 +9,7 @@ from typing import Any
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
 from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
+from gaugeway.storage.engines.conditions import day_of
 from gaugeway.storage.engines.failures import RefusedError, encoded
 from gaugeway.storage.engines.postgres.conditions import PostgresConditions
 from gaugeway.storage.engines.postgres.connection import Database, count_of, plain, plain_values, remove, save
@@ -16,7 +17,6 @@ from gaugeway.storage.engines.postgres.partitions import AHEAD, Days
 from gaugeway.storage.engines.sql_store import COLUMNS, RollupStore, Row, RowSums, Statement
 from gaugeway.storage.joining import Address, completes
 from gaugeway.storage.stores import Point, Query, ratings, rows
-from gaugeway.storage.stores.calendar import day_of
 from gaugeway.storage.stores.rollup_windows import HOUR_S, Span
 
 _SQL = PostgresConditions.sql

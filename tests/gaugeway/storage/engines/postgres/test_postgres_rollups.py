@@ -9,11 +9,11 @@ import asyncpg
 import pytest
 
 from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.storage.engines.conditions import day_of
 from gaugeway.storage.engines.postgres import migrate as migrating
 from gaugeway.storage.engines.postgres.migrate import migrate
 from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.stores import Query
-from gaugeway.storage.stores.calendar import day_of
 from gaugeway.storage.stores.rollups import Rollups
 from tests.support.postgres import postgres
 from tests.support.rows import Rows
