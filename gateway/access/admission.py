@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gateway.access.gate import Gate, needs_gate
-from gateway.access.key_sync import REFRESH_S, KeySync
-from gateway.access.limit_sync import SYNC_S, LimitSync
+from gateway.access.sync import REFRESH_S, SYNC_S, KeySync, LimitSync
 from gateway.config import Config
 from gateway.telemetry.metrics import Instruments
 from gaugeway.runtime.tasks import spawn

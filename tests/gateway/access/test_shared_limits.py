@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.access.account import OverLimit
 from gateway.access.gate import Gate
-from gateway.access.limit_sync import LimitSync
+from gateway.access.sync import LimitSync
 from gateway.access.token_bucket import SharedBucket, most_admitted
 from gateway.config import Limits
 from gaugeway.storage.documents import SharedLevels

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.access.account import OverLimit
 from gateway.access.gate import Gate, Holder
-from gateway.access.key_sync import KeySync
+from gateway.access.sync import KeySync
 from gateway.config import Limits
 from gateway.http.errors import Rejection
 from gaugeway.storage.keys import Quota, digest, open_keys
