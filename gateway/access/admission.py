@@ -114,8 +114,8 @@ def examine_file(config: Config, data_dir: Path, problems: Problems) -> None:
     if problems.cover("--data-dir: "):
         return
     if config.keys.url is None and needs_gate(config.keys, config.limits):
+        from gaugeway.storage.engines.sqlite.connection import KEYS  # noqa: PLC0415 - same
         from gaugeway.storage.engines.sqlite.documents import KEYS_FILE  # noqa: PLC0415 - only where the file is looked at
-        from gaugeway.storage.engines.sqlite.schema import KEYS  # noqa: PLC0415 - same
 
         problem = file_problem(data_dir.absolute() / KEYS_FILE, KEYS)
         problems.extend([] if problem is None else [f"keys.url: the default: {problem}"])

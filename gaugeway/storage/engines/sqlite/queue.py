@@ -11,8 +11,7 @@ from typing import Any, Literal
 from gaugeway.records import Supplement
 from gaugeway.storage.engines.scripts import statements
 from gaugeway.storage.engines.sql_queue import Row, SqlQueue, Table
-from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
-from gaugeway.storage.engines.sqlite.schema import QUEUE
+from gaugeway.storage.engines.sqlite.connection import QUEUE, Database, path_from_url
 from gaugeway.storage.queues import Lease
 
 _SQL = statements("sqlite/queue.sql")

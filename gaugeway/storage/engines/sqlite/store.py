@@ -23,8 +23,7 @@ from gaugeway.storage.engines.sqlite.conditions import (
     signal_summary,
     summed_signals,
 )
-from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
-from gaugeway.storage.engines.sqlite.schema import STORE
+from gaugeway.storage.engines.sqlite.connection import STORE, Database, path_from_url
 from gaugeway.storage.joining import Address, completes
 from gaugeway.storage.stores import Point, Query, Summary, rows
 

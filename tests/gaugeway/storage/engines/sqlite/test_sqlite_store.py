@@ -17,9 +17,8 @@ from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import EngineError, SchemaError
 from gaugeway.storage.engines.sqlite import signal_rows
 from gaugeway.storage.engines.sqlite.conditions import VALUE_INDEX, SQLiteConditions
-from gaugeway.storage.engines.sqlite.connection import Database, Schema
+from gaugeway.storage.engines.sqlite.connection import STORE, Database, Schema
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.engines.sqlite.schema import STORE
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query, from_url
 
