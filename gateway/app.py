@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry
 from gateway.access.accounting import Accounting
 from gateway.access.admission import Admission
 from gateway.access.gate import Gate
-from gateway.access.key_sync import REFRESH_S
 from gateway.access.prices import Prices
+from gateway.access.sync import REFRESH_S
 from gateway.api import health as routes
 from gateway.api.feedback import Authorise, Supplements
 from gateway.capture.factory import capture_of, redactor_of, template_form

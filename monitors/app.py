@@ -340,8 +340,8 @@ def examine(config: Shared, problems: Problems) -> None:
 
 def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
     """Add the SQLite files of store and queue that cannot be used, without opening one."""
+    from gaugeway.storage.engines.sqlite.connection import QUEUE, STORE, TEMPLATES  # noqa: PLC0415 - same
     from gaugeway.storage.engines.sqlite.documents import TEMPLATES_FILE  # noqa: PLC0415 - only where files are looked at
-    from gaugeway.storage.engines.sqlite.schema import QUEUE, STORE, TEMPLATES  # noqa: PLC0415 - same
 
     known: dict[Path, str] = {}
     places = (

@@ -25,7 +25,7 @@ from gaugeway.exchange import Recording
 from gaugeway.records import Context, Evaluation, Failed, Outcome, Sample, Score, Skipped, Usage
 from gaugeway.runtime.auth import metrics_handler
 from gaugeway.settings.shared import Alerts, Config, Judge, Notifier, Rule
-from gaugeway.storage.engines.sqlite.store import _ADD_EVALUATION, _ADD_SAMPLE, SQLiteStore
+from gaugeway.storage.engines.sqlite.store import _SQL, SQLiteStore
 from gaugeway.storage.stores import rows
 from tests.support.pages import world
 from tests.support.running import serving
@@ -85,8 +85,8 @@ def fill(path: Path, exchanges: int, now: float, seed: int = 1) -> None:
         samples.append((sample.id, sample.started_at, sample.app, sample.model, payload, *[None] * 5))
         evaluations += [rows.row(sample, one) for one in found]
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.executemany(_ADD_SAMPLE, samples)
-        connection.executemany(_ADD_EVALUATION, evaluations)
+        connection.executemany(_SQL["add_sample"], samples)
+        connection.executemany(_SQL["add_evaluation"], evaluations)
 
 
 async def make(path: Path, exchanges: int, now: float) -> None:

@@ -18,7 +18,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import WeightedSums
 from monitors.analysis.covariates import covariates
 from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
 from monitors.statistics.control_variate import fitted, powered, sums

@@ -19,7 +19,7 @@ import installs
 
 from gaugeway.records import Evaluation, Sample, Score
 from monitors.exporters import retrieval_spans as retrieval
-from monitors.exporters.outbox import Scored
+from monitors.metrics.judged.passage_verdicts import relevances
 
 Row = tuple[str, str, bool]
 START_S = 120
@@ -177,7 +177,7 @@ class Phoenix(Engine):
                 (one.metric, place, value)
                 for one in evaluations
                 if isinstance(one.outcome, Score)
-                for place, value in retrieval.relevances(sample, Scored(one, one.outcome))
+                for place, value in relevances(sample.contexts, one.outcome.evidence)
             )
             found = self._span(retrieval.span_id(sample)).get("documentEvaluations") or []
             there = sorted((one["name"], one["documentPosition"], one["score"]) for one in found)

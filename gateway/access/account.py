@@ -10,8 +10,8 @@ from typing import NamedTuple
 from gateway.access.concurrency import ConcurrencyLimiter
 from gateway.access.token_bucket import SharedBucket
 from gateway.http.errors import Rejection
-from gaugeway.storage.keys.virtual_key import Quota
-from gaugeway.storage.limits import Draw
+from gaugeway.storage.documents import Draw
+from gaugeway.storage.keys import Quota
 
 RESERVED_WAIT_S = 1.0
 """Retry-After in seconds when the rest of a limit is reserved: requests under way may use less than they reserved."""

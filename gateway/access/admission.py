@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gateway.access.gate import Gate, needs_gate
-from gateway.access.key_sync import REFRESH_S, KeySync
-from gateway.access.limit_sync import SYNC_S, LimitSync
+from gateway.access.sync import REFRESH_S, SYNC_S, KeySync, LimitSync
 from gateway.config import Config
 from gateway.telemetry.metrics import Instruments
 from gaugeway.runtime.tasks import spawn
 from gaugeway.settings import ConfigError, Problems
-from gaugeway.storage.documents import Documents
+from gaugeway.storage.documents import Documents, open_limits
 from gaugeway.storage.engines.sqlite.connection import file_problem
 from gaugeway.storage.keys import Keys, open_keys
-from gaugeway.storage.limits import open_limits
 
 T = TypeVar("T")
 _BUSY_S = 0.5
@@ -116,8 +114,8 @@ def examine_file(config: Config, data_dir: Path, problems: Problems) -> None:
     if problems.cover("--data-dir: "):
         return
     if config.keys.url is None and needs_gate(config.keys, config.limits):
+        from gaugeway.storage.engines.sqlite.connection import KEYS  # noqa: PLC0415 - same
         from gaugeway.storage.engines.sqlite.documents import KEYS_FILE  # noqa: PLC0415 - only where the file is looked at
-        from gaugeway.storage.engines.sqlite.schema import KEYS  # noqa: PLC0415 - same
 
         problem = file_problem(data_dir.absolute() / KEYS_FILE, KEYS)
         problems.extend([] if problem is None else [f"keys.url: the default: {problem}"])

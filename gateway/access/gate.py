@@ -17,9 +17,8 @@ from gateway.access.prices import Ledger
 from gateway.config import AppLimits, Keys, Limits
 from gateway.http.errors import Rejection
 from gaugeway.exchange import Headers
-from gaugeway.storage.documents import Spending
-from gaugeway.storage.keys.virtual_key import Quota, VirtualKey
-from gaugeway.storage.limits import Draw, SharedLevels
+from gaugeway.storage.documents import Draw, SharedLevels, Spending
+from gaugeway.storage.keys import Quota, VirtualKey
 
 DAY_S = 86400
 MAX_APPS = 1000

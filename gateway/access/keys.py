@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from gateway.http.errors import Rejection
 from gaugeway.exchange import Headers
 from gaugeway.settings.bounds import bounded_name, optional_name
-from gaugeway.storage.keys.virtual_key import PREFIX, VirtualKey, digest
+from gaugeway.storage.keys import PREFIX, VirtualKey, digest
 
 CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key"})
 """The headers in which clients of OpenAI, Azure and Anthropic send a key."""

@@ -16,7 +16,7 @@ from gateway.access.operations import READING, is_realtime, operation_of
 from gateway.http.errors import Rejection
 from gaugeway.exchange import Headers
 from gaugeway.settings.field_errors import MAX_NAME
-from gaugeway.storage.keys.virtual_key import VirtualKey
+from gaugeway.storage.keys import VirtualKey
 
 MOST_TOKENS = 200_000
 """How many strings and brackets the JSON of a restricted key's request may have (40 ms of scanning)."""

@@ -5,7 +5,7 @@ The arithmetic of sharing, and how far it may be off: docs/explanation/shared-li
 
 from __future__ import annotations
 
-from gaugeway.storage.limits import Draw, burst_of
+from gaugeway.storage.documents import Draw, burst_of
 
 _MINUTE_S = 60.0
 MAX_DEBT_S = 3600.0

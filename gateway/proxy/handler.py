@@ -32,7 +32,7 @@ from gateway.upstreams.policy import model_of
 from gateway.upstreams.router import Attempts, Outgoing, Routed, RoutedError, Router
 from gaugeway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace
 from gaugeway.runtime.serving import STREAMED
-from gaugeway.storage.keys.virtual_key import VirtualKey
+from gaugeway.storage.keys import VirtualKey
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Send

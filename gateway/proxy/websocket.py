@@ -29,7 +29,7 @@ from gateway.proxy.request import begin, explicit_headers
 from gaugeway.exchange import Explicit, Headers, Recording
 from gaugeway.runtime.serving import SOCKET
 from gaugeway.runtime.tasks import happens_within, spawn
-from gaugeway.storage.keys.virtual_key import VirtualKey
+from gaugeway.storage.keys import VirtualKey
 
 if TYPE_CHECKING:
     from litestar.types import Receive, Send, WebSocketScope

@@ -20,8 +20,7 @@ from gaugeway.settings.loading import load
 from gaugeway.storage.documents import Spending
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.sqlite.documents import KEYS_FILE
-from gaugeway.storage.keys import Keys, open_keys
-from gaugeway.storage.keys.virtual_key import Quota, VirtualKey
+from gaugeway.storage.keys import Keys, Quota, VirtualKey, open_keys
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

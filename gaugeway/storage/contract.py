@@ -18,11 +18,11 @@ from typing import Any
 
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
 from gaugeway.storage import queues, stores
+from gaugeway.storage.documents import Draw
 from gaugeway.storage.engine import adapter
 from gaugeway.storage.engines.failures import RefusedError
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.keys import Keys
-from gaugeway.storage.limits import Draw
 from gaugeway.storage.stores import Query
 from gaugeway.storage.templates import StoredTemplate, Templates
 

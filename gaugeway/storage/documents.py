@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from gaugeway.storage.engine import adapter
 from gaugeway.storage.engines.failures import Unsupported
-from gaugeway.storage.limits import Draw, SharedLevels
 
 Row: TypeAlias = tuple[Any, ...]
 """The values of a record's columns."""
@@ -15,6 +15,8 @@ Spending: TypeAlias = dict[tuple[int, str], float]
 """USD by (day since 1970 in UTC, subject); a subject is `key:ID`, `app:NAME` or `app-other`."""
 SPENDING_DAYS = 35
 """How long spending is kept."""
+SEEN_S = 10.0
+"""A process that has not synced for this long no longer counts; each syncs at least three times as often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,36 @@ class Changes:
     delete: Sequence[Row] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """What one process took from one bucket since the last sync, and the level it assumes.
+
+    `level` excludes `used`: it is the initial level where the bucket is not known.
+    """
+
+    subject: str
+    kind: str
+    per_min: float
+    used: float
+    level: float
+
+    @property
+    def burst(self) -> float:
+        """The capacity of the bucket."""
+        return burst_of(self.per_min)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLevels:
+    """The answer of a sync: the number of processes that share, and the level of each bucket in the order of the draws.
+
+    A level includes the draws that all processes have reported so far; it is negative for a debt.
+    """
+
+    processes: int
+    levels: Sequence[float]
+
+
 class Documents(Protocol):
     """Keeps collections, spending and the levels of limits. Operations raise `engines.failures.FAILURES`.
 
@@ -81,3 +113,17 @@ class Documents(Protocol):
 
     async def aclose(self) -> None:
         """Leave the processes that share limits, and let go of file or connections; the next operation opens them."""
+
+
+def burst_of(per_min: float) -> float:
+    """Return the capacity of a bucket: one minute's worth, at least 1."""
+    return max(per_min, 1.0)
+
+
+def open_limits(url: str) -> Documents:
+    """Return the place that `url` names: `redis://host:6379/0` (`rediss`, `valkey`, `valkeys`) or `postgresql://…/db`.
+
+    Nothing is opened yet. Raises ValueError.
+    """
+    documents: Documents = adapter(url, "limits").from_url(url)
+    return documents

@@ -32,17 +32,10 @@ class Subject:
         try:
             sample = msgspec.json.decode(payload)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return all(
-                _within(condition, [payload])
-                for condition in (self.app, self.session, self.match)
-                if condition is not None
-            )
+            sample = payload
         if not isinstance(sample, dict):
-            return all(
-                _within(condition, _texts(sample))
-                for condition in (self.app, self.session, self.match)
-                if condition is not None
-            )
+            given = [condition for condition in (self.app, self.session, self.match) if condition is not None]
+            return all(_within(condition, _texts(sample)) for condition in given)
         if self.app is not None and sample.get("app", "default") != self.app:
             return False
         if self.session is not None and sample.get("session") != self.session:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gaugeway.storage.stores import Point, ScoreHistogram
 from gaugeway.storage.stores.rollup_windows import hundredths
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import WeightedSums
 from monitors.statistics.sequential_ab import STEPS, CountedComparison, ScoreBins, Verdict
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 

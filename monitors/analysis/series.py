@@ -13,7 +13,7 @@ from cachetools import LRUCache
 
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.stores import Query, Store, Summary
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import WeightedSums
 from monitors.analysis.quality import largest
 from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
 from monitors.statistics.weighted_mean import hajek_from_sums

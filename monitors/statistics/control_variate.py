@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gaugeway.storage.covariate_sums import Sums
+from gaugeway.storage.sums import Sums
 from monitors.statistics.eprocess import Array
 from monitors.statistics.weighted_mean import Estimate
 

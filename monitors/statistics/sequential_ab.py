@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import WeightedSums
 from monitors.statistics import eprocess
 from monitors.statistics.eprocess import Array, checked
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums

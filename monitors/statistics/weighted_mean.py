@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import WeightedSums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ import pytest
 from gaugeway.demo.servers import free_ports
 from gaugeway.records import Evaluation, Sample, Score, Supplement
 from gaugeway.storage import queues, stores
+from gaugeway.storage.documents import Draw, open_limits
 from gaugeway.storage.engines.failures import EngineError, RefusedError, SchemaError
 from gaugeway.storage.erase import Subject
 from gaugeway.storage.keys import open_keys
 from gaugeway.storage.leader import stand
-from gaugeway.storage.limits import Draw, open_limits
 from gaugeway.storage.stores import Query
 from gaugeway.storage.templates import StoredTemplate, open_templates
 from tests.support.clickhouse import clickhouse

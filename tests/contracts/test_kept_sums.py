@@ -5,21 +5,16 @@ import random
 import sqlite3
 import time
 from collections import Counter
-from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.runtime.tasks import spawn
-from gaugeway.storage.engines.postgres.rollups import PostgresKept
-from gaugeway.storage.engines.sqlite.connection import Database
-from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
-from gaugeway.storage.engines.sqlite.schema import STORE
 from gaugeway.storage.stores import Query, from_url
 from gaugeway.storage.stores import rollups as sums
 from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
 from tests.support.postgres import postgres
-from tests.support.rows import Rows
+from tests.support.rows import Rows, watched
 
 pytestmark = pytest.mark.full
 
@@ -63,17 +58,6 @@ class Engine:
                 await store.aclose()
 
         return asyncio.run(run())
-
-    @asynccontextmanager
-    async def sums(self, store, clock=time.time):
-        """The sums beside the rows of the store, to be made by readers of a test."""
-        if self.url.startswith("postgresql:"):
-            yield sums.Sums(PostgresKept(store.database), clock)
-            return
-        async with aclosing(
-            Database(self.url.removeprefix("sqlite:///"), schema=STORE, busy_timeout_s=5.0)
-        ) as database:
-            yield sums.Sums(SQLiteKept(database, database), clock)
 
     def ask(self, statement):
         if self.url.startswith("postgresql:"):
@@ -201,8 +185,8 @@ def test_tags_beyond_those_that_are_kept_are_counted_from_the_rows(running, monk
 def test_counting_goes_on_while_others_ask_for_other_sums(running):
     async def main(store):
         await fill(store)
-        read = rows_of(store).spread
-        begun, held = asyncio.Event(), asyncio.Event()
+        rows, begun, held = rows_of(store), asyncio.Event(), asyncio.Event()
+        read = rows.spread
 
         async def slowly(query, by):
             if query.until - query.since == HOUR:  # not what is left at both ends, which is read at once
@@ -210,13 +194,13 @@ def test_counting_goes_on_while_others_ask_for_other_sums(running):
                 await held.wait()
             return await read(query, by)
 
-        async with running.sums(store) as kept:
-            while not begun.is_set():
-                assert not (await kept.spread(EVER, "model", 0.05, slowly)).complete
-            other = await kept.summary(EVER, "", rows_of(store).summary)
-            assert sum(one.n for one in other) == 200
-            held.set()
-            return await kept.spread(EVER, "model", None, slowly)
+        rows.spread = slowly
+        kept = sums.Rollups(store, rows, time.time)
+        while not begun.is_set():
+            assert not (await kept.spread(EVER, "model", 0.05)).complete
+        assert sum(one.n for one in await kept.summary(EVER)) == 200
+        held.set()
+        return await kept.spread(EVER, "model")
 
     later = running(main)
     assert later.complete
@@ -290,7 +274,8 @@ def test_whatever_changes_a_row_changes_the_sums(running, change):
 def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_file(running):
     async def main(store):
         await fill(store)
-        read, late = rows_of(store).summary, []
+        rows, late = rows_of(store), []
+        read = rows.summary
 
         async def slowly(query, by):
             found = await read(query, by)
@@ -299,8 +284,8 @@ def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_fi
                 await _late(store)
             return found
 
-        async with running.sums(store) as kept:
-            first = await kept.summary(EVER, "", slowly)
+        rows.summary = slowly
+        first = await sums.Rollups(store, rows, time.time).summary(EVER)
         return first, await store.summary(EVER), await read(EVER)
 
     first, second, expected = running(main)
@@ -311,7 +296,8 @@ def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_fi
 def test_who_joins_a_count_that_goes_on_is_told_of_what_was_written_before_the_question(running):
     async def main(store):
         await fill(store)
-        read, was_read, held = rows_of(store).spread, asyncio.Event(), asyncio.Event()
+        rows, was_read, held = rows_of(store), asyncio.Event(), asyncio.Event()
+        read = rows.spread
 
         async def slowly(query, by):
             found = await read(query, by)
@@ -320,15 +306,16 @@ def test_who_joins_a_count_that_goes_on_is_told_of_what_was_written_before_the_q
                 await held.wait()
             return found
 
-        async with running.sums(store) as kept:
-            first = asyncio.ensure_future(kept.spread(EVER, "model", None, slowly))
-            await was_read.wait()
-            await _late(store)
-            second = asyncio.ensure_future(kept.spread(EVER, "model", None, slowly))
-            await asyncio.sleep(0.1)
-            assert not second.done()
-            held.set()
-            return await first, await second, await read(EVER, "model")
+        rows.spread = slowly
+        kept = sums.Rollups(store, rows, time.time)
+        first = asyncio.ensure_future(kept.spread(EVER, "model"))
+        await was_read.wait()
+        await _late(store)
+        second = asyncio.ensure_future(kept.spread(EVER, "model"))
+        await asyncio.sleep(0.1)
+        assert not second.done()
+        held.set()
+        return await first, await second, await read(EVER, "model")
 
     first, second, expected = running(main)
     assert sum(one.n for one in first.parts) == 200
@@ -386,8 +373,10 @@ def test_of_a_window_that_begins_in_a_day_written_at_once_only_the_ends_are_read
             asked.append(query)
             return await Rows(store, query.since, query.until).scored(query)
 
-        async with running.sums(store) as kept:
-            return await kept.scored(Query(since=now - DAY, until=now, metric="faithfulness"), told), asked
+        rows = rows_of(store)
+        rows.scored = told
+        kept = sums.Rollups(store, rows, time.time)
+        return await kept.scored(Query(since=now - DAY, until=now, metric="faithfulness")), asked
 
     (one,), asked = running(main)
     assert one.n == 24
@@ -401,21 +390,12 @@ def test_beforehand_only_hours_that_are_over_are_read_and_each_once(running):
         for number, ago in enumerate((50.5 * HOUR, 30 * HOUR, 2.5 * HOUR, 1.5 * HOUR, 100.0)):
             one = sample(number, now - ago)
             await store.add(one, [scored(one, 0.5)])
-        rows, asked = Rows(store, now - 4 * DAY, now), []
-
-        def told(read):
-            async def telling(query, *others, **named):
-                asked.append(query)
-                return await read(query, *others, **named)
-
-            return telling
-
-        readers = [told(read) for read in (rows.summary, rows.scored, rows.spread)]
-        async with running.sums(store, lambda: now) as kept:  # else an hour may come to be over meanwhile
-            await kept.ready(now - 10 * DAY, *readers)
-            first = list(asked)
-            asked.clear()
-            await kept.ready(now - 10 * DAY, *readers)
+        rows, asked = watched(Rows(store, now - 4 * DAY, now))
+        kept = sums.Rollups(store, rows, lambda: now)  # else an hour may come to be over meanwhile
+        await kept.ready(now - 10 * DAY, rows)
+        first = list(asked)
+        asked.clear()
+        await kept.ready(now - 10 * DAY, rows)
         return first, asked
 
     first, again = running(main)

@@ -7,12 +7,11 @@ import pytest
 
 from gateway.access.account import OverLimit
 from gateway.access.gate import Gate, Holder
-from gateway.access.key_sync import KeySync
+from gateway.access.sync import KeySync
 from gateway.config import Limits
 from gateway.http.errors import Rejection
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.keys import open_keys
-from gaugeway.storage.keys.virtual_key import Quota, digest
+from gaugeway.storage.keys import Quota, digest, open_keys
 from tests.gateway.access.test_limits import Clock
 from tests.support.postgres import own_server, postgres
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gaugeway.storage.limits import Draw, open_limits
+from gaugeway.storage.documents import Draw, open_limits
 from tests.support.postgres import own_server, postgres
 from tests.support.redis import own_redis, redis_server
 
@@ -171,7 +171,7 @@ def test_redis_keeps_one_hash_tag_no_secret_and_nothing_for_ever():
 
 
 def test_postgresql_forgets_full_buckets_and_processes_that_are_gone(monkeypatch):
-    monkeypatch.setattr("gaugeway.storage.engines.postgres.limits._TIDY_EVERY_S", 0.0)
+    monkeypatch.setattr("gaugeway.storage.engines.postgres.documents._TIDY_EVERY_S", 0.0)
     url = postgres().database()
 
     async def scenario(one):

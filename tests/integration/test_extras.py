@@ -26,10 +26,10 @@ USES = {
     "otlp": "(__import__('gaugeway.runtime.otlp_exporters'), __import__('monitors.api.otlp.receiver'))",
     "postgres": """(
         stores.from_url('postgresql://h/db'), queues.from_url('postgresql://h/db', 1.0, 1),
-        keys.open_keys('postgresql://h/db', pathlib.Path()), limits.open_limits('postgresql://h/db'),
+        keys.open_keys('postgresql://h/db', pathlib.Path()), documents.open_limits('postgresql://h/db'),
         __import__('gaugeway.storage.engines.postgres.leader'),
     )""",
-    "redis": "(queues.from_url('redis://h', 1.0, 1), limits.open_limits('redis://h'))",
+    "redis": "(queues.from_url('redis://h', 1.0, 1), documents.open_limits('redis://h'))",
 }
 
 PROGRAM = """
@@ -44,7 +44,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 import gateway.app, gaugeway.cli.main, monitors.app
-from gaugeway.storage import keys, limits, queues, stores
+from gaugeway.storage import documents, keys, queues, stores
 
 stores.from_url("sqlite:////tmp/never-opened.db")
 queues.from_url("sqlite:////tmp/never-opened.db", 1.0, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gaugeway.records import Alert
 from gaugeway.storage.stores import Query, Store
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import WeightedSums
 from monitors.analysis.incident.reading import incident_query, incident_span
 from monitors.statistics.confidence_sequence import Level, level_of
 from monitors.statistics.weighted_mean import hajek_from_sums

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dashboards.web.charts import Dot
 from dashboards.web.format import MIN_N
 from gaugeway.storage.stores import Summary
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import WeightedSums
 from monitors.analysis.series import HOUR_S
 from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import hajek_from_sums

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
-from gaugeway.storage.limits import Draw, SharedLevels
+from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Draw, Row, SharedLevels, Spending
 
 from .named import shared
 

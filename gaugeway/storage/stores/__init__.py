@@ -11,11 +11,10 @@ import msgspec
 
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.storage.conversations import Linked, Lookup, Move
-from gaugeway.storage.covariate_sums import Sums
 from gaugeway.storage.engine import adapter
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.erase import Subject
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import Sums, WeightedSums
 
 T = TypeVar("T")
 

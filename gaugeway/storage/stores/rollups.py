@@ -14,8 +14,10 @@ import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -37,7 +39,6 @@ from gaugeway.storage.stores.rollup_windows import (
 )
 
 S = TypeVar("S", Summary, ScoreSums, ScoreHistogram, OutcomeCount)
-P = ParamSpec("P")
 MOST_TAGS = 16
 """Tags by which one process keeps sums: names of tags come from the outside."""
 MOST_SPANS = 1000  # internal bound: days of one query, by the clock of whoever asks
@@ -57,21 +58,48 @@ class Kept(Protocol):
     async def bounds(self) -> tuple[Any, Any]:
         """When the first and the last evaluation began; None without any."""
 
-    async def known(self, kind: str, first: int, last: int) -> Iterable[Sequence[Any]]:
+    async def known_sums(self, kind: str, first: int, last: int) -> Iterable[Sequence[Any]]:
         """Start, seconds and sums of the spans of a kind that start in [first, last)."""
 
-    async def announce(self, span: Span, kind: str, mark: str) -> None:
+    async def announce_sums(self, span: Span, kind: str, mark: str) -> None:
         """Put a mark in place of the sums. Whoever changes a row of the span, and is not done yet, removes it."""
 
-    async def keep(self, span: Span, kind: str, mark: str, sums: str) -> None:
+    async def keep_sums(self, span: Span, kind: str, mark: str, sums: str) -> None:
         """Put the sums in place of the mark, if it is still there."""
 
 
-class Sums:
-    """Adds up over any time; `clock` gives Unix seconds."""
+class Rows(Protocol):
+    """Adds up the rows themselves, as the methods of `Store` with these names do."""
 
-    def __init__(self, kept: Kept, clock: Callable[[], float]) -> None:
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        """Return summaries."""
+
+    async def scored(self, query: Query) -> Sequence[ScoreSums]:
+        """Return sums of the last scores of answers."""
+
+    async def spread(self, query: Query, by: str) -> Sequence[ScoreHistogram]:
+        """Return histograms over all of the query's time."""
+
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        """Return counts of outcomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[S]):
+    """One kind of sums: the name under which they are kept, how they are read from rows, added and decoded."""
+
+    name: str
+    read: Callable[[Query], Awaitable[Sequence[S]]]
+    add: Callable[[Iterable[S]], list[S]]
+    as_type: type[list[S]]
+
+
+class Rollups:
+    """Adds up over any time what `rows` adds up over a short one; `clock` gives Unix seconds."""
+
+    def __init__(self, kept: Kept, rows: Rows, clock: Callable[[], float]) -> None:
         self._kept = kept
+        self._rows = rows
         self._clock = clock
         self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tags: set[str] = set()
@@ -84,110 +112,74 @@ class Sums:
         await asyncio.gather(*self._counting.values(), return_exceptions=True)
         self._counting.clear()
 
-    async def summary(
-        self, query: Query, by: str, read: Callable[[Query, str], Awaitable[Sequence[Summary]]]
-    ) -> Sequence[Summary]:
-        """Do what `Store.summary` does; `read` does it from the rows."""
-        kind, wanted = self._kind(query, by)
-        if kind is None:
-            return await read(query, by)
-        found = await self._added(query, kind, lambda part: read(part, kind), add_summaries, list[Summary])
-        if kind != by:
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        """Do what `Store.summary` does."""
+        name, wanted = self._kind(query, by)
+        if name is None:
+            return await self._rows.summary(query, by)
+        kind = _Kind(name, partial(self._rows.summary, by=name), add_summaries, list[Summary])
+        found = await self._added(query, kind)
+        if name != by:
             found = [replace(summary, slice="") for summary in found if summary.slice == wanted]
         return add_summaries(found)
 
-    async def scored(
-        self, query: Query, read: Callable[[Query], Awaitable[Sequence[ScoreSums]]]
-    ) -> Sequence[ScoreSums]:
-        """Do what `Store.scored` does; `read` does it from the rows."""
-        return await self._added(query, SCORED, read, add_scored, list[ScoreSums])
+    async def scored(self, query: Query) -> Sequence[ScoreSums]:
+        """Do what `Store.scored` does."""
+        return await self._added(query, _Kind(SCORED, self._rows.scored, add_scored, list[ScoreSums]))
 
-    async def outcomes(
-        self, query: Query, read: Callable[[Query], Awaitable[Sequence[OutcomeCount]]]
-    ) -> Sequence[OutcomeCount]:
-        """Do what `Store.outcomes` does; `read` does it from the rows."""
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        """Do what `Store.outcomes` does."""
         narrow = Query(since=query.since, until=query.until, app=query.app)
-        return await self._added(narrow, OUTCOMES, read, add_outcomes, list[OutcomeCount])
+        return await self._added(narrow, _Kind(OUTCOMES, self._rows.outcomes, add_outcomes, list[OutcomeCount]))
 
-    async def spread(
-        self,
-        query: Query,
-        by: str,
-        within_s: float | None,
-        read: Callable[[Query, str], Awaitable[Sequence[ScoreHistogram]]],
-    ) -> Spreads:
-        """Do what `Store.spread` does; `read` does it from the rows."""
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
+        """Do what `Store.spread` does."""
         deadline = math.inf if within_s is None else time.monotonic() + within_s
         spans, times = await self._cut(query)
+        read = partial(self._rows.spread, by=by)
         if self._keeps(by):
-            found, complete = await self._counted(SPREAD + by, spans, deadline, lambda part: read(part, by))
+            kind = _Kind(SPREAD + by, read, add_spreads, list[ScoreHistogram])
+            found, complete = await self._counted(kind, spans, deadline)
         else:
-            found, complete = await self._unkept(query, spans, deadline, lambda part: read(part, by))
-        found = [
-            histogram
-            for histogram in found
-            if query.app in (None, histogram.app) and query.metric in (None, histogram.metric)
-        ]
+            hours = [hour for span in spans for hour in span.hours]
+            found, complete = await _latest(query, hours, deadline, read)
+        found = _narrowed(found, query)
         for since, until in joined(times):
-            found += await read(Query(since=since, until=until, app=query.app, metric=query.metric), by)
+            found += await read(Query(since=since, until=until, app=query.app, metric=query.metric))
         return Spreads(sorted(found, key=lambda histogram: histogram.since), complete)
 
     async def _counted(
-        self,
-        kind: str,
-        spans: Sequence[Span],
-        deadline: float,
-        read: Callable[[Query], Awaitable[Sequence[ScoreHistogram]]],
+        self, kind: _Kind[ScoreHistogram], spans: Sequence[Span], deadline: float
     ) -> tuple[list[ScoreHistogram], bool]:
         """What is counted of these spans by the deadline, and whether that is all; counting goes on after it."""
-        earlier = self._counting.get(kind)
-        known = await self._known(kind, spans, list[ScoreHistogram])
+        earlier = self._counting.get(kind.name)
+        known = await self._known(kind, spans)
         while (missing := [span for span in spans if span not in known]) and time.monotonic() < deadline:
-            task = self._counting.get(kind)
+            task = self._counting.get(kind.name)
             if task is None or task.done():
-                making = self._made(kind, missing, read, add_spreads, list[ScoreHistogram])
-                task = self._counting[kind] = spawn(making, name="counting scores", is_retried=True)
+                making = self._made(kind, missing)
+                task = self._counting[kind.name] = spawn(making, name="counting scores", is_retried=True)
             await asyncio.wait({task}, timeout=None if deadline == math.inf else deadline - time.monotonic())
-            known |= await self._known(kind, missing, list[ScoreHistogram])
+            known |= await self._known(kind, missing)
             if task.done() and task is not earlier:  # that one may have read before the latest rows were written
                 known |= {span: some for span, some in task.result().items() if span in missing}
         return [histogram for some in known.values() for histogram in some], not missing
 
-    async def _unkept(
-        self,
-        query: Query,
-        spans: Sequence[Span],
-        deadline: float,
-        read: Callable[[Query], Awaitable[Sequence[ScoreHistogram]]],
-    ) -> tuple[list[ScoreHistogram], bool]:
-        """The same of what is not kept: the latest hours, and nothing goes on."""
-        hours = [hour for span in spans for hour in span.hours]
-        found: list[ScoreHistogram] = []
-        while hours and time.monotonic() < deadline:
-            since, until = hours.pop()
-            found += await read(Query(since=since, until=until, app=query.app, metric=query.metric))
-        return found, not hours
-
-    async def ready(
-        self,
-        since: float,
-        summary: Callable[[Query, str], Awaitable[Sequence[Summary]]],
-        scored: Callable[[Query], Awaitable[Sequence[ScoreSums]]],
-        spread: Callable[[Query, str], Awaitable[Sequence[ScoreHistogram]]],
-        outcomes: Callable[[Query], Awaitable[Sequence[OutcomeCount]]] | None = None,
-    ) -> None:
+    async def ready(self, since: float, rows: Rows) -> None:
         """Add up what is over, before anybody asks: in all, for labels, and by what tells versions apart everywhere.
 
         Of the days in which the usual windows begin the hours, too: there are none of days that were written at once.
+        `rows` reads on a connection of its own.
         """
+        slow = copy(self)
+        slow._rows = _Leisurely(rows)  # noqa: SLF001 - itself
         held = await self._held()
         for query in [] if held is None else _beforehand(max(since, held[0]), self._clock()):
-            await self.summary(query, "", _leisurely(summary, lambda _, found: add_summaries(found)))
-            await self.scored(query, _leisurely(scored, lambda _, found: add_scored(found)))
-            if outcomes is not None:
-                await self.outcomes(query, _leisurely(outcomes, lambda _, found: add_outcomes(found)))
+            await slow.summary(query)
+            await slow.scored(query)
+            await slow.outcomes(query)
             for by in _VERSIONS:
-                await self.spread(query, by, None, _leisurely(spread, _over))
+                await slow.spread(query, by)
 
     def _keeps(self, by: str) -> bool:
         """Whether sums by this are kept: of few tags only."""
@@ -215,31 +207,18 @@ class Sums:
         kind, wanted = next(iter(sliced.items()), (by, ""))
         return (kind, wanted) if self._keeps(kind) else (None, "")
 
-    async def _added(
-        self,
-        query: Query,
-        kind: str,
-        read: Callable[[Query], Awaitable[Sequence[S]]],
-        add: Callable[[Iterable[S]], list[S]],
-        as_type: type[list[S]],
-    ) -> list[S]:
-        narrow = {"app": query.app, "metric": query.metric}
+    async def _added(self, query: Query, kind: _Kind[S]) -> list[S]:
         spans, times = await self._cut(query)
-        known = await self._known(kind, spans, as_type)
+        known = await self._known(kind, spans)
         missing = [span for span in spans if span not in known]
-        if missing and not any(narrow.values()):
-            known |= await self._made(kind, missing, read, add, as_type)
+        if missing and not (query.app or query.metric):
+            known |= await self._made(kind, missing)
         elif missing:  # a part of the rows has an index of its own, all of them take long
             times += [(float(bucket.start), float(bucket.start + bucket.seconds)) for bucket in missing]
-        found = [
-            histogram
-            for some in known.values()
-            for histogram in some
-            if query.app in (None, histogram.app) and query.metric in (None, histogram.metric)
-        ]
+        found = _narrowed([sums for some in known.values() for sums in some], query)
         for since, until in joined(times):
-            found += await read(Query(since=since, until=until, **narrow))  # type: ignore[arg-type]  # two of its fields
-        return add(found)
+            found += await kind.read(Query(since=since, until=until, app=query.app, metric=query.metric))
+        return kind.add(found)
 
     async def _cut(self, query: Query) -> tuple[list[Span], list[tuple[float, float]]]:
         over = self._clock() - SETTLED_S
@@ -261,44 +240,37 @@ class Sums:
             return None
         return first // HOUR_S * HOUR_S, last // HOUR_S * HOUR_S + HOUR_S
 
-    async def _known(self, kind: str, spans: Sequence[Span], as_type: type[list[S]]) -> dict[Span, list[S]]:
+    async def _known(self, kind: _Kind[S], spans: Sequence[Span]) -> dict[Span, list[S]]:
         if not spans:
             return {}
-        rows = await self._kept.known(kind, spans[0].start, spans[-1].start + 1)
+        rows = await self._kept.known_sums(kind.name, spans[0].start, spans[-1].start + 1)
         wanted = set(spans)
         found: dict[Span, list[S]] = {}
         for start, seconds, sums in rows:
             span = Span(start, seconds)
             if span in wanted:
                 with suppress(msgspec.DecodeError, msgspec.ValidationError):  # one that is only announced, for instance
-                    found[span] = msgspec.json.decode(sums, type=as_type)
+                    found[span] = msgspec.json.decode(sums, type=kind.as_type)
         return found
 
-    async def _made(
-        self,
-        kind: str,
-        missing: Sequence[Span],
-        read: Callable[[Query], Awaitable[Sequence[S]]],
-        add: Callable[[Iterable[S]], list[S]],
-        as_type: type[list[S]],
-    ) -> Mapping[Span, list[S]]:
+    async def _made(self, kind: _Kind[S], missing: Sequence[Span]) -> Mapping[Span, list[S]]:
         """Add up what is missing, an hour at a time so that others who read wait for a moment only."""
         found: dict[Span, list[S]] = {}
         for span in missing:
-            async with self._making[kind]:
-                found |= await self._known(kind, [span], as_type)  # somebody else may have been faster
+            async with self._making[kind.name]:
+                found |= await self._known(kind, [span])  # somebody else may have been faster
                 if span in found:
                     continue
                 mark = uuid.uuid4().hex
                 with suppress(EngineError):  # then nothing is kept: reading goes on with a full disk too
-                    await self._kept.announce(span, kind, mark)
-                parts: list[Any] = []
+                    await self._kept.announce_sums(span, kind.name, mark)
+                parts: list[S] = []
                 for since, until in span.hours:
-                    parts += await read(Query(since=since, until=until))
-                found[span] = add(parts)
+                    parts += await kind.read(Query(since=since, until=until))
+                found[span] = kind.add(parts)
                 sums = msgspec.json.encode(found[span]).decode()
                 with suppress(EngineError):
-                    await self._kept.keep(span, kind, mark, sums)
+                    await self._kept.keep_sums(span, kind.name, mark, sums)
         return found
 
 
@@ -317,31 +289,57 @@ def _beforehand(since: float, now: float) -> Iterable[Query]:
             begin = midnight
 
 
-def _leisurely(
-    read: Callable[Concatenate[Query, P], Awaitable[Sequence[S]]], add: Callable[[Query, Iterable[S]], list[S]]
-) -> Callable[Concatenate[Query, P], Awaitable[Sequence[S]]]:
-    """Read step by step, and rest for as long as each took: what is done beforehand must not slow those down who ask.
+def _narrowed(sums: Iterable[S], query: Query) -> list[S]:
+    """Return those of the query's app and metric."""
+    return [part for part in sums if query.app in (None, part.app) and query.metric in (None, part.metric)]
+
+
+async def _latest(
+    query: Query,
+    hours: list[tuple[float, float]],
+    deadline: float,
+    read: Callable[[Query], Awaitable[Sequence[ScoreHistogram]]],
+) -> tuple[list[ScoreHistogram], bool]:
+    """What can be read of the latest hours by the deadline, and whether that is all: nothing of it is kept."""
+    found: list[ScoreHistogram] = []
+    while hours and time.monotonic() < deadline:
+        since, until = hours.pop()
+        found += await read(Query(since=since, until=until, app=query.app, metric=query.metric))
+    return found, not hours
+
+
+class _Leisurely:
+    """Reads step by step, and rests for as long as each took: what is done beforehand must not slow those down who ask.
 
     Nor may it look at one state of the store for long: SQLite's write-ahead log grows for as long as anybody does. So
     a step is as long as can be read within `LOOK_S`.
     """
-    step_s = STEP_S
 
-    async def resting(query: Query, /, *args: P.args, **kwargs: P.kwargs) -> Sequence[S]:
-        nonlocal step_s
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._step_s: defaultdict[str, float] = defaultdict(lambda: STEP_S)
+
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        return add_summaries(await self._steps("summary", query, partial(self._rows.summary, by=by)))
+
+    async def scored(self, query: Query) -> Sequence[ScoreSums]:
+        return add_scored(await self._steps("scored", query, self._rows.scored))
+
+    async def spread(self, query: Query, by: str) -> Sequence[ScoreHistogram]:
+        found = await self._steps("spread", query, partial(self._rows.spread, by=by))
+        return [replace(histogram, since=query.since, until=query.until) for histogram in add_spreads(found)]
+
+    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+        return add_outcomes(await self._steps("outcomes", query, self._rows.outcomes))
+
+    async def _steps(self, kind: str, query: Query, read: Callable[[Query], Awaitable[Sequence[S]]]) -> Sequence[S]:
         found: list[S] = []
         at = query.since
         while at < query.until:
-            begin, until = time.monotonic(), min(at + step_s, query.until)
-            found += await read(replace(query, since=at, until=until), *args, **kwargs)
+            begin, until = time.monotonic(), min(at + self._step_s[kind], query.until)
+            found += await read(replace(query, since=at, until=until))
             took = time.monotonic() - begin
-            at, step_s = until, next_step(step_s, took, quick_s=LOOK_S, least_s=LEAST_S, most_s=DAY_S)
+            at = until
+            self._step_s[kind] = next_step(self._step_s[kind], took, quick_s=LOOK_S, least_s=LEAST_S, most_s=DAY_S)
             await asyncio.sleep(took)
-        return add(query, found)
-
-    return resting
-
-
-def _over(query: Query, parts: Iterable[ScoreHistogram]) -> list[ScoreHistogram]:
-    """Spreads of parts of a query's time, as spreads over all of it."""
-    return [replace(histogram, since=query.since, until=query.until) for histogram in add_spreads(parts)]
+        return found

@@ -13,11 +13,10 @@ import msgspec
 
 from gaugeway.records import Evaluation, Failed, Message, Outcome, Sample, Score, Skipped, Supplement
 from gaugeway.storage.conversations import Linked
-from gaugeway.storage.covariate_sums import Sums
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.stores import OutcomeCount, PairedSums, Point, ScoreHistogram, ScoreSums, Summary
 from gaugeway.storage.stores.rollup_windows import packed
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import Sums, WeightedSums
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")

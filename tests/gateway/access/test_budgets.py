@@ -17,8 +17,7 @@ from gateway.access.gate import Gate, Holder
 from gateway.access.keys import Keyring
 from gateway.access.prices import Prices
 from gateway.config import Cache, Capture, Config, Keys, Limits, Price, Upstream
-from gaugeway.storage.keys import open_keys
-from gaugeway.storage.keys.virtual_key import Quota, VirtualKey, digest
+from gaugeway.storage.keys import Quota, VirtualKey, digest, open_keys
 from tests.gateway.proxy.test_passthrough import CHAT, exchange, post, reply, request
 from tests.support.running import read_request, running_gateway, tcp_server
 

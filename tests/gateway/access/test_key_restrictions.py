@@ -16,8 +16,7 @@ from gateway.access.operations import operation_of
 from gateway.access.restrictions import MOST_TOKENS, Asked, check_message, check_request, is_ambiguous
 from gateway.config import Config, Keys, Upstream
 from gateway.http.errors import Rejection
-from gaugeway.storage.keys import open_keys
-from gaugeway.storage.keys.virtual_key import VirtualKey
+from gaugeway.storage.keys import VirtualKey, open_keys
 from tests.gateway.proxy.test_passthrough import ScriptedUpstream, exchange, post, reply
 from tests.support.running import running_gateway, tcp_server
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from gateway.access.keys import Keyring, check_model, model_asked, parse_expiry, presented_key, without_credentials
 from gateway.http.errors import Rejection, body_of
-from gaugeway.storage.keys.virtual_key import VirtualKey, digest
+from gaugeway.storage.keys import VirtualKey, digest
 
 SECRET = b"gw-" + b"s" * 43
 NOW = 1_800_000_000.0

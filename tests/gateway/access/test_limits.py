@@ -12,7 +12,7 @@ from gateway.access.token_bucket import SharedBucket, TokenBucket
 from gateway.config import AppLimits, Keys, Limits
 from gateway.http.errors import Rejection
 from gaugeway.runtime.tasks import spawn
-from gaugeway.storage.keys.virtual_key import Quota, VirtualKey, digest
+from gaugeway.storage.keys import Quota, VirtualKey, digest
 from tests.support.clock import Clock
 
 NOON = 20_000 * 86400 + 43200.0

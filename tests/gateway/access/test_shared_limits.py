@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from gateway.access.account import OverLimit
 from gateway.access.gate import Gate
-from gateway.access.limit_sync import LimitSync
+from gateway.access.sync import LimitSync
 from gateway.access.token_bucket import SharedBucket, most_admitted
 from gateway.config import Limits
+from gaugeway.storage.documents import SharedLevels
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.limits import SharedLevels
 from tests.gateway.access.test_limits import NOON, Clock
 
 HEARING_S = 1.0

@@ -18,7 +18,7 @@ from gateway.api.feedback import Supplements
 from gateway.api.health import Readiness, traffic_app
 from gaugeway.records import Context
 from gaugeway.storage.engines.failures import RefusedError
-from gaugeway.storage.keys.virtual_key import VirtualKey, digest
+from gaugeway.storage.keys import VirtualKey, digest
 from tests.support.running import serving
 
 pytestmark = pytest.mark.full

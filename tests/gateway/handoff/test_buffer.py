@@ -10,9 +10,8 @@ from gateway.access.accounting import Accounting
 from gateway.access.prices import Prices
 from gateway.capture.exchange_reader import Capture
 from gateway.config import Capture as Settings
-from gateway.handoff.backlog import MAX_OVERFLOWN, OverflowCounter
 from gateway.handoff.backpressure import capture_factor
-from gateway.handoff.buffer import BufferSettings, CaptureBuffer
+from gateway.handoff.buffer import MAX_OVERFLOWN, BufferSettings, CaptureBuffer, OverflowCounter
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient
 from gateway.telemetry.metrics import Instruments

@@ -12,9 +12,9 @@ from gaugeway.settings.loading import load
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from monitors.offline import Run
-from tests.gaugeway.cli.test_evaluate import Vectors, by_rules
 from tests.monitors.offline.imports.test_openai_evals import COSINE, LABEL, PYTHON, SCORE, an_eval, write
 from tests.support.llm_server import LLMServer, Reply
+from tests.support.rules_server import Vectors, by_rules
 
 
 @pytest.fixture(autouse=True)

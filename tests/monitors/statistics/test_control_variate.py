@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gaugeway.storage.covariate_sums import Sums
+from gaugeway.storage.sums import Sums
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.control_variate import Fit, fitted, powered, sums
 from monitors.statistics.weighted_mean import hajek

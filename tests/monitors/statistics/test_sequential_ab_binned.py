@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from gaugeway.storage.weighted_sums import WeightedSums
+from gaugeway.storage.sums import WeightedSums
 from monitors.statistics.sequential_ab import STEPS, Comparison, CountedComparison, ScoreBins
 
 LOOKS = 8

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gaugeway.records import Evaluation, Sample, Skipped
+from gaugeway.storage.engines.conditions import day_of
 from gaugeway.storage.engines.failures import RefusedError, encoded
 from gaugeway.storage.joining import completes
 from gaugeway.storage.stores import rows
-from gaugeway.storage.stores.calendar import day_of
 
 _FIRST = 2**63 - 1
 

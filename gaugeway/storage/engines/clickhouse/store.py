@@ -5,82 +5,57 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
-from gaugeway.storage.conversations import KEPT_S
-from gaugeway.storage.engines.clickhouse import erase, links, queries
-from gaugeway.storage.engines.clickhouse import schema as clickhouse_schema
+from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
+from gaugeway.storage.engines.clickhouse import schema
 from gaugeway.storage.engines.clickhouse.batching import Gathering
+from gaugeway.storage.engines.clickhouse.conditions import ClickHouseConditions
 from gaugeway.storage.engines.clickhouse.connection import Database, read_url
 from gaugeway.storage.engines.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
-from gaugeway.storage.engines.clickhouse.queries import APART, pages
-from gaugeway.storage.engines.failures import RefusedError, encoded
-from gaugeway.storage.engines.sql_store import SqlStore, Values, named
-from gaugeway.storage.erase import Subject
-from gaugeway.storage.joining import Address, address_of, targets_of
-from gaugeway.storage.stores import (
-    Point,
-    Query,
-    Summary,
-    ratings,
-    rows,
-)
-from gaugeway.storage.stores.calendar import day_of
+from gaugeway.storage.engines.conditions import day_of
+from gaugeway.storage.engines.failures import EngineError, RefusedError, encoded
+from gaugeway.storage.engines.sql_store import COLUMNS, Row, RowSums, SqlStore, Statement, named
+from gaugeway.storage.joining import Address, targets_of
+from gaugeway.storage.stores import Point, Query, ratings, rows
 
+T = TypeVar("T")
+_SQL = ClickHouseConditions.sql
 _READ_LINGER_S = 0.002
-_THESE = "id IN {ids:Array(String)} AND day IN {days:Array(Int32)}"
-_FOUND = f"SELECT DISTINCT id, day FROM samples WHERE {_THESE} {APART}"  # noqa: S608 - put together from constants
-_STORED = f"SELECT id, day, started_at, revision, payload FROM samples FINAL WHERE {_THESE} {APART}"  # noqa: S608 - put together from constants
-_OUTCOMES = f"""
-    SELECT sample_id, day, metric, version, outcome FROM evaluations FINAL
-    WHERE day IN {{days:Array(Int32)}} AND started_at IN {{moments:Array(Float64)}}
-        AND sample_id IN {{ids:Array(String)}} {APART}
-"""  # noqa: S608 - put together from constants
-_SAMPLE = f"""
-    SELECT payload, conversation, turn, hop, day, started_at FROM samples FINAL
-    WHERE id = {{id:String}} ORDER BY day LIMIT 1 {APART}
-"""  # noqa: S608 - put together from constants
-_EVALUATIONS = f"""
-    SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
-    FROM evaluations FINAL WHERE day = {{day:Int32}} AND started_at = {{at:Float64}} AND sample_id = {{id:String}}
-    ORDER BY position {APART}
-"""  # noqa: S608 - put together from constants
-_PAYLOADS = f"SELECT payload FROM samples FINAL WHERE id IN {{ids:Array(String)}} {APART}"  # noqa: S608 - put together from constants
-_KNOWN = "SELECT DISTINCT id FROM supplements WHERE id IN {ids:Array(String)}"
-_CONCERNED = {
-    kind: f"""
-        SELECT payload, id FROM samples FINAL
-        WHERE {column} IN {{values:Array(String)}}
-            AND ({{app:Nullable(String)}} IS NULL OR app = {{app:Nullable(String)}})
-        ORDER BY started_at DESC LIMIT 100 BY {column} {APART}
-    """  # noqa: S608 - put together from constants
-    for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
-}
 _MOST_SAID = 1000
-# The app is read out of the payload: a column would shut out the release before, which is beside this one for a while.
-_SAID_OF = f"""
-    SELECT kind, value, app, received_at, id, payload FROM (
-        SELECT kind, value, JSONExtractString(payload, 'app') AS app, received_at, id, payload,
-            sum(length(payload)) OVER (PARTITION BY kind, value, app ORDER BY received_at, id) AS bytes
-        FROM supplements FINAL
-        WHERE (kind, value) IN arrayMap(one -> (one.1, one.2), {{targets:Array(Tuple(String, String, String))}})
-            AND (kind, value, app) IN {{targets:Array(Tuple(String, String, String))}}
-    ) WHERE bytes <= {MAX_HEARD_BYTES}
-    ORDER BY received_at, id LIMIT {_MOST_SAID} BY kind, value, app
-"""  # noqa: S608 - put together from constants
-_MOMENTS = f"SELECT id, day, started_at FROM samples FINAL WHERE id IN {{ids:Array(String)}} {APART}"  # noqa: S608 - put together from constants
+_SUPPLEMENTS = _SQL["supplements"].format(most_bytes=MAX_HEARD_BYTES, most=_MOST_SAID)
+_LOOKED_UP_AT_ONCE = 50
+_LOOK_EVERY_S = 0.2
+# A server takes 128 KiB for one parameter; what is quoted in it may take twice its length.
+_MOST_BYTES = 50_000  # internal bound: size of a batch
+_UNREADABLE = object()
+_PLACE = {"conversation": "String", "turn": "UInt32", "hop": "UInt32"}
 _log = logging.getLogger("gaugeway")
-_OVER = f"SELECT day, count() FROM samples FINAL WHERE day < {{day:Int32}} GROUP BY day ORDER BY day {APART}"  # noqa: S608 - put together from constants
-_DAYS = "SELECT DISTINCT day FROM {table} WHERE day < {{day:Int32}} ORDER BY day"
-_OLD = "SELECT count() FROM supplements WHERE day = {day:Int32} AND received_at < {before:Float64}"
-# A server refuses to drop more than 50 GB at once, against mistakes; this is none.
-_DROP = "ALTER TABLE {table} DROP PARTITION {day} SETTINGS max_partition_size_to_drop = 0"
-_DELETE = (
-    "ALTER TABLE supplements DELETE IN PARTITION {day} WHERE received_at < {{before:Float64}} "
-    "SETTINGS mutations_sync = 2"
+
+
+def _write_again(table: str, columns: Iterable[str], where: str, changed: dict[str, str]) -> str:
+    """A statement that writes rows again with some columns changed."""
+    names = list(columns)
+    values = ({"revision": "revision + 1"} | changed).get
+    return _SQL["write_again"].format(
+        table=table, columns=", ".join(names), values=", ".join(values(name, name) for name in names), where=where
+    )
+
+
+_MOVE_SAMPLE = _write_again(
+    "samples",
+    schema.SAMPLES,
+    "id = {id:String} AND day = {day:Int32}",
+    {name: f"{{{name}:{kind}}}" for name, kind in _PLACE.items()},
+)
+_MOVE_SCORES = _write_again(
+    "evaluations",
+    schema.EVALUATIONS,
+    "day = {day:Int32} AND started_at = {at:Float64} AND sample_id = {id:String}",
+    {"cluster": "{cluster:Nullable(String)}"},
 )
 
 
@@ -93,22 +68,22 @@ class ClickHouseStore(SqlStore):
     outcome before a skip, and of equals the first. Both processes are then told that theirs was new. The sample goes
     before its evaluations, which go all at once: a process that dies in between leaves a sample that is completed when
     the queue hands it out again. An operation that cannot be done raises `EngineError`.
+
+    Who moves an exchange reads first where it stands: there is no comparing and changing in one step. Two processes
+    that decide about the same exchange at the same moment may each write what they decided; the later one stays.
     """
 
-    _queries = queries
-    _CONVERSATION = queries.CONVERSATION
-    _ADDRESSED_BY = queries.ADDRESSED_BY
-    _SILENT = queries.SILENT
-    _IDS = "SELECT DISTINCT id FROM samples WHERE id > {v1:String} ORDER BY id LIMIT {v2:UInt64}"
-    _SAID = "SELECT id, payload FROM supplements FINAL WHERE id > {v1:String} ORDER BY id LIMIT {v2:UInt64}"
+    conditions = ClickHouseConditions
+    _before_samples = "", -(2**31), 0
+    _before_supplements = "", "", "", 0
 
     def __init__(self, url: str) -> None:
         address = read_url(url)
         self.url = url
-        self.database = Database(address, clickhouse_schema.SCRIPTS)
+        self.database = Database(address, schema.SCRIPTS)
         self._adding = Gathering[Wanted, Sequence[Evaluation]](self._add, linger_s=address.linger_s)
         self._hearing = Gathering[Sample, Sequence[Supplement]](self._heard, linger_s=_READ_LINGER_S)
-        self._links = links.ClickHouseLinks(self.database)
+        self._rows = RowSums(ClickHouseConditions, self._fetch_each, self._complain)
         self._position = 0
 
     @classmethod
@@ -121,22 +96,17 @@ class ClickHouseStore(SqlStore):
         return await self._adding.ask(wanted(sample, evaluations))
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
-        found = await self.database.query(_SAMPLE, {"id": sample_id})
+        found = await self.database.query(_SQL["sample"], {"id": sample_id})
         samples = self._read(rows.placed_sample, found)
         if not samples:
             return None
         *_, day, moment = found[0]
-        stored = await self.database.query(_EVALUATIONS, {"day": day, "at": moment, "id": sample_id})
+        stored = await self.database.query(_SQL["evaluations"], {"day": day, "at": moment, "id": sample_id})
         return samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
 
-    async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
-        addressed: dict[str, tuple[Supplement, Address]] = {}
-        for supplement in supplements:
-            if (address := address_of(supplement)) is not None:
-                addressed.setdefault(supplement.id, (supplement, address))
-        if not addressed:
-            return []
-        known = {row[0] for row in await self._paged(_KNOWN, "ids", addressed)}
+    async def _supplement(self, addressed: Sequence[tuple[Supplement, Address]]) -> Iterable[Row]:
+        ids = [supplement.id for supplement, _ in addressed]
+        known = {row[0] for row in await self._paged(_SQL["known_supplements"], "ids", ids)}
         new = [
             (
                 supplement.id,
@@ -144,77 +114,148 @@ class ClickHouseStore(SqlStore):
                 float(supplement.received_at),
                 *at,
                 ratings.is_rating(supplement),
-                _json(supplement),
+                encoded(supplement).decode(),
                 self._revision(),
             )
-            for supplement, at in addressed.values()
+            for supplement, at in addressed
             if supplement.id not in known
         ]
-        await self.database.insert("supplements", clickhouse_schema.SUPPLEMENTS, new)
-        return await self._concerned({(address, supplement.app) for supplement, address in addressed.values()})
+        await self.database.insert("supplements", schema.SUPPLEMENTS, new)
+        return await self._concerned({(address, supplement.app) for supplement, address in addressed})
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         return await self._hearing.ask(sample)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        return rows.points(await self.database.query(*queries.series(query)))
+        return rows.points(await self._fetch(*ClickHouseConditions(query).statement("points")))
 
-    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
-        return self._summaries(await self._fetch(*queries.summary(query, by)))
+    async def _link(self, some: Sequence[Linked]) -> Iterable[Row]:
+        """Store links; what two processes write at one moment is the same."""
+        known = await self._link_payloads([exchange.id for exchange in some])
+        some = [exchange for exchange in some if exchange.id not in known]
+        keys = [
+            (exchange.app, key, day_of(exchange.started_at), exchange.started_at, exchange.id)
+            for exchange in some
+            for key in keys_of(exchange)
+        ]
+        await self.database.insert("links", schema.LINKS, [_link_row(exchange, 0) for exchange in some])
+        await self.database.insert("link_keys", schema.LINK_KEYS, keys)
+        return [(payload,) for payload in known.values()]
+
+    async def _links_of(self, sample_ids: Sequence[str]) -> Iterable[Row]:
+        return [(payload,) for payload in (await self._link_payloads(sample_ids)).values()]
+
+    async def _look_up(self, wanted: Sequence[Lookup]) -> Iterable[tuple[int, str]]:
+        places: list[tuple[int, float, str]] = []
+        for start in range(0, len(wanted), _LOOKED_UP_AT_ONCE):
+            page = range(start, min(start + _LOOKED_UP_AT_ONCE, len(wanted)))
+            values: dict[str, Any] = {}
+            for number in page:
+                values |= zip((f"a{number}", f"k{number}", f"s{number}", f"u{number}"), wanted[number], strict=True)
+            one = _SQL["look_up"]
+            statement = " UNION ALL ".join(one.format(number=number, most=MOST_CANDIDATES + 1) for number in page)
+            places += [(row[0], row[2], row[1]) for row in await self.database.query(statement, values)]
+        payloads = await self._link_payloads(list(dict.fromkeys(sample_id for _, _, sample_id in places)))
+        latest_first = sorted(places, reverse=True)
+        return [(number, payloads[sample_id]) for number, _, sample_id in latest_first if sample_id in payloads]
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        payloads = await self._link_payloads([move.one.id for move in moves])
+        befores = {
+            name: before for name, payload in payloads.items() if (before := _before(payload)) is not _UNREADABLE
+        }
+        fitting = [moved for moved, expected in moves if befores.get(moved.id, _UNREADABLE) == expected]
+        await self.database.insert("links", schema.LINKS, [_link_row(moved, time.time_ns()) for moved in fitting])
+        for moved in fitting:
+            key = {"id": moved.id, "day": day_of(moved.started_at)}
+            await self.database.command(_MOVE_SAMPLE, {**key, **dict(zip(_PLACE, moved.place[:3], strict=True))})
+            if moved.named:
+                scores = {**key, "at": moved.started_at, "cluster": cluster_with(moved)}
+                await self.database.command(_MOVE_SCORES, scores)
+        there = {moved.id for moved in fitting}
+        return [move.one.id for move in moves if move.one.id not in there]
+
+    async def _link_payloads(self, sample_ids: Sequence[str]) -> dict[str, str]:
+        return {row[0]: row[1] for row in await self._paged(_SQL["links"], "ids", sample_ids)}
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`."""
         return await _prune(self.database, before)
 
-    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await erase.forget(self.database, subject, dry_run=dry_run)
+    async def _erase(self, samples: Sequence[Row], supplement_ids: Sequence[str], *, dry_run: bool) -> int:
+        """Delete; each deletion rewrites the parts that are concerned, however long that takes, and is waited for."""
+        evaluations = 0
+        moments = {(sample_id, day): moment for sample_id, day, _, moment, _ in samples}
+        for page in pages(moments):
+            these = {**_ids_and_days(page), "moments": [moments[key] for key in page]}
+            evaluations += (await self.database.query(_SQL["count_evaluations"], these))[0][0]
+        if not dry_run:
+            ids = [sample_id for sample_id, _ in moments]
+            await self._delete("supplements", "id", supplement_ids)
+            await self._delete("evaluations", "sample_id", ids)
+            await self._delete("links", "id", ids)
+            await self._delete("samples", "id", ids)
+        return evaluations
+
+    async def _delete(self, table: str, column: str, ids: Sequence[str]) -> None:
+        for page in pages(ids):
+            await self.database.command(_SQL["delete"].format(table=table, column=column), {"ids": page})
+        while ids:
+            ((under_way, failed),) = await self.database.query(_SQL["mutations"], {"table": table})
+            if failed:
+                raise EngineError(f"{self.database.address.name}: deleting from {table} fails; see system.mutations")
+            if not under_way:
+                return
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
-        found = await self._paged(_MOMENTS, "ids", sample_ids)
+        found = await self._paged(_SQL["moments"], "ids", sample_ids)
         there = {(sample_id, day): There(None, moment, 0) for sample_id, day, moment in found}
         await self._fill_outcomes(there)
         return {sample_id: len(stored.outcomes) for (sample_id, _), stored in there.items()}
 
     async def load(self) -> Mapping[str, bytes]:
-        return dict(await self.database.query("SELECT name, value FROM states FINAL", raw=["value"]))
+        return dict(await self.database.query(_SQL["load_states"], raw=["value"]))
 
     async def save(self, states: Mapping[str, bytes]) -> None:
         """Save them as one block, which is there whole or not at all."""
         for name, value in states.items():
             if not isinstance(value, bytes):
                 raise RefusedError(f"the state {name!r} is not bytes")
-        await self.database.insert("states", clickhouse_schema.STATES, list(states.items()))
+        await self.database.insert("states", schema.STATES, list(states.items()))
 
     async def aclose(self) -> None:
         await asyncio.gather(self._adding.finish(), self._hearing.finish())
         await self.database.aclose()
 
-    async def _fetch(self, statement: str, values: Values) -> list[Any]:
+    async def _fetch(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         return list(await self.database.query(statement, named(values)))
 
-    async def _fetch_each(self, *statements: tuple[str, Values]) -> list[list[Any]]:
+    async def _fetch_each(self, statements: Sequence[Statement]) -> list[list[Any]]:
         return [await self._fetch(*statement) for statement in statements]
 
     async def _payloads(self, sample_ids: Sequence[str]) -> list[Any]:
-        return list(await self._paged(_PAYLOADS, "ids", sample_ids))
+        return list(await self._paged(_SQL["payloads"], "ids", sample_ids))
 
     async def _add(self, calls: Sequence[Wanted]) -> Sequence[Sequence[Evaluation]]:
         there = await self._there({call.key for call in calls})
         self._position = max(self._position, time.time_ns())
         made = additions(calls, there, self._position + 1)
         self._position += len(made.evaluations)
-        await self.database.insert("samples", clickhouse_schema.SAMPLES, made.samples)
-        await self.database.insert("evaluations", clickhouse_schema.EVALUATIONS, made.evaluations)
+        await self.database.insert("samples", schema.SAMPLES, made.samples)
+        await self.database.insert("evaluations", schema.EVALUATIONS, made.evaluations)
         return made.answers
 
     async def _there(self, keys: set[Key]) -> dict[Key, There]:
         """Which of these samples are stored, with their outcomes. Most are new, so only their keys are looked for."""
         there = {}
         for page in pages(keys):
-            found = set(await self.database.query(_FOUND, _ids_and_days(page))) & keys
+            found = set(await self.database.query(_SQL["found"], _ids_and_days(page))) & keys
             if not found:
                 continue
-            for sample_id, day, moment, revision, payload in await self.database.query(_STORED, _ids_and_days(found)):
+            for sample_id, day, moment, revision, payload in await self.database.query(
+                _SQL["stored"], _ids_and_days(found)
+            ):
                 if (sample_id, day) in found:
                     sample = next(iter(self._read(rows.sample, [(payload,)])), None)
                     there[sample_id, day] = There(sample, moment, revision)
@@ -225,7 +266,9 @@ class ClickHouseStore(SqlStore):
         """Fill in the outcomes of stored samples."""
         for page in pages(there):
             values = {**_ids_and_days(page), "moments": [there[key].started_at for key in page]}
-            for sample_id, day, metric, version, outcome in await self.database.query(_OUTCOMES, values):
+            for sample_id, day, metric, version, outcome in await self.database.query(
+                _SQL["outcomes_of_samples"], values
+            ):
                 if (found := there.get((sample_id, day))) is not None:
                     found.outcomes[metric, version] = outcome
 
@@ -238,18 +281,19 @@ class ClickHouseStore(SqlStore):
             found += await self.database.query(statement, {name: page, **others})
         return found
 
-    async def _concerned(self, targets: set[tuple[Address, str | None]]) -> Sequence[Sample]:
-        found: dict[str, Any] = {}
+    async def _concerned(self, targets: set[tuple[Address, str | None]]) -> Iterable[Row]:
+        found: dict[str, Row] = {}
         for app, kind in sorted({(app, address.kind) for address, app in targets}, key=str):
             values = [address.value for address, its_app in targets if (its_app, address.kind) == (app, kind)]
-            found |= {row[1]: row for row in await self._paged(_CONCERNED[kind], "values", values, app=app)}
-        return sorted(self._read(rows.sample, found.values()), key=lambda sample: (sample.started_at, sample.id))
+            statement = _SQL["concerned"].format(column=COLUMNS[kind])
+            found |= {row[1]: row for row in await self._paged(statement, "values", values, app=app)}
+        return found.values()
 
     async def _heard(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]]:
         targets = [[(*address, app or "") for address, app in targets_of(sample)] for sample in samples]
         said: dict[tuple[str, str, str], list[Any]] = {}
         for kind, value, app, *row in await self._paged(
-            _SAID_OF, "targets", {target for some in targets for target in some}
+            _SUPPLEMENTS, "targets", {target for some in targets for target in some}
         ):
             said.setdefault((kind, value, app), []).append(row)
         heard = []
@@ -267,24 +311,51 @@ def _ids_and_days(keys: Any) -> dict[str, list[Any]]:
     return {"ids": [sample_id for sample_id, _ in keys], "days": sorted({day for _, day in keys})}
 
 
-def _json(supplement: Supplement) -> str:
-    return encoded(supplement).decode()
+def _before(payload: str) -> object:
+    """What a stored exchange continues."""
+    try:
+        return rows.linked((payload,)).place.before
+    except (TypeError, ValueError):
+        return _UNREADABLE
+
+
+def _link_row(exchange: Linked, revision: int) -> tuple[Any, ...]:
+    return (exchange.id, day_of(exchange.started_at), exchange.started_at, encoded(exchange).decode(), revision)
+
+
+def pages(items: Iterable[T]) -> Iterator[list[T]]:
+    """Cut a list into pieces that fit into a parameter.
+
+    >>> [len(page) for page in pages(["x" * 20_000] * 5)]
+    [2, 2, 1]
+    """
+    page: list[T] = []
+    length = 0
+    for item in items:
+        size = 8 + len(str(item).encode())
+        if page and length + size > _MOST_BYTES:
+            yield page
+            page, length = [], 0
+        page.append(item)
+        length += size
+    if page:
+        yield page
 
 
 async def _prune(database: Database, before: float) -> int:
     """Drop the samples of days that were over before `before`, and the supplements received before; count samples."""
     today = day_of(before)
-    over = await database.query(_OVER, {"day": today})
+    over = await database.query(_SQL["days_over"], {"day": today})
     for table in ("evaluations", "samples", "supplements"):
-        for (day,) in await database.query(_DAYS.format(table=table), {"day": today}):
-            await database.command(_DROP.format(table=table, day=f"{day:d}"))
+        for (day,) in await database.query(_SQL["days"].format(table=table), {"day": today}):
+            await database.command(_SQL["drop_day"].format(table=table, day=f"{day:d}"))
     unlinked = day_of(max(before, time.time() - KEPT_S))
     for table in ("links", "link_keys"):
-        for (day,) in await database.query(_DAYS.format(table=table), {"day": unlinked}):
-            await database.command(_DROP.format(table=table, day=f"{day:d}"))
-    ((old,),) = await database.query(_OLD, {"day": today, "before": before})
+        for (day,) in await database.query(_SQL["days"].format(table=table), {"day": unlinked}):
+            await database.command(_SQL["drop_day"].format(table=table, day=f"{day:d}"))
+    ((old,),) = await database.query(_SQL["old_supplements"], {"day": today, "before": before})
     if old:
-        await database.command(_DELETE.format(day=today), {"before": before})
+        await database.command(_SQL["delete_old_supplements"].format(day=today), {"before": before})
     for day, count in over:
         _log.info("store: dropped the %d samples of day %d", count, day)
     return sum(count for _, count in over)

@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import random
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 try:
@@ -196,6 +196,11 @@ def name_of(url: str) -> str:
 def plain(text: str) -> str:
     """The text as a column can hold it: PostgreSQL knows no NUL."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def plain_values(values: Iterable[Any]) -> list[Any]:
+    """Values as columns can hold them: texts without NUL."""
+    return [plain(value) if isinstance(value, str) else value for value in values]
 
 
 def count_of(status: str) -> int:

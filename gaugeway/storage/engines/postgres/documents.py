@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
 
-from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
+from gaugeway.storage.documents import (
+    SEEN_S,
+    SPENDING_DAYS,
+    Changes,
+    Collection,
+    Documents,
+    Draw,
+    Row,
+    SharedLevels,
+    Spending,
+)
 from gaugeway.storage.engines.document_rows import delete, put, revise, revision_of, select, sizes
-from gaugeway.storage.engines.postgres.connection import Database, plain
-from gaugeway.storage.engines.postgres.limits import LimitLevels
-from gaugeway.storage.keys.names import stored_name
-from gaugeway.storage.limits import Draw, SharedLevels
+from gaugeway.storage.engines.failures import EngineError
+from gaugeway.storage.engines.postgres.connection import Database, plain_values
+from gaugeway.storage.engines.scripts import statements
+from gaugeway.storage.keys import stored_name
 
-_REVISION = {"keys": "SELECT value FROM key_revision"}
-# Older releases change the tables too: what they write waits.
-_LOCK = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
-_SPEND = """
-    INSERT INTO spending AS known (day, subject, usd)
-    SELECT * FROM unnest($1::integer[], $2::text[], $3::float8[]) AS new (day, subject, usd) ORDER BY day, subject
-    ON CONFLICT (day, subject) DO UPDATE SET usd = known.usd + excluded.usd
-"""
-_FORGET = """
-    DELETE FROM spending WHERE (day, subject) IN (
-        SELECT day, subject FROM spending WHERE day < $1 FOR UPDATE SKIP LOCKED
-    )
-"""
+_SQL = statements("postgres/documents.sql")
+_TIDY_EVERY_S = 60.0
 
 
 class PostgresDocuments(Documents):
@@ -35,7 +37,9 @@ class PostgresDocuments(Documents):
 
     def __init__(self, url: str) -> None:
         self._database = Database(url, size=2)
-        self._limits: LimitLevels | None = None
+        self._process = secrets.token_hex(8)
+        self._shares_limits = False
+        self._tidied_at = time.monotonic()
         self._odd_names: dict[str, str] = {}
         self._forgotten = -1
 
@@ -46,8 +50,8 @@ class PostgresDocuments(Documents):
 
     async def changed(self, collection: Collection, revision: bytes | None) -> tuple[bytes, Sequence[Row] | None]:
         async with self._database.transaction(reading=True) as connection:
-            if (statement := _REVISION.get(collection.name)) is not None:
-                current = bytes((await connection.fetchval(statement)).bytes)
+            if collection.name == "keys":
+                current = bytes((await connection.fetchval(_SQL["key_revision"])).bytes)
             else:
                 current = revision_of(tuple(row) for row in await connection.fetch(sizes(collection)))
             if current == revision:
@@ -56,14 +60,14 @@ class PostgresDocuments(Documents):
 
     async def update(self, collection: Collection, change: Callable[[Sequence[Row]], Changes]) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_LOCK.format(table=collection.name))
+            await connection.execute(_SQL["lock"].format(table=collection.name))
             changes = change([tuple(row) for row in await connection.fetch(select(collection, collection.head))])
             for statement, rows in (
                 (put, changes.put),
                 (revise, changes.revise),
                 (delete, changes.delete),
             ):
-                await connection.executemany(statement(collection, "$"), _plain(rows))
+                await connection.executemany(statement(collection, "$"), map(plain_values, rows))
 
     async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
         spent: dict[tuple[int, str], float] = {}
@@ -75,24 +79,40 @@ class PostgresDocuments(Documents):
         async with self._database.transaction() as connection:
             if spent:
                 days, names = zip(*spent, strict=True)
-                await connection.execute(_SPEND, days, names, list(spent.values()))
+                await connection.execute(_SQL["spend"], days, names, list(spent.values()))
                 if self._forgotten != today:
-                    await connection.execute(_FORGET, today - SPENDING_DAYS)
-            rows = await connection.fetch("SELECT subject, usd FROM spending WHERE day = $1", today)
+                    await connection.execute(_SQL["forget_spending"], today - SPENDING_DAYS)
+            rows = await connection.fetch(_SQL["spent"], today)
         self._forgotten = today if spent else self._forgotten
         return {(today, self._odd_names.get(name, name)): usd for name, usd in rows}
 
     async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
-        if self._limits is None:
-            self._limits = LimitLevels(self._database)
-        return await self._limits.exchange(draws)
+        """Do what `Documents.exchange` does, on unlogged tables: no write-ahead log for what lasts a minute."""
+        self._shares_limits = True
+        places = [(draw.kind, stored_name(draw.subject)) for draw in draws]
+        told = [
+            (*place, draw.per_min, draw.burst, draw.used, draw.level) for place, draw in zip(places, draws, strict=True)
+        ]
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["exchange"], *map(list, zip(*told, strict=True))) if told else []
+            processes = await connection.fetchval(_SQL["see_processes"], self._process, SEEN_S)
+        await self._tidy()
+        levels = {(row["kind"], row["subject"]): row["level"] for row in rows}
+        return SharedLevels(processes=processes, levels=[levels[place] for place in places])
 
     async def aclose(self) -> None:
-        if self._limits is not None:
-            await self._limits.leave()
-            self._limits = None
+        if self._shares_limits:
+            self._shares_limits = False
+            with contextlib.suppress(EngineError):  # who does not say goodbye is forgotten all the same
+                async with self._database.connection() as connection:
+                    await connection.execute(_SQL["leave"], self._process)
         await self._database.aclose()
 
-
-def _plain(rows: Iterable[Row]) -> list[Row]:
-    return [tuple(plain(value) if isinstance(value, str) else value for value in row) for row in rows]
+    async def _tidy(self) -> None:
+        if time.monotonic() - self._tidied_at < _TIDY_EVERY_S:
+            return
+        self._tidied_at = time.monotonic()
+        with contextlib.suppress(EngineError):  # what was exchanged is exchanged
+            async with self._database.connection() as connection:
+                await connection.execute(_SQL["tidy_levels"], _TIDY_EVERY_S)
+                await connection.execute(_SQL["tidy_processes"], SEEN_S)

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from gaugeway.storage.engines.conditions import DAY_S
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.postgres.connection import Database
-from gaugeway.storage.stores.calendar import DAY_S
 
 if TYPE_CHECKING:
     from gaugeway.storage.engines.postgres.connection import Connection

@@ -2,140 +2,50 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
-from gaugeway.storage.conversations import KEPT_S
+from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
+from gaugeway.storage.engines.conditions import day_of
 from gaugeway.storage.engines.failures import RefusedError, encoded
-from gaugeway.storage.engines.postgres import erase, links, queries
-from gaugeway.storage.engines.postgres.connection import Database, count_of, plain, remove, save
+from gaugeway.storage.engines.postgres.conditions import PostgresConditions
+from gaugeway.storage.engines.postgres.connection import Database, count_of, plain, plain_values, remove, save
 from gaugeway.storage.engines.postgres.partitions import AHEAD, Days
-from gaugeway.storage.engines.postgres.rollups import PostgresKept
-from gaugeway.storage.engines.sql_store import SqlStore
-from gaugeway.storage.erase import Subject
-from gaugeway.storage.joining import address_of, completes
-from gaugeway.storage.stores import (
-    OutcomeCount,
-    Point,
-    Query,
-    ScoreHistogram,
-    ScoreSums,
-    Spreads,
-    Summary,
-    ratings,
-    rows,
-    top_scores,
-)
-from gaugeway.storage.stores.calendar import day_of
-from gaugeway.storage.stores.rollups import Sums
+from gaugeway.storage.engines.sql_store import COLUMNS, RollupStore, Row, RowSums, Statement
+from gaugeway.storage.joining import Address, completes
+from gaugeway.storage.stores import Point, Query, ratings, rows
+from gaugeway.storage.stores.rollup_windows import HOUR_S, Span
 
-T = TypeVar("T")
-_log = logging.getLogger("gaugeway")
-
-_VALUES = """
-    SELECT $1::text, metric, version, $2::integer, $3::float8, $4::text, $5::text, outcome, value, reason, detail,
-        evidence::json, judge, seconds, cost_usd, rate, weight, $6::text, $7::text, $8::text::jsonb
-    FROM unnest($9::text[], $10::text[], $11::text[], $12::float8[], $13::text[], $14::text[], $15::text[],
-        $16::text[], $17::float8[], $18::float8[], $19::float8[], $20::float8[]) WITH ORDINALITY
-    AS new (metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight, place)
-"""
-_INTO = """
-    INSERT INTO evaluations (sample_id, metric, version, day, started_at, app, model, outcome, value, reason, detail,
-        evidence, judge, seconds, cost_usd, rate, weight, prompt, cluster, tags)
-"""
-# One statement, one journey: most samples are new. `fresh` says whether this one was.
-_ADD_FRESH = f"""
-    WITH fresh AS (
-        INSERT INTO samples (
-            id, day, started_at, app, model, payload, trace_id, context_key, conversation, turn, hop
-        ) VALUES ($1, $2, $3, $4, $5, $21::text::json, $22, $23, $25, $26, $27) ON CONFLICT DO NOTHING RETURNING id
-    ), added AS (
-        {_INTO} {_VALUES} WHERE EXISTS (SELECT FROM fresh) ORDER BY place
-    ), waited AS (
-        DELETE FROM waiting WHERE id = ANY($24::text[]) AND EXISTS (SELECT FROM fresh)
-    ), set_aside AS (
-        DELETE FROM dead WHERE id = ANY($24::text[]) AND EXISTS (SELECT FROM fresh)
-    )
-    SELECT count(*) FROM fresh
-"""  # noqa: S608 - put together from constants
-_ADD = f"""
-    {_INTO} {_VALUES} ORDER BY place
-    ON CONFLICT (sample_id, metric, version, day) DO UPDATE SET
-        outcome = excluded.outcome, value = excluded.value, reason = excluded.reason, detail = excluded.detail,
-        evidence = excluded.evidence, judge = excluded.judge, seconds = excluded.seconds,
-        cost_usd = excluded.cost_usd, rate = excluded.rate, weight = excluded.weight
-    WHERE evaluations.outcome = 'skipped' AND excluded.outcome <> 'skipped'
-"""
-_STORED = "SELECT payload::text FROM samples WHERE id = $1 AND day = $2 FOR UPDATE"
-_REPLACE = "UPDATE samples SET payload = $3::text::json WHERE id = $1 AND day = $2"
-_THERE = "SELECT metric, version, outcome FROM evaluations WHERE sample_id = $1 AND day = $2"
-_PAYLOADS = "SELECT payload::text FROM samples WHERE id = ANY($1)"
-_SAMPLE = "SELECT payload::text, conversation, turn, hop, day FROM samples WHERE id = $1 ORDER BY day LIMIT 1"
-_EVALUATIONS = """
-    SELECT metric, version, outcome, value, reason, detail, evidence::text, judge, seconds, cost_usd, rate, weight
-    FROM evaluations WHERE sample_id = $1 AND day = $2 ORDER BY position
-"""
-_ADD_SUPPLEMENT = """
-    INSERT INTO supplements (id, received_at, kind, value, app, says, payload)
-    VALUES ($1, $2, $3, $4, $5, $6, $7::text::json)
-    ON CONFLICT DO NOTHING
-"""
-_CONCERNED = {
-    kind: f"""
-        SELECT payload::text, id FROM samples WHERE {column} = $1 AND ($2::text IS NULL OR app = $2)
-        ORDER BY started_at DESC LIMIT 100
-    """  # noqa: S608 - constants
-    for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
-}
-# Each term by itself is a place in the index: what other apps say under the same address is not read.
-_ADDRESSED = " OR ".join(
-    f"kind = '{kind}' AND value = ${place} AND {permitted}"
-    for place, kind in enumerate(("exchange", "key", "trace"), 1)
-    for permitted in ("app IS NULL", "app = $4")
-)
-_SUPPLEMENTS = f"""
-    SELECT payload::text FROM supplements WHERE id IN (
-        SELECT id FROM (
-            SELECT id, sum(octet_length(payload::text)) OVER (ORDER BY received_at, id) AS bytes FROM supplements
-            WHERE {_ADDRESSED}
-            ORDER BY received_at, id LIMIT 1000
-        ) AS said WHERE bytes <= {MAX_HEARD_BYTES}
-    ) ORDER BY received_at, id
-"""  # noqa: S608 - put together from constants
-_HOLDS = """
-    SELECT id, (SELECT count(*) FROM evaluations WHERE sample_id = id AND evaluations.day = samples.day)
-    FROM samples WHERE id = ANY($1::text[])
-"""
-_PRUNE_SUPPLEMENTS = "DELETE FROM supplements WHERE id IN (SELECT id FROM supplements WHERE received_at < $1 LIMIT $2)"
-_PRUNE_BATCH = 1000
+_SQL = PostgresConditions.sql
+_LOOK_UP = _SQL["look_up"].format(most=MOST_CANDIDATES + 1)
+_PRUNE_BATCH, _ERASE_BATCH = 5_000, 200
 _NO_PARTITION = "23514"
 """SQLSTATE check_violation: what PostgreSQL says of a row for which there is no partition."""
+_LOCKS = 1735878515
+"""The locks of writers by hour, as in the migration that made the triggers."""
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(RollupStore):
     """Store and StateStore in a PostgreSQL database, for any number of processes on any number of machines.
 
     A sample's identity is its id and the UTC day on which it started. An operation that cannot be done raises
-    `EngineError`; a value that the database never takes raises `RefusedError`.
+    `EngineError`; a value that the database never takes raises `RefusedError`. The links of an exchange are stored in a
+    transaction of its own before the others are looked for: of two processes that store two exchanges of one
+    conversation at the same moment, at least one then sees both.
     """
 
-    _queries = queries
-    _CONVERSATION = queries.CONVERSATION
-    _ADDRESSED_BY = queries.ADDRESSED_BY
-    _SILENT = queries.SILENT
-    _IDS = "SELECT DISTINCT id FROM samples WHERE id > $1 ORDER BY id LIMIT $2"
-    _SAID = "SELECT id, payload::text FROM supplements WHERE id > $1 ORDER BY id LIMIT $2"
+    conditions = PostgresConditions
+    _before_samples = "", -(2**31)
+    _before_supplements = ("",)
 
     def __init__(self, url: str, size: int = 8) -> None:
         self.url = url
         self.database = Database(url, size=size, replans=True)
         self._days = Days(self.database)
-        self._sums = Sums(PostgresKept(self.database), clock=time.time)
-        self._links = links.PostgresLinks(self.database)
+        self._adding_up(RowSums(PostgresConditions, self._fetch_each, self._complain))
 
     @classmethod
     def from_url(cls, url: str) -> PostgresStore:
@@ -153,116 +63,6 @@ class PostgresStore(SqlStore):
         """Do what `add` does, and remove the sample from the queue, in one transaction."""
         return await self._add(sample, evaluations, [plain(sample.id)])
 
-    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
-        async with self.database.transaction(reading=True) as connection:
-            found = await connection.fetchrow(_SAMPLE, plain(sample_id))
-            if found is None:
-                return None
-            stored = await connection.fetch(_EVALUATIONS, plain(sample_id), found["day"])
-        samples = self._read(rows.placed_sample, [tuple(found)])
-        return (samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)) if samples else None
-
-    async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
-        addressed = {
-            supplement.id: (supplement, address)
-            for supplement in supplements
-            if (address := address_of(supplement)) is not None
-        }
-        if not addressed:
-            return []
-        new = [
-            (
-                plain(supplement.id),
-                float(supplement.received_at),
-                at.kind,
-                plain(at.value),
-                _plain(supplement.app),
-                ratings.is_rating(supplement),
-                encoded(supplement).decode(),
-            )
-            for supplement, at in addressed.values()
-        ]
-        concerned: dict[str, Any] = {}
-        async with self.database.transaction() as connection:
-            await connection.executemany(_ADD_SUPPLEMENT, sorted(new, key=lambda row: str(row[0])))
-            for (kind, value), app in dict.fromkeys(
-                (address, supplement.app) for supplement, address in addressed.values()
-            ):
-                for row in await connection.fetch(_CONCERNED[kind], plain(value), _plain(app)):
-                    concerned[row["id"]] = row
-        return sorted(self._read(rows.sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
-
-    async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
-        names = map(_plain, (sample.id, sample.context_key, sample.trace_id, sample.app))
-        async with self.database.connection() as connection:
-            found = await connection.fetch(_SUPPLEMENTS, *names)
-        return self._read(rows.supplement, found)
-
-    async def series(self, query: Query) -> Sequence[Point]:
-        if top_scores.indexed(query):
-            return await top_scores.first(query, self._metrics, self._top, self._points)
-        return await self._points(query)
-
-    async def _points(self, query: Query, exactly: float | None = None) -> Sequence[Point]:
-        return rows.points(await self._fetch(*queries.series(query, exactly)))
-
-    async def _metrics(self, query: Query) -> Iterable[str]:
-        return [row[0] for row in await self._fetch(*queries.metrics(query))]
-
-    async def _top(self, query: Query) -> float | None:
-        return next((row[0] for row in await self._fetch(*queries.top(query))), None)
-
-    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
-        return await self._sums.summary(query, by, self._summary)
-
-    async def scored(self, query: Query) -> Sequence[ScoreSums]:
-        return await self._sums.scored(query, self._scored)
-
-    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
-        return await self._sums.spread(query, by, within_s, self._spread)
-
-    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
-        return await self._sums.outcomes(query, self._outcomes)
-
-    async def _scored(self, query: Query) -> Sequence[ScoreSums]:
-        return rows.scored(await self._fetch(*queries.scored(query)))
-
-    async def _spread(self, query: Query, by: str) -> Sequence[ScoreHistogram]:
-        return rows.spreads(await self._fetch(*queries.spread(query, by)), query.since, query.until)
-
-    async def prune(self, before: float) -> int:
-        """Drop the days that were over before `before`; make the next ones."""
-        gone = _PRUNE_BATCH
-        while gone == _PRUNE_BATCH:
-            async with self.database.connection() as connection:
-                gone = count_of(await connection.execute(_PRUNE_SUPPLEMENTS, before, _PRUNE_BATCH))
-        await links.prune(self.database, max(before, time.time() - KEPT_S))
-        async with self.database.connection() as connection:
-            today = day_of(await connection.fetchval("SELECT extract(epoch FROM now())::float8"))
-        await self._days.ensure(*range(today, today + AHEAD + 1))
-        removed = await self._days.drop(before)
-        await self._sums.ready(before, self._summary, self._scored, self._spread, self._outcomes)
-        return removed
-
-    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await erase.forget(self.database, subject, dry_run=dry_run)
-
-    async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
-        found = dict(await self._fetch(_HOLDS, [list(map(plain, sample_ids))]))
-        return {sample_id: found[plain(sample_id)] for sample_id in sample_ids if plain(sample_id) in found}
-
-    async def load(self) -> Mapping[str, bytes]:
-        return dict(await self._fetch("SELECT name, value FROM states", []))
-
-    async def save(self, states: Mapping[str, bytes]) -> None:
-        if states:
-            async with self.database.connection() as connection:
-                await save(connection, states)
-
-    async def aclose(self) -> None:
-        await self._sums.aclose()
-        await self.database.aclose()
-
     async def _add(
         self, sample: Sample, evaluations: Sequence[Evaluation], settled: Sequence[str]
     ) -> Sequence[Evaluation]:
@@ -271,14 +71,14 @@ class PostgresStore(SqlStore):
         payload = encoded(sample).decode()
         day = day_of(sample.started_at)
         new = rows.new(evaluations, (), fills=False)
-        keys = list(map(_plain, (sample.trace_id, sample.context_key)))
-        place = (_plain(sample.conversation), sample.turn, sample.hop)
+        keys = plain_values((sample.trace_id, sample.context_key))
+        place = plain_values((sample.conversation, sample.turn, sample.hop))
         for last_try in (False, True):
             await self._days.ensure(day)
             try:
                 async with self.database.connection() as connection:
                     columns = (*_columns(sample, day, new), payload, *keys, settled)
-                    if await connection.fetchval(_ADD_FRESH, *columns, *place):
+                    if await connection.fetchval(_SQL["add_fresh"], *columns, *place):
                         return new
                 return await self._add_more(sample, day, payload, evaluations, settled)
             except RefusedError as error:
@@ -294,45 +94,184 @@ class PostgresStore(SqlStore):
         key = plain(sample.id), day
         async with self.database.transaction() as connection:
             fills = False
-            for old in self._read(rows.sample, await connection.fetch(_STORED, *key)):
+            for old in self._read(rows.sample, await connection.fetch(_SQL["stored_sample"], *key)):
                 if fills := completes(sample, old):
-                    await connection.execute(_REPLACE, *key, payload)
-            new = rows.new(evaluations, await connection.fetch(_THERE, *key), fills=fills)
+                    await connection.execute(_SQL["replace_sample"], *key, payload)
+            new = rows.new(evaluations, await connection.fetch(_SQL["outcomes_of_sample"], *key), fills=fills)
             if new:
-                await connection.execute(_ADD, *_columns(sample, day, new))
+                await connection.execute(_SQL["add_evaluations"], *_columns(sample, day, new))
             if settled:
                 await remove(connection, settled)
         return new
 
-    async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
-        return self._summaries(await self._fetch(*queries.summary(query, by)))
+    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
+        async with self.database.transaction(reading=True) as connection:
+            found = await connection.fetchrow(_SQL["sample"], plain(sample_id))
+            if found is None:
+                return None
+            stored = await connection.fetch(_SQL["evaluations"], plain(sample_id), found["day"])
+        samples = self._read(rows.placed_sample, [tuple(found)])
+        return (samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)) if samples else None
 
-    async def _fetch(self, statement: str, values: Any) -> list[Any]:
+    async def _supplement(self, addressed: Sequence[tuple[Supplement, Address]]) -> Iterable[Row]:
+        new = [
+            plain_values(
+                (
+                    supplement.id,
+                    float(supplement.received_at),
+                    *address,
+                    supplement.app,
+                    ratings.is_rating(supplement),
+                    encoded(supplement).decode(),
+                )
+            )
+            for supplement, address in addressed
+        ]
+        concerned: dict[str, Any] = {}
+        async with self.database.transaction() as connection:
+            await connection.executemany(_SQL["add_supplement"], sorted(new, key=lambda row: str(row[0])))
+            for (kind, value), app in dict.fromkeys((address, supplement.app) for supplement, address in addressed):
+                statement = _SQL["concerned"].format(column=COLUMNS[kind])
+                for row in await connection.fetch(statement, *plain_values((value, app))):
+                    concerned[row["id"]] = row
+        return concerned.values()
+
+    async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
+        names = (sample.id, sample.context_key, sample.trace_id, sample.app)
+        return self._read(rows.supplement, await self._fetch(_SQL["supplements"], (*names, MAX_HEARD_BYTES)))
+
+    async def _points(self, query: Query) -> Sequence[Point]:
+        return await self._indexed_points(query, None)
+
+    async def _indexed_points(self, query: Query, exactly: float | None) -> Sequence[Point]:
+        return rows.points(await self._fetch(*PostgresConditions(query, exactly=exactly).statement("points")))
+
+    async def _metrics(self, query: Query) -> Iterable[str]:
+        return [row[0] for row in await self._fetch(*PostgresConditions(query).statement("metrics"))]
+
+    async def _fetch(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         async with self.database.connection() as connection:
-            found = await connection.fetch(statement, *map(_plain, values))
-        return [tuple(row) for row in found]
+            return [tuple(row) for row in await connection.fetch(statement, *plain_values(values))]
 
-    async def _fetch_each(self, *statements: tuple[str, Any]) -> list[list[Any]]:
+    async def _fetch_each(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        if len(statements) == 1:
+            return [await self._fetch(*statements[0])]
         async with self.database.transaction(reading=True) as connection:
             found = [await connection.fetch(statement, *values) for statement, values in statements]
         return [[tuple(row) for row in some] for some in found]
 
+    async def _change(self, statement: str, values: Sequence[Any]) -> int:
+        async with self.database.connection() as connection:
+            return count_of(await connection.execute(statement, *values))
+
     async def _payloads(self, sample_ids: Sequence[str]) -> list[Any]:
-        return await self._fetch(_PAYLOADS, [list(map(plain, sample_ids))])
+        return await self._fetch(_SQL["payloads"], [plain_values(sample_ids)])
+
+    async def _link(self, some: Sequence[Linked]) -> Iterable[Row]:
+        """Store links in one order, so that two who store the same do not deadlock."""
+        ordered = sorted(some, key=lambda exchange: exchange.id)
+        links = [
+            (exchange.id, exchange.started_at, exchange.place.before, encoded(exchange).decode())
+            for exchange in ordered
+        ]
+        keys = sorted(
+            (plain(exchange.app), plain(key), exchange.started_at, plain(exchange.id))
+            for exchange in some
+            for key in keys_of(exchange)
+        )
+        added = await self._fetch(_SQL["add_links"], [*_by_column(links, 4), *_by_column(keys, 4)])
+        return () if len(added) == len(links) else await self._links_of([link[0] for link in links])
+
+    async def _links_of(self, sample_ids: Sequence[str]) -> Iterable[Row]:
+        return await self._fetch(_SQL["links"], [plain_values(sample_ids)])
+
+    async def _look_up(self, wanted: Sequence[Lookup]) -> Iterable[tuple[int, str]]:
+        return await self._fetch(_LOOK_UP, _by_column(wanted, 4))
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        missed = []
+        async with self.database.transaction() as connection:
+            for exchange, expected in sorted(moves, key=lambda move: move.one.id):
+                place = exchange.place
+                link = (exchange.id, place.before, encoded(exchange).decode(), expected)
+                if not count_of(await connection.execute(_SQL["move_link"], *plain_values(link))):
+                    missed.append(exchange.id)
+                    continue
+                key = (plain(exchange.id), day_of(exchange.started_at))
+                await connection.execute(
+                    _SQL["move_sample"], *key, *plain_values((place.conversation, place.turn, place.hop))
+                )
+                if exchange.named:
+                    await connection.execute(_SQL["move_evaluations"], *key, *plain_values((cluster_with(exchange),)))
+        return missed
+
+    async def prune(self, before: float) -> int:
+        """Drop the days that were over before `before`; make the next ones."""
+        unlinked = max(before, time.time() - KEPT_S)
+        for table, since in (("supplements", before), ("links", unlinked), ("link_keys", unlinked)):
+            gone = _PRUNE_BATCH
+            while gone == _PRUNE_BATCH:
+                gone = await self._change(_SQL[f"prune_{table}"], (since, _PRUNE_BATCH))
+        ((now,),) = await self._fetch(_SQL["today"])
+        today = day_of(now)
+        await self._days.ensure(*range(today, today + AHEAD + 1))
+        removed = await self._days.drop(before)
+        await self._sums.ready(before, self._rows)
+        return removed
+
+    async def _erase(self, samples: Sequence[Row], supplement_ids: Sequence[str], *, dry_run: bool) -> int:
+        """Delete a batch at a time, so that no lock lasts."""
+        if not dry_run:
+            for start in range(0, len(supplement_ids), _ERASE_BATCH):
+                await self._change(_SQL["delete_supplements"], [supplement_ids[start : start + _ERASE_BATCH]])
+        evaluations = 0
+        for start in range(0, len(samples), _ERASE_BATCH):
+            these = _by_column([row[:2] for row in samples[start : start + _ERASE_BATCH]], 2)
+            async with self.database.transaction() as connection:
+                evaluations += await connection.fetchval(_SQL["count_evaluations"], *these)
+                if not dry_run:
+                    await connection.execute(_SQL["delete_evaluations"], *these)
+                    await connection.execute(_SQL["delete_links"], these[0])
+                    await connection.execute(_SQL["delete_samples"], *these)
+        return evaluations
+
+    @staticmethod
+    def _stored(text: str) -> str:
+        return plain(text)
+
+    async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
+        found = dict(await self._fetch(_SQL["holds"], [plain_values(sample_ids)]))
+        return {sample_id: found[plain(sample_id)] for sample_id in sample_ids if plain(sample_id) in found}
+
+    async def save(self, states: Mapping[str, bytes]) -> None:
+        if states:
+            async with self.database.connection() as connection:
+                await save(connection, states)
+
+    async def announce_sums(self, span: Span, kind: str, mark: str) -> None:
+        """Wait for those who write into the span; who comes later finds the mark and removes it."""
+        hours = [int(since) // HOUR_S % 1_000_000_000 for since, _ in span.hours]
+        async with self.database.transaction() as connection:
+            await connection.execute(_SQL["wait_for_writers"], _LOCKS, hours)
+            await connection.execute(_SQL["announce_sums"], *span, kind, mark)
+
+    async def aclose(self) -> None:
+        await self._sums.aclose()
+        await self.database.aclose()
 
 
 def _columns(sample: Sample, day: int, evaluations: Sequence[Evaluation]) -> list[Any]:
     """The parameters of a statement that adds evaluations: what they share, then a list for each column."""
-    shared = [plain(sample.id), day, float(sample.started_at), plain(sample.app), plain(sample.model)]
-    prompt = None if sample.prompt is None else plain(sample.prompt)
+    shared = plain_values((sample.id, day, float(sample.started_at), sample.app, sample.model))
     tags = encoded({plain(name): plain(value) for name, value in sample.tags.items()}).decode()
     found = []
     for evaluation in evaluations:
         _, metric, version, _, _, _, *outcome, _, _, _ = rows.row(sample, evaluation)
-        found.append([plain(item) if isinstance(item, str) else item for item in (metric, version, *outcome)])
-    columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in range(12)]
-    return [*shared, prompt, _plain(sample.cluster), tags if sample.tags else None, *columns]
+        found.append((metric, version, *outcome))
+    about = plain_values((sample.prompt, sample.cluster))
+    return [*shared, *about, tags if sample.tags else None, *_by_column(found, 12)]
 
 
-def _plain(value: Any) -> Any:
-    return plain(value) if isinstance(value, str) else value
+def _by_column(table: Sequence[Row], width: int) -> list[list[Any]]:
+    """A list for each of the columns."""
+    return [plain_values(column) for column in zip(*table, strict=True)] or [[] for _ in range(width)]

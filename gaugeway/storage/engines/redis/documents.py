@@ -6,12 +6,11 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 
-from gaugeway.storage.documents import Documents
+from gaugeway.storage.documents import SEEN_S, Documents, Draw, SharedLevels
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.redis.connection import Address, Argument, Engine, Script, read_url
 from gaugeway.storage.engines.scripts import script
-from gaugeway.storage.keys.names import stored_name
-from gaugeway.storage.limits import SEEN_S, Draw, SharedLevels
+from gaugeway.storage.keys import stored_name
 
 _KEPT_MS = 60_000
 

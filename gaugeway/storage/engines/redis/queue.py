@@ -9,20 +9,32 @@ import math
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from gaugeway.records import Sample, Supplement
 from gaugeway.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, encoded
-from gaugeway.storage.engines.redis import queue_erase as redis_erase
-from gaugeway.storage.engines.redis.connection import Address, Engine, read_url
-from gaugeway.storage.engines.redis.queue_lua import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, REJECT, SET_ASIDE
-from gaugeway.storage.erase import Subject
+from gaugeway.storage.engines.redis.connection import Address, Engine, Script, read_url
+from gaugeway.storage.engines.scripts import script
+from gaugeway.storage.erase import Subject, Trail
 from gaugeway.storage.queues import Bound, Depth, Lease, PayloadReader, Queue
 
 T = TypeVar("T")
-_PRUNE_BATCH = 500
+Room: TypeAlias = tuple[str, str, str]
+_PRUNE_BATCH, _FORGET_BATCH = 500, 200
 _COMPLAIN_EVERY_S = 60.0
 _log = logging.getLogger("gaugeway")
+
+
+_COMMON = script("redis/scripts/queue_common.lua")
+
+
+def _with_common(name: str) -> Script:
+    return Script(_COMMON + script(f"redis/scripts/queue_{name}.lua"))
+
+
+PUT, LEASE, ACK, DISCARD = map(_with_common, ("put", "lease", "ack", "discard"))
+SET_ASIDE, REJECT, DEPTH, PRUNE = map(_with_common, ("set_aside", "reject", "depth", "prune"))
+READ = Script(script("redis/scripts/queue_read.lua"))
 
 
 class RedisQueue(Queue):
@@ -124,14 +136,39 @@ class RedisQueue(Queue):
         return total
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await redis_erase.forget(
-            self._engine,
-            waiting=[shard.waiting for shard in self._shards],
-            dead=[shard.dead for shard in self._shards],
-            supplies=[shard.supplies for shard in self._shards],
-            subject=subject,
-            dry_run=dry_run,
-        )
+        """Delete samples, leased ones and dead letters too, and the supplements about them or with the text themselves.
+
+        Of every shard first what waits, then the dead letters, as what is set aside meanwhile is found there;
+        supplements last, which may be in another shard than the sample they are about. What a worker holds at this
+        moment it may still bring to the store.
+        """
+        trail = Trail(subject)
+        counts = dict.fromkeys(("queued samples", "dead letters", "queued supplements"), 0)
+        for shard in self._shards:
+            counts["queued samples"] += await self._forget(shard.waiting, trail.sample, dry_run=dry_run)
+        for shard in self._shards:
+            counts["dead letters"] += await self._forget(shard.dead, trail.sample, dry_run=dry_run)
+        for shard in self._shards:
+            counts["queued supplements"] += await self._forget(shard.supplies, trail.supplement, dry_run=dry_run)
+        return counts
+
+    async def _forget(self, room: Room, is_meant: Callable[[str, str], bool], *, dry_run: bool) -> int:
+        total, after, seen = 0, "-", _FORGET_BATCH
+        while seen == _FORGET_BATCH:
+            rows = await self._engine.run(READ, room[:1], (after, _FORGET_BATCH))
+            # bytes that are no text are searched as well as they can be
+            meant = [
+                entry
+                for entry, name, body in rows
+                if is_meant(name.decode(errors="replace"), body.decode(errors="replace"))
+            ]
+            if meant and not dry_run:
+                await self._engine.run(DISCARD, room, meant)
+            total += len(meant)
+            seen = len(rows)
+            after = f"({rows[-1][0].decode()}" if rows else after
+            await asyncio.sleep(0)
+        return total
 
     async def aclose(self) -> None:
         await self._engine.aclose()
@@ -229,7 +266,13 @@ class RedisQueue(Queue):
 
 
 class Shard:
-    """The keys of one shard. The part in braces decides on which node of a cluster they are: one for all of them."""
+    """The keys of one shard. The part in braces decides on which node of a cluster they are: one for all of them.
+
+    A room is three keys: a stream (who waits, in what order, who is held since when and for which time), a hash from id
+    to stream entry (so that an id waits once, and goes by its id), and a sorted set of ids by age. Entries are
+    `id, at, body` and, of dead letters, `attempts, reason`. A script may write nothing before what the engine refuses
+    when its memory is full (adding), or a step would happen half.
+    """
 
     def __init__(self, prefix: str, number: int) -> None:
         tag = f"{{{prefix}:q:{number}}}"
@@ -244,7 +287,7 @@ class Shard:
         return (*self.waiting, *self.dead, *self.supplies, self.counts)
 
 
-def _room(stream: str) -> tuple[str, str, str]:
+def _room(stream: str) -> Room:
     return stream, f"{stream}:ids", f"{stream}:since"
 
 

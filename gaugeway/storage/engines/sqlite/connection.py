@@ -23,6 +23,7 @@ import aiosqlite
 from gaugeway.processes.data_directory import directory_problem
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, SchemaError
+from gaugeway.storage.engines.scripts import migrations
 
 T = TypeVar("T")
 _READING, _WRITING = "BEGIN", "BEGIN IMMEDIATE"
@@ -74,6 +75,28 @@ class Schema:
     kind: str
     application_id: int
     migrations: tuple[str, ...]
+
+
+STORE = Schema(
+    kind="store",
+    application_id=0x67777374,  # "gwst"
+    migrations=migrations("sqlite/migrations/store"),
+)
+QUEUE = Schema(
+    kind="queue",
+    application_id=0x67777175,  # "gwqu"
+    migrations=migrations("sqlite/migrations/queue"),
+)
+KEYS = Schema(
+    kind="key file",
+    application_id=0x67776B79,  # "gwky"
+    migrations=migrations("sqlite/migrations/keys"),
+)
+TEMPLATES = Schema(
+    kind="template file",
+    application_id=0x6777746D,  # "gwtm"
+    migrations=migrations("sqlite/migrations/templates"),
+)
 
 
 def path_from_url(url: str) -> Path:

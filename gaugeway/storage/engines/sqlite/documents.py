@@ -10,8 +10,7 @@ from typing import Any
 from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
 from gaugeway.storage.engines.document_rows import delete, put, revise, revision_of, select, sizes
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
-from gaugeway.storage.engines.sqlite.schema import KEYS, TEMPLATES
+from gaugeway.storage.engines.sqlite.connection import KEYS, TEMPLATES, Database, path_from_url
 
 KEYS_FILE, TEMPLATES_FILE = "keys.db", "templates.db"
 _FILES = {"keys": (KEYS_FILE, KEYS), "templates": (TEMPLATES_FILE, TEMPLATES)}

@@ -2,81 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, Literal
 
-from gaugeway.records import Sample, Supplement
-from gaugeway.storage.engines.failures import encoded
-from gaugeway.storage.engines.sqlite.connection import Database, path_from_url
-from gaugeway.storage.engines.sqlite.schema import QUEUE
-from gaugeway.storage.erase import Subject, Trail
-from gaugeway.storage.queues import Bound, Depth, Lease, PayloadReader, Queue
+from gaugeway.records import Supplement
+from gaugeway.storage.engines.scripts import statements
+from gaugeway.storage.engines.sql_queue import Row, SqlQueue, Table
+from gaugeway.storage.engines.sqlite.connection import QUEUE, Database, path_from_url
+from gaugeway.storage.queues import Lease
 
-_PUT = """
-    INSERT OR IGNORE INTO samples (id, started_at, payload)
-    SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM dead WHERE id = ?)
-"""
-_LEASE = """
-    UPDATE samples SET attempts = attempts + 1, leased_until = :until
-    WHERE position IN (
-        SELECT position FROM samples WHERE leased_until IS NULL OR leased_until <= :now ORDER BY position LIMIT :limit
-    )
-    RETURNING position, id, attempts, CAST(payload AS BLOB)
-"""
-_BURY = """
-    INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
-    SELECT id, started_at, payload, attempts, 'attempts' FROM samples WHERE leased_until <= :now AND attempts >= :most
-"""
-_REMOVE_BURIED = "DELETE FROM samples WHERE leased_until <= :now AND attempts >= :most"
-_SET_ASIDE = """
-    INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
-    SELECT id, started_at, payload, attempts, ? FROM samples WHERE position = ?
-"""
-_REJECT = """
-    INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
-    SELECT id, started_at, payload, attempts, ? FROM samples WHERE id = ?
-"""
-_SUPPLY = "INSERT OR IGNORE INTO supplies (id, received_at, payload) VALUES (?, ?, ?)"
-_DEPTH = """
-    SELECT (SELECT count(*) FROM samples), (SELECT count(*) FROM samples WHERE leased_until > :now),
-        (SELECT count(*) FROM dead), (SELECT min(started_at) FROM samples)
-"""
-_FREE = "FROM supplies WHERE taken_until IS NULL OR taken_until <= :now"
-_TAKE = f"""
-    UPDATE supplies SET taken_until = :until
-    WHERE position IN (SELECT position {_FREE} ORDER BY position LIMIT :limit)
-    RETURNING position, id, CAST(payload AS BLOB)
-"""  # noqa: S608 - put together from constants
-_PRUNE = (
-    "DELETE FROM dead WHERE rowid IN (SELECT rowid FROM dead WHERE started_at < :before LIMIT :limit)",
-    """
-    DELETE FROM samples WHERE position IN (
-        SELECT position FROM samples
-        WHERE started_at < :before AND (leased_until IS NULL OR leased_until <= :now) LIMIT :limit
-    )
-    """,
-)
-_PRUNE_SUPPLIES = """
-    DELETE FROM supplies WHERE position IN (
-        SELECT position FROM supplies
-        WHERE received_at < :before AND (taken_until IS NULL OR taken_until <= :now) LIMIT :limit
-    )
-"""
-_PRUNE_BATCH = 500
-_log = logging.getLogger("gaugeway")
+_SQL = statements("sqlite/queue.sql")
 
 
-class SQLiteQueue(Queue):
+class SQLiteQueue(SqlQueue):
     """Samples in a SQLite file, for any number of processes on one machine.
 
     `clock` gives Unix seconds; leases taken by one process are ended by the clocks of the others. An operation that
     cannot use the file within `busy_timeout_s` raises `EngineError`. The file grows to about `max_bytes`, if given; it
     never shrinks, but the space of removed samples is reused.
     """
+
+    sql = _SQL
 
     def __init__(
         self,
@@ -88,11 +37,8 @@ class SQLiteQueue(Queue):
         *,
         max_bytes: int | None = None,
     ) -> None:
-        self._lease_s = lease_s
-        self._max_attempts = max_attempts
-        self._clock = clock
-        self._bound = Bound(max_bytes)
-        self._reader = PayloadReader[int]()
+        super().__init__(lease_s, max_attempts, clock, max_bytes)
+        self._time = clock
         self._database = Database(path, schema=QUEUE, busy_timeout_s=busy_timeout_s, undo_in_memory=True)
 
     @classmethod
@@ -100,167 +46,93 @@ class SQLiteQueue(Queue):
         """Return the queue in the file that `url` names. Raises ValueError."""
         return cls(path_from_url(url), lease_s, max_attempts, max_bytes=max_bytes)
 
-    async def put(self, samples: Sequence[Sample]) -> None:
-        if not samples:
-            return
-        rows = [(sample.id, sample.started_at, encoded(sample), sample.id) for sample in samples]
-        await self._bound.admit(sum(len(row[2]) for row in rows), lambda: self._database.read(_bytes))
-        await self._database.write(lambda connection: connection.executemany(_PUT, rows))
-
-    async def lease(self, limit: int) -> Sequence[Lease]:
-        while True:
-            claimed, leases = await self._claim(limit)
-            if leases or not claimed:
-                return leases
+    async def _add(self, name: Literal["put", "supply"], rows: Sequence[Row]) -> None:
+        await self._database.write(lambda connection: connection.executemany(_SQL[name], rows))
 
     async def set_aside(self, sample_id: str, reason: str) -> None:
         def reject(connection: Connection) -> None:
-            connection.execute(_REJECT, (reason, sample_id))
-            connection.execute("DELETE FROM samples WHERE id = ?", (sample_id,))
+            connection.execute(_SQL["set_aside"], (sample_id, reason))
+            connection.execute(_SQL["remove"], (sample_id,))
 
         await self._database.write(reject)
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
-        if not sample_ids:
+        await self._remove(("remove", "remove_dead"), sample_ids)
+
+    async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
+        await self._remove(("remove_supply",), supplement_ids)
+
+    async def _remove(self, names: Sequence[str], ids: Sequence[str]) -> None:
+        if not ids:
             return
-        rows = [(sample_id,) for sample_id in sample_ids]
+        rows = [(name,) for name in ids]
 
         def remove(connection: Connection) -> None:
-            connection.executemany("DELETE FROM samples WHERE id = ?", rows)
-            connection.executemany("DELETE FROM dead WHERE id = ?", rows)
+            for name in names:
+                connection.executemany(_SQL[name], rows)
 
         await self._database.write(remove)
 
-    async def depth(self) -> Depth:
-        def read(connection: Connection) -> tuple[Any, int]:
-            now = self._clock()
+    async def _used(self) -> int:
+        return await self._database.read(_bytes)
+
+    async def _counts(self) -> tuple[int, int, int, float | None, int]:
+        def read(connection: Connection) -> tuple[int, int, int, float | None, int]:
+            now = self._time()
             self._bury(connection, now)
-            return connection.execute(_DEPTH, {"now": now}).fetchone(), _bytes(connection)
+            total, leased, dead, oldest = connection.execute(_SQL["depth"], (now,)).fetchone()
+            return total, leased, dead, oldest, _bytes(connection)
 
-        (total, leased, dead, oldest), used = await self._database.write(read)
-        return Depth(
-            ready=total - leased,
-            leased=leased,
-            dead=dead,
-            oldest_started_at=oldest,
-            bytes=used,
-            fill=self._bound.fill(used),
-        )
-
-    async def supply(self, supplements: Sequence[Supplement]) -> None:
-        if not supplements:
-            return
-        rows = [(supplement.id, supplement.received_at, encoded(supplement)) for supplement in supplements]
-        await self._database.write(lambda connection: connection.executemany(_SUPPLY, rows))
-
-    async def take(self, limit: int) -> Sequence[Supplement]:
-        while True:
-            claimed, taken = await self._claim_supplies(limit)
-            if taken or not claimed:
-                return taken
-
-    async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
-        if not supplement_ids:
-            return
-        rows = [(supplement_id,) for supplement_id in supplement_ids]
-        await self._database.write(lambda connection: connection.executemany("DELETE FROM supplies WHERE id = ?", rows))
-
-    async def prune(self, before: float) -> int:
-        """See the port; deletes in batches, so that writers wait only a moment."""
-        await self._prune(_PRUNE_SUPPLIES, before)
-        return sum([await self._prune(statement, before) for statement in _PRUNE])
-
-    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await _forget(self._database, subject, dry_run=dry_run)
-
-    async def aclose(self) -> None:
-        await self._database.aclose()
-
-    async def _prune(self, statement: str, before: float) -> int:
-        total, removed = 0, _PRUNE_BATCH
-        while removed == _PRUNE_BATCH:
-            parameters = {"before": before, "now": self._clock(), "limit": _PRUNE_BATCH}
-            removed = await self._database.change(statement, parameters)
-            total += removed
-        return total
-
-    async def _claim_supplies(self, limit: int) -> tuple[int, list[Supplement]]:
-        """Take up to `limit` rows; return their number, and the supplements that can be read. The others go."""
-        # usually nothing waits, and reading takes no lock
-        if limit <= 0 or not await self._database.read(self._any_free):
-            return 0, []
-
-        def take(connection: Connection) -> tuple[int, list[Supplement]]:
-            now = self._clock()
-            parameters = {"now": now, "until": now + self._lease_s, "limit": limit}
-            rows = sorted(connection.execute(_TAKE, parameters).fetchall())
-            taken, unreadable = self._reader.supplements(rows)
-            connection.executemany("DELETE FROM supplies WHERE position = ?", [(position,) for position in unreadable])
-            return len(rows), taken
-
-        return await self._database.write(take)
+        return await self._database.write(read)
 
     async def _claim(self, limit: int) -> tuple[int, list[Lease]]:
-        """Lease up to `limit` rows; return their number, and the leases of those that can be read."""
-
         def claim(connection: Connection) -> tuple[int, list[Lease]]:
-            now = self._clock()
+            now = self._time()
             self._bury(connection, now)
-            parameters = {"now": now, "until": now + self._lease_s, "limit": max(limit, 0)}
-            rows = sorted(connection.execute(_LEASE, parameters).fetchall())
+            rows = sorted(connection.execute(_SQL["lease"], (now, now + self._lease_s, limit)).fetchall())
             leases, unreadable = self._reader.leases(rows)
-            connection.executemany(_SET_ASIDE, [(reason, position) for position, _, reason in unreadable])
-            connection.executemany(
-                "DELETE FROM samples WHERE position = ?", [(position,) for position, *_ in unreadable]
-            )
+            reasons = [(position, reason) for position, _, reason in unreadable]
+            connection.executemany(_SQL["set_unreadable_aside"], reasons)
+            connection.executemany(_SQL["delete_waiting"], [(position,) for position, _ in reasons])
             return len(rows), leases
 
         return await self._database.write(claim)
 
-    def _any_free(self, connection: Connection) -> bool:
-        statement = f"SELECT 1 {_FREE} LIMIT 1"
-        return connection.execute(statement, {"now": self._clock()}).fetchone() is not None
+    async def _claim_supplies(self, limit: int) -> tuple[int, list[Supplement]]:
+        # usually nothing waits, and reading takes no lock
+        if not await self._database.fetch(_SQL["any_supply"], (self._time(),)):
+            return 0, []
+
+        def take(connection: Connection) -> tuple[int, list[Supplement]]:
+            now = self._time()
+            rows = sorted(connection.execute(_SQL["take"], (now, now + self._lease_s, limit)).fetchall())
+            taken, unreadable = self._reader.supplements(rows)
+            connection.executemany(_SQL["delete_supplies"], [(position,) for position in unreadable])
+            return len(rows), taken
+
+        return await self._database.write(take)
+
+    async def _fetch(self, statement: str, *values: Any) -> Sequence[Any]:
+        return await self._database.fetch(statement, values)
+
+    async def _change(self, statement: str, *values: Any) -> int:
+        return await self._database.change(statement, values)
+
+    async def _delete(self, table: Table, keys: Sequence[Any]) -> int:
+        def delete(connection: Connection) -> int:
+            connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
+            return connection.executemany(_SQL[f"delete_{table}"], [(key,) for key in keys]).rowcount
+
+        return await self._database.write(delete)
+
+    async def aclose(self) -> None:
+        await self._database.aclose()
 
     def _bury(self, connection: Connection, now: float) -> None:
         """Set aside the samples whose last lease has ended."""
-        parameters = {"now": now, "most": self._max_attempts}
-        connection.execute(_BURY, parameters)
-        removed = connection.execute(_REMOVE_BURIED, parameters)
-        if removed.rowcount > 0:
-            _log.warning(
-                "queue: moved %d samples to dead letters after %d attempts", removed.rowcount, self._max_attempts
-            )
+        connection.execute(_SQL["bury"], (now, self._max_attempts))
+        self._report_buried(connection.execute(_SQL["remove_buried"], (now, self._max_attempts)).rowcount)
 
 
 def _bytes(connection: Connection) -> int:
-    """What the file's pages in use take up: a look at its head, however much waits."""
-    statement = "SELECT page_size * (page_count - freelist_count) FROM pragma_page_size, pragma_page_count, "
-    (used,) = connection.execute(statement + "pragma_freelist_count").fetchone()
-    return int(used)
-
-
-async def _forget(database: Database, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-    """Delete samples, leased ones and dead letters too, and the supplements about them or with the text themselves.
-
-    What a worker holds at this moment it may still bring to the store.
-    """
-
-    def remove(connection: Connection) -> dict[str, int]:
-        counts, trail = {}, Trail(subject)
-        connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
-        for kind, table in (("queued samples", "samples"), ("dead letters", "dead")):
-            statement = f"SELECT id, CAST(payload AS TEXT) FROM {table}"  # noqa: S608 - constants
-            rows = connection.execute(statement).fetchall()
-            meant = [row for row in rows if trail.sample(*row)]
-            counts[kind] = len(meant)
-            if not dry_run:
-                statement = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - constants
-                connection.executemany(statement, [(row[0],) for row in meant])
-        rows = connection.execute("SELECT id, CAST(payload AS TEXT) FROM supplies").fetchall()
-        said = [(row[0],) for row in rows if trail.supplement(*row)]
-        counts["queued supplements"] = len(said)
-        if not dry_run:
-            connection.executemany("DELETE FROM supplies WHERE id = ?", said)
-        return counts
-
-    return await database.write(remove)
+    return int(connection.execute(_SQL["bytes"]).fetchone()[0])

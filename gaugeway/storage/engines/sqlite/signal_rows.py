@@ -40,9 +40,10 @@ _ADD = f"""
     ON CONFLICT (started_at, sample_id) DO UPDATE SET
         {", ".join(f"{name} = coalesce({name}, excluded.{name})" for name in NAMES)}
 """  # noqa: S608 - constants
-OF_SAMPLE = "sample_id = ?1 AND started_at = (SELECT started_at FROM samples WHERE id = ?1)"
-"""The row of a sample that is stored: it has the time of the sample there."""
-_STORED = f"SELECT version, rate, weight, {_COLUMNS} FROM signals WHERE {OF_SAMPLE}"  # noqa: S608 - constants
+_STORED = f"""
+    SELECT version, rate, weight, {_COLUMNS} FROM signals
+    WHERE sample_id = ?1 AND started_at = (SELECT started_at FROM samples WHERE id = ?1)
+"""  # noqa: S608 - constants; the row has the time of the sample that is stored
 _STARTED_AT = "SELECT started_at FROM samples WHERE id = ?"
 _NUMBERED = ", ".join(f"({place}, '{name}')" for name, place in _PLACES.items())
 _VALUE = f"CASE column1 {' '.join(f'WHEN {place} THEN {name}' for name, place in _PLACES.items())} END"

@@ -1,7 +1,6 @@
 """What is added up beforehand: every whole hour that is over, in parts of a day at most."""
 
 import asyncio
-import contextlib
 import statistics
 import time
 from types import SimpleNamespace
@@ -11,15 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaugeway.records import Evaluation, Sample, Score
-from gaugeway.storage.engines.sqlite.connection import Database
-from gaugeway.storage.engines.sqlite.rollups import SQLiteKept
-from gaugeway.storage.engines.sqlite.schema import STORE
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores import rollups as sums
 from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, add_spreads, cut
-from gaugeway.storage.stores.rollups import LEAST_S, MOST_SPANS, SETTLED_S, _beforehand, _leisurely
-from tests.support.rows import Rows
+from gaugeway.storage.stores.rollups import LEAST_S, MOST_SPANS, SETTLED_S, _beforehand, _Leisurely
+from tests.support.rows import Rows, watched
 
 T0 = 1_700_000_000.0
 
@@ -68,9 +64,9 @@ def test_a_look_is_as_long_as_can_be_read_at_once(monkeypatch, seconds_a_day, us
 
     monkeypatch.setattr(sums, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(sums, "asyncio", SimpleNamespace(sleep=sleep))
-    reading = _leisurely(read, lambda _, found: list(found))
+    reading = _Leisurely(SimpleNamespace(scored=read))
     for hour in range(48):
-        asyncio.run(reading(Query(since=T0 + hour * HOUR_S, until=T0 + (hour + 1) * HOUR_S)))
+        asyncio.run(reading.scored(Query(since=T0 + hour * HOUR_S, until=T0 + (hour + 1) * HOUR_S)))
     lengths = [until - since for since, until in looks]
     assert [until for _, until in looks[:-1]] == [since for since, _ in looks[1:]]
     assert (looks[0][0], looks[-1][1]) == (T0, T0 + 2 * DAY_S)
@@ -89,27 +85,13 @@ def test_what_was_read_in_steps_comes_to_what_one_look_says(tmp_path, monkeypatc
             one = Sample(id=f"x{number}", started_at=begin + 600.0 + 37.0 * number, app="shop", model=f"m-{number % 2}")
             score = Evaluation(sample_id=one.id, metric="relevancy", version="1", outcome=Score(number / 60))
             await store.add(one, [score])
-        rows, looks = Rows(store, hour.since, hour.until), []
-
-        def watched(read):
-            async def reading(query, *others):
-                looks.append(query)
-                return await read(query, *others)
-
-            return reading
-
-        readers = [watched(one) for one in (rows.summary, rows.scored, rows.spread)]
+        rows = Rows(store, hour.since, hour.until)
         expected = await rows.summary(hour), await rows.scored(hour), await rows.spread(hour, "model")
-        async with contextlib.aclosing(Database(tmp_path / "store.db", schema=STORE, busy_timeout_s=5.0)) as database:
-            kept = sums.Sums(SQLiteKept(database, database), time.time)
-            await kept.ready(0.0, *readers)
-            read = len(looks)
-            summary, scored, spread = readers
-            found = (
-                await kept.summary(hour, "", summary),
-                await kept.scored(hour, scored),
-                (await kept.spread(hour, "model", None, spread)).parts,
-            )
+        rows, looks = watched(rows)
+        kept = sums.Rollups(store, rows, time.time)
+        await kept.ready(0.0, rows)
+        read = len(looks)
+        found = await kept.summary(hour), await kept.scored(hour), (await kept.spread(hour, "model")).parts
         await store.aclose()
         return expected, found, looks[:read], looks[read:]
 

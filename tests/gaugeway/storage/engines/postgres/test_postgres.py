@@ -14,6 +14,7 @@ import pytest
 
 from gaugeway.records import Context, Evaluation, Sample, Score, Skipped, Supplement
 from gaugeway.redaction import Redactor
+from gaugeway.storage.engines.conditions import DAY_S, day_of
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.postgres import migrate as migrating
 from gaugeway.storage.engines.postgres.connection import Database, name_of
@@ -25,7 +26,6 @@ from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.leader import Alone, DeposedError, stand, while_leading
 from gaugeway.storage.stores import Query
-from gaugeway.storage.stores.calendar import DAY_S, day_of
 from gaugeway.storage.stores.hashing_store import HashingStore
 from tests.support.postgres import postgres
 

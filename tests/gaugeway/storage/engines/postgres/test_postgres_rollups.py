@@ -9,13 +9,12 @@ import asyncpg
 import pytest
 
 from gaugeway.records import Evaluation, Sample, Score
+from gaugeway.storage.engines.conditions import day_of
 from gaugeway.storage.engines.postgres import migrate as migrating
 from gaugeway.storage.engines.postgres.migrate import migrate
-from gaugeway.storage.engines.postgres.rollups import PostgresKept
 from gaugeway.storage.engines.postgres.store import PostgresStore
 from gaugeway.storage.stores import Query
-from gaugeway.storage.stores.calendar import day_of
-from gaugeway.storage.stores.rollups import Sums
+from gaugeway.storage.stores.rollups import Rollups
 from tests.support.postgres import postgres
 from tests.support.rows import Rows
 
@@ -97,7 +96,8 @@ async def test_who_writes_into_an_hour_while_it_is_added_up_keeps_its_sum_out_of
 
     async with contextlib.aclosing(PostgresStore(url)) as store, connected(url) as writer:
         await fill(store)
-        read, transaction = Rows(store, EVER.since, EVER.until).spread, writer.transaction()
+        rows, transaction = Rows(store, EVER.since, EVER.until), writer.transaction()
+        read = rows.spread
 
         async def slowly(query, by):
             if query.since == T0:
@@ -105,8 +105,8 @@ async def test_who_writes_into_an_hour_while_it_is_added_up_keeps_its_sum_out_of
                 await insert(writer, "late", T0 + 20.0)
             return await read(query, by)
 
-        kept = Sums(PostgresKept(store.database), time.time)
-        adding = asyncio.ensure_future(kept.spread(EVER, "model", None, slowly))
+        rows.spread = slowly
+        adding = asyncio.ensure_future(Rollups(store, rows, time.time).spread(EVER, "model"))
         await somebody_waits(url)  # who keeps the sum, for the row that holds the mark
         await getattr(transaction, ends)()
         assert sum(one.n for one in (await adding).parts) == 2

@@ -21,8 +21,7 @@ from gaugeway.records import Sample, Supplement
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.redis import connection as engine_module
 from gaugeway.storage.engines.redis.connection import Engine, read_url
-from gaugeway.storage.engines.redis.queue import RedisQueue, Shard
-from gaugeway.storage.engines.redis.queue_lua import DEPTH
+from gaugeway.storage.engines.redis.queue import DEPTH, RedisQueue, Shard
 from gaugeway.storage.queues import Depth, from_url
 from tests.support.redis import own_redis, redis_server
 

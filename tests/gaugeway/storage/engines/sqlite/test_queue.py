@@ -13,9 +13,8 @@ import pytest
 
 from gaugeway.records import Sample, Supplement
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.engines.sqlite.connection import Database, Schema
+from gaugeway.storage.engines.sqlite.connection import QUEUE, Database, Schema
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.engines.sqlite.schema import QUEUE
 from gaugeway.storage.queues import Depth
 
 PRELUDE = """

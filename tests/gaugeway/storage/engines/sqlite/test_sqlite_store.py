@@ -15,11 +15,11 @@ import pytest
 from gaugeway.records import Evaluation, Sample, Score, Skipped, Supplement
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import EngineError, SchemaError
-from gaugeway.storage.engines.sqlite import queries, signal_rows
-from gaugeway.storage.engines.sqlite.connection import Database, Schema
+from gaugeway.storage.engines.sqlite import signal_rows
+from gaugeway.storage.engines.sqlite.conditions import VALUE_INDEX, SQLiteConditions
+from gaugeway.storage.engines.sqlite.connection import STORE, Database, Schema
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
-from gaugeway.storage.engines.sqlite.schema import STORE
-from gaugeway.storage.engines.sqlite.store import _SUPPLEMENTS, SQLiteStore
+from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query, from_url
 
 EVERYTHING = Query(since=0.0, until=1e12)
@@ -240,14 +240,14 @@ def test_every_signal_has_a_column(store, path):
 @pytest.mark.parametrize("metric", ["abstained", "retriever_score", None])
 @pytest.mark.parametrize("order", ["oldest", "newest", "lowest", "highest"])
 @pytest.mark.parametrize("app", [None, "shop"])
-@pytest.mark.parametrize("index", [None, queries.VALUE_INDEX])
+@pytest.mark.parametrize("index", [None, VALUE_INDEX])
 def test_signals_are_found_by_an_index(store, path, *, metric, order, app, index):
     run(store, store.load)
     if index and (metric is None or order not in ("lowest", "highest")):
         return
     query = Query(since=1.0, until=1e6, metric=metric, app=app, order=order, limit=20)
-    first, others = queries.points(query, index)
-    for statement, values in (first, *others):
+    given = SQLiteConditions(query)
+    for statement, values in (given.evaluation_points(index), *given.signal_points(index)):
         with closing(sqlite3.connect(path)) as connection:
             plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
         reads = [step for step in plan if re.search(r"\b(signals|evaluations)\b", step)]
@@ -262,7 +262,11 @@ def test_samples_and_supplements_are_found_by_an_index(store, path):
         ("samples", "trace_id = 't'", "samples_trace_id"),
         ("samples", "context_key = 'k'", "samples_context_key"),
         ("supplements", "received_at < 1", "supplements_received_at"),
-        ("supplements", re.sub(r"\?\d", "'x'", _SUPPLEMENTS.partition("WHERE")[2]), "supplements_address"),
+        (
+            "supplements",
+            re.sub(r"\?\d", "'x'", SQLiteConditions.sql["supplements"].partition("WHERE")[2]),
+            "supplements_address",
+        ),
     ]:
         plan = execute(path, f"EXPLAIN QUERY PLAN SELECT payload FROM {table} WHERE {condition}")
         steps = [step[3] for step in plan]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import re
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 from gaugeway.storage.documents import Changes, Collection, Documents, Row, Spending
 from gaugeway.storage.engine import adapter
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.keys.virtual_key import PREFIX, SECRET_BYTES, Quota, VirtualKey, digest
 
+PREFIX = "gw-"
+SECRET_BYTES = 32
+_PLAIN = re.compile(r"[\w.:@/ -]{1,120}", re.ASCII)
 KEYS = Collection(
     name="keys",
     key=("id",),
@@ -23,6 +29,66 @@ KEYS = Collection(
     ),
     must_stay=True,  # no keys would shut everybody out
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """The limits of a key; None for no limit."""
+
+    requests_per_min: float | None = None
+    tokens_per_min: float | None = None
+    usd_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualKey:
+    """A key as it is stored: without its secret. Times are Unix seconds; `models` are shell patterns."""
+
+    id: str
+    digest: bytes
+    app: str
+    created_at: float
+    models: tuple[str, ...] = ("*",)
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    quota: Quota = Quota()
+
+    def state(self, now: float) -> str:
+        """Return active, revoked or expired."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
+
+    def allows(self, model: str | None) -> bool:
+        """Whether the key may be used for `model`; one with a list of models not for a request that names none."""
+        if "*" in self.models:
+            return True
+        return model is not None and any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+def digest(key: bytes) -> bytes:
+    """Return the hash under which a key is stored.
+
+    SHA-256, not a slow hash (scrypt, argon2): those protect guessable secrets such as passwords. Keys have 256 random
+    bits, which cannot be guessed at any speed, and a slow hash would delay every request.
+    """
+    return hashlib.sha256(key).digest()
+
+
+def stored_name(subject: str) -> str:
+    """Return a subject (`key:ID`, `app:NAME`, `app-other`) as it is stored; unusual names are replaced by a hash.
+
+    No engine takes every character, nor an index names of any length, and one such name must not hold up the others.
+
+    >>> stored_name("app:shop")
+    'app:shop'
+    >>> len(stored_name("app:" + "x" * 9000))
+    68
+    """
+    if _PLAIN.fullmatch(subject):
+        return subject
+    kind = "key:" if subject.startswith("key:") else "app:"
+    return kind + hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Created(NamedTuple):

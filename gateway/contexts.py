@@ -1,0 +1,5 @@
+"""Moved to `gaugeway.prompts`."""
+
+from gaugeway.extensions.moved import moved
+
+__getattr__ = moved("gateway.contexts", "gaugeway.prompts")
