@@ -13,81 +13,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
 from gateway.capture.demanded_output import by_demand, json_in
-from gateway.capture.instructions import (
-    DIRECTIVES,
-    ENDINGS,
-    LENGTH_OF_START,
-    PRODUCTS,
-    Role,
-    WordStarts,
-    asked_for,
-    wants_an_answer,
-)
+from gateway.capture.instructions import DIRECTIVES, ENDINGS, PRODUCTS, Role, asked_for, wants_an_answer
 from gateway.capture.output_fields import by_schema
 from gateway.capture.output_forms import by_form, is_data
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import messages_as_sent, messages_of, text_of
 from gaugeway.prompts.written_steps import label_of_call
-from gaugeway.text.cache import TextCache
+from gaugeway.text.phrases import Phrases
 
 _HEAD, _TAIL = 1500, 320
-_LEAD = 40
 MOST_REMEMBERED = 1_000
 """System messages whose verdict is kept: `_HEAD` and `_TAIL` characters of each. An app has a few."""
 
 
 class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of `words`, in lower case, occur at the beginning of an instruction (or at its end, if `tail`).
+    """All of `words`, in lower case, occur at the beginning of an instruction, and all of `ends` at its end.
 
     `role` is the role of the message.
     """
 
     kind: str
-    words: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
     role: Literal["system", "user", "any"] = "any"
-    tail: bool = False
 
 
 _RULES = msgspec.convert(PRODUCTS, tuple[_Rule, ...])
 KINDS = {rule.kind for rule in _RULES} | {directive.kind for directive in DIRECTIVES}
 """All values that `auxiliary` may return."""
 
-_REFINES = "given the new context, refine the original answer"
-_ENDS = tuple(ENDINGS)
+_ENDINGS = tuple(ENDINGS)
+_PHRASES = Phrases(phrase for rule in _RULES for phrase in (*rule.words, *rule.ends))
 _MARKUP = "*_`#> \n\t"
-
-
-_COMMON = frozenset(["following", "question", "questions", "context", "document", "documents", "answer"])
-
-
-def _rarest(rule: _Rule) -> str:
-    """A word without which the rule cannot fit, roughly the longest one."""
-    words = (word for words in rule.words for word in words.split())
-    return max(words, key=lambda word: (word not in _COMMON, len(word)))
-
-
-_TAIL_RULES = tuple(rule for rule in _RULES if rule.tail)
-_RULES_AT: dict[str, list[tuple[int, str, _Rule]]] = {}
-for _index, _rule in enumerate(_RULES):
-    if not _rule.tail:
-        _RULES_AT.setdefault(_rarest(_rule)[:LENGTH_OF_START], []).append((_index, _rarest(_rule), _rule))
-_rule_starts = WordStarts(frozenset(_RULES_AT))
-
-
-class _Head(NamedTuple):
-    """The beginning of an instruction in lower case, and the rules of which it has the rarest word, in order."""
-
-    low: str
-    rules: tuple[_Rule, ...]
-
-
-_heads: TextCache[_Head] = TextCache()
-"""Of long texts: instructions recur, and so do the passages behind them."""
 
 
 def auxiliary(request: Request, response: Response, without: Sequence[str] = ()) -> str | None:
@@ -131,8 +93,6 @@ def _by_texts(request: Request, response: Response, without: Sequence[str]) -> s
         # Under a message that asks to answer, the words of a user's turn are data.
         if (kind := _by_instruction(text, role, any_words=any_words and not (answers and role == "user"))) is not None:
             return kind
-    if user and _refines(messages, user[0]):
-        return "refine"
     return by_form(systems, user, sent, response.text) if any_words else None
 
 
@@ -176,51 +136,14 @@ def _remembered(text: str, any_words: bool) -> str | None:  # noqa: FBT001 - a k
 
 def _verdict(text: str, role: Role, *, any_words: bool) -> str | None:
     """Classify an instruction; `text` holds only the first and last characters of a long one."""
-    head, low_tail = _head_of(text[:_HEAD]), text[-_TAIL:].lower()
-    low_head = head.low
-    if (rule := _fixed_words(head, low_tail, role)) is not None:
-        return rule.kind
-    ending = low_tail.rstrip()
-    if ending.endswith("<standalone question>") or ending.rstrip(_MARKUP).endswith(_ENDS):
+    said, ending = _PHRASES.found_in(_plain(text[:_HEAD])), _plain(text[-_TAIL:])
+    ends = _PHRASES.found_in(ending)
+    for rule in _RULES:
+        if rule.role in ("any", role) and said.issuperset(rule.words) and ends.issuperset(rule.ends):
+            return rule.kind
+    if ending.rstrip(_MARKUP).endswith(_ENDINGS):
         return "standalone_question"
-    if ending.endswith("new answer:") and "new context:" in _plain(low_head):
-        return "refine"
     return asked_for(text, role) if any_words else None
-
-
-def _head_of(text: str) -> _Head:
-    if (known := _heads.get(text)) is not None:
-        return known
-    low = text.lower()
-    tried = sorted(entry for start in _rule_starts.of_lines(low) for entry in _RULES_AT[start])
-    rules = tuple(rule for _, word, rule in tried if word in low)
-    head = _Head(low, rules)
-    if len(text) == _HEAD:
-        _heads.put(text, head)
-    return head
-
-
-def _fixed_words(head: _Head, low_tail: str, role: Role) -> _Rule | None:
-    rules = [rule for rule in head.rules if rule.role in ("any", role)]
-    if rules:
-        plain = _plain(head.low)
-        for rule in rules:
-            if rule.words[0] in plain and all(word in plain for word in rule.words[1:]):
-                return rule
-    ends = [rule for rule in _TAIL_RULES if rule.words[0][: _LEAD // 2] in low_tail]
-    return next((rule for rule in _TAIL_RULES if ends and all(word in _plain(low_tail) for word in rule.words)), None)
-
-
-def _refines(messages: list[dict[str, Any]], text: str) -> bool:
-    """Whether the call refines an answer that the prompt quotes, or (LangChain, chat) that is the previous turn."""
-    tail = text[-_TAIL:].lower()
-    if ("refine" not in tail and "**" not in tail) or _REFINES not in _plain(tail):
-        return False
-    head = _plain(text[:_HEAD])
-    if "we have provided an existing answer" in head:
-        return True
-    answered = [one.get("role") for one in messages[-3:]] == ["user", "assistant", "user"]
-    return answered and head.startswith("we have the opportunity to refine the existing answer")
 
 
 def _plain(text: str) -> str:

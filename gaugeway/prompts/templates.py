@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import ahocorasick_rs
-
 from gaugeway.data_files import table
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Evidence, Extraction, extraction, known_splitters, system_texts, user_texts
 from gaugeway.prompts.form.reader import turns_of
 from gaugeway.prompts.known_splitters import Splitter
+from gaugeway.text.phrases import Phrases
 
 _FIELD = re.compile(r"\{(contexts|question|any|end)\}")
 _ENDS = ("", "assistant:", "ai:")
@@ -88,8 +87,7 @@ def _template(row: dict[str, Any]) -> Template:
 
 TEMPLATES = [_template(row) for row in table("gaugeway.prompts", "known_prompts.toml")["templates"]]
 _TEMPLATES = [(template, template.opening, template.role == "user") for template in TEMPLATES]
-_OPENINGS = sorted({opening for _, opening, _ in _TEMPLATES})
-_SEARCH = ahocorasick_rs.AhoCorasick(_OPENINGS)
+_OPENINGS = Phrases(opening for _, opening, _ in _TEMPLATES)
 
 
 class TemplateExtractor:
@@ -103,23 +101,13 @@ class TemplateExtractor:
             every = turns_of(request)
             turns = [turn.text for turn in reversed(every) if turn.role == "user" and turn.text.strip()]
             said = [turn.text for turn in every if turn.role == "system"]
-        users = [(text, _openings_in(text)) for text in turns[:1]]
-        systems = [(text, _openings_in(text)) for text in said]
+        users = [(text, _OPENINGS.found_in(text[:HEAD])) for text in turns[:1]]
+        systems = [(text, _OPENINGS.found_in(text[:HEAD])) for text in said]
         for template, opening, in_user_turn in _TEMPLATES:
             for text, openings in users if in_user_turn else systems:
                 if opening in openings and (found := _found(template, text, turns)) is not None:
                     return found
         return None
-
-
-def _openings_in(text: str) -> set[str]:
-    """Return the openings of templates in a text, by one pass over it."""
-    head = text[:HEAD]
-    try:
-        found = _SEARCH.find_matches_as_indexes(head, overlapping=True)
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return {opening for opening in _OPENINGS if opening in head}
-    return {_OPENINGS[index] for index, _, _ in found}
 
 
 def _found(template: Template, text: str, turns: Sequence[str]) -> Extraction | None:

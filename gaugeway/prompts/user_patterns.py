@@ -31,6 +31,7 @@ from gaugeway.prompts import (
 from gaugeway.prompts.form.divisions import NAMES, divisions, without_metadata
 from gaugeway.prompts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gaugeway.prompts.learning.model import MOST_VARYING, LearnedTemplate, Split, split
+from gaugeway.prompts.sizes import FEW
 from gaugeway.records import Context
 
 TIMEOUT_S = 0.05
@@ -419,7 +420,7 @@ def _gaps(lines: Sequence[list[str]]) -> tuple[list[tuple[str, ...]], list[str]]
     """
     if len(lines) == 1:
         whole = lines[0]
-        shared = [whole[0], whole[-1]] if len(whole) > 2 and whole[0] != whole[-1] else []  # noqa: PLR2004 - a gap
+        shared = [whole[0], whole[-1]] if len(whole) >= FEW and whole[0] != whole[-1] else []
         places = [[0, len(whole) - 1] if shared else []]
     else:
         shared = [line for line in lines[0] if all(own.count(line) == 1 for own in lines)]

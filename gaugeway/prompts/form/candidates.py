@@ -14,22 +14,16 @@ from gaugeway.prompts.form.records import Record, Span, passages
 from gaugeway.prompts.form.text import GENERIC, MOST_RECORDS, Block, Element, Frame, Text, frames_of
 from gaugeway.prompts.notation import decoded
 from gaugeway.prompts.parse import read
+from gaugeway.prompts.sizes import CROWD, FEW, LABEL, LINE, MANY, PARAGRAPH, SEVERAL, WORD
 from gaugeway.records import Context
 
-MOST_OPENERS, _SEARCHED = 8, 200
+MOST_OPENERS = SEVERAL
 MOST_CLOSERS = 7
 MOST_CANDIDATES = 120
-_LEAST = 12
-"""Characters a passage has at least."""
 _OPENS = ("label", "heading", "bracket", "bold", "rule")
 _HEADS = ("heading", "bracket", "bold", "label", "rule")
 _CLOSES = ("label", "heading", "bracket", "bold", "rule", "open", "close", "field")
-_BETWEEN = 60
-_SENTENCES = 2
-_FIELD = 200
-MOST_DATA = 8
-_ENDS = 6
-_TOLD, _MARK, _CHILDREN, _NESTED, _PAIR = 400, 200, 40, 4, 2
+MOST_DATA = SEVERAL
 _ATTRIBUTE = re.compile(r"(?P<key>[\w:-]{1,40})=[\"'](?P<value>[^\"'<>]{0,300})[\"']")
 _CHILD = re.compile(r"<(?P<key>[\w:-]{1,40})>(?P<inside>[^<>]{1,300})</(?P=key)>")
 _WORDS = re.compile(r"\w+")
@@ -69,7 +63,7 @@ def _candidates(text: Text, opens: Callable[[Line], float]) -> Iterator[Block]:
 def _parts(text: Text) -> Iterator[Block]:
     """Yield the content parts of a message, all or without the first or the last one."""
     for first, last in ((0, -1), (1, -1), (0, None), (1, None)):
-        if len(some := text.parts[first:last]) >= _PAIR:
+        if len(some := text.parts[first:last]) > 1:
             start, end = some[0][0], some[-1][1]
             opener, closer = _line_before(text, start), _line_behind(text, end)
             yield Block(start, end, opener, closer, "part", some, (0,) * len(some))
@@ -100,7 +94,7 @@ def contexts(text: Text, block: Block) -> list[Context]:
 def _cut_closing_line(raw: str, opener: str, last: Record) -> None:
     """Cut the last line where it is the opening one but for a word: `Start of context`, `End of context`."""
     start = raw.rfind("\n", last.start, last.end)
-    if start < 0 or last.said is not None or max(last.end - start, len(opener)) > _BETWEEN:
+    if start < 0 or last.said is not None or max(last.end - start, len(opener)) > LINE // 2:
         return
     opening, closing = (_WORDS.findall(line.lower()) for line in (opener, raw[start : last.end]))
     if len(opening) == len(closing) > 1 and sum(map(str.__ne__, opening, closing)) == 1:
@@ -110,7 +104,7 @@ def _cut_closing_line(raw: str, opener: str, last: Record) -> None:
 
 def _says(text: str) -> bool:
     """Whether a text is more than tags."""
-    return any(map(str.isalnum, _TAGS.sub("", text[:_TOLD])))
+    return any(map(str.isalnum, _TAGS.sub("", text[:PARAGRAPH])))
 
 
 # --- tags -------------------------------------------------------------------------------------------------------------
@@ -120,12 +114,12 @@ def _elements(text: Text) -> Iterator[Block]:
     for (_, parent), group in _groups(text).items():
         if len(group) > 1 or parent >= 0:
             yield _siblings(text, group, text.elements[parent] if parent >= 0 else None)
-        for element in group[:4] if len(group) > 1 else group:
-            if element.inner_end - element.inner >= _LEAST:
+        for element in group[:FEW] if len(group) > 1 else group:
+            if element.inner_end - element.inner >= WORD:
                 yield from _inside(text, element)
 
 
-def siblings(text: Text, least: int = _PAIR) -> Iterator[Block]:
+def siblings(text: Text, least: int = 2) -> Iterator[Block]:
     """Yield the blocks of two or more elements of one name inside one element."""
     for (_, parent), group in _groups(text).items():
         if len(group) >= least:
@@ -138,7 +132,7 @@ def _groups(text: Text) -> dict[tuple[str, int], list[Element]]:
     for one, parent in zip(text.elements, text.parents, strict=True):
         if any(start < one.start < end for start, end in code):
             continue
-        if any(map(str.isalnum, text.raw[one.inner : min(one.inner_end, one.inner + _TOLD)])):
+        if any(map(str.isalnum, text.raw[one.inner : min(one.inner_end, one.inner + PARAGRAPH)])):
             groups[one.name, parent].append(one)
     return groups
 
@@ -146,7 +140,7 @@ def _groups(text: Text) -> dict[tuple[str, int], list[Element]]:
 def _siblings(text: Text, group: Sequence[Element], parent: Element | None) -> Block:
     spans = tuple(_body(text, element) for element in group)
     said = tuple(text.raw[one.start : start] for one, (start, _) in zip(group, spans, strict=True))
-    before = _line_before(text, group[0].start) if parent is None or parent.inner < group[0].start - _BETWEEN else None
+    before = _line_before(text, group[0].start) if parent is None or parent.inner < group[0].start - LINE // 2 else None
     if before is None and parent is not None:
         before = _line_of(text, parent.start)
     after = _line_behind(text, group[-1].end)
@@ -167,8 +161,8 @@ def _body(text: Text, one: Element) -> Span:
     """Return the part of an element that holds its text: the child that is most of it, if there is one."""
     start, end = one.inner, one.inner_end
     first = bisect_left(text.elements, start, key=lambda each: each.start)
-    inner = [child for child in text.elements[first : first + _CHILDREN] if child.end <= end]
-    for _ in range(_NESTED):
+    inner = [child for child in text.elements[first : first + MANY] if child.end <= end]
+    for _ in range(FEW):
         longest = max(inner, key=lambda child: child.inner_end - child.inner, default=None)
         if longest is None:
             break
@@ -178,7 +172,7 @@ def _body(text: Text, one: Element) -> Span:
                 gaps.append((at, child.start))
                 at = child.end
         beside = [(low, high) for low, high in [*gaps, (at, end)] if any(map(str.isalnum, text.raw[low:high]))]
-        if len(beside) == 1 and longest.end - longest.start < min(_FIELD, beside[0][1] - beside[0][0] + _FIELD):
+        if len(beside) == 1 and longest.end - longest.start < min(LINE, beside[0][1] - beside[0][0] + LINE):
             return beside[0]
         if beside:
             break
@@ -242,9 +236,9 @@ def _data(text: Text) -> Iterator[Block]:
         at = line.start
         if raw[at] not in "[{":
             at = next(
-                (at + 1 + place for place in range(min(line.end - at - 1, 60)) if raw[at + 1 + place] in "[{"), -1
+                (at + 1 + place for place in range(min(line.end - at - 1, LABEL)) if raw[at + 1 + place] in "[{"), -1
             )
-        inside = raw[at + 1 : at + 40].lstrip()[:1]
+        inside = raw[at + 1 : at + LABEL].lstrip()[:1]
         if at < until or tried >= MOST_DATA or inside not in ("{", '"', "'", "["):
             continue
         tried += 1
@@ -268,7 +262,7 @@ def _decoded(raw: str, at: int) -> tuple[int, object]:
         value, end = _JSON.raw_decode(raw, at)
     except (ValueError, RecursionError):
         end = len(raw)
-        for _ in range(_ENDS):
+        for _ in range(SEVERAL):
             end = raw.rfind("]" if raw[at] == "[" else "}", at, end) + 1
             if end <= at:
                 break
@@ -305,7 +299,7 @@ def _framed(text: Text, frame: Frame) -> Iterator[Block]:
     for part in _sections(lines, frame):
         for end, closer in _closers(text, part.lines[-1]):
             yield framed(text, lines, part, end, closer)
-    if not frame.counted and len(frame.lines) > _PAIR:  # the last mark may be of the prompt
+    if not frame.counted and len(frame.lines) >= FEW:  # the last mark may be of the prompt
         fewer = frame._replace(lines=frame.lines[:-1])
         yield framed(text, lines, fewer, lines[last - 1].end, lines[last])
 
@@ -317,10 +311,10 @@ def _sections(lines: Sequence[Line], frame: Frame) -> Iterator[Frame]:
         for number, (here, then) in enumerate(pairwise(frame.lines), 1)
         if any(line.kind in _HEADS for line in lines[here + 1 : then])
     ]
-    if not 0 < _PAIR * len(cuts) < len(frame.lines):
+    if not 0 <= 1 * len(cuts) < len(frame.lines):
         return
     for low, high in pairwise((0, *cuts, len(frame.lines))):
-        if high - low >= _PAIR:
+        if high - low > 1:
             yield frame._replace(lines=frame.lines[low:high])
 
 
@@ -347,9 +341,9 @@ def _fenced(text: Text) -> Iterator[Block]:
         elif text.raw.startswith(fence_of(text, opening), line.start) and not fence["named"]:
             pairs.append((opening, line))
             opening = None
-    if len(pairs) < _PAIR or opening is not None:
+    if len(pairs) <= 1 or opening is not None:
         return
-    if any(b.start - a.end > _BETWEEN + _BETWEEN for (_, a), (b, _) in pairwise(pairs)):
+    if any(b.start - a.end > LINE for (_, a), (b, _) in pairwise(pairs)):
         return
     spans = tuple((opening.end, closing.start) for opening, closing in pairs)
     said = tuple(f'name="{text.raw[one.start : one.end].strip("`~ ")}"' for one, _ in pairs)
@@ -370,7 +364,7 @@ def framed(text: Text, lines: Sequence[Line], frame: Frame, end: int, closer: Li
     opener = lines[frame.lines[0] - 1] if frame.lines[0] else None
     kind = "counted" if frame.counted else frame.kind
     spans = tuple(zip(starts, [*starts[1:], end], strict=True))
-    marks = tuple(mark_length(frame.key, text.raw[start : start + _MARK]) for start in starts)
+    marks = tuple(mark_length(frame.key, text.raw[start : start + LINE]) for start in starts)
     return Block(starts[0], end, opener, closer, kind, spans, marks, frame)
 
 
@@ -390,7 +384,7 @@ def _closers(text: Text, at: int, inner: set[str] | None = None) -> Iterator[tup
             if lines[index].after_blank or lines[index].kind in _CLOSES:
                 yield lines[index - 1].end, lines[index]
                 count += 1
-                if count >= MOST_CLOSERS + 4:
+                if count >= MOST_CLOSERS + FEW:
                     break
     yield len(text.raw), None
 
@@ -402,7 +396,7 @@ def _opened(text: Text, opens: Callable[[Line], float]) -> Iterator[Block]:
     for index, start, opener in _openers(text, opens):
         field = opener is not None and opener.kind == "field"
         for end, closer in _closers(text, index + 1 if field else max(index, 0)):
-            if end - start < _LEAST:
+            if end - start < WORD:
                 continue
             lines = text.lines[text.line_at(start) : text.line_at(end)]
             if field and opener is not None:
@@ -423,17 +417,17 @@ def _openers(text: Text, opens: Callable[[Line], float]) -> list[tuple[int, int,
             found.append((index - 1, _behind_label(text.raw, line), line))
         elif line.kind in _OPENS and line.end < len(text.raw):
             found.append((index, line.end + 1, line))
-        elif line.kind == "text" and sentences < _SENTENCES and text.is_before_blank(index):
+        elif line.kind == "text" and sentences <= 1 and text.is_before_blank(index):
             sentences += 1  # it may announce what follows
             found.append((index, line.end + 1, line))
-        if len(found) >= _SEARCHED:
+        if len(found) >= CROWD:
             break
     found.sort(key=lambda one: -opens(one[2]))
     return [(-1, 0, None), *found[:MOST_OPENERS]]
 
 
 def _behind_label(raw: str, line: Line) -> int:
-    for at in range(line.start, min(line.end, line.start + 120)):
+    for at in range(line.start, min(line.end, line.start + LINE)):
         if raw[at] in ":：=":
             return at + 1
     return line.start
@@ -468,6 +462,6 @@ def _splits(
     if 1 < len(lines) <= MOST_RECORDS:
         begins = [start, *(line.start for line in lines[1:])]
         spans = tuple((a, b) for a, b in zip(begins, [*begins[1:], end], strict=True) if raw[a:b].strip())
-        if len(spans) > 1 and all(b - a > 30 for a, b in spans):  # noqa: PLR2004 - shorter lines are no passages
+        if len(spans) > 1 and all(b - a > LABEL for a, b in spans):
             yield "lines", spans, (0,) * len(spans), None
     yield "whole", ((start, end),), (0,), None

@@ -14,12 +14,12 @@ from gaugeway.prompts.form.candidates import contexts, divisions_of, framed, sib
 from gaugeway.prompts.form.records import passages
 from gaugeway.prompts.form.text import MOST_RECORDS, Block, Frame, Text, ends_a_sentence, frames_of, weight
 from gaugeway.prompts.notation import WIDE
+from gaugeway.prompts.sizes import HALF, LABEL, LINE, MOSTLY, NEARLY_ALL, PARAGRAPH, WORD
 from gaugeway.records import Context
 
 NAMES = ("data", "tag", "fence", "numbered", "records", "rule", "blank-line", "lines", "inline", "whole")
 """The ways to divide a text, as a configuration may name them."""
-_CERTAIN = {"data": 1.0, "tag": 1.0, "fence": 0.95, "numbered": 0.9, "rule": 0.85, "blank-line": 0.65, "lines": 0.6}
-_OTHERWISE = 0.8
+_CERTAIN = {"data": 1.0, "tag": 1.0, "fence": 1.0, "numbered": NEARLY_ALL, "blank-line": HALF, "lines": HALF}
 _SAID = {"counted": "numbered", "blank": "blank-line"}
 _ITSELF = ("data", "part", "fence", "rule", "blank", "lines", "whole")
 _FORMER = {"objects": "data", "bullets": "records:item -"}
@@ -36,17 +36,12 @@ _HTML = re.compile(
     r"feed|urlset|project|configuration|plist",
     re.IGNORECASE,
 )
-_LEAST_WORDS = 2
-_INTRODUCTION = 300
-_SHORTEST = 15
-_TWO = 2
 _SURE = ("counted", "tag")
 _NUMBER = re.compile(r"\d+")
 _BARE = ("#.", "#)", "item -", "item *", "item •", "~#")
 _RULE = re.compile(r"^[ \t]{0,8}(?:-{3,80}|={3,80}|\*{3,80}|_{3,80}|#{3,80}|~{3,80})[ \t]*$", re.MULTILINE)
 _BLANK = re.compile(r"\n[ \t]*\n\s*")
 _GOES_ON = re.compile(r"[-*+\u2022] |1[.)] |\|")
-_TITLE, _SHORT_PIECE = 80, 40
 
 
 class Division(NamedTuple):
@@ -63,11 +58,11 @@ def divisions(region: str) -> Iterator[Division]:
     if "\n" not in text.raw:
         for sign, _ in Counter(_INLINE.findall(text.raw)).most_common(1):
             items = tuple(Context(text=item.strip()) for item in text.raw.split(sign, MOST_RECORDS) if item.strip())
-            yield Division(f"inline:{sign}", items, _OTHERWISE)
+            yield Division(f"inline:{sign}", items, MOSTLY)
     for block in divisions_of(text):
         if found := tuple(contexts(text, block)):
             name = _name_of(text, block)
-            yield Division(name, found, _CERTAIN.get(name.partition(":")[0], _OTHERWISE))
+            yield Division(name, found, _CERTAIN.get(name.partition(":")[0], MOSTLY))
 
 
 def divided_as(region: str, name: str) -> Division | None:
@@ -135,7 +130,7 @@ def _of_data(one: Context) -> Context:
 def _is_passage(one: Context, *, alone: bool) -> bool:
     """Whether an element holds a text: more than a word; a lone one says what it is about, too."""
     said = one.text
-    if said.startswith(_MARKUP_STARTS) or not (len(said.split(None, 2)) >= _LEAST_WORDS or ord(said[:1]) >= WIDE):
+    if said.startswith(_MARKUP_STARTS) or not (len(said.split(None, 2)) > 1 or ord(said[:1]) >= WIDE):
         return False
     return not alone or one.id is not None or one.source is not None
 
@@ -151,7 +146,7 @@ def records_in(text: str, *, plain: bool = True) -> list[Context] | None:
     best: tuple[tuple[bool, int], list[Context]] | None = None
     for block in _blocks(read):
         said = raw[: block.start].strip()
-        if len(said) > _INTRODUCTION or "\n" in said:
+        if len(said) > PARAGRAPH or "\n" in said:
             continue
         if block.frame is not None and block.frame.key in _BARE and not (plain and _is_told(block, said)):
             continue
@@ -161,7 +156,7 @@ def records_in(text: str, *, plain: bool = True) -> list[Context] | None:
         if best is not None and rank <= best[0]:
             continue
         found = contexts(read, block)
-        if len(found) == len(block.spans) and min(len(passage.text) for passage in found) >= _SHORTEST:
+        if len(found) == len(block.spans) and min(len(passage.text) for passage in found) >= WORD:
             best = rank, found
     return None if best is None else best[1]
 
@@ -186,7 +181,7 @@ def _blocks(text: Text) -> list[Block]:
     found = [block for block in siblings(text) if not text.raw[block.end :].strip()]
     for frame in frames_of(text.lines):
         bare = frame.key in _BARE
-        if len(frame.lines) < _TWO or frame.key.strip("#") == "":
+        if len(frame.lines) <= 1 or frame.key.strip("#") == "":
             continue  # a heading stays with its text
         if not bare or (frame.counted and frame.lines[0] <= 1 and _is_only(frame, text)):
             found.append(framed(text, text.lines, frame, len(text.raw), None))
@@ -203,8 +198,8 @@ def paragraphs(text: str) -> list[Context]:
     ruled = _RULE.split(text, MOST_PIECES)
     pieces = _BLANK.split(text, MOST_PIECES) if len(ruled) == 1 else ruled
     found = [Context(text=piece) for piece in _with_their_headings(pieces)]
-    running = sum(weight(passage.text) >= _SHORT_PIECE or ends_a_sentence(passage.text) for passage in found)
-    return [] if len(found) < 2 or 2 * running < len(found) else found  # noqa: PLR2004 - one piece is the text itself
+    running = sum(weight(passage.text) >= LABEL or ends_a_sentence(passage.text) for passage in found)
+    return [] if len(found) <= 1 or 2 * running < len(found) else found
 
 
 def _with_their_headings(pieces: list[str]) -> Iterator[str]:
@@ -218,7 +213,7 @@ def _with_their_headings(pieces: list[str]) -> Iterator[str]:
             yield held
             held = ""
         held = f"{held}\n\n{said}" if held else said
-        heading = said.startswith("#") or (len(said) <= _TITLE and not ends_a_sentence(said))
+        heading = said.startswith("#") or (len(said) <= LINE and not ends_a_sentence(said))
         goes_on = said.endswith((":", "\uff1a")) or ("\n" not in said and heading)
     if held:
         yield held

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gaugeway.prompts.form.lines import Line, key_of, lines_of
 from gaugeway.prompts.form.text import Block, Element, Seen
 from gaugeway.prompts.form.word_index import Kind
+from gaugeway.prompts.sizes import FEW, LABEL, LINE, PAGE, PARAGRAPH, SEVERAL, WORD
 from gaugeway.records import Context
 
 _ASKS = re.compile(r"[?？؟;][\s\"'”’»)*_`\]]*\Z")
@@ -31,11 +32,7 @@ _WRAPS = (
     ("**", "**"),
     ("<<", ">>"),
 )
-_LEAST_ASKED = 2
 MOST_ASKED = 6_000
-_NEAR = 12
-"""Lines read at the beginning and at the end of the text before and behind the block."""
-_QUOTES = 2
 _LABELS_BELOW = ("label", "heading", "bracket", "bold", "rule", "open", "close")
 _SIGNED = re.compile(r"[^\w\s\"'(\[-]{1,6}[ \t]+(?=\S)")
 _ORDERED = re.compile(r"[?？؟]\s+(?=\S)")
@@ -61,8 +58,6 @@ _BY_SPLIT = (
     *("context before", "context inside", "titled", "left over", "last has more", "last has much more"),
 )
 """Features that mean something else for each way to divide a block."""
-_MARK = 3
-_READ, _LABEL, _COMPARED = 1_500, 200, 16
 _LABELS = ("label", "field", "heading", "bracket", "bold", "open", "close")
 
 
@@ -90,7 +85,7 @@ def asked_of(seen: Seen, block: Block, said: str) -> Iterator[Asked]:
     before = [line for line in lines if line.end <= block.start]
     behind = [line for line in lines if line.start >= block.end]
     for part, name, stop in ((behind, "behind", len(seen.text.raw)), (before, "before", block.start)):
-        chosen = part if len(part) <= 2 * _NEAR else part[:_NEAR] + part[-_NEAR:]
+        chosen = part if len(part) <= 2 * SEVERAL else part[:SEVERAL] + part[-SEVERAL:]
         side = _Beside(seen, block, said, name, stop)
         for index, line in enumerate(chosen):
             yield from _at(side, line, chosen[index + 1 :])
@@ -99,7 +94,7 @@ def asked_of(seen: Seen, block: Block, said: str) -> Iterator[Asked]:
             for element in seen.text.elements
             if _is_beside(element, block, name) and element.inner_end - element.inner < MOST_ASKED
         )
-        for element in islice(beside, _NEAR):
+        for element in islice(beside, SEVERAL):
             yield _made(side, element.inner, element.inner_end, "element", _line_at(seen, element.start))
 
 
@@ -109,7 +104,7 @@ def _is_beside(element: Element, block: Block, name: str) -> bool:
 
 def _line_at(seen: Seen, at: int) -> Line:
     """Return what stands at an offset as if a line began there."""
-    return lines_of(seen.text.raw, at, at + _NEAR * _NEAR)[0]
+    return lines_of(seen.text.raw, at, at + LINE)[0]
 
 
 def _at(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
@@ -145,7 +140,7 @@ def _in_line(side: _Beside, line: Line, following: list[Line], end: int) -> Iter
         yield _made(side, inline.start("text"), end, "inline", line)
     elif (signed := _SIGNED.match(raw, line.start, end)) is not None:
         yield from _with_its_question(side, signed.end(), end, "signed", line)
-    for quoted in islice(_QUOTED.finditer(raw, line.start, end), _QUOTES):
+    for quoted in islice(_QUOTED.finditer(raw, line.start, end), 2):
         yield _made(side, quoted.start("text"), quoted.end("text"), "quoted", line)
 
 
@@ -199,13 +194,13 @@ def _made(side: _Beside, start: int, end: int, how: str, label: Line | None, *, 
     raw, words, block = side.seen.text.raw, side.seen.words, side.block
     text, wrapped = _unwrapped(raw[start : min(end, start + MOST_ASKED)].strip())
     values = {f"q {side.name} {how}": 1.0, "q wrapped": float(wrapped)}
-    values["q asks"] = float(_ASKS.search(text[-20:]) is not None)
+    values["q asks"] = float(_ASKS.search(text[-WORD:]) is not None)
     values["q length"] = math.log(1 + len(text))
-    values["q long"] = float(len(text) > 400)  # noqa: PLR2004 - longer than most questions
+    values["q long"] = float(len(text) > PARAGRAPH)
     values["q lines"] = math.log(1 + text.count("\n"))
     values["q meta"] = float(words.is_meta(start, end))
     values["q addresses"] = float(words.addresses(start, end))
-    values["q empty"] = float(len(text) < _LEAST_ASKED or not any(map(str.isalnum, text)))
+    values["q empty"] = float(len(text) <= 1 or not any(map(str.isalnum, text)))
     values["q ends with colon"] = float(text[-1:] in ":：")
     values["q last"] = float(not raw[end:].strip())
     values["q beside block"] = float(not raw[block.end : start].strip() or not raw[end : block.start].strip())
@@ -213,14 +208,14 @@ def _made(side: _Beside, start: int, end: int, how: str, label: Line | None, *, 
         values[f"q holds {kind}"] = float(words.has(kind, start, end))
     if label is not None:
         _labelled(values, side, label, label.start if label_at < 0 else label_at, start)
-    terms = {word.lower()[:6] for word in _WORD.findall(text[:600])}
+    terms = {word.lower()[:6] for word in _WORD.findall(text[:PARAGRAPH])}
     values["q overlap"] = sum(term in side.said for term in terms) / max(1, len(terms))
     return Asked(text, f"{side.name} {how}", values)
 
 
 def _labelled(values: dict[str, float], side: _Beside, label: Line, at: int, start: int) -> None:
     for kind in _NAMED:
-        if side.seen.words.has(kind, at, min(start, at + 120)):
+        if side.seen.words.has(kind, at, min(start, at + LINE)):
             values[f"q labelled {kind}"] = 1.0
     if (opener := side.block.opener) is not None:
         raw = side.seen.text.raw
@@ -242,7 +237,7 @@ def of_line(name: str, line: Line | None, seen: Seen) -> dict[str, float]:
     if line is None:
         return {f"{name} none": 1.0}
     values = {f"{name} {line.kind}": 1.0, f"{name} blank": float(line.after_blank)}
-    end = min(line.end, line.start + _LABEL)
+    end = min(line.end, line.start + 2 * LINE)
     if line.kind == "field":
         end = min(end, line.start + len(line.keys[0]) + 2)
     for kind in SAID:
@@ -250,7 +245,7 @@ def of_line(name: str, line: Line | None, seen: Seen) -> dict[str, float]:
             values[f"{name} says {kind}"] = 1.0
             if line.kind in _LABELS:
                 values[f"{name} named {kind}"] = 1.0
-    values[f"{name} long"] = float(end - line.start > 80)  # noqa: PLR2004 - a sentence
+    values[f"{name} long"] = float(end - line.start > 2 * LABEL)
     return values
 
 
@@ -282,7 +277,7 @@ def of_place(seen: Seen, block: Block) -> dict[str, float]:
         _cited(values, seen, block)
     if len(block.spans) > 1:
         raw = seen.text.raw
-        inner = [raw.count("\n\n", start, end - 2) for start, end in block.spans[:_COMPARED]]
+        inner = [raw.count("\n\n", start, end - 2) for start, end in block.spans[:SEVERAL]]
         start, end = block.spans[-1]
         more = raw.count("\n\n", start, end) - max(inner)
         values["tail longer"] = float(more > 0)
@@ -299,9 +294,9 @@ def nested(block: Block, others: Iterable[tuple[Block, object]]) -> dict[str, fl
     """Whether a block begins inside a record of another one, by how that one is divided."""
     values: dict[str, float] = {}
     for other, _ in others:
-        if len(other.spans) < 2 or other.start > block.start or other.split == block.split:  # noqa: PLR2004 - no frame
+        if len(other.spans) <= 1 or other.start > block.start or other.split == block.split:
             continue
-        if any(start + _MARK < block.start < end for start, end in other.spans):
+        if any(start + FEW < block.start < end for start, end in other.spans):
             values["nested"] = values[f"nested {other.split}"] = 1.0
     return values
 
@@ -309,7 +304,7 @@ def nested(block: Block, others: Iterable[tuple[Block, object]]) -> dict[str, fl
 def _cited(values: dict[str, float], seen: Seen, block: Block) -> None:
     """How many records begin with a key, how many keys the prompt says again, and where."""
     raw = seen.text.raw
-    keys = [key_of(raw[start : start + _LABEL]) for start, _ in block.spans[:_COMPARED]]
+    keys = [key_of(raw[start : start + 2 * LINE]) for start, _ in block.spans[:SEVERAL]]
     if len(known := {key for key in keys if key is not None}) < len(keys):
         return
     values["keyed"] = 1.0
@@ -329,18 +324,18 @@ def of_block(seen: Seen, block: Block, found: Sequence[Context]) -> dict[str, fl
     values["length"] = math.log(1 + sum(lengths) / count)
     total = max(1, len(raw.strip()))
     values["share"] = sum(lengths) / total
-    values["sentences"] = sum(_SENTENCE_END.search(passage.text[-12:]) is not None for passage in found) / count
-    meta = [seen.is_meta(start, min(end, start + _READ)) for start, end in block.spans]
+    values["sentences"] = sum(_SENTENCE_END.search(passage.text[-WORD:]) is not None for passage in found) / count
+    meta = [seen.is_meta(start, min(end, start + PAGE)) for start, end in block.spans]
     values["meta passages"] = sum(meta) / len(meta)
     values["meta last"] = float(meta[-1] and not any(meta[:-1])) if len(meta) > 1 else 0.0
     addressed = [words.addresses(start, end) for start, end in block.spans]
     values["addressed"] = sum(addressed) / len(addressed)
     _last_record(values, block, seen)
-    values["meta before"] = float(seen.is_meta(max(0, block.start - 400), block.start)) if block.start else 0.0
-    values["meta behind"] = float(seen.is_meta(block.end, block.end + 600))
-    values["context before"] = float(words.any(("context", "pasted"), max(0, block.start - 300), block.start))
+    values["meta before"] = float(seen.is_meta(max(0, block.start - PARAGRAPH), block.start)) if block.start else 0.0
+    values["meta behind"] = float(seen.is_meta(block.end, block.end + PARAGRAPH))
+    values["context before"] = float(words.any(("context", "pasted"), max(0, block.start - PARAGRAPH), block.start))
     values["context anywhere"] = float(
-        words.any(("context", "pasted"), 0, block.start) or seen.beside.any(("context", "pasted"), 0, 4000)
+        words.any(("context", "pasted"), 0, block.start) or seen.beside.any(("context", "pasted"), 0, PAGE)
     )
     values["context inside"] = float(words.any(("context", "pasted"), block.start, block.end))
     values["titled"] = sum(passage.source is not None for passage in found) / count
@@ -358,8 +353,8 @@ def of_question(asked: Asked | None, points: float, found: Sequence[Context], *,
     values["asked question"] = asked.values.get("q asks", 0.0)
     values["asked labelled"] = asked.values.get("q labelled question", 0.0)
     values["asked meta"] = asked.values.get("q meta", 0.0)
-    terms = {word.lower() for word in _WORD.findall(asked.text[:600])}
-    said = " ".join(passage.text[:_READ] for passage in found).lower()
+    terms = {word.lower() for word in _WORD.findall(asked.text[:PARAGRAPH])}
+    said = " ".join(passage.text[:PAGE] for passage in found).lower()
     shared = sum(term[:6] in said for term in terms)
     values["overlap"] = shared / max(1, len(terms))
     values["asked length"] = math.log(1 + len(asked.text))
@@ -373,7 +368,7 @@ def _number(block: Block, seen: Seen) -> int | None:
 
 def _last_record(values: dict[str, float], block: Block, seen: Seen) -> None:
     """Whether the last record has what no other has: then the block may have ended before."""
-    if len(block.spans) < 2:  # noqa: PLR2004 - nothing to compare with
+    if len(block.spans) <= 1:
         start, end = block.spans[-1]
         values["alone paragraphs"] = math.log(1 + seen.text.raw.count("\n\n", start, end))
         return
@@ -413,7 +408,7 @@ def _left_over(block: Block, seen: Seen) -> int:
         while at < end:
             stop = raw.find("\n\n", at, end)
             stop = end if stop < 0 else stop
-            if stop - at > 60 and not seen.is_meta(at, stop) and not seen.words.addresses(at, stop):  # noqa: PLR2004
+            if stop - at > LINE // 2 and not seen.is_meta(at, stop) and not seen.words.addresses(at, stop):
                 count += stop - at
             at = stop + 2
     return count

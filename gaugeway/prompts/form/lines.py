@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from gaugeway.prompts.sizes import FEW, LINE, REMEMBERED
+
 Kind = Literal["rule", "open", "close", "heading", "label", "bracket", "bold", "field", "item", "text"]
 
 MOST_LINES = 6_000
 """Lines read of one text."""
-_HEAD = 120
-"""Characters at the beginning of a line that its shape is taken from."""
-_LONG = 140
-"""Characters from which on a line is text, whatever marks it has."""
 
 _RULE = re.compile(
     r"([-=_*~#+·•─═—.%])(?: ?\1){2,}\Z|[#=~+]{2}\Z|<\|?sep(?:arator)?\|?>\Z|\[SEP\]\Z|§{1,3}\Z"
@@ -95,7 +93,7 @@ def _lines(text: str, low: int, high: int) -> Iterator[Line]:
     while at < high and count < MOST_LINES:
         end = text.find("\n", at, high)
         end = high if end < 0 else end
-        said = text[at : min(end, at + 4 * _LONG)]
+        said = text[at : min(end, at + FEW * LINE)]
         bare = said.lstrip(" \t\r\xa0\u3000")
         if not bare:
             blank = True
@@ -109,14 +107,14 @@ def _lines(text: str, low: int, high: int) -> Iterator[Line]:
         at = end + 1
 
 
-@lru_cache(maxsize=2_048)
+@lru_cache(maxsize=REMEMBERED)
 def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
     """Return the kind of a line without its indent, its shapes, and the number in the first one."""
     if not (said[0].isalnum() or said[0] == '"') and (marked := _mark(said)) is not None:
         return marked
-    if len(said) <= _LONG and (origin := _origin(said)) is not None:
+    if len(said) <= LINE and (origin := _origin(said)) is not None:
         return "bracket", (origin,), None
-    head, kind = said[:_HEAD], _kind(said)
+    head, kind = said[:LINE], _kind(said)
     keys: list[str] = []
     number = None
     sure = False
@@ -137,7 +135,7 @@ def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
     keys += _form(said, kind)
     if kind == "text" and _ITEM.match(said):
         kind = "item"
-    if said[-1] in ":：" and kind in ("text", "label") and len(said) <= _LONG:
+    if said[-1] in ":：" and kind in ("text", "label") and len(said) <= LINE:
         kind = "label"
         keys.append(f"{said.split(None, 1)[0].lower()}…:")
     return kind, tuple(dict.fromkeys(keys)), number
@@ -152,7 +150,7 @@ def _origin(said: str) -> str | None:
 
 def _mark(said: str) -> tuple[Kind, tuple[str, ...], int | None] | None:
     """Return the shape of a rule or of a line that begins with a tag."""
-    if len(said) <= _HEAD and _RULE.match(said):
+    if len(said) <= LINE and _RULE.match(said):
         return "rule", (f"rule {said[0]}",), None
     tag = _TAG.match(said) if said[0] == "<" else None
     if tag is None:
@@ -160,7 +158,7 @@ def _mark(said: str) -> tuple[Kind, tuple[str, ...], int | None] | None:
     if tag["slash"]:
         return "close", (f"</{tag['name'].lower()}>",), None
     named = f"<{tag['name'].lower()}>"
-    counted = _NUMBER.match(said[:_HEAD])
+    counted = _NUMBER.match(said[:LINE])
     if counted is None:
         return "open", (named,), None
     return "open", (_DIGITS.sub("#", said[: counted.end()]).lower(), named), int(counted["n"])
@@ -170,7 +168,7 @@ def _kind(said: str) -> Kind:
     """Return the kind of a line that its marks alone show."""
     if said[0] == "#" and _HEADING.match(said):
         return "heading"
-    if len(said) > _LONG or said[0].isalnum():
+    if len(said) > LINE or said[0].isalnum():
         return "text"
     if said[0] in "*_" and _BOLD.match(said):
         return "bold"
@@ -192,7 +190,7 @@ def _form(said: str, kind: Kind) -> list[str]:
         keys.append(f"item {said[0]}")
     elif (sign := _SIGN.match(said) or _STUCK.match(said)) is not None:
         keys.append(f"sign {sign[0].lower()}")
-    group = _GROUP.match(said[:_HEAD]) if said[0] in _BRACKETS else None
+    group = _GROUP.match(said[:LINE]) if said[0] in _BRACKETS else None
     if group is not None and group.end() < len(said):
         masked = _ID.sub("#", group[0])
         keys.append(masked if not _LETTER.search(masked) else f"{group[0][0]}…{group[0][-1]}")
@@ -217,7 +215,7 @@ def _marks(said: str, numbered: re.Match[str]) -> bool:
     """Whether the number at the beginning of a line counts records, and is no number of a sentence."""
     if numbered["end"].strip(" ,.%'’") or numbered.end() == len(said):
         return True
-    if said[-1] in ":：" and len(said) <= _LONG:
+    if said[-1] in ":：" and len(said) <= LINE:
         return True
     if numbered["end"][:1] == "." and said[: numbered.start("n")].strip(" -*#([") == "":
         return True
@@ -226,7 +224,7 @@ def _marks(said: str, numbered: re.Match[str]) -> bool:
 
 def key_of(said: str) -> str | None:
     """Return the id at the beginning of a record by which a prompt may cite it: letters and digits, as `a3-7cfe`."""
-    match = _KEY.match(said[:_HEAD])
+    match = _KEY.match(said[:LINE])
     return None if match is None else match["key"]
 
 

@@ -20,14 +20,12 @@ from gaugeway.prompts.form.text import Block, Seen, Text, weight
 from gaugeway.prompts.form.word_index import IndexedText
 from gaugeway.prompts.notation import decoded
 from gaugeway.prompts.parse import with_ends
+from gaugeway.prompts.sizes import BOOK, FEW, HALF, LABEL, MANY, PAGE, QUARTER, SEVERAL, TENTH
 from gaugeway.records import Context
 
 MOST_TURNS = 200
-"""Messages read of a longer conversation: the first `_FIRST_TURNS`, which describe the app, and the last ones."""
-_FIRST_TURNS = 8
-_FEWEST_OF_A_USER, _MESSAGES = 3, 50
-_MEMBERS, _JSON = 40, 250_000
-_BREAKS = str.maketrans("\x0b\x0c\x85\u2028\u2029", "\n" * 5)
+"""Messages read of a longer conversation: the first `SEVERAL`, which describe the app, and the last ones."""
+_BREAKS = dict.fromkeys(map(ord, "\x0b\x0c\x85\u2028\u2029"), "\n")
 _OPENING_OF_TURN = re.compile(
     r"<\|(?:im_start|start_header_id|start_of_role)\|>(?P<marked>\w{1,20})(?:<\|(?:end_header_id|end_of_role)\|>)?\n*"
     r"|(?:<\||<start_of_turn>)(?P<plain>system|user|assistant|documents?|context|model)(?:\|>)?\n*",
@@ -41,20 +39,12 @@ _TOKENS = re.compile(
 _TOKEN_ENDS = ("|>", "s>", "INST]", "SYS>>", "_of_turn>")
 _TURN_ENDS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|<end_of_turn>")
 FINALISTS = 6
-_BESIDE = 4_000
 _SYSTEM = ("system", "developer")
-_EARLIER, _FEWEST_PARTS = 4, 3
 _MARKED = ("label", "heading", "bracket", "bold", "open", "close", "rule")
-_FEWEST, _PART, _OTHERS = 3, 0.3, 0.1
-_ASKED = 3
-_COMPARED = 1_500
-_LABELLED = 2_000
-_LEAST_TEXT, MOST_TEXT = 30, 250_000
+MOST_TEXT = BOOK
 """Characters of a message that is read by its form; the most also of all messages of a request together."""
-THRESHOLD = 0.5
-_LONE = 40
-"""Letters of a passage that is the only one."""
-_FAR, _LEAD, _SHOWN = 30.0, 6.0, 60
+THRESHOLD = HALF
+_FAR, _LEAD = 30.0, 6.0
 _used: dict[str, Any] = {}
 
 
@@ -89,7 +79,7 @@ def turns_of(request: Request) -> list[Turn]:
     turns = _joined([_without_tokens(turn) for turn in turns])
     if turns and turns[-1].text.lstrip()[:1] == "{":
         turns[-1] = _by_members(turns[-1])
-    return turns if len(turns) <= MOST_TURNS else turns[:_FIRST_TURNS] + turns[_FIRST_TURNS - MOST_TURNS :]
+    return turns if len(turns) <= MOST_TURNS else turns[:SEVERAL] + turns[SEVERAL - MOST_TURNS :]
 
 
 def _parts_of(message: dict[str, Any]) -> tuple[str, ...]:
@@ -107,17 +97,17 @@ def _without_tokens(turn: Turn) -> Turn:
 def _joined(turns: list[Turn]) -> list[Turn]:
     """Join the messages of a user at the end into one, a part each: some apps send a message for each passage."""
     first = len(turns)
-    while first and turns[first - 1].role == "user" and len(turns) - first <= _MESSAGES:
+    while first and turns[first - 1].role == "user" and len(turns) - first <= MANY:
         first -= 1
-    if not _FEWEST_OF_A_USER <= len(turns) - first <= _MESSAGES:
+    if not FEW <= len(turns) - first <= MANY:
         return turns
     return [*turns[:first], Turn("user", tuple(part for turn in turns[first:] for part in turn.parts))]
 
 
 def _by_members(turn: Turn) -> Turn:
     """Return a message that is one JSON object as text, with a label for each member."""
-    value = decoded(turn.text) if len(turn.text) <= _JSON else None
-    if not isinstance(value, dict) or not 1 < len(value) <= _MEMBERS:
+    value = decoded(turn.text) if len(turn.text) <= BOOK else None
+    if not isinstance(value, dict) or not 1 < len(value) <= MANY:
         return turn
     said = [(key, one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)) for key, one in value.items()]
     return Turn(turn.role, ("\n\n".join(f"{str(key).replace('_', ' ')}:\n{one}" for key, one in said),))
@@ -175,7 +165,7 @@ def candidates(turns: Sequence[Turn], most: int = FINALISTS) -> Iterator[Candida
                 values = place | of_block(seen, block, found) | nested(block, likeliest)
                 scored.append((score(rank, values), -len(scored), block, found, values))
         scored.sort(key=lambda one: one[:2], reverse=True)
-        for _, _, block, found, values in scored[: max(_ASKED, most // 2)]:
+        for _, _, block, found, values in scored[: max(FEW, most // 2)]:
             points, asked = _asked(seen, block, found) if seen.own else (0.0, asking)
             if asked is not None and len(found) == 1 and found[0].text.strip() == asked.text:
                 continue  # the arguments of a search, not what it found
@@ -187,28 +177,28 @@ def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
     last = next((i for i in reversed(range(len(turns))) if turns[i].role == "user" and turns[i].text.strip()), None)
     if last is None:
         return
-    system = "\n".join(turn.text for turn in turns if turn.role in _SYSTEM)[:_BESIDE]
+    system = "\n".join(turn.text for turn in turns if turn.role in _SYSTEM)[:PAGE]
     beside, nothing = IndexedText(system), IndexedText("")
     others = [i for i in reversed(range(len(turns))) if i != last and _may_hold(turns[i], i, last)]
     left = MOST_TEXT
     for index in (last, *others):
         turn, own = turns[index], index == last
-        if _LEAST_TEXT <= len(turn.text) <= left:
+        if LABEL <= len(turn.text) <= left:
             left -= len(turn.text)
             read = Text.of(turn.text)
-            if len(turn.parts) >= _FEWEST_PARTS:
+            if len(turn.parts) >= FEW:
                 starts = accumulate((len(part) + 2 for part in turn.parts[:-1]), initial=0)
                 read.parts = tuple((at, at + len(part)) for at, part in zip(starts, turn.parts, strict=True))
             yield Seen(read, IndexedText(turn.text), own, turn.role, beside if own else nothing)
 
 
 def _may_hold(turn: Turn, index: int, last: int) -> bool:
-    return turn.role in _SYSTEM or (turn.role == "user" and last - _EARLIER <= index < last)
+    return turn.role in _SYSTEM or (turn.role == "user" and last - FEW <= index < last)
 
 
 def _behind_its_label(text: str) -> str:
     """Return a turn without the label of the question in front of it."""
-    first = next(iter(lines_of(text, 0, min(len(text), _LABELLED))), None)
+    first = next(iter(lines_of(text, 0, min(len(text), PAGE))), None)
     if first is None or first.kind != "field" or not first.keys[0].endswith((":", "：")):
         return text
     at = len(first.keys[0])
@@ -229,16 +219,16 @@ def question_in(text: str) -> str | None:
         (score(weights, asked.values), asked) for asked in asked_of(seen, Block(0, 0, None, None, "whole", (), ()), "")
     ]
     points, asked = max(every, key=lambda one: one[0], default=(0.0, None))
-    if asked is None or sum(math.exp(other - points) for other, said in every if said.text != asked.text) > _OTHERS:
+    if asked is None or sum(math.exp(other - points) for other, said in every if said.text != asked.text) > TENTH:
         return None
     labelled = bool(asked.values.get("q labelled question")) and seen.words.has("context", 0, len(text))
-    marked = sum(line.kind in _MARKED for line in seen.text.lines) >= _FEWEST and len(asked.text) < _PART * len(text)
+    marked = sum(line.kind in _MARKED for line in seen.text.lines) >= FEW and len(asked.text) < QUARTER * len(text)
     return asked.text if (labelled or marked) and asked.text else None
 
 
 def may_be_asked(seen: Seen, block: Block, found: Sequence[Context]) -> list[Asked]:
     """Return the stretches beside a block that may be the question."""
-    said = " ".join(passage.text[:_COMPARED] for passage in found).lower()
+    said = " ".join(passage.text[:PAGE] for passage in found).lower()
     last = seen.text.raw.rfind(found[-1].text, block.start, block.end)
     if last >= 0 and not block.inside:  # what the last record does not keep may be the question
         block = block._replace(end=last + len(found[-1].text))
@@ -305,7 +295,8 @@ def log_odds(values: Mapping[str, float]) -> float:
     for tree in model["trees"]:
         node = tree
         while isinstance(node, list):
-            node = node[2] if row[node[0]] <= node[1] else node[3]
+            feature, border, up_to, above = node
+            node = up_to if row[feature] <= border else above
         odds += node
     return float(odds)
 
@@ -329,7 +320,7 @@ def read(turns: Sequence[Turn]) -> Reading | None:
     if found is None:
         return None
     one, choice = found
-    if len(one.contexts) == 1 and weight(one.contexts[0].text) < _LONE:
+    if len(one.contexts) == 1 and weight(one.contexts[0].text) < LABEL:
         return None
     odds = log_odds(one.values | choice)
     sure = 1.0 / (1.0 + math.exp(-max(-_FAR, min(odds, _FAR))))
@@ -337,7 +328,7 @@ def read(turns: Sequence[Turn]) -> Reading | None:
         return None
     opener = one.block.opener
     raw = next((turn.text for turn in turns if opener and turn.text[opener.start : opener.end]), "")
-    header = raw[opener.start : min(opener.end, opener.start + _SHOWN)].strip() if opener else "no line before them"
+    header = raw[opener.start : min(opener.end, opener.start + LABEL)].strip() if opener else "no line before them"
     division = f"{len(one.contexts)} by {one.block.split}"
     asked = f"question by {one.asked.how}" if one.asked else "no question"
     return Reading(

@@ -13,16 +13,11 @@ from textwrap import dedent
 
 from gaugeway.prompts.form.lines import key_of, shape
 from gaugeway.prompts.notation import WIDE
+from gaugeway.prompts.sizes import CROWD, LABEL, LINE, MANY, SEVERAL, WORD
 from gaugeway.records import Context
 
 Span = tuple[int, int]
 
-_WITHIN = 220
-"""Characters of a record's head in which the next literal of its template is looked for."""
-_FIELD, _FIELD_WORDS, _LABEL_WORDS = 110, 12, 7
-_STEPS, _TRIED = 24, 5
-_TAIL_LINES = 6
-_TAIL = 160
 _LITERAL = re.compile(
     r"[ \t]*\n\s*|(?:</?[^\W\d]\w{0,12}[^<>\n]{0,60}>)+|[:：]\*{0,2}(?=[\s\"“]|[^\x00-\x7f])|\]\(|[\])】>》」»][:：]?"
     r"|[\[(【<《「«]| ?\|\s?| [-–—] | = |\*\*|={2,}|-{3,}|[@~^+#|§&%$]{2,}| ?:: "
@@ -121,12 +116,12 @@ def _short(said: str, literal: str) -> bool:
     said = said.strip()
     if said[:1] == "#" and "\n" in literal:
         return False  # a heading of the passage's own
-    if len(said) > _FIELD or _SENTENCE.search(said) is not None:
+    if len(said) > LINE or _SENTENCE.search(said) is not None:
         return False
     words = len(said.split())
-    if words > (_LABEL_WORDS if literal[:1] in ":：" else _FIELD_WORDS):
+    if words > (SEVERAL if literal[:1] in ":：" else (2 * SEVERAL)):
         return False
-    if said and ord(said[0]) >= WIDE and len(said) > 24:  # noqa: PLR2004 - scripts without spaces have no words
+    if said and ord(said[0]) >= WIDE and len(said) > LABEL:
         return False
     return not (
         "\n" in literal and _SENTENCE_END.search(said) is not None and not said.endswith((")", "]", "*", '",', "',"))
@@ -135,13 +130,13 @@ def _short(said: str, literal: str) -> bool:
 
 def _strip_heads(text: str, records: list[Record]) -> None:
     """Cut the fields that all records begin with."""
-    if len(records) < 2:  # noqa: PLR2004 - nothing to compare with
+    if len(records) <= 1:
         _strip_title(text, records)
         return
     at = [record.start for record in records]
     found: list[tuple[list[int], list[str]]] = []
     label: list[str] = [""] * len(records)
-    for _ in range(_STEPS):
+    for _ in range(MANY):
         step = _next_literal(text, records, at)
         if step is None:
             break
@@ -176,8 +171,8 @@ def _strip_title(text: str, records: list[Record]) -> None:
 def _next_literal(text: str, records: list[Record], at: list[int]) -> tuple[list[int], list[str], str] | None:
     """Return where each record goes on behind the next literal that all have, with the fields before it."""
     first = records[0]
-    for tried, match in enumerate(_LITERAL.finditer(text, at[0], min(first.end, at[0] + _WITHIN))):
-        if tried >= _TRIED:
+    for tried, match in enumerate(_LITERAL.finditer(text, at[0], min(first.end, at[0] + (2 * LINE)))):
+        if tried >= SEVERAL:
             return None
         literal = _kind_of(match[0])
         said = [text[at[0] : match.start()]]
@@ -185,7 +180,7 @@ def _next_literal(text: str, records: list[Record], at: list[int]) -> tuple[list
             return None
         ends = [match.end()]
         for one, start in zip(records[1:], at[1:], strict=True):
-            place = _find(text, literal, start, min(one.end, start + _WITHIN))
+            place = _find(text, literal, start, min(one.end, start + (2 * LINE)))
             if place is None or not _short(text[start : place[0]], literal):
                 break
             said.append(text[start : place[0]])
@@ -220,7 +215,7 @@ def _ends_a_head(text: str, records: list[Record], at: list[int], literal: str) 
         return _run_on(text, records, at)
     if literal[-1] not in ":：])】>》」»|–—-=*@~^+#§&%$":  # nothing closes here
         return False
-    begins = [text[place : place + 4].lstrip()[:1] for place in at]
+    begins = [text[place : place + WORD].lstrip()[:1] for place in at]
     if literal[:1] in ":：":
         return not all(_ANSWERED.match(text, place, one.end) for place, one in zip(at, records, strict=True))
     return not any(_GOES_ON.match(begin) for begin in begins)
@@ -264,10 +259,10 @@ def _field_lines(text: str, one: Record) -> list[tuple[str, int]]:
     """Return the shape of each leading line with a label and a short value, and where it ends."""
     found = []
     at = one.start
-    for _ in range(_STEPS):
+    for _ in range(MANY):
         end = text.find("\n", at, one.end)
         said = text[at:end].strip() if end >= 0 else ""
-        if not said or len(said) > _FIELD + _FIELD:
+        if not said or len(said) > LINE + LINE:
             break
         kind, keys, _ = shape(said)
         if kind != "field" or _SENTENCE_END.search(said) is not None or _SENTENCE.search(said):
@@ -279,10 +274,10 @@ def _field_lines(text: str, one: Record) -> list[tuple[str, int]]:
 
 def _strip_tails(text: str, records: list[Record]) -> None:
     """Cut the lines that all records end with; the last record ends where its own one is."""
-    if len(records) < 2:  # noqa: PLR2004 - nothing to compare with
+    if len(records) <= 1:
         _strip_origin(text, records)
         return
-    for _ in range(_TAIL_LINES):
+    for _ in range(SEVERAL):
         lasts = [_last_line(text, record) for record in records]
         keys = set.intersection(*(set(keys) for _, keys in lasts[:-1])) - {"item -", "item *"}
         keys = {key for key in keys if key not in ("(", ">")}
@@ -299,7 +294,7 @@ def _strip_tails(text: str, records: list[Record]) -> None:
         if _belong_to_the_text(text, records, lasts):
             break
         for one, (start, _) in zip(records, lasts, strict=True):
-            if (said := text[start : one.end].strip(" -_=*`")) and len(said) <= _TAIL:
+            if (said := text[start : one.end].strip(" -_=*`")) and len(said) <= LINE:
                 label, _, value = said.partition(":")
                 one.fields.append((label.strip(), value.strip()) if value else ("", label))
             one.end = start
@@ -323,7 +318,7 @@ def _strip_origin(text: str, records: list[Record]) -> None:
         start, _ = _last_line(text, record)
         if start <= record.start or not text[line_start : record.start].strip():
             continue
-        said = text[start : record.end].strip()  # at most `_TAIL` characters
+        said = text[start : record.end].strip()  # at most `LINE` characters
         if _PLACE.search(said) is None:
             continue
         if _SENTENCE_END.search(text[record.start : start].rstrip()) and not _SENTENCE_END.search(said):
@@ -335,7 +330,7 @@ def _strip_origin(text: str, records: list[Record]) -> None:
 def _last_line(text: str, one: Record) -> tuple[int, tuple[str, ...]]:
     start = text.rfind("\n", one.start, one.end) + 1
     said = text[start : one.end].strip()
-    if start <= one.start or not said or len(said) > _TAIL:
+    if start <= one.start or not said or len(said) > LINE:
         return one.start, ()
     kind, keys, _ = shape(said)
     if kind == "text" and not _SENTENCE_END.search(said):
@@ -348,12 +343,12 @@ def _last_line(text: str, one: Record) -> tuple[int, tuple[str, ...]]:
 def _line_with(text: str, one: Record, keys: set[str]) -> int | None:
     """Return where the first line of one of the shapes begins in a record."""
     at = text.find("\n", one.start, one.end) + 1
-    for _ in range(400):
+    for _ in range(CROWD):
         if at <= 0 or at >= one.end:
             return None
         end = text.find("\n", at, one.end)
         said = text[at : end if end >= 0 else one.end].strip()
-        if said and not keys.isdisjoint((*shape(said[:_TAIL])[1], f"word {said.split(None, 1)[0].lower()}")):
+        if said and not keys.isdisjoint((*shape(said[:LINE])[1], f"word {said.split(None, 1)[0].lower()}")):
             return at
         at = end + 1
     return None
@@ -366,7 +361,7 @@ def _end_of_line(text: str, start: int) -> int:
 
 def _strip_brackets(text: str, records: list[Record]) -> None:
     """Cut what all records have in brackets at their end, when it names a place."""
-    found = [_IN_BRACKETS.search(text, max(record.start, record.end - _TAIL), record.end) for record in records]
+    found = [_IN_BRACKETS.search(text, max(record.start, record.end - LINE), record.end) for record in records]
     said = [_DIGITS.sub("#", match["inside"]) if match is not None else "" for match in found]
     alike = len(set(said)) == 1 and "#" in said[0]  # (page 4), (page 9)
     if alike or all(match is not None and _NAMES_A_PLACE.search(match["inside"]) for match in found):
@@ -395,7 +390,7 @@ def _unwrap(text: str, records: list[Record]) -> None:
 
 def _unwrap_block(text: str, records: list[Record]) -> None:
     """Leave out quotes or fences that open the first passage and close the last one."""
-    if len(records) < 2:  # noqa: PLR2004 - a lone one is unwrapped already
+    if len(records) <= 1:
         return
     first, last = records[0], records[-1]
     for opening, closing in (wrap for wrap in _WRAPS if len(wrap[0]) > 1):

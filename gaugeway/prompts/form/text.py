@@ -16,6 +16,7 @@ from gaugeway.prompts.form.lines import Line, lines_of
 from gaugeway.prompts.form.records import Span
 from gaugeway.prompts.form.word_index import IndexedText
 from gaugeway.prompts.notation import WIDE
+from gaugeway.prompts.sizes import CROWD, FEW, LABEL, LINE, PAGE, SEVERAL, WORD
 from gaugeway.records import Context
 
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[^\W\d][\w.:-]{0,40})(?P<attributes>(?:\s[^<>]{0,600})?)(?P<empty>/?)>")
@@ -23,19 +24,14 @@ _MARKS = "[] 【】 == -- ** <> «« «» 「」 * _ […] (…) 【…】 #. #)
 GENERIC = {*_MARKS.split(), *(f"item {sign}" for sign in "-*•>")}
 """Marks that passages have, too: they make a frame only where they stand equally far in."""
 _PAGE = re.compile(r"<(?:!doctype|html|head|body|\?xml)\b", re.IGNORECASE)
-_BEGINNING = 2_000
 MOST_TAGS = 2_000
-MOST_RECORDS = 400
-_CHAINS = 12
-_LAST, _WEIGHED = 12, 200
+MOST_RECORDS = CROWD
 SENTENCE_ENDS = (
     "".join(regex.findall(r"\p{Sentence_Terminal}", "".join(map(chr, range(0xD800))) + "\uff01\uff0e\uff1f\uff61"))
     + "\u2026"
 )
 """What ends a sentence in any script, as Unicode says, and an ellipsis."""
 _ENDS = re.compile(rf"[{re.escape(SENTENCE_ENDS)}:;][\"'\u201d\u00bb)\]*_]{{0,3}}\s*\Z")
-_TITLE, _TITLE_LENGTH = 2, 60
-"""A paragraph is so many times as long as its title, which has so many characters at most."""
 
 
 class Frame(NamedTuple):
@@ -73,7 +69,7 @@ def _runs(key: str, places: list[int], lines: Sequence[Line]) -> Iterator[Frame]
     kind = "signed" if key.startswith("sign ") else lines[places[0]].kind
     if "#" in key and key.strip("#") and lines[places[0]].number is not None:
         left = places
-        for _ in range(_CHAINS):
+        for _ in range(SEVERAL):
             if not left:
                 break
             run = [left[0]]
@@ -101,7 +97,7 @@ def _not_led(found: list[Frame]) -> list[Frame]:
 
 
 def _leads(first: Frame, then: Frame) -> bool:
-    if len(first.lines) != len(then.lines) or len(first.lines) < 2:  # noqa: PLR2004 - one mark leads nothing
+    if len(first.lines) != len(then.lines) or len(first.lines) <= 1:
         return False
     ends = (*first.lines[1:], then.lines[-1] + 1)
     return all(a <= b < end for a, b, end in zip(first.lines, then.lines, ends, strict=True))
@@ -109,7 +105,7 @@ def _leads(first: Frame, then: Frame) -> bool:
 
 def elements_of(text: str) -> list[Element]:
     """Return the elements of tags that are closed, in the order in which they begin."""
-    if "</" not in text or _PAGE.search(text, 0, _BEGINNING):
+    if "</" not in text or _PAGE.search(text, 0, PAGE):
         return []
     open_tags: dict[str, list[re.Match[str]]] = defaultdict(list)
     found: list[Element] = []
@@ -216,8 +212,8 @@ def _gaps(raw: str, lines: Sequence[Line]) -> list[Line]:
 def _is_title(raw: str, before: Line, line: Line) -> bool:
     """Whether a line alone in its paragraph names the longer one that follows."""
     length = before.end - before.start
-    alone = before.kind == "text" and before.after_blank and _TITLE * length < line.end - line.start
-    return alone and length < _TITLE_LENGTH and raw[before.start : before.end].rstrip()[-1:].isalnum()
+    alone = before.kind == "text" and before.after_blank and 2 * length < line.end - line.start
+    return alone and length < LABEL and raw[before.start : before.end].rstrip()[-1:].isalnum()
 
 
 @dataclass(slots=True)
@@ -241,9 +237,9 @@ class Seen:
 
 def ends_a_sentence(text: str) -> bool:
     """Whether a text ends like a sentence."""
-    return _ENDS.search(text[-_LAST:]) is not None
+    return _ENDS.search(text[-WORD:]) is not None
 
 
 def weight(text: str) -> int:
     """Length in letters, where a syllable or a word (Chinese, Japanese, Korean) counts for three."""
-    return sum(3 if ord(character) >= WIDE else 1 for character in text[:_WEIGHED])
+    return sum(FEW if ord(character) >= WIDE else 1 for character in text[:LINE])

@@ -14,6 +14,7 @@ from typing import Literal
 import ahocorasick_rs
 
 from gaugeway.data_files import table
+from gaugeway.prompts.sizes import CHAPTER, LABEL, PAGE, SEVERAL
 
 Kind = Literal[
     "context",
@@ -32,19 +33,13 @@ Kind = Literal[
     "equipment",
 ]
 
-HEAD = 98_304
-TAIL = 32_768
+HEAD = CHAPTER
+TAIL = CHAPTER
 """Characters indexed at the beginning and the end of a long text: the middle is passages."""
 
 _LISTS: dict[Kind, list[str]] = table("gaugeway.prompts.form", "words.json")
 UNSPACED = 0x0590
 """Code points from here on (Hebrew, Arabic, Thai, CJK): words take particles, or have no spaces between them."""
-_ADDRESS_WITHIN = 40
-_PARAGRAPH_READ = 1_200
-_TWO_SIGNS = 2
-_ARTICLE_WITHIN = 28
-_POINTER_WITHIN = 40
-_SOURCES_LOOKED_AT = 6
 
 
 def _kinds_by_word() -> dict[str, tuple[list[Kind], bool]]:
@@ -83,7 +78,6 @@ _ENTRIES = list(zip(_KINDS, _STEMS, _FREE, _INNER, strict=True))
 
 _LAST_WORD = [name.rfind(" ") + 1 for name in _NAMES]
 """Where the last word of an entry begins; 0 for a single word."""
-_HIDDEN = 60
 
 
 @cache
@@ -188,7 +182,7 @@ class IndexedText:
 
     def _look_behind(self, part: str, at: int, offset: int) -> None:
         """Index the word at `at` that was hidden by a multi-word entry that did not match on word boundaries."""
-        found = _matches(part[at : at + _HIDDEN])
+        found = _matches(part[at : at + LABEL])
         if not found or found[0][1]:
             return
         index, _, stop = found[0]
@@ -232,7 +226,7 @@ class IndexedText:
     def addresses(self, start: int, end: int) -> bool:
         """Return whether a line begins with an instruction to the model."""
         text = self.text
-        limit = min(end, start + _ADDRESS_WITHIN, len(text))
+        limit = min(end, start + LABEL, len(text))
         if not self.has("address", start, limit):
             return False
         at = start
@@ -249,21 +243,21 @@ class IndexedText:
         Signs: it says what to do if the answer is unknown, it begins with an instruction, it refers to the given
         context or documents, it mentions a question and an answer.
         """
-        end = min(end, start + _PARAGRAPH_READ)
+        end = min(end, start + (PAGE // 2))
         signs = int(self.addresses(start, end)) + int(self.has("unknowing", start, end))
         signs += int(self.has("question", start, end) and self.has("answer", start, end))
         if self.has("request", start, end):
             signs += 1 + int(self.any(("answer", "question"), start, end))
-        if signs < _TWO_SIGNS and self._refers(start, end):
+        if signs <= 1 and self._refers(start, end):
             signs += 1
-        return signs >= _TWO_SIGNS
+        return signs > 1
 
     def _refers(self, start: int, end: int) -> bool:
         """Whether sources are mentioned with `the`, `this`, `above`, `provided` ... a few words before."""
         for kind in ("context", "pasted", "weak", "question"):
-            for at, _ in self.found(kind, start, end)[:_SOURCES_LOOKED_AT]:
-                before = self.lower[max(start, at - _ARTICLE_WITHIN) : at].rstrip()
-                pointed = self.any(("points", "below"), max(start, at - _POINTER_WITHIN), at)
+            for at, _ in self.found(kind, start, end)[:SEVERAL]:
+                before = self.lower[max(start, at - LABEL) : at].rstrip()
+                pointed = self.any(("points", "below"), max(start, at - LABEL), at)
                 if pointed or before.endswith(_ARTICLES):
                     return True
                 if ord(self.lower[at]) >= UNSPACED and self.any(("points", "below"), start, end):

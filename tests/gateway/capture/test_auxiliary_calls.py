@@ -2,7 +2,6 @@ import json
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from gateway.capture import auxiliary_calls
 from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gaugeway.exchange import Explicit, Request, Response
 from gaugeway.records import Context
-from gaugeway.text.cache import TextCache
 from tests.support.work import calls
 
 CORPUS = Path(__file__).parents[2] / "corpora" / "auxiliary.jsonl"
@@ -169,25 +167,6 @@ def test_a_long_instruction_is_judged_alike_wherever_its_middle_was_left_out():
     assert told({"role": "system", "text": ask + " Be careful." * 2_000}) == "query_generation"
     assert told({"role": "user", "text": "It runs for twelve minutes. " * 2_000 + "\n" + ask}) == "query_generation"
     assert told({"role": "user", "text": "It runs. " * 1_000 + ask + " It runs." * 1_000}) is None
-
-
-@given(st.sampled_from(ENTRIES), st.sampled_from(["", "passage " * 150, "passage " * 400]), st.booleans())
-def test_what_is_kept_of_the_beginning_of_a_long_instruction_changes_no_verdict(entry, more, first):
-    """The same words in a system message and in a user's turn: what is kept serves both, and they may differ."""
-    text = next(
-        (one["content"] for one in entry["body"].get("messages", []) if isinstance(one.get("content"), str)), ""
-    )
-    bodies = [
-        {"messages": [{"role": role, "content": text + more}, {"role": "user", "content": "So?"}][:count]}
-        for role, count in (("user", 1), ("system", 2))
-    ]
-    auxiliary_calls._remembered.cache_clear()  # noqa: SLF001 - as above
-    with mock.patch("gateway.capture.auxiliary_calls._heads", TextCache()):
-        kinds = [kind_of(body) for body in bodies[:: 1 if first else -1]]
-    auxiliary_calls._remembered.cache_clear()  # noqa: SLF001 - as above
-    for body, kind in zip(bodies[:: 1 if first else -1], kinds, strict=True):
-        with mock.patch("gateway.capture.auxiliary_calls._heads", TextCache()):
-            assert kind_of(body) == kind
 
 
 @pytest.mark.parametrize("roles", [("system", "user"), ("user", "system")])

@@ -35,10 +35,7 @@ def test_the_first_step_is_an_answer(build):
     assert kind_of(build("How far?", LONG)) is None
 
 
-def test_words_about_refining_are_no_step():
-    block = prompts.refine_block(LONG)
-    assert kind_of(prompts.user(block)) is None, "no answer before it"
+def test_a_question_behind_the_words_of_a_step_is_none():
     turns = prompts.refine_chat("How far?", LONG)
-    asked = f"What is wrong with this prompt?\n{block}"
+    asked = f"{prompts.refine_block(LONG)}\nThat is the prompt I use. {LONG[0]} Why?"
     assert kind_of([*turns[:2], *prompts.user(asked)]) is None
-    assert kind_of([*turns[:2], *prompts.user(f"{block}\nThat is the prompt I use. {LONG[0]} Why?")]) is None
