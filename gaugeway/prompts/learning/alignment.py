@@ -140,7 +140,7 @@ class _Text:
             if len(found) == len(matched):
                 break
             matched = found
-        return self._with_parts(matched)
+        return matched
 
     def _between(self, low: Pair, high: Pair) -> list[Pair]:
         """Return the matches between two others: runs that occur once there in both, else a first or a last one."""
@@ -192,20 +192,6 @@ class _Text:
                 tail.append((high_i, high_j))
             whole += tail[::-1]
         return whole
-
-    def _with_parts(self, matched: list[Pair]) -> list[Pair]:
-        """Match isolated marks between content parts: all if both sides have equally many, else the last."""
-        one, other, part = self.one.tokens, self.other.tokens, self.signs.part
-        if part not in one or part not in other:
-            return matched
-        whole: list[Pair] = []
-        for (i, j), (next_i, next_j) in pairwise(matched):
-            whole.append((i, j))
-            left = [index for index in range(i + 1, next_i) if one[index] == part]
-            right = [index for index in range(j + 1, next_j) if other[index] == part]
-            count = len(left) if len(left) == len(right) else min(1, len(left), len(right))
-            whole += zip(left[-count:], right[-count:], strict=True) if count else ()
-        return [*whole, *matched[-1:]]
 
 
 def _chain(pairs: list[Pair], kinds: Sequence[int]) -> list[Pair]:

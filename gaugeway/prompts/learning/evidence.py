@@ -16,11 +16,10 @@ from gaugeway.prompts.learning.plan_evidence import (
     is_history,
     question_of,
 )
-from gaugeway.prompts.learning.plans import Hint, Plan, proposals
+from gaugeway.prompts.learning.plans import Plan, proposals
 from gaugeway.records import Context
 
 MOST_PLANS = 40
-_HINTS = 4
 _LEAST_REQUESTS = 6
 _WINDOW = 10
 _PATIENT = 20
@@ -39,7 +38,6 @@ class Evidence:
     salt: int = 0
     requests: int = 0
     plans: dict[int, PlanEvidence] = field(default_factory=dict)
-    hints: dict[Hint, None] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -58,11 +56,8 @@ class Evidence:
         """
         self.requests += 1
         said: dict[int, Plan] = {}
-        for plan in proposals(seen, list(self.hints)):
+        for plan in proposals(seen):
             said.setdefault(salted((plan.literals, plan.passages, plan.split)), plan)
-        self.hints |= dict.fromkeys(plan.hint for plan in said.values() if plan.hint is not None)
-        for hint in list(self.hints)[:-_HINTS]:
-            del self.hints[hint]
         literals = {salted((plan.literals, plan.passages)) for plan in said.values()}
         for key, plan in list(said.items()):
             self._add(key, plan, seen.text, known, question)
@@ -139,7 +134,7 @@ class Evidence:
 
     def best(self) -> int | None:
         """Return the key of the proven plan, or None."""
-        fit = self._least_contradicted({key: one for key, one in self.plans.items() if self._fits(one)})
+        fit = {key: one for key, one in self.plans.items() if self._fits(one)}
         coming = [one for key, one in self.plans.items() if key not in fit and self._may_fit(one)]
         proven = {key: one for key, one in fit.items() if one.proven}
         if proven:
@@ -189,11 +184,6 @@ class Evidence:
         if plan.is_history and not plan.agreed:
             return False
         return enough and plan.clean and not self._is_contradicted(plan) and question_of(plan) is not None
-
-    def _least_contradicted(self, plans: dict[int, PlanEvidence]) -> dict[int, PlanEvidence]:
-        """Drop plans that another extractor contradicted, if there are plans it only agreed with."""
-        agreed = {key: one for key, one in plans.items() if one.agreed > _FEW and not one.disagreed}
-        return {key: one for key, one in plans.items() if not one.disagreed} if agreed else plans
 
     def _is_contradicted(self, plan: PlanEvidence) -> bool:
         """Whether another extractor was sure of other passages in most requests in which it found any."""

@@ -92,7 +92,6 @@ class _Prompt:
         pairs = self.rival.match(reading, signs)
         if fits(self.rival, pairs):
             self.rival.refine(reading, pairs)
-            self.rival.grow(reading, [j for _, j in pairs])
         if self.rival.seen >= _COMPARED:
             if self.rival.fixed > self.skeleton.fixed:
                 self.rival.seen = self.skeleton.seen
@@ -283,8 +282,7 @@ class Learner:
         _, prompt, pairs = best
         prompt.used = kind.requests
         prompt.skeleton.refine(reading, pairs)
-        places = prompt.skeleton.grow(reading, [j for _, j in pairs])
-        seen = prompt.skeleton.outline(reading, places)
+        seen = prompt.skeleton.outline(reading, [place for _, place in pairs])
         prompt.compare(reading, self._signs)
         if seen is None:
             return []
@@ -446,7 +444,7 @@ class LearnedCapture:
 
     def _varying(self, app: str, frame: Frame, found: Extraction) -> Extraction:
         """Leave out what is the same in all requests of the app."""
-        if len(found.contexts) < 2:  # noqa: PLR2004 - one passage may be all there is
+        if len(found.contexts) <= 1:
             return found
         return replace(found, contexts=self._constant.without((app, frame.kind), found.contexts))
 

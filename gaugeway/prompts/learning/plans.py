@@ -6,7 +6,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -24,11 +24,11 @@ _SHORTEST = 30
 _SHORTEST_ITEM = 12
 """Least average length of a passage: below it the marker is text within sentences."""
 _QUESTION_LENGTH = 300
+_LINES = 2_000
 _OPENER = 400
 _GLUE = 200
 _DATA = 300
 _OPENINGS = 8
-_LINES = 2_000
 _CLOSED = re.compile(rf"(?:\s*</[\w:-]+>)*[^\w>{re.escape(SENTENCE_ENDS)}]*\Z")
 _TOKEN_START = re.compile(r"(?<![^\W_])[^\W_]|[^\w]|_")
 _COLONS = (":", "：", "=", "/", "|")
@@ -40,14 +40,6 @@ _THIRD = 3
 _COMPARED = 40
 _WORDS = re.compile(r"(?<![^\W_])[^\W\d_]")
 _TEXT_MARK = re.compile(f"[{SYSTEM}{USER}{END}]")
-
-
-class Hint(NamedTuple):
-    """How much of the literals around a slot belonged to the first and the last item of an earlier request."""
-
-    slot: int
-    opening: int
-    closing: int
 
 
 _PLAIN = ((Split(kind="lines"), 0.1), (Split(kind="paragraphs"), 0.3))
@@ -63,7 +55,6 @@ class Plan:
     contexts: tuple[Context, ...]
     certain: float
     """Prior weight of the split: 1.0 for marked items, little for blank lines."""
-    hint: Hint | None = None
     partial: bool = False
     """Whether a literal next to the slot stands elsewhere as well: then the slot next to it may be part of an item."""
 
@@ -107,15 +98,13 @@ def _are_of_two_kinds(texts: list[str]) -> bool:
     return _THIRD * min(sentences, len(texts) - sentences) >= len(texts)
 
 
-def proposals(seen: Outline, hints: Collection[Hint] = ()) -> Iterator[Plan]:
+def proposals(seen: Outline) -> Iterator[Plan]:
     """Yield the plans that the request suggests, for its longest slots and what they extend to.
 
     A question that a blank line alone parts from the passages, at the end or the beginning, has a slot of its own too.
-    `hints` are those of earlier requests: one passage alone does not show what opens it.
     """
-    yield from _of(seen, hints)
-    for other in _parted(seen):
-        yield from _of(other, hints)
+    for outline in (seen, *_parted(seen)):
+        yield from _of(outline)
 
 
 def _parted(seen: Outline) -> Iterator[Outline]:
@@ -134,7 +123,7 @@ def _asks(text: str) -> bool:
     return 0 < len(said) <= _QUESTION_LENGTH and said[-1] in "?？؟"
 
 
-def _of(seen: Outline, hints: Collection[Hint]) -> Iterator[Plan]:
+def _of(seen: Outline) -> Iterator[Plan]:
     slots = seen.slots
     longest = sorted(range(len(slots)), key=lambda index: slots[index][0] - slots[index][1])[:_CORES]
     tried = set()
@@ -145,7 +134,7 @@ def _of(seen: Outline, hints: Collection[Hint]) -> Iterator[Plan]:
             if (low, high) not in tried:
                 tried.add((low, high))
                 partial = _is_partial(seen, low, high)
-                for plan in _plans(seen, low, high, hints):
+                for plan in _plans(seen, low, high):
                     yield replace(plan, partial=True) if partial else plan
 
 
@@ -213,7 +202,7 @@ def _opens_like(literal: str, opening: str) -> bool:
     return _WORDS.search(literal[rest:]) is not None and not has_letter(literal[:rest])
 
 
-def _plans(seen: Outline, low: int, high: int, hints: Collection[Hint]) -> Iterator[Plan]:
+def _plans(seen: Outline, low: int, high: int) -> Iterator[Plan]:
     """Yield the plans in which the passages are in the slots from `low` to `high`."""
     start, end = seen.literals[low][1], seen.literals[high + 1][0]
     region = seen.text[start:end]
@@ -233,10 +222,7 @@ def _plans(seen: Outline, low: int, high: int, hints: Collection[Hint]) -> Itera
         if how.words not in parted:
             yield from _split(literals, low, region, how, certain)
     yield from _with_data(seen, literals, low, (start, end))
-    yield from _read(literals, low, region, 0)
-    own = [] if opening is None else [_hint(opening, low, literals[low + 1])]
-    for hint in own or [hint for hint in hints if hint.slot == low]:
-        yield from _wide(literals, hint, region)
+    yield from _read(literals, low, region)
 
 
 def _split(literals: tuple[str, ...], low: int, region: str, how: Split, certain: float) -> Iterator[Plan]:
@@ -245,27 +231,11 @@ def _split(literals: tuple[str, ...], low: int, region: str, how: Split, certain
         yield Plan(literals, low, how, contexts, certain)
 
 
-def _read(literals: tuple[str, ...], low: int, region: str, least: float) -> Iterator[Plan]:
+def _read(literals: tuple[str, ...], low: int, region: str) -> Iterator[Plan]:
     for reading in divisions(region):
-        if reading.name != "whole" and reading.certain > least:
+        if reading.name != "whole":
             how = Split(kind="reading", words=reading.name)
             yield Plan(literals, low, how, reading.items, reading.certain - 0.05)
-
-
-def _hint(opening: Opening, low: int, behind: str) -> Hint:
-    closed = shared_length(masked(behind), opening.closing)
-    closed = closed if masked(behind[:closed]) == opening.closing[:closed] else 0
-    return Hint(low, len(opening.first.lstrip()), closed)
-
-
-def _wide(literals: tuple[str, ...], hint: Hint, region: str) -> Iterator[Plan]:
-    """Yield what the region reads as together with what opens its first item and closes its last."""
-    low, cut, closed = hint
-    before, behind = literals[low], literals[low + 1]
-    inner = (*literals[:low], before[: len(before) - cut], behind[closed:], *literals[low + 2 :])
-    if cut and inner[low] and inner[low + 1]:
-        for plan in _read(inner, low, before[len(before) - cut :] + region + behind[:closed], 0.9):
-            yield replace(plan, hint=hint)
 
 
 def _repeated_lines(region: str) -> Iterator[tuple[Split, float]]:
@@ -313,9 +283,8 @@ def _closing(text: str, start: int, end: int, most: int) -> int | None:
 
 
 class Opening(NamedTuple):
-    """What opens an item, with numbers masked: `first` as it stands before the first, `marker` with what is between."""
+    """What opens an item, with numbers masked: `marker` with what is between, which ends in `closing`."""
 
-    first: str
     marker: str
     closing: str
     counted: bool
@@ -358,7 +327,7 @@ def _opener(before: str, region: str) -> Opening | None:
         glue = last[closed.start() :] if closed else ""
     marker = glue + opener
     marker = marker[head(marker) :] or opener
-    return Opening(before[first.start() :], marker, marker.removesuffix(opener), counted and marker.count(MASK) == 1)
+    return Opening(marker, marker.removesuffix(opener), counted and marker.count(MASK) == 1)
 
 
 def _is_marker(opener: str) -> bool:

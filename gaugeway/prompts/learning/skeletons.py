@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import combinations
 
 from gaugeway.prompts.learning.alignment import (
     BLANK,
@@ -26,12 +25,7 @@ from gaugeway.prompts.learning.alignment import (
 )
 from gaugeway.prompts.learning.frames import END, PART, SYSTEM, USER
 from gaugeway.prompts.learning.outline import Outline, Strength, outline
-from gaugeway.prompts.passage_records import shared_length
 
-_REACH = 64
-"""Most tokens compared on either side of a run."""
-ENOUGH = 4
-"""Requests in which they must be the same."""
 _WAITING = 8
 """Most requests held without a skeleton."""
 _ALIKE = 4
@@ -40,62 +34,6 @@ _FEWEST = 2
 _SETTLED = 8
 _LEAST_SHARED = 0.6
 """Share of a skeleton's words that a request must contain to belong to its prompt."""
-
-
-@dataclass(slots=True)
-class Gap:
-    """The tokens shared so far by the contents of a slot, at both of its ends."""
-
-    before: array[int]
-    behind: array[int]
-    kinds_before: bytearray
-    kinds_behind: bytearray
-    shortest: int
-    longest: int
-
-    def narrow(self, tokens: Sequence[int]) -> None:
-        """Keep only the tokens that another content shares."""
-        self.shortest = min(self.shortest, len(tokens))
-        self.longest = max(self.longest, len(tokens))
-        del self.before[shared_length(self.before, tokens) :]
-        keep = shared_length(self.behind[::-1], tokens[::-1])
-        del self.behind[: len(self.behind) - keep]
-
-
-@dataclass(slots=True)
-class Growth:
-    """The gaps of a skeleton since it last changed."""
-
-    gaps: list[Gap] = field(default_factory=list)
-    requests: int = 0
-
-    @property
-    def size(self) -> int:
-        """Approximate bytes held."""
-        return sum(300 + 4 * (len(gap.before) + len(gap.behind)) for gap in self.gaps)
-
-    def add(self, slots: list[tuple[array[int], bytearray]]) -> None:
-        """Add the slots of one more request, as tokens and their kinds."""
-        if not self.requests or len(slots) != len(self.gaps):
-            self.requests = 0
-            self.gaps = [
-                Gap(tokens[:_REACH], tokens[-_REACH:], kinds[:_REACH], kinds[-_REACH:], len(tokens), len(tokens))
-                for tokens, kinds in slots
-            ]
-        for gap, (tokens, _) in zip(self.gaps, slots, strict=True):
-            gap.narrow(tokens)
-        self.requests += 1
-
-    def found(self) -> list[tuple[array[int], bytearray, array[int], bytearray]]:
-        """Return for each gap the tokens that belong to the run before it and to the run after it, with their kinds."""
-        said = []
-        for gap in self.gaps:
-            keep = len(gap.before)
-            rest = min(len(gap.behind), gap.shortest - keep)
-            start = len(gap.behind) - rest
-            behind = gap.kinds_behind[len(gap.kinds_behind) - rest :]
-            said.append((gap.before, gap.kinds_before[:keep], gap.behind[start:], behind))
-        return said
 
 
 @dataclass(slots=True)
@@ -140,12 +78,11 @@ class Skeleton:
     kinds: bytearray
     breaks: set[int] = field(default_factory=set)
     seen: int = 1
-    growth: Growth = field(default_factory=Growth)
 
     @property
     def size(self) -> int:
         """Bytes held, roughly."""
-        return len(self.tokens) * 5 + len(self.breaks) * 60 + 400 + self.growth.size
+        return len(self.tokens) * 5 + len(self.breaks) * 60 + 400
 
     def match(self, reading: Reading | Skeleton, signs: Signs, shared: set[Run] | None = None) -> list[tuple[int, int]]:
         """Return pairs of matching token positions (skeleton, request); `shared` are the runs others have too."""
@@ -175,53 +112,11 @@ class Skeleton:
                 breaks.add(index)
             last_i, last_j = i, j
         changed = len(pairs) != len(self.tokens) or breaks != self.breaks
-        if changed:
-            self.growth = Growth()
         self.tokens = array("I", [self.tokens[i] for i, _ in pairs])
         self.kinds = bytearray(self.kinds[i] for i, _ in pairs)
         self.breaks = breaks
         self.seen += 1
         return changed
-
-    def grow(self, reading: Reading, places: list[int]) -> list[int]:
-        """Take in what stands next to a run in each of the last requests. Return where all tokens stand in this one.
-
-        Alignment loses some: a passage that two requests share may hold the words behind it in the wrong place.
-        """
-        starts = sorted(self.breaks)
-        slots = [
-            (
-                reading.tokens[places[start - 1] + 1 : places[start]],
-                reading.kinds[places[start - 1] + 1 : places[start]],
-            )
-            for start in starts
-        ]
-        self.growth.add(slots)
-        if self.growth.requests < ENOUGH:
-            return places
-        tokens, kinds, breaks = array("I"), bytearray(), set()
-        where: list[int] = []
-        found, empty = self.growth.found(), [not gap.longest for gap in self.growth.gaps]
-        self.growth = Growth()
-        if not any(before or behind for before, _, behind, _ in found) and not any(empty):
-            return places
-        for index, (start, end) in enumerate(pairwise([0, *starts, len(self.tokens)])):
-            if index:
-                before, before_kinds, behind, behind_kinds = found[index - 1]
-                left, right = places[start - 1] + 1, places[start]
-                tokens += before
-                kinds += before_kinds
-                where += range(left, left + len(before))
-                if not empty[index - 1]:
-                    breaks.add(len(tokens))
-                tokens += behind
-                kinds += behind_kinds
-                where += range(right - len(behind), right)
-            tokens += self.tokens[start:end]
-            kinds += self.kinds[start:end]
-            where += places[start:end]
-        self.tokens, self.kinds, self.breaks = tokens, kinds, breaks
-        return where
 
     def outline(self, reading: Reading, places: list[int], strength: Strength = "strong") -> Outline | None:
         """Return the request's text as literals and slots; `places` are where the skeleton's tokens stand in it."""
