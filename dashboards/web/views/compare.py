@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import unified_diff
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from cachetools import FIFOCache
 from litestar import get
 from litestar.response import Template
 from markupsafe import Markup
 
-from dashboards.web.charts import Dot, Line, timeline
-from dashboards.web.forest import effect_of, forest_axis, forest_row, reach
+from dashboards.web.charts import Dot, Line, effect_of, forest_axis, forest_row, reach, timeline
 from dashboards.web.format import counted, interval, number, signed
-from dashboards.web.readings.prompt_change import DiffLine, prompt_change
 from dashboards.web.site import Page, Site
-from gaugeway.records import PROMPT_SCHEME
+from gaugeway.records import PROMPT_SCHEME, Sample
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.alerting.versions import Version
 from monitors.analysis import ab_compare as comparing
@@ -29,6 +28,44 @@ from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
 from monitors.statistics.levels import level_of, mean_of
 from monitors.statistics.weighted_mean import Estimate
+
+MAX_LINES, MAX_LINE = 400, 500
+"""Lines of a version's instructions that are compared, and characters of a line that are shown."""
+_LOOKED_AT = 60
+"""Newest scores of a version; of an exchange may be a dozen, and some store no instructions."""
+_CONTEXT = 2
+_KINDS: dict[str, Literal["added", "removed", "same", "gap"]] = {"+": "added", "-": "removed", " ": "same", "@": "gap"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffLine:
+    """A line of version B that A lacks ("added"), the reverse, a line of both beside one, or a gap between these."""
+
+    kind: Literal["added", "removed", "same", "gap"]
+    text: str
+
+
+async def prompt_change(store: Store, query: Query, a: str, b: str) -> Sequence[DiffLine] | None:
+    """Compare the instructions of each version's newest exchange that stores them; None if a version has none."""
+    old, new = await _instructions(store, query, a), await _instructions(store, query, b)
+    if not old or not new:
+        return None
+    lines = list(unified_diff(old, new, lineterm="", n=_CONTEXT))[2:]
+    return [DiffLine(kind=_KINDS[line[0]], text="" if line[0] == "@" else line[1:][:MAX_LINE]) for line in lines]
+
+
+async def _instructions(store: Store, query: Query, version: str) -> Sequence[str]:
+    newest = replace(query, prompt=version, order="newest", limit=_LOOKED_AT)
+    ids = dict.fromkeys(point.sample_id for point in await store.series(newest))
+    stored = await store.samples(list(ids))
+    return next((lines for sample_id in ids if sample_id in stored and (lines := _lines(stored[sample_id]))), [])
+
+
+def _lines(sample: Sample) -> Sequence[str]:
+    parts = () if sample.capture is None else sample.capture.parts
+    own = [part.text for part in parts if part.kind == "instructions" and part.passage is None]
+    return [line.strip() for text in own for line in text.splitlines() if line.strip()][:MAX_LINES]
+
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))

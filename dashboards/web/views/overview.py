@@ -10,7 +10,9 @@ from cachetools import TTLCache
 from litestar import get
 from litestar.response import Redirect, Template
 
+from dashboards.web.gateways import Series, Traffic, TrafficReader, own
 from dashboards.web.quality_matrix import (
+    HOURS,
     AppRow,
     Cell,
     Watches,
@@ -21,11 +23,8 @@ from dashboards.web.quality_matrix import (
     ordered,
     rows_of,
 )
-from dashboards.web.readings.gateway_scrape import Series, own
-from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
-from dashboards.web.readings.trends import HOURS
 from dashboards.web.site import Page, Site
-from dashboards.web.time_range import address
+from dashboards.web.toolbar import address
 from dashboards.web.views.alerts import acknowledged_by, silenced
 from dashboards.web.views.welcome import FirstScores
 from gaugeway.records import Alert

@@ -12,7 +12,7 @@ from litestar import get
 from litestar.response import Template
 
 from dashboards.web.addresses import HOST, traffic_url, without_secrets
-from dashboards.web.readings.gateway_scrape import Answer, Series, own, together
+from dashboards.web.gateways import Answer, Series, own, together
 from dashboards.web.site import FIRST_SCORES, Page, Site
 from dashboards.web.views.pipeline import evaluations_of
 from gaugeway.settings.endpoints import needs_key

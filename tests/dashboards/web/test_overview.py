@@ -7,8 +7,7 @@ import re
 import pytest
 
 from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline, trend_line
-from dashboards.web.quality_matrix import Watches, cell, rows_of
-from dashboards.web.readings.trends import dots_of, movement
+from dashboards.web.quality_matrix import Watches, cell, dots_of, movement, rows_of
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.stores import Summary
 from monitors.alerting.engine import StreamStatus

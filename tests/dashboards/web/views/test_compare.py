@@ -7,9 +7,8 @@ import random
 import re
 import time
 
-from dashboards.web.readings.prompt_change import MAX_LINE, MAX_LINES
 from dashboards.web.views import compare as view
-from dashboards.web.views.compare import CompareForm, Comparisons, dots, parse_form, start, verdict
+from dashboards.web.views.compare import MAX_LINE, MAX_LINES, CompareForm, Comparisons, dots, parse_form, start, verdict
 from gaugeway.records import CaptureInfo, PromptPart
 from gaugeway.storage.stores import Point
 from monitors.alerting.versions import Version

@@ -11,9 +11,8 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.addresses import traffic_url, without_secrets
-from dashboards.web.readings.funnel import NOT_CAPTURED, funnel_of
-from dashboards.web.readings.gateway_scrape import Series, ask_all, gateway_urls, series_of
-from dashboards.web.views.pipeline import evaluations_of, judging_of, retiring_of, successor_of
+from dashboards.web.gateways import Series, ask_all, gateway_urls, series_of
+from dashboards.web.views.pipeline import NOT_CAPTURED, evaluations_of, funnel_of, judging_of, retiring_of, successor_of
 from gaugeway.demo.servers import free_ports
 from gaugeway.records import Failed, Skipped
 from gaugeway.settings.shared import Config, Judge, Monitors, Notifier, Store

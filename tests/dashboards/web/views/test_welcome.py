@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dashboards.web.readings.gateway_scrape import Answer, Series
+from dashboards.web.gateways import Answer, Series
 from dashboards.web.views.welcome import judge_snippet, requests_of
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score
 from gaugeway.settings.shared import Config, Judge

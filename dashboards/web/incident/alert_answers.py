@@ -1,19 +1,136 @@
-"""What the bad answers of an alert have in common, as rows with links, and their means on one chart."""
+"""The answers behind an alert: means, worst and good examples, what the bad ones have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
+from dashboards.web import addresses as links
+from dashboards.web.addresses import alert_fields, bad_fields, explore, topic_words, trait_fields
 from dashboards.web.charts import ticks
-from dashboards.web.format import number
-from dashboards.web.incident.links import alert_fields, bad_fields, explore, topic_words, trait_fields
-from gaugeway.records import Alert
+from dashboards.web.format import number, shortened
+from dashboards.web.incident.explore_search import search
+from gaugeway.records import Alert, Sample
+from gaugeway.storage.stores import Point, Query, Store
+from gaugeway.storage.weighted_sums import WeightedSums
+from monitors.alerting.example_texts import faults_of
 from monitors.analysis.incident.differences import Change, Comparison, Difference, Trait
-from monitors.analysis.incident.reading import IncidentReport
-from monitors.statistics.levels import Level
+from monitors.analysis.incident.reading import IncidentReport, incident_query, incident_span
+from monitors.statistics.levels import Level, level_of
+from monitors.statistics.weighted_mean import hajek_from_sums
+
+NOW_S, LEAST_NOW_S = 3600.0, 300.0
+"""The mean "now" is of the last hour; of the last half of the time since the onset, where that is shorter."""
+SHOWN_RECOVERY = 0.5
+"""From this share of the evidence for a recovery on it is shown although the mean "now" has scores from before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """The means of an alert. `now` is None once it ended; `now_s` is how many seconds it covers."""
+
+    before: Level | None
+    since: Level | None
+    now: Level | None
+    now_s: float
+    before_s: float
+
+    def current(self, alert: Alert) -> Alert:
+        """The alert with these means, so that a page shows one mean since the onset, not the one last described too."""
+        if self.before is None or self.since is None:
+            return alert
+        return replace(alert, mean_before=self.before.mean, mean_since=self.since.mean)
+
+
+async def levels_of(store: Store, alert: Alert, now: float) -> Levels:
+    """Read the means of an alert's app, metric and slice from sums in the store."""
+    before, onset, until = incident_span(alert, now)
+    now_s = max(LEAST_NOW_S, min(NOW_S, (until - onset) / 2.0))
+    query = incident_query(alert, before, onset)
+    over = alert.state == "resolved"
+    return Levels(
+        before=await mean_of(store, query),
+        since=await mean_of(store, replace(query, since=onset, until=until)),
+        now=None if over else await mean_of(store, replace(query, since=max(onset, now - now_s), until=now)),
+        now_s=now_s,
+        before_s=onset - before,
+    )
+
+
+def is_recovering(alert: Alert, levels: Levels, target: float | None, now: float) -> bool:
+    """Whether there is a sign of a recovery that is worth showing.
+
+    That is some evidence while the mean "now" is on the good side of the baseline or SLO (`target`), or half of the
+    evidence while that mean still has scores from before the recovery began. Without scores of the last minutes, or
+    with a mean on the bad side, the little evidence that chance gives would look like good news.
+    """
+    if alert.state != "firing" or not alert.recovery or alert.recovering_since is None or levels.now is None:
+        return False
+    mean = levels.now.mean
+    if target is not None and (mean <= target if alert.direction == "rise" else mean >= target):
+        return True
+    return alert.recovery >= SHOWN_RECOVERY and now - levels.now_s < alert.recovering_since
+
+
+async def mean_of(store: Store, query: Query) -> Level | None:
+    """The weighted mean of a query's scores; without an interval for too few of them."""
+    return level_of(hajek_from_sums(sum(await store.summary(query), WeightedSums())))
+
+
+WORST, GOOD = 20, 5
+BUDGET_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One answer of an alert: its score, question, faults, and the address of its page."""
+
+    id: str
+    value: float
+    question: str
+    url: str
+    faults: tuple[str, ...] = ()
+
+
+async def examples_of(store: Store, alert: Alert, now: float) -> tuple[list[Example], list[Example]]:
+    """The worst answers since the onset, and the best ones, found within a time limit."""
+    _, onset, until = incident_span(alert, now)
+    rises = alert.direction == "rise"
+    fields = links.alert_fields(alert, onset, until if alert.state == "resolved" else None)
+    query = incident_query(alert, onset, until)
+    worst = await _found(store, replace(query, order="highest" if rises else "lowest"), WORST, fields)
+    good = await _found(store, replace(query, order="lowest" if rises else "highest"), GOOD, fields)
+    shown = {example.id for example in worst}
+    return worst, [example for example in good if example.id not in shown]
+
+
+async def _found(store: Store, query: Query, most: int, fields: Mapping[str, str]) -> list[Example]:
+    found = await search(store, query, after=None, wanted=most, budget_s=BUDGET_S, clock=time.monotonic)
+    first: dict[str, Point] = {}
+    for point in found.points:
+        first.setdefault(point.sample_id, point)
+    examples = []
+    for point in list(first.values())[:most]:
+        stored = await store.sample(point.sample_id)
+        example = Example(
+            id=point.sample_id,
+            value=point.value or 0.0,
+            question=question_of(stored[0]) if stored is not None else "",
+            url=links.exchange(point.sample_id, {**fields, "order": query.order}),
+            faults=faults_of(stored[1], point.metric) if stored is not None else (),
+        )
+        examples.append(example)
+    return examples
+
+
+def question_of(sample: Sample) -> str:
+    """The question on one line, truncated; of a conversation its first message."""
+    opening = next((message.text for message in sample.transcript if message.role == "user"), "")
+    return shortened(sample.question or opening)
+
 
 ROWS, SUSPECTS = 30, 6
 _SHOWN_LABEL = 60
