@@ -16,7 +16,7 @@ from jinja2 import PackageLoader
 from markupsafe import Markup
 
 from dashboards.web import format as words
-from dashboards.web.templating import environment
+from dashboards.web.templating import FILTERS, environment
 from monitors.statistics.levels import Level
 
 INTERVALS = 6
@@ -24,15 +24,13 @@ INTERVALS = 6
 STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
 _TICKS = 40
 _DATES_FROM_S = 4 * 86_400
-_DRAWINGS = environment(
-    PackageLoader("dashboards.web", "drawings"),
-    {"iso": words.iso, "count": words.count, "duration": words.duration},
-)
+DRAWINGS = environment(PackageLoader("dashboards.web", "drawings"), FILTERS | {"ago": words.when})
+"""Charts and phrases that Python fills in."""
 
 
 def drawn(drawing: str, **parts: Any) -> Markup:
     """Fill in one of the drawings."""
-    return Markup(_DRAWINGS.get_template(f"{drawing}.svg").render(parts))  # noqa: S704 - the drawings escape texts
+    return Markup(DRAWINGS.get_template(f"{drawing}.svg").render(parts))  # noqa: S704 - the drawings escape texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from gaugeway.runtime.tasks import happens_within, spawn
 TIMEOUT_S = 5.0
 """Of reading and parsing: on a busy machine this process waits for the processor longer than for the gateway."""
 MAX_BYTES = 16 * 1024 * 1024
+MAX_LISTED = 20  # internal bound: label values in a list on the page
 ADMIN_HOST, ADMIN_PORT = "127.0.0.1", 9464
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - compared with, not bound to
 
@@ -60,6 +61,11 @@ class Series:
             key = " ".join(found.get(label, "") for label in labels).strip()
             sums[key] = sums.get(key, 0.0) + value
         return sums
+
+    def largest(self, name: str, *labels: str) -> list[tuple[str, float]]:
+        """The largest sums by label values, at most `MAX_LISTED`, without those that are 0."""
+        counted = [(key, total) for key, total in self.by(name, *labels).items() if total]
+        return sorted(counted, key=lambda pair: -pair[1])[:MAX_LISTED]
 
     def value(self, name: str) -> float | None:
         """Value of a gauge without labels; None if absent."""

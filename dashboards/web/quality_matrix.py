@@ -73,6 +73,8 @@ def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_bet
     return f"{'better' if better else 'worse'} over {RECENT_HOURS} h: {old.mean:.2f} to {new.mean:.2f}"
 
 
+Hours = Mapping[Stream, Sequence[tuple[float, Summary]]]
+"""Hourly sums by app and metric."""
 ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
 """States of a rule, worst first."""
 TRAFFIC = {
@@ -219,10 +221,10 @@ def is_descending(column: str, lower_is_better: Collection[str]) -> bool:
 def cell(
     row: AppRow,
     metric: str,
-    hours: Mapping[Stream, Sequence[tuple[float, Summary]]],
-    *,
-    lower_is_better: Collection[str],
     now: float,
+    *,
+    hours: Hours,
+    lower_is_better: Collection[str],
 ) -> Cell | None:
     """The cell of a metric; None where the app has no score of it."""
     quality = row.qualities.get(metric)

@@ -183,7 +183,7 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
 def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
     """Write captured exchanges with their scores as JSONL for `gaugeway evaluate` ("-": standard output)."""
     from gaugeway.settings.loading import load  # noqa: PLC0415
-    from monitors.analysis.metric_names import UnknownMetricError, check_metric  # noqa: PLC0415 - `--help` need not load them
+    from monitors.analysis.captured import UnknownMetricError, check_metric  # noqa: PLC0415 - `--help` need not load them
     from monitors.offline.export import Exported  # noqa: PLC0415
     from monitors.offline.export import export as run_export  # noqa: PLC0415
 

@@ -11,12 +11,13 @@ from gaugeway.records import Sample
 from gaugeway.runtime.tasks import repeat
 from gaugeway.settings.shared import MAX_AUDITS, Config
 from gaugeway.storage.stores import StateStore, Store
-from monitors.analysis.audited_capture import (
+from monitors.analysis.capture_coverage import (
     DAY_S,
     MAX_KEPT_S,
     STATE,
     Audit,
     Audits,
+    CaptureCoverage,
     Draws,
     Request,
     Result,
@@ -24,7 +25,6 @@ from monitors.analysis.audited_capture import (
     audits_in,
     request_of,
 )
-from monitors.analysis.capture_coverage import CaptureCoverage
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.prompt_marking import span_of, spans_of
 from monitors.exporters.instruments import Instruments

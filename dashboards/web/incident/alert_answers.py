@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from dashboards.web import addresses as links
-from dashboards.web.addresses import alert_fields, bad_fields, explore, topic_words, trait_fields
-from dashboards.web.charts import ticks
-from dashboards.web.format import number, shortened
+from dashboards.web.addresses import alert_fields, bad_fields, exchange, explore, topic_words, trait_fields
+from dashboards.web.charts import Frame, drawn, ticks
+from dashboards.web.incident.exchange_summary import question_of
 from dashboards.web.incident.explore_search import search
-from gaugeway.records import Alert, Sample
+from gaugeway.records import Alert
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.storage.weighted_sums import WeightedSums
 from monitors.alerting.example_texts import faults_of
-from monitors.analysis.incident.differences import Change, Comparison, Difference, Trait
+from monitors.analysis.incident.differences import Trait
 from monitors.analysis.incident.reading import IncidentReport, incident_query, incident_span
 from monitors.statistics.levels import Level, level_of
 from monitors.statistics.weighted_mean import hajek_from_sums
@@ -99,7 +98,7 @@ async def examples_of(store: Store, alert: Alert, now: float) -> tuple[list[Exam
     """The worst answers since the onset, and the best ones, found within a time limit."""
     _, onset, until = incident_span(alert, now)
     rises = alert.direction == "rise"
-    fields = links.alert_fields(alert, onset, until if alert.state == "resolved" else None)
+    fields = alert_fields(alert, onset, until if alert.state == "resolved" else None)
     query = incident_query(alert, onset, until)
     worst = await _found(store, replace(query, order="highest" if rises else "lowest"), WORST, fields)
     good = await _found(store, replace(query, order="lowest" if rises else "highest"), GOOD, fields)
@@ -119,42 +118,15 @@ async def _found(store: Store, query: Query, most: int, fields: Mapping[str, str
             id=point.sample_id,
             value=point.value or 0.0,
             question=question_of(stored[0]) if stored is not None else "",
-            url=links.exchange(point.sample_id, {**fields, "order": query.order}),
+            url=exchange(point.sample_id, {**fields, "order": query.order}),
             faults=faults_of(stored[1], point.metric) if stored is not None else (),
         )
         examples.append(example)
     return examples
 
 
-def question_of(sample: Sample) -> str:
-    """The question on one line, truncated; of a conversation its first message."""
-    opening = next((message.text for message in sample.transcript if message.role == "user"), "")
-    return shortened(sample.question or opening)
-
-
-ROWS, SUSPECTS = 30, 6
-_SHOWN_LABEL = 60
-_LEFT, _WIDTH, _TOP, _ROW = 10.0, 990.0, 10.0, 66.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A value that bad answers have more often, with links to the bad answers and to all answers that have it."""
-
-    difference: Difference
-    words: str
-    bad_url: str
-    all_url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedRow:
-    """A value that more answers have since the onset, with the same links."""
-
-    change: Change
-    words: str
-    bad_url: str
-    all_url: str
+SUSPECTS = 6
+"""Values on the chart, those that stand for themselves first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,32 +150,6 @@ def words_of(trait: Trait) -> str:
     return f"{trait.field} {topic_words(trait.value) if trait.field == 'topic' else trait.value}"
 
 
-def rows_of(alert: Alert, report: IncidentReport) -> list[Row]:
-    """The values that the bad answers of an alert have more often, those that stand for themselves first."""
-    return [
-        Row(
-            difference=difference,
-            words=words_of(difference.trait),
-            bad_url=answers_url(alert, report, difference.trait),
-            all_url=answers_url(alert, report, difference.trait, bad=False),
-        )
-        for difference in report.comparison.differences[:ROWS]
-    ]
-
-
-def changes_of(alert: Alert, report: IncidentReport) -> list[ChangedRow]:
-    """The values that more answers have since the onset."""
-    return [
-        ChangedRow(
-            change=change,
-            words=words_of(change.trait),
-            bad_url=answers_url(alert, report, change.trait),
-            all_url=answers_url(alert, report, change.trait, bad=False),
-        )
-        for change in report.comparison.changes[:ROWS]
-    ]
-
-
 def answers_url(alert: Alert, report: IncidentReport, trait: Trait | None = None, *, bad: bool = True) -> str:
     """The list of an alert's bad answers since the onset, or of all; of those that have a value.
 
@@ -221,22 +167,21 @@ def answers_url(alert: Alert, report: IncidentReport, trait: Trait | None = None
 
 def suspects_of(alert: Alert, report: IncidentReport) -> list[Suspect]:
     """The rows of the chart: all answers, those that have each suspect value, and those that have none of them."""
-    found: Comparison = report.comparison
-    before, since = found.everything
-    shown = found.differences[:SUSPECTS]
-    rows = [Suspect(label="all answers", before=before, since=since, url=answers_url(alert, report))]
-    rows += [
+    found = report.comparison
+    shown = [
         Suspect(
             label=words_of(difference.trait),
             before=difference.before,
             since=difference.since,
             url=answers_url(alert, report, difference.trait),
         )
-        for difference in shown
+        for difference in found.differences[:SUSPECTS]
     ]
-    if shown:
-        rows.append(Suspect(label="none of the values found", before=found.others[0], since=found.others[1]))
-    return rows
+    before, since = found.everything
+    every = Suspect(label="all answers", before=before, since=since, url=answers_url(alert, report))
+    before, since = found.others
+    others = [Suspect(label="none of the values found", before=before, since=since)] if shown else []
+    return [every, *shown, *others]
 
 
 def chart_of(suspects: Sequence[Suspect], metric: str) -> Markup:
@@ -246,44 +191,6 @@ def chart_of(suspects: Sequence[Suspect], metric: str) -> Markup:
         return Markup("")
     ends = [value for level in levels for value in (level.mean, level.low, level.high) if value is not None]
     low, high = max(0.0, min(ends) - 0.03), min(1.0, max(ends) + 0.03)
-    height = _TOP + _ROW * len(suspects) + 24
-
-    def x(value: float) -> float:
-        return round(_LEFT + _WIDTH * (value - low) / max(high - low, 1e-9), 1)
-
-    parts = [_tick(x(value), value, height) for value in ticks(low, high)]
-    for at, suspect in enumerate(suspects):
-        y = _TOP + _ROW * at
-        parts.append(_label(suspect, y))
-        parts += [
-            _level(level, x, y + shift, kind)
-            for level, shift, kind in ((suspect.before, 34.0, 1), (suspect.since, 50.0, 2))
-            if level is not None
-        ]
-    said = f"Mean {metric} before and since the onset, by suspect. The table has the numbers."
-    return Markup(
-        '<svg class="chart suspects" viewBox="0 0 1010 {0}" width="1010" height="{0}" role="img" aria-label="{1}">'
-        "<title>{1}</title>{2}</svg>"
-    ).format(round(height), said, Markup("").join(parts))
-
-
-def _tick(x: float, value: float, height: float) -> Markup:
-    return Markup(
-        '<line class="grid" x1="{0}" y1="{1}" x2="{0}" y2="{2}"/><text class="mid" x="{0}" y="{3}">{4}</text>'
-    ).format(x, _TOP - 4, round(height - 20), round(height - 4), f"{value:.2f}")
-
-
-def _label(suspect: Suspect, y: float) -> Markup:
-    label = suspect.label if len(suspect.label) <= _SHOWN_LABEL else suspect.label[: _SHOWN_LABEL - 1] + "…"
-    return Markup('<text class="start" x="0" y="{}">{}</text>').format(y + 20, label)
-
-
-def _level(level: Level, x: Callable[[float], float], y: float, kind: int) -> Markup:
-    line = Markup("")
-    if level.low is not None and level.high is not None:
-        line = Markup('<line class="line k{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
-            kind, x(level.low), y, x(level.high), y
-        )
-    said = f"{number(level.mean)}, n = {level.n}"
-    dot = Markup('<circle class="dot k{}" cx="{}" cy="{}" r="5"><title>{}</title></circle>')
-    return line + dot.format(kind, x(level.mean), y, said)
+    frame = Frame(since=low, until=high, left=10.0, top=0.0, width=990.0, height=0.0)
+    title = f"Mean {metric} before and since the onset, by suspect. The table has the numbers."
+    return drawn("suspects", suspects=suspects, frame=frame, ticks=ticks(low, high), title=title)

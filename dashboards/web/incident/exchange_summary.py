@@ -10,7 +10,7 @@ import msgspec
 from markupsafe import Markup
 
 from dashboards.web.charts import Frame, drawn
-from dashboards.web.incident.alert_answers import question_of
+from dashboards.web.format import shortened
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.signals import SIGNALS
 from monitors.alerting.example_texts import faults_of
@@ -55,6 +55,12 @@ def evidence_of(evidence: Sequence[Mapping[str, Any]]) -> str:
         shown.append(piece if len(piece) <= _EVIDENCE else f"{piece[:_EVIDENCE]} …")
         size += len(shown[-1])
     return "\n".join(shown)
+
+
+def question_of(sample: Sample) -> str:
+    """The question on one line, truncated; of a conversation its first message."""
+    opening = next((message.text for message in sample.transcript if message.role == "user"), "")
+    return shortened(sample.question or opening)
 
 
 ANSWER, PASSAGE, PASSAGES = 1_500, 200, 8

@@ -11,7 +11,7 @@ from typing import Literal
 from urllib.parse import parse_qsl
 
 from dashboards.web.addresses import exchange, explore, fields_without
-from dashboards.web.incident.alert_answers import question_of
+from dashboards.web.incident.exchange_summary import question_of
 from dashboards.web.incident.explore_search import BY_VALUE
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.signals import SIGNALS

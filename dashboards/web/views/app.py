@@ -25,8 +25,7 @@ from dashboards.web.toolbar import TimeRange, address, time_range
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query
 from monitors.alerting.rule_watch import ALL
-from monitors.analysis.marks import marks_of, reference_lines
-from monitors.analysis.series import SeriesGroup, SeriesQuery, chosen_step
+from monitors.analysis.series import SeriesGroup, SeriesQuery, chosen_step, marks_of, reference_lines
 
 MAX_NAME = 300
 MAX_CHARTS = 24

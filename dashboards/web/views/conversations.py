@@ -14,8 +14,7 @@ from litestar.params import FromPath
 from litestar.response import Template
 
 from dashboards.web.format import shortened
-from dashboards.web.incident.alert_answers import question_of
-from dashboards.web.incident.exchange_summary import Line, line_of
+from dashboards.web.incident.exchange_summary import Line, line_of, question_of
 from dashboards.web.incident.explore_search import Cursor, Found, search
 from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import time_range

@@ -207,56 +207,10 @@ def successor_of(series: Series) -> tuple[Successor, ...]:
     return tuple(Successor(model=model, metric=metric, **numbers) for (model, metric), numbers in complete.items())
 
 
-_ROLES = {"small": "small judge"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
-    """Judge requests, errors and cost (USD) since this process started; None where nothing was counted."""
-
-    requests: float
-    errors: tuple[tuple[str, float], ...]
-    unusable: tuple[tuple[str, float], ...]
-    cost_usd: float
-    saved_usd: float
-    hit_ratio: float | None
-    spent_today_usd: float | None
-    budget_usd: float | None
-    factor: float | None
-    blind: bool
-    others_blind: tuple[tuple[str, str], ...] = ()
-    """(role, model) of the other endpoints whose circuit is open."""
-    retiring: tuple[Retiring, ...] = ()
-    successor: tuple[Successor, ...] = ()
-
-
-def judging_of(series: Series, budget_usd: float | None) -> Judging:
-    """Judge figures from this process's series."""
-    blind = sorted(
-        (labels["role"], labels["judge_model"]) for labels, value in series.rows("gaugeway_judge_blind") if value > 0
-    )
-    looked = series.by("gaugeway_judge_cache_lookups_total", "result")
-    lookups = sum(looked.values())
-    spent = series.value("gaugeway_judge_budget_spent_usd") if budget_usd else None
-    return Judging(
-        requests=series.total("gaugeway_judge_requests_total"),
-        errors=_largest(series.by("gaugeway_judge_errors_total", "judge_model", "error")),
-        unusable=_largest(series.by("gaugeway_judge_unusable_total", "judge_model", "reason")),
-        cost_usd=series.total("gaugeway_judge_cost_usd_total"),
-        saved_usd=series.total("gaugeway_judge_cache_saved_usd_total"),
-        hit_ratio=looked.get("hit", 0.0) / lookups if lookups else None,
-        spent_today_usd=spent,
-        budget_usd=budget_usd,
-        factor=series.value("gaugeway_judge_budget_factor") if budget_usd else None,
-        blind=any(role == "judge" for role, _ in blind),
-        others_blind=tuple((_ROLES.get(role, role), model) for role, model in blind if role != "judge"),
-        retiring=retiring_of(series, time.time()),
-        successor=successor_of(series),
-    )
-
-
-def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted(((name, n) for name, n in counts.items() if n), key=lambda pair: -pair[1])[:20])
+def open_circuits(series: Series) -> list[tuple[str, str]]:
+    """Role and model of the endpoints of judges whose circuit is open."""
+    rows = series.rows("gaugeway_judge_blind")
+    return sorted((labels["role"], labels["judge_model"]) for labels, value in rows if value > 0)
 
 
 def pipeline_handlers(site: Site) -> list[Any]:
@@ -269,7 +223,6 @@ def pipeline_handlers(site: Site) -> list[Any]:
         since, until = whole_buckets(chosen.since, min(chosen.until, now), now)
         series = await own(site.registry)
         answers = await site.ask_gateways()
-        seen = together(answers)
         counted = await site.counts.outcomes(since, until, app or None)
         stored = await site.insight.store.outcomes(Query(since=since, until=until, app=app or None))
         about = await site.insight.status()
@@ -286,15 +239,15 @@ def pipeline_handlers(site: Site) -> list[Any]:
             funnel=funnel_of(counted, stored),
             gateways=site.gateways,
             answers=answers,
-            waiting=seen.total("gaugeway_handoff_waiting"),
+            seen=together(answers),
             queue=about["queue"],
-            oldest_s=series.value("gaugeway_queue_oldest_seconds"),
+            series=series,
             evaluations=evaluations_of(stored),
-            late=series.total("gaugeway_late_scores_total"),
-            uncovered=series.total("gaugeway_uncovered_scores_total"),
-            worker_errors=_largest(series.by("gaugeway_worker_errors_total", "operation")),
             judge=about["judge"],
-            judging=judging_of(series, site.config.judge.budget_usd_per_day),
+            budget_usd=site.config.judge.budget_usd_per_day,
+            open_circuits=open_circuits(series),
+            retiring=retiring_of(series, time.time()),
+            successor=successor_of(series),
         )
 
     return [pipeline]

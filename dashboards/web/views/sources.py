@@ -18,11 +18,11 @@ from dashboards.web.format import by_part, number
 from dashboards.web.site import TEXTS, Page, Site
 from dashboards.web.toolbar import TimeRange, time_range
 from gaugeway.records import Sample
-from monitors.analysis.metric_names import UnknownMetricError
+from monitors.analysis.captured import UnknownMetricError
 from monitors.analysis.retrieval.coverage_gaps import OTHERS, TopicGaps
 from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
-from monitors.api.sources import ORDERS, Order, ordered
+from monitors.api.reports import ORDERS, Order, ordered
 
 BUDGET_S = 1.5
 _LONGEST_FIELD = 300
